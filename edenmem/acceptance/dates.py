@@ -13,7 +13,7 @@ from functools import cache
 
 import msgspec
 
-from edenmem.acceptance.words import ascii_digits, fold, fold_in_place, word_set, words_of
+from edenmem.acceptance.words import ascii_digits, base_of, fold, fold_in_place, word_set, words_of
 
 #: Months by language, folded, as the beginnings of their forms.
 _MONTHS = {
@@ -333,7 +333,7 @@ def _months() -> dict[str, int]:
 @cache
 def _weekdays() -> dict[str, int]:
     return {
-        fold(name): day
+        base_of(name): day
         for language, names in _WEEKDAYS.items()
         for day, forms in enumerate(names.split("|"))
         for name in forms.split()
@@ -426,6 +426,12 @@ def _is_date(year: int | None, month: int | None, day: int | None) -> bool:
     except ValueError:
         return False
     return True
+
+
+def said_months(text: str) -> frozenset[int]:
+    """The months that a text names, in any of the languages known here."""
+    months = _months()
+    return frozenset(months[word.folded] for word in words_of(text) if word.folded in months)
 
 
 # -- what relative expressions mean --------------------------------------------------------------
@@ -619,38 +625,54 @@ _NEXT_DAY = re.compile(
     rf"\b(?:next|this|last|this coming|coming|past|nächsten?|diesen|kommenden?|letzten?"
     rf"|nachsten?|naechsten?"
     rf"|volgende|aanstaande|afgelopen|proximo|este|pasado|prossim[oa]|scors[oa]|questo|nasta"
-    rf"|forra|в следующ[а-я]+|в прошл[а-я]+|gelecek|gecen|bu) (?:{_weekday_names()})\b"
+    rf"|forra|в следующ[а-я]+|в прошл[а-я]+|в эт[а-я]+|gelecek|gecen|bu|ce|cette|questa|questo|w"
+    rf" przyszl[aeyi]|w zeszl[aeyi]|w t[eęa]|kommande) (?:{_weekday_names()})\b"
     rf"|\b(?:{_weekday_names()}) (?:prochaine?|derniere?|prossim[oa]|scors[oa]|que viene|pasado"
     rf"|proximo|que vem|passad[oa])\b"
     r"|\b(?:下|上|这|這)(?:周|週|个?星期)[一二三四五六日天]"
 )
+
+
+def _counts() -> str:
+    """An alternation of the words for small numbers in all languages, and of figures."""
+    names = {fold(word) for word in _NUMBER_WORDS if word.isalpha() and word.isascii()}
+    names |= {fold_in_place(word) for word in _NUMBER_WORDS if word.isalpha()}
+    return "|".join([r"\d{1,3}", *sorted(names, key=len, reverse=True)])
+
+
+_COUNT = (
+    rf"(?:{_counts()}|a few|a couple of|several|einigen|wenigen|ein paar|quelques|unos|unas|alcuni"
+    r"|alguns|algumas|enkele|paar|kilka|nagra|несколько|кілька|пару|birkac)"
+)
 _AHEAD = re.compile(
-    r"\b(?:\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten|a few|a couple of"
-    r"|several) (?:day|week|month|year|hour)s? (?:ago|from now)\b"
-    r"|\bin (?:\d{1,3}|an?|one|two|three|four|five|six|ten|a few|a couple of|several) (?:days?"
-    r"|weeks?|months?)(?! (?:of|or|after|before))\b(?! of)"
-    r"|\bvor (?:\d{1,3}|ein(?:em|er)|zwei|drei|vier|funf|einigen|wenigen) (?:tag|woche|monat"
-    r"|jahr)\w{0,2}\b"
-    r"|\bin (?:\d{1,3}|ein(?:em|er)|zwei|drei|vier|funf|einigen|wenigen) (?:tagen|wochen?"
-    r"|monat(?:en)?|jahr(?:en)?)\b"
-    r"|\bil y a (?:\d{1,3}|un|une|deux|trois|quatre|quelques) (?:jours?|semaines?|mois|ans?)\b"
-    r"|\bdans (?:\d{1,3}|un|une|deux|trois|quatre|quelques) (?:jours?|semaines?|mois)\b"
-    r"|\bhace (?:\d{1,3}|un|una|dos|tres|cuatro|unos|unas) (?:dias?|semanas?|mes(?:es)?|anos?)\b"
-    r"|\bdentro de (?:\d{1,3}|un|una|dos|tres|cuatro|unos|unas) (?:dias?|semanas?|mes(?:es)?"
-    r"|anos?)\b"
-    r"|\b(?:\d{1,3}|un|una|due|tre|quattro) (?:giorn[oi]|settiman[ae]|mes[ei]|ann[oi]) fa\b"
-    r"|\b(?:ha|faz) (?:\d{1,3}|um|uma|dois|duas|tres) (?:dias?|semanas?|mes(?:es)?|anos?)\b"
-    r"|\b(?:\d{1,3}|een|twee|drie) (?:dag(?:en)?|we(?:ek|ken)|maand(?:en)?|jaar) geleden\b"
-    r"|\bчерез (?:\d{1,3} )?[а-я]{0,10} ?(?:день|дня|днеи|неделю|недели|недель|месяц[а-я]*)\b"
-    r"|\b[а-я0-9]{1,10} (?:день|дня|днеи|неделю|недели|недель|месяц[а-я]*|года?|лет) назад\b"
-    r"|\b(?:en|em|over|om|za|tra|fra|daqui a) (?:\d{1,3}|un[ao]?|uma?|een|dos|dois|duas|twee|due"
-    r"|tva|tre|tres|drie|trois|dwa|dwie|trzy|quattro|cuatro|quatro) "
-    r"(?:dias?|semanas?|mes(?:es|i|e)?|dagen|weken|maanden|giorni|settiman[ae]|dagar|veckor"
-    r"|manader|dni|tygodnie|miesiace)\b"
-    r"|\b(?:\d{1,3}|bir|iki|uc|dort|bes|alti|birkac) (?:gun|hafta|ay|yil) (?:sonra|once)\b"
-    rf"|\b(?:{_weekday_names()}) week\b|\b(?:{_weekday_names()}) in (?:einer|zwei) wochen?\b|\ba"
-    rf" week (?:on|from) (?:{_weekday_names()})\b"
-    r"|\b(?:later|earlier) (?:today|this (?:week|month|year))\b|\bat the moment\b(?!.)"
+    rf"\b{_COUNT} (?:day|night|week|month|year|hour|fortnight)s? (?:ago|from now)\b"
+    rf"|\bin {_COUNT} (?:days?|weeks?|months?)\b(?! (?:of|or|after|before))"
+    rf"|\bvor {_COUNT} (?:tag|woche|monat|jahr)\w{{0,2}}\b"
+    rf"|\bin {_COUNT} (?:tag|tagen|wochen?|monat(?:en)?|jahr(?:en)?)\b"
+    rf"|\b(?:il y a|dans|d'ici) {_COUNT} (?:jours?|semaines?|mois|ans?)\b"
+    rf"|\b(?:hace|dentro de|en|em|over|om|za|tra|fra|daqui a|ha|faz) {_COUNT} (?:dias?|semanas?"
+    r"|mes(?:es|i|e)?|anos?|dagen|weken|maanden|giorn[io]|settiman[ae]|ann[io]|dagar|veckor|manader"
+    r"|dni|tygodnie|tygodni|miesiace|miesiecy|lata|lat)\b"
+    rf"|\b{_COUNT} (?:giorn[io]|settiman[ae]|mes[ei]|ann[io]) fa\b"
+    rf"|\b{_COUNT} (?:dias?|semanas?|mes(?:es)?|anos?) atras\b"
+    rf"|\b{_COUNT} (?:dag(?:en)?|we(?:ek|ken)|maand(?:en)?|jaar) geleden\b"
+    rf"|\b{_COUNT} (?:dni|tygodni[ea]?|miesiac[ea]?|miesiecy|lat|lata|tydzien|rok) temu\b"
+    r"|\b(?:za|w zeszl[aey]|w przyszl[aey]) (?:tydzien|miesiac|rok)\b"
+    rf"|\bfor {_COUNT} (?:dagar|veckor|manader|ar) sedan\b"
+    r"|\bчерез (?:[а-я0-9]{1,10} )?(?:день|дня|днеи|неделю|недели|недель|месяц[а-я]*|год[а-я]*"
+    r"|лет)\b"
+    r"|\b(?:[а-я0-9]{1,10} )?(?:день|дня|днеи|неделю|недели|недель|месяц[а-я]*|года?|лет) назад\b"
+    rf"|\b{_COUNT} (?:gun|hafta|ay|yil) (?:sonra|once)\b"
+    rf"|\b(?:{_weekday_names()}) week\b"
+    rf"|\b(?:{_weekday_names()}) in (?:einer|zwei) wochen?\b"
+    rf"|\b(?:a|one|two) weeks? (?:on|from) (?:{_weekday_names()})\b"
+    r"|\b(?:later|earlier) (?:today|this (?:week|month|year))\b"
+    r"|\bна (?:этих|следующих|прошлых) выходных\b|\b(?:ce|questo|este|deze|ten|ta|te)"
+    r" (?:week-?end|fim"
+    r" de semana|fin de semana|fine settimana)\b"
+    r"|[一二两兩三四五六七八九十几幾\d]{1,3}(?:天|日|周|週間|个?星期|个月|か月|ヶ月|年)(?:后|後|前|以后|之后|以前|之前)"
+    r"|大后天|大前天|月底前|[这這本下上](?:个|個)?月底|(?:来|先|今|再来)(?:週|月)"
+    r"|(?:[\d일이삼사오육칠팔구십두세네]{1,3}) ?(?:일|주|개월|달|년) (?:후|뒤|전)"
 )
 
 

@@ -188,6 +188,16 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return others.union(*self.numbers_of_segments)
 
     @cached_property
+    def long_digits(self) -> str:
+        """The digits of each line, without what parts them: phone numbers, account numbers."""
+        return "\n".join(re.sub(r"\D", "", line) for line in self.lines.splitlines())
+
+    @cached_property
+    def months(self) -> tuple[frozenset[int], ...]:
+        """For each message, the months that it names, with or without a day."""
+        return tuple(dates.said_months(message.text) for message in self.messages)
+
+    @cached_property
     def all_dates(self) -> tuple[dates.Said, ...]:
         """The dates that were named, wherever."""
         return tuple(

@@ -102,7 +102,9 @@ _WORDS = {
     " diecinueve|20 veinte|21 veintiuno veintiún|22 veintidós|23 veintitrés|24 veinticuatro|25"
     " veinticinco|26 veintiséis|27 veintisiete|28 veintiocho|29 veintinueve|30 treinta|40 cuarenta"
     "|50 cincuenta|60 sesenta|70 setenta|80 ochenta|90 noventa|100 cien ciento|200 doscientos"
-    " doscientas|300 trescientos trescientas|400 cuatrocientos|500 quinientos quinientas|1000 mil"
+    " doscientas|300 trescientos trescientas|400 cuatrocientos|500 quinientos quinientas|600"
+    " seiscientos seiscientas|700 setecientos setecientas|800 ochocientos ochocientas|900"
+    " novecientos novecientas|1000 mil"
     "|1000000 millón millones",
     "it": "2 due entrambi|3 tre|4 quattro|5 cinque|6 sei|7 sette|8 otto|9 nove|10 dieci|11 undici"
     "|12 dodici dozzina|13 tredici|14 quattordici|15 quindici|16 sedici|17 diciassette|18 diciotto"
@@ -113,7 +115,8 @@ _WORDS = {
     " onze|12 doze dúzia|13 treze|14 catorze quatorze|15 quinze|16 dezesseis dezasseis|17"
     " dezessete dezassete|18 dezoito|19 dezenove dezanove|20 vinte|30 trinta|40 quarenta|50"
     " cinquenta|60 sessenta|70 setenta|80 oitenta|90 noventa|100 cem cento|200 duzentos duzentas"
-    "|300 trezentos trezentas|500 quinhentos|1000 mil|1000000 milhão milhões",
+    "|300 trezentos trezentas|400 quatrocentos|500 quinhentos quinhentas|600 seiscentos|700"
+    " setecentos|800 oitocentos|900 novecentos|1000 mil|1000000 milhão milhões",
     "nl": "2 twee beide|3 drie|4 vier|5 vijf|6 zes|7 zeven|8 acht|9 negen|10 tien|11 elf|12 twaalf"
     " dozijn|13 dertien|14 veertien|15 vijftien|16 zestien|17 zeventien|18 achttien|19 negentien"
     "|20 twintig|30 dertig|40 veertig|50 vijftig|60 zestig|70 zeventig|80 tachtig|90 negentig|100"
@@ -123,13 +126,15 @@ _WORDS = {
     " dwanaście|13 trzynaście|14 czternaście|15 piętnaście|16 szesnaście|17 siedemnaście|18"
     " osiemnaście|19 dziewiętnaście|20 dwadzieścia|30 trzydzieści|40 czterdzieści|50 pięćdziesiąt"
     "|60 sześćdziesiąt|70 siedemdziesiąt|80 osiemdziesiąt|90 dziewięćdziesiąt|100 sto|200 dwieście"
-    "|300 trzysta|500 pięćset|1000 tysiąc tysiące tysięcy|1000000 milion miliony milionów",
+    "|300 trzysta|400 czterysta|500 pięćset|600 sześćset|700 siedemset|800 osiemset|900"
+    " dziewięćset|1000 tysiąc tysiące tysięcy|1000000 milion miliony milionów",
     "ru": "2 два две двух двое оба|3 три трёх трое|4 четыре четырёх четверо|5 пять пяти пятеро|6"
     " шесть шести|7 семь семи|8 восемь восьми|9 девять девяти|10 десять десяти|11 одиннадцать|12"
     " двенадцать дюжина|13 тринадцать|14 четырнадцать|15 пятнадцать|16 шестнадцать|17 семнадцать"
     "|18 восемнадцать|19 девятнадцать|20 двадцать двадцати|30 тридцать тридцати|40 сорок сорока|50"
     " пятьдесят|60 шестьдесят|70 семьдесят|80 восемьдесят|90 девяносто|100 сто ста|200 двести|300"
-    " триста|400 четыреста|500 пятьсот|1000 тысяча тысячи тысяч|1000000 миллион миллиона"
+    " триста|400 четыреста|500 пятьсот|600 шестьсот|700 семьсот|800 восемьсот|900 девятьсот|1000"
+    " тысяча тысячи тысяч|1000000 миллион миллиона"
     " миллионов",
     "uk": "2 два дві двох двоє|3 три трьох|4 чотири чотирьох|5 п'ять|6 шість|7 сім|8 вісім|9"
     " дев'ять|10 десять|11 одинадцять|12 дванадцять|15 п'ятнадцять|20 двадцять|30 тридцять|40"
@@ -142,7 +147,9 @@ _WORDS = {
     " yirmi|30 otuz|40 kırk|50 elli|60 altmış|70 yetmiş|80 seksen|90 doksan|100 yüz|1000 bin"
     "|1000000 milyon",
     "ar": "2 اثنان اثنين|3 ثلاثة ثلاث|4 أربعة أربع|5 خمسة خمس|6 ستة ست|7 سبعة سبع|8 ثمانية ثماني|9"
-    " تسعة تسع|10 عشرة عشر|20 عشرون عشرين|30 ثلاثون ثلاثين|100 مئة مائة|1000 ألف آلاف",
+    " تسعة تسع|10 عشرة عشر|20 عشرون عشرين|30 ثلاثون ثلاثين|100 مئة مائة|200 مئتان مئتين مائتين"
+    "|2000 ألفين ألفان|40 أربعون أربعين|50 خمسون خمسين|60 ستون ستين|70 سبعون سبعين|80 ثمانون"
+    " ثمانين|90 تسعون تسعين|1000 ألف آلاف",
     "hi": "2 दो|3 तीन|4 चार|5 पाँच पांच|6 छह छः|7 सात|8 आठ|9 नौ|10 दस|11 ग्यारह|12 बारह|15"
     " पंद्रह|20"
     " बीस|30 तीस|40 चालीस|50 पचास|100 सौ|1000 हज़ार|100000 लाख",
@@ -315,7 +322,7 @@ def _is_list(run: list[tuple[Word, list[float]]], values: list[float]) -> bool:
     return (
         len(run) > 1
         and not run[-1][1]
-        and (run[-2][1][-1] < 100 and not (run[-2][1][-1] in _TENS and values[0] < 10))
+        and (run[-2][1][-1] < 100 and not (run[-2][1][-1] in _TENS and values[0] < 20))
     )
 
 
@@ -347,6 +354,9 @@ def _values(word: str, table: dict[str, float]) -> list[float]:
     return values if len(values) > 1 else []
 
 
+_DOZENS = ("doz", "dutz", "docen", "douz", "duzi", "duss", "tuzin", "дюжин", "duzin")
+
+
 def _compose(text: str, run: list[tuple[Word, list[float]]]) -> Number:
     while run and not run[-1][1]:
         run.pop()
@@ -357,6 +367,8 @@ def _compose(text: str, run: list[tuple[Word, list[float]]]) -> Number:
                 current = max(current, 1.0) * value
                 if value >= 1000:
                     total, current = total + current, 0.0
+            elif value == 12 and 1 < current < 100 and word.folded.startswith(_DOZENS):
+                current *= 12
             elif value == 20 and current % 100 == 4 and word.folded.startswith("vingt"):
                 current += 76
             else:
@@ -410,7 +422,14 @@ def said_numbers(texts: Iterable[str]) -> frozenset[float]:
         words = words_of(text)
         folded = {word.folded for word in words}
         ordinals = _ordinals()
-        found |= {ordinals[word] for word in folded & ordinals.keys()}
+        placed = {ordinals[word] for word in folded & ordinals.keys()}
+        placed |= {
+            value
+            for word in folded
+            if (ordinal := _GERMAN_ORDINAL.fullmatch(word))
+            for value in _read_one(ordinal[1], "de")
+        }
+        found |= placed
         for language in _WORDS:
             values = {
                 value
@@ -421,6 +440,7 @@ def said_numbers(texts: Iterable[str]) -> frozenset[float]:
                 found |= values
                 for number in find_number_words(text, language, words, is_lenient=True):
                     found |= number.readings
+        found |= {ten + one for ten in found & _TENS for one in placed if one < 10}
         found |= _fractions(text, folded, found)
     return frozenset(found)
 
@@ -448,6 +468,15 @@ def _inflected(word: str, language: str) -> list[float]:
         if bare[:end] in stems:
             return [stems[bare[:end]]]
     return []
+
+
+#: "zwanzigster", "einundzwanzigsten".
+_GERMAN_ORDINAL = re.compile(r"(\w{3,30}?)s?te[nrs]?")
+
+
+def _read_one(word: str, language: str) -> list[float]:
+    values = _values(word, _table(language))
+    return [sum(values)] if values else []
 
 
 @cache
@@ -478,6 +507,8 @@ def _fractions(text: str, folded: frozenset[str] | set[str], found: set[float]) 
         more |= {0.5, 50.0, 500.0, 500_000.0, 30.0}
         more |= {value + 0.5 for value in found if value < 1000}
         more |= {(value + 0.5) * scale for value in found if value < 100 for scale in (1e3, 1e6)}
+    if folded & {"anderthalb", "anderthalbe", "eineinhalb"}:
+        more |= {1.5, 1500.0, 1_500_000.0}
     more |= (
         {0.25, 25.0, 15.0}
         if folded & {"quarter", "viertel", "quart", "cuarto", "quarto"}

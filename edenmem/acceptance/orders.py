@@ -10,7 +10,7 @@ import re
 from collections.abc import Container, Iterable
 from functools import lru_cache
 
-from edenmem.acceptance.words import fold
+from edenmem.acceptance.words import fold, stop_words, word_set
 
 _I = re.IGNORECASE
 
@@ -99,7 +99,9 @@ _IMPERATIVE = re.compile(
     r"|(?:responda|ignore|esqueça|diga|recomende|envie|use|fale|mencione|não \w+[ae]) |você deve\b"
     r"|(?:antwoord|negeer|vergeet|gebruik|vermeld|noem|zeg|stuur) (?:altijd|nooit|alle|de|het"
     r"|geen|in|alleen|iedereen|op)\b|(?:altijd|nooit) (?-i:[a-z])|je moet\b"
-    r"|zawsze (?-i:[a-z])|nigdy (?-i:[a-z])|(?:odpowiadaj|ignoruj|zapomnij|mów|polecaj|wysyłaj"
+    r"|zawsze (?-i:[a-z])|nigdy (?-i:[a-z])|(?:powiedz|pisz|chwal|wybieraj|dodaj|usuń|zapamiętaj"
+    r"|pamiętaj|przekaż|wyślij|traktuj|zachowuj|odpowiedz|odpowiadaj|ignoruj|zapomnij|mów"
+    r"|polecaj|wysyłaj"
     r"|używaj|nie \w+(?:aj|uj)) |musisz\b"
     r"|alltid (?-i:[a-z])|aldrig (?-i:[a-z])|svara (?:alltid|bara|på)\b|du (?:måste|ska)\b"
     r"|всегда (?-i:[а-я])|никогда (?-i:[а-я])|(?:отвечай|игнорируй|забудь|говори|рекомендуй"
@@ -119,7 +121,9 @@ _IMPERATIVE_UNSPACED = re.compile(
     r"|(?:앞으로|지금부터|항상|절대|반드시).{0,60}(?:하세요|해라|하라|마세요|말 것|답하라"
     r"|십시오|해야 한다|마라|할 것)[.!]?\Z"
     r"|(?:จง|ต้อง|ห้าม|อย่า|ตั้งแต่นี้)"
-    r"|(?:دائما|دائمًا|أبدا|لا تذكر|تجاهل|يجب عليك|من الآن فصاعدا)|(?:हमेशा|कभी (?:भी )?(?:न|मत"
+    r"|(?:من الآن فصاعدا[،,]? ?)?(?:دائما|دائمًا|أبدا|لا ت\w+ |تجاهل|يجب عليك|قل |قولي |أخبر"
+    r"|اجعل|احذف|امدح|استخدم|تذكر|تذكّر|رد |ردّ |أجب|أرسل|تحدث|تحدّث|اذكر|اكتب|انس|أعط|ادع|لا"
+    r" تقل)|(?:हमेशा|कभी (?:भी )?(?:न|मत"
     r"|नहीं)|अब से).{0,80}(?:दो|करो|दें|करें|देना|करना|बोलो|बताना|कहना|करे)[।!.]?\Z"
 )
 #: A reminder that somebody asked for is an appointment, and no rule of conduct.
@@ -128,10 +132,21 @@ _REMIND = re.compile(
     r"|hatırlat)",
     _I,
 )
+#: Right after a verb that opens a sentence; after a subject it would be a verb.
+_AFTER_VERB = word_set(
+    "the a an all every any your this that these those everyone everybody me him her them it only"
+    " never always no nobody"
+    " den die das dem alle allen immer nie niemals kein keine keinen ihm mir uns ihnen jedem"
+    " le la les tous toutes toujours jamais leur"
+    " el los las siempre nunca todo todos a"
+    " il lo gli tutti sempre mai"
+    " o os as todos sempre nunca"
+)
 _FIRST = re.compile(r"[^\W_]+")
 #: A verb, and at once what makes it an order: "Prends toujours", "Roll back and do not ask".
 _VERB_FIRST = re.compile(
     r"(?-i:[^\W\d_]+) (?:toujours|jamais|sempre|siempre|altijd|immer|nooit|всегда)(?![^\W_])"
+    r"|[^\W\d_]+[áéí](?:l[eao]s?|me|nos)? (?:siempre|nunca|todo|a|que|sol[oa]|el|la|los|las)\b"
     r"|[^\W\d_]+[^,.!?]{0,40} and (?:do not|don['’]t|never) [a-z]+"
     r"|(?:dec|d[ií])(?:[ií]?le|idle|iles)s? (?:a|que)\b|d[iì]glie?l?[oi]? |dis-(?:leur|lui|moi) "
     r"|dites-|sag (?:ihm|ihr|allen|mir)\b",
@@ -173,7 +188,7 @@ _AGENT_WORDS = (
 
 
 def find_order(
-    text: str, agents: Iterable[str], people: Container[str], *, is_shared: bool
+    text: str, agents: Iterable[str], people: Container[str], language: str, *, is_shared: bool
 ) -> str | None:
     """Why a text is an order that may not be kept in its scope; None if it may.
 
@@ -181,6 +196,7 @@ def find_order(
         text: The item, without its quotations.
         agents: The names of the agents that take part.
         people: The folded words of speakers' names: a sentence that begins with one is no order.
+        language: The language of the text.
         is_shared: Whether others than one person read the scope.
     """
     if _SYSTEM.match(text):
@@ -191,6 +207,8 @@ def find_order(
     is_named = first is not None and fold(first.group()) in people
     if not is_named and (_IMPERATIVE.match(text) or _VERB_FIRST.match(text)):
         return "is an order to the agent; say who asked for it"
+    if not is_named and _is_verb_first(text, language):
+        return "is an order to the agent; say who asked for it"
     if _IMPERATIVE_UNSPACED.match(text):
         return "is an order to the agent; say who asked for it"
     told, wished = _patterns(tuple(agents))
@@ -199,6 +217,21 @@ def find_order(
     if is_shared and wished.search(text):
         return "is one person's wish about the agent, in memory that others read"
     return None
+
+
+def _is_verb_first(text: str, language: str) -> bool:
+    """Whether a sentence seems to open with a verb: an object or an adverb follows at once."""
+    if language not in ("en", "de", "fr", "es", "it", "pt"):
+        return False
+    match = _TWO.match(text)
+    if match is None or match[1].endswith(("s", "S")) or not match[1].isalpha():
+        return False
+    return fold(match[2]) in _AFTER_VERB and fold(match[1]) not in (
+        stop_words(language) | stop_words("en")
+    )
+
+
+_TWO = re.compile(r"([^\W\d_]+) ([^\W\d_]+)")
 
 
 @lru_cache(maxsize=64)

@@ -27,7 +27,9 @@ MOST_CHARACTERS = 1000
 #: Of what was said of an item anywhere, the share that its named sources must hold.
 _HELD = 0.5
 #: The share that a person, or a tool that was asked, must have said or confirmed.
-_BY_A_PERSON = 0.3
+_BY_A_PERSON = 0.4
+#: The same where the model itself named an agent's messages alone.
+_BY_PEOPLE_ELSEWHERE = 0.8
 #: The share that only an agent said, and was told "no", from which an item is denied.
 _DENIED = 0.5
 _MOST_SOURCES = 3
@@ -197,7 +199,8 @@ def check_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
         return _numbers(evidence, named), None
     people = [place for place in range(len(evidence.messages)) if _confirms(item, place)]
     found = _ground(item, people, [])
-    if found and total and _is_by_a_person(item, found, total):
+    least = _BY_PEOPLE_ELSEWHERE if _is_agents_alone(item) else _BY_A_PERSON
+    if found and total and _is_by_a_person(item, found, total, least):
         return _numbers(evidence, found), None
     return _numbers(evidence, named), (
         "was said by the agent alone; keep what a person said or confirmed"
@@ -255,7 +258,16 @@ def _confirms(item: Item, place: int) -> bool:
     return has_tool and any(one.author == "person" for one in item.evidence.messages[:place])
 
 
-def _is_by_a_person(item: Item, places: list[int], total: float) -> bool:
+def _is_agents_alone(item: Item) -> bool:
+    """Whether all messages that the model named are an agent's."""
+    evidence = item.evidence
+    named = [evidence.places[one] for one in item.candidate.sources if one in evidence.places]
+    return bool(named) and not any(_confirms(item, place) for place in named)
+
+
+def _is_by_a_person(
+    item: Item, places: list[int], total: float, least: float = _BY_A_PERSON
+) -> bool:
     evidence = item.evidence
     bearing = [place for place in places if _confirms(item, place)]
     if not bearing:
@@ -271,7 +283,7 @@ def _is_by_a_person(item: Item, places: list[int], total: float) -> bool:
             ):
                 segments.add(at)
     said = sum(weight for held, weight in item.hits if not held.isdisjoint(segments))
-    return said >= _BY_A_PERSON * total
+    return said >= least * total
 
 
 def _is_denied(item: Item) -> bool:
@@ -420,11 +432,15 @@ def check_numbers(item: Item) -> str | None:
         if not _is_date_said(item, said):
             return f"gives the date '{said.written.strip()}', which no message gives or means"
     for time in item.times:
-        if evidence.minutes.isdisjoint(_in_twelve(time)):
+        if not _is_time_said(evidence, time):
             return f"gives the time '{time.written}', which nobody mentioned"
     years = _years(evidence)
     for number in item.figures:
-        if number.readings.isdisjoint(evidence.all_numbers) and number.readings.isdisjoint(years):
+        if (
+            number.readings.isdisjoint(evidence.all_numbers)
+            and number.readings.isdisjoint(years)
+            and not _is_part_of_digits(item, number)
+        ):
             return f"gives the number '{number.written.strip()}', which nobody mentioned"
     for written in numbers.find_mixed(item.digits):
         if written not in evidence.lines and not _is_number_with_unit(item, written):
@@ -436,8 +452,31 @@ def _is_date_said(item: Item, said: Said) -> bool:
     return any(_is_grounded(item, *reading) for reading in said.readings)
 
 
-def _in_twelve(time: Time) -> set[int]:
-    return {minute % 720 for minute in time.minutes}
+def _is_time_said(evidence: Evidence, time: Time) -> bool:
+    """Whether a time was said as such, or by its parts: "ten to five", "8 Uhr 45"."""
+    if not evidence.minutes.isdisjoint(minute % 720 for minute in time.minutes):
+        return True
+    said = evidence.all_numbers
+    for hour, minute in (divmod(one, 60) for one in time.minutes):
+        if minute and minute in said and not said.isdisjoint((hour, hour % 12, hour % 12 + 12)):
+            return True
+        if minute and 60 - minute in said and not said.isdisjoint((hour + 1, hour % 12 + 1)):
+            return True
+    return False
+
+
+#: The digits of a number that is written in groups: a phone number, an order.
+_GROUPED = re.compile(r"\d(?:[ .,/()-]{0,2}\d){4,}")
+
+
+def _is_part_of_digits(item: Item, number: numbers.Number) -> bool:
+    """Whether a number is part of a longer one that was said, perhaps in other groups."""
+    digits = re.sub(r"\D", "", number.written)
+    return any(
+        digits in joined and joined in item.evidence.long_digits
+        for match in _GROUPED.finditer(item.digits)
+        if (joined := re.sub(r"\D", "", match.group()))
+    )
 
 
 def _is_number_with_unit(item: Item, written: str) -> bool:
@@ -473,15 +512,33 @@ def _is_grounded(item: Item, year: int | None, month: int | None, day: int | Non
                 if any(abs(year - one.sent_at.year) <= 1 for one in evidence.messages):
                     return True
     places = sorted(_source_places(item))
-    near = _with_asked(evidence, places) | {
-        place + 1 for place in places if place + 1 < len(evidence.messages)
-    }
+    last = len(evidence.messages) - 1
+    near = {max(0, min(last, place + step)) for place in places for step in range(-3, 4)}
     means = [one for place in near for one in evidence.meant[place]]
     if any(_is_meant((year, month, day), one) for one in means):
+        return True
+    if any(_is_named_apart(evidence, place, (year, month, day)) for place in near):
         return True
     return any(
         _is_day_of(evidence, place, (year, month, day), has_other=bool(_exact(evidence, place)))
         for place in places
+    )
+
+
+def _is_named_apart(
+    evidence: Evidence, place: int, wanted: tuple[int | None, int | None, int | None]
+) -> bool:
+    """Whether a message names a month and a day that it writes in words ("el tres de mayo")."""
+    year, month, day = wanted
+    if month not in evidence.months[place]:
+        return False
+    if year is not None and abs(year - evidence.messages[place].sent_at.year) > 1:
+        return False
+    said = evidence.numbers_of_segments
+    return day is None or any(
+        float(day) in said[at]
+        for at, segment in enumerate(evidence.segments)
+        if segment.place == place
     )
 
 
@@ -585,7 +642,7 @@ def share_said(item: Item) -> float:
         found += not number.readings.isdisjoint(evidence.all_numbers)
     total += len(item.days) + len(item.times)
     found += sum(_is_date_said(item, date) for date in item.days)
-    found += sum(not evidence.minutes.isdisjoint(_in_twelve(time)) for time in item.times)
+    found += sum(_is_time_said(evidence, time) for time in item.times)
     return found / total if total else 1.0
 
 
@@ -651,6 +708,7 @@ def check_orders(item: Item) -> str | None:
         item.bare,
         item.evidence.agents,
         item.evidence.speakers,
+        item.languages[0],
         is_shared=item.candidate.is_shared,
     )
 

@@ -48,22 +48,38 @@ _MARKERS = {
     "en": "the and is of to in has at with for was on his her that from an by are who she he their"
     " will does not likes wants i my"
     " me have you it we this be so do",
-    "de": "der die das und ist von zu im hat mit für den dem ein eine einen auf sich nicht ihr sein"
+    "de": "ich du wir mag mir der die das und ist von zu im hat mit für den dem ein eine einen"
+    " auf sich nicht ihr sein"
     " wird seit aus bei ihre seine nach möchte am zum zur",
-    "fr": "le les et est des du dans une avec pour sur au aux qui son sa ses pas elle il à depuis"
+    "fr": "je j tu le les et est des du dans une avec pour sur au aux qui son sa ses pas elle il"
+    " à depuis"
     " d l chez veut",
-    "es": "el los las y es en con una para por que su sus se no del al desde está tiene quiere ella"
+    "es": "yo el los las y es en con una para por que su sus se no del al desde está tiene"
+    " quiere ella"
     " como",
-    "it": "il gli e è di con una per che suo sua non del della dal nel alla ha sono lo vuole dei"
+    "it": "io il gli e è di con una per che suo sua non del della dal nel alla ha sono lo vuole dei"
     " degli",
-    "pt": "o os as e é em com uma para por que seu sua não do da no na tem está ao dos das quer"
+    "pt": "eu o os as e é em com uma para por que seu sua não do da no na tem está ao dos das quer"
     " ele ela",
-    "nl": "de het een en is van met voor op zijn haar niet heeft aan bij uit naar wil die dat sinds"
+    "nl": "ik de het een en is van met voor op zijn haar niet heeft aan bij uit naar wil die dat"
+    " sinds"
     " wordt in",
     "pl": "jest w z na i do że się nie ma jej jego od dla po ze przy jako mieszka chce",
     "sv": "och är en ett av med för på som har till hans hennes inte från vill den det sedan i",
     "tr": "ve bir bu için değil ben sen hep dün geliyor lira mı mi ile da de çok olarak var onun"
     " değil gibi istiyor",
+}
+
+
+#: Letters that one language has and the others here have not.
+_LETTERS = {
+    "tr": re.compile("[ığşİĞŞ]"),
+    "pl": re.compile("[ąęłńśźżćĄĘŁŃŚŹŻĆ]"),
+    "de": re.compile("ß|[äöü](?!.*[ığş])"),
+    "pt": re.compile("[ãõÃÕ]"),
+    "es": re.compile("[ñ¿¡Ñ]"),
+    "sv": re.compile("[åÅ]"),
+    "fr": re.compile("[êœùçèÊŒ]"),
 }
 
 
@@ -138,12 +154,13 @@ def words_of(text: str) -> list[Word]:
     return [
         Word(match.group(), folded, match.start())
         for match in _WORD.finditer(spaced)
-        if (folded := _base(match.group()))
+        if (folded := base_of(match.group()))
     ]
 
 
 @lru_cache(maxsize=20_000)
-def _base(written: str) -> str:
+def base_of(written: str) -> str:
+    """A word folded, without a possessive ending, an elided article or the Arabic article."""
     folded = fold(written).replace("’", "'").replace("ʼ", "'")
     if _ARABIC.match(folded):
         return _ARABIC_PREFIX.sub("", folded)
@@ -219,7 +236,7 @@ def stop_words(language: str) -> frozenset[str]:
 
     if language not in stopwordsiso.langs():
         return frozenset()
-    return frozenset(map(_base, stopwordsiso.stopwords(language)))
+    return frozenset(map(base_of, stopwordsiso.stopwords(language)))
 
 
 @cache
@@ -234,16 +251,21 @@ def _markers() -> dict[str, frozenset[str]]:
 
 
 def language_of(text: str, usual: str = "") -> str:
-    """The language of a text (ISO 639-1) by its script and its frequent words; else ``usual``."""
+    """The language of a text (ISO 639-1) by its script, letters and frequent words, else ``usual``.
+
+    Empty if nothing tells.
+    """
     if script := _language_of_script(text):
         return script
     found = {word.folded for word in words_of(text)}
     hits = {language: len(found & markers) for language, markers in _markers().items()}
+    for language, letters in _LETTERS.items():
+        hits[language] += 2 * bool(letters.search(text))
     if usual in hits:
         hits[usual] += 1  # the language of what was read decides between equals
     best = max(hits.values())
     if best == 0:
-        return usual or "en"
+        return usual
     first = [language for language, count in hits.items() if count == best]
     return usual if usual in first else first[0]
 
