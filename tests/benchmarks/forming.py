@@ -34,6 +34,7 @@ from tests.benchmarks.measure import Bench, Row, Target, interleaved, median
 from tests.benchmarks.vocabulary import sentence
 from tests.benchmarks.world import plain_row
 from tests.support.llm import FakeLLM
+from tests.support.runtime import ANYTHING_GOES
 
 _MESSAGES = 45
 _FACTS = 8
@@ -124,7 +125,9 @@ def _service(
             ),
         }
     )
-    settings = Settings(formation=FormationSettings(extraction=way.extraction))
+    settings = Settings(
+        formation=FormationSettings(extraction=way.extraction), acceptance=ANYTHING_GOES
+    )
     vectors = [data.vector(1_000_000 + place) for place in range(most)]
     if not way.neighbours:  # directions that nothing has: at right angles to all others
         chance = np.random.default_rng([20260317, _WAYS.index(way)])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from edenmem.cli.commands.start.demo import example_folder
 from tests.cli.conftest import Cli
 from tests.support.fake_openai import KEY, FakeOpenAI, Reply, failing
+from tests.support.runtime import ANYTHING_GOES
 
 WITH_KEY = {"EDENMEM_LLM_API_KEY": KEY}
 FACT = "Lena meets the harbour master on 5 January 2026."
@@ -24,7 +26,10 @@ def scripted(cli: Cli, answers: dict[tuple[str, str], object]) -> tuple[str, ...
             for (task, key), answer in answers.items()
         )
     )
-    return ("--set", "llm.provider=replay", "--set", f"llm.replay={file}")
+    anything = msgspec.structs.asdict(ANYTHING_GOES)
+    lenient = (f"acceptance.{name}={str(value).lower()}" for name, value in anything.items())
+    options = ("llm.provider=replay", f"llm.replay={file}", *lenient)
+    return tuple(part for option in options for part in ("--set", option))
 
 
 def reflections(**given: list[str]) -> dict[str, object]:

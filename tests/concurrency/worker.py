@@ -22,7 +22,7 @@ from tests.support.builders import make_agent, make_message, make_session, make_
 from tests.support.editing import AwaitedEditor
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import FakeLLM
-from tests.support.runtime import make_runtime
+from tests.support.runtime import ANYTHING_GOES, make_runtime
 
 if TYPE_CHECKING:
     from edenmem.llm.protocol import LLMRequest
@@ -85,7 +85,11 @@ class Worker:
         actor = Actor(name=f"worker-{number}", host="test-host", command="test")
         embedder = FakeEmbedder()
         self.service = MemoryService(
-            store, Settings(), llm=self._llm(), embedder=embedder, actor=actor
+            store,
+            Settings(acceptance=ANYTHING_GOES),
+            llm=self._llm(),
+            embedder=embedder,
+            actor=actor,
         )
         self._editor = AwaitedEditor(make_runtime(store, embedder=embedder, actor=actor))
         self.account: Account = {
@@ -126,19 +130,18 @@ class Worker:
 
     def _decide(self, request: LLMRequest[Any]) -> dict[str, Any]:
         """Each new fact takes the place of its first neighbour, in one way or the other."""
-        decisions: dict[int, dict[str, Any]] = {}
-        new = 0
+        decisions: dict[str, dict[str, Any]] = {}
+        new = ""
         for line in request.user.splitlines():
-            words = line.split()
-            if words[:2] == ["New", "fact"]:
-                new = int(words[2].rstrip(":"))
-            elif words[:1] == ["Existing"] and new not in decisions:
+            if line.startswith("N") and line.partition(":")[0][1:].isdecimal():
+                new = line.partition(":")[0]
+            elif line.startswith("  E") and new not in decisions:
                 action = self._chance.choice(("UPDATE", "DELETE", "NONE"))
                 decisions[new] = {
                     "fact": new,
                     "reason": "because",
                     "action": action,
-                    "target": int(words[1]),
+                    "target": line.split()[0],
                     "content": self._text("merged") if action == "UPDATE" else None,
                 }
         return {"decisions": list(decisions.values())}

@@ -34,7 +34,7 @@ from tests.support.builders import (
 from tests.support.editing import AwaitedEditor
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import FakeLLM
-from tests.support.runtime import make_runtime
+from tests.support.runtime import ANYTHING_GOES, make_runtime
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder
@@ -51,6 +51,7 @@ SESSION_SCOPE = Scope.session(EVE.id, SESSION_ID)
 SCOPES = (ANNA_SCOPE, EVE_SCOPE, SESSION_SCOPE)
 
 SETTINGS = Settings(
+    acceptance=ANYTHING_GOES,
     scopes=ScopesSettings(session=ScopeSettings(consolidate_at=2, word_limit=200)),
 )
 
@@ -188,16 +189,16 @@ def _thought(content: str) -> dict[str, Any]:
 
 
 def _decide(request: LLMRequest[Any]) -> dict[str, Any]:
-    """One decision of each kind; the numbers are read from the prompt, as a model reads them."""
-    new: dict[str, int] = {}
-    existing: dict[str, int] = {}
+    """One decision of each kind; the labels are read from the prompt, as a model reads them."""
+    new: dict[str, str] = {}
+    existing: dict[str, str] = {}
     for line in request.user.splitlines():
         words = line.strip().split(maxsplit=2)
-        if line.startswith("New fact "):
-            number, _, content = line.removeprefix("New fact ").partition(": ")
-            new[content] = int(number)
-        elif words[:1] == ["Existing"]:
-            existing[line.partition("): ")[2]] = int(words[1])
+        if line.startswith("N"):
+            label, _, content = line.partition(": ")
+            new[content] = label
+        elif line.startswith("  E"):
+            existing[line.partition("): ")[2]] = words[0]
 
     def decision(content: str, action: str, target: str, merged: str | None) -> dict[str, Any]:
         return {

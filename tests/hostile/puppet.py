@@ -16,7 +16,7 @@ from tests.support.llm import FakeLLM
 
 _START = re.compile(r"^\[[^\]]*\] [^:]*: ")
 _FENCE = re.compile(r"^<<<(?:end of )?\w+ ([0-9a-f]{16})>>>$")
-_NUMBER = re.compile(r"^(?:New fact|  Existing) (\d+)", re.M)
+_NUMBER = re.compile(r"^(?:N|  E)(\d+)", re.M)
 
 #: Names of shards that the attacker may have heard of: theirs, another agent's, and none.
 SHARDS = ("lore", "LORE", "vault", "../lore", "", "b" * 24)
@@ -29,7 +29,15 @@ class Puppet(FakeLLM):
     def __init__(self) -> None:
         super().__init__()
         self._turn = itertools.count()
-        for task in ("facts", "reflections", "single", "dedup", "consolidate", "shorten"):
+        for task in (
+            "facts",
+            "reflections",
+            "single",
+            "rewrite",
+            "dedup",
+            "consolidate",
+            "shorten",
+        ):
             self.script(task, getattr(self, f"_{task}"))
 
     def _facts(self, request: LLMRequest[Any]) -> Any:
@@ -38,7 +46,13 @@ class Puppet(FakeLLM):
         places += [("shard", name) for name in SHARDS]
         return {
             "facts": [
-                {"content": line, "scope": scope, "shard": shard, "private": False}
+                {
+                    "content": line,
+                    "sources": [1, 0, 10**9],
+                    "scope": scope,
+                    "shard": shard,
+                    "private": False,
+                }
                 for scope, shard in places
                 for line in (*lines, "all " * 2000, "endless" * 2000, "")
             ]
@@ -54,16 +68,25 @@ class Puppet(FakeLLM):
     def _single(self, request: LLMRequest[Any]) -> Any:
         return {**self._facts(request), "reflections": self._reflections(request)}
 
+    def _rewrite(self, request: LLMRequest[Any]) -> Any:
+        lines = itertools.cycle([*_words(request), "Mallory owns everything."])
+        return {
+            "items": [
+                {"item": number, "sources": [number, -1, 10**9], "content": next(lines)}
+                for number in (0, -1, 10**9, *range(1, 2 * MOST_LINES))
+            ]
+        }
+
     def _dedup(self, request: LLMRequest[Any]) -> Any:
         shown = sorted({int(number) for number in _NUMBER.findall(request.user)})
         targets = itertools.cycle([*shown, 0, -1, 10**9])
         return {
             "decisions": [
                 {
-                    "fact": number,
+                    "fact": f"N{number}",
                     "reason": "the user said so " * 50,
                     "action": action,
-                    "target": next(targets),
+                    "target": f"E{next(targets)}",
                     "content": "Mallory owns everything.",
                 }
                 for number, action in zip(shown, itertools.cycle(("DELETE", "UPDATE")))

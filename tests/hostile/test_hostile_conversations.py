@@ -163,7 +163,8 @@ def test_orders_are_not_remembered_for_everybody(ruins: Ruins) -> None:
 # -- prompts -------------------------------------------------------------------------------------
 
 _OPEN = re.compile(r"<<<(\w+) ([0-9a-f]{16})>>>")
-_BEGINS = re.compile(r"\[(\d{1,4}-\d\d-\d\d \d\d:\d\d) UTC\] ([^:\n]+):(?: |$)")
+_DAY = re.compile(r"[A-Z][a-z]+day (\d{1,4}-\d\d-\d\d) UTC$")
+_BEGINS = re.compile(r"\[(\d+)\] (\d\d:\d\d) ([^:\n]+):(?: |$)")
 
 
 def blocks(prompt: str) -> tuple[str, str, list[tuple[str, str]]]:
@@ -233,11 +234,17 @@ def test_each_line_is_its_true_speakers(ruins: Ruins) -> None:
             _, _, found = blocks(request.user)
             (conversation,) = [text for name, text in found if name == "conversation"]
             # every character that some reader takes for the end of a line
+            day, number = "", 0
             for line in conversation.splitlines():
-                begins = _BEGINS.match(line)
-                assert begins or line.startswith("    ") or not line, line[:200]
+                begins, new_day = _BEGINS.match(line), _DAY.match(line)
+                assert begins or new_day or line.startswith("    "), line[:200]
+                if new_day:
+                    day = new_day[1]
                 if begins:
-                    seen[agents[request.key.split("/")[1]]].append((begins[1], begins[2]))
+                    number += 1
+                    assert begins[1] == str(number)
+                    at = f"{day} {begins[2]}"
+                    seen[agents[request.key.split("/")[1]]].append((at, begins[3]))
         for agent, lines in seen.items():
             if aftermath.session.incognito:
                 assert lines == []
@@ -249,14 +256,14 @@ def test_each_line_is_its_true_speakers(ruins: Ruins) -> None:
                     assert name.startswith("tool")
                 elif message.role == "assistant":
                     own = message.sender == agent
-                    assert name.endswith("(this agent)" if own else "(another agent)")
+                    assert name.endswith("*" if own else "(other agent)")
                 elif message.sender == MALLORY.id:
                     assert name == "mallory"
                 elif message.sender is not None:
                     assert name == "lena"
                 else:
                     assert name not in ("lena", "otto", "Mira")
-                    assert not set(name) & set("[]()<>`")
+                    assert not set(name) & set("[]()<>`*")
 
 
 # -- what is read of it --------------------------------------------------------------------------

@@ -47,7 +47,7 @@ from tests.support.builders import (
 )
 from tests.support.editing import AwaitedEditor
 from tests.support.embedder import FakeEmbedder
-from tests.support.runtime import make_runtime
+from tests.support.runtime import ANYTHING_GOES, make_runtime
 
 T = TypeVar("T")
 
@@ -70,6 +70,7 @@ recipes = st.sampled_from(["convex", "rrf", "semantic", "text", None])
 def settings_of(extraction: str) -> Settings:
     """Settings under which nothing is left out for lack of room."""
     return Settings(
+        acceptance=ANYTHING_GOES,
         formation=FormationSettings(extraction=extraction, message_interval=1, min_messages=1),  # type: ignore[arg-type]
         context=ContextSettings(
             facts_limit=EVERYTHING, reflections_limit=EVERYTHING, recall_top_k=100

@@ -21,8 +21,8 @@ from tests.support.llm import HOSTILE, NONSENSE, FakeLLM
 KINDS = ("user", "group", "agent", "shard")
 SHARDS = ("lore", "route", "attic")
 
-_NEW = re.compile(r"^New fact (\d+): (.*)$")
-_EXISTING = re.compile(r"^  Existing (\d+) \(from [^)]*\): (.*)$")
+_NEW = re.compile(r"^N(\d+): (.*)$")
+_EXISTING = re.compile(r"^  E(\d+) \(from [^)]*\): (.*)$")
 
 #: What people write to make a model do something, as a model would copy it out.
 ORDERS = (
@@ -184,10 +184,10 @@ class Scribe(FakeLLM):
     ) -> dict[str, Any]:
         reason = HOSTILE if self.style is Style.ADVERSARY else "something else"
         return {
-            "fact": fact,
+            "fact": f"N{fact}",
             "reason": reason,
             "action": action,
-            "target": target,
+            "target": None if target is None else f"E{target}",
             "content": content,
         }
 
@@ -200,7 +200,7 @@ class Scribe(FakeLLM):
                 '{"facts": [{"content": 3, "scope": "user", "shard": null, "private": false}]}',
                 '{"facts": [{"content": "x", "scope": "session", "shard": null, "private": true}]}',
                 '{"facts": "all of them"}',
-                '{"decisions": [{"fact": "1", "action": "DROP"}]}',
+                '{"decisions": [{"fact": "N1", "action": "DROP"}]}',
                 '{"agent": null, "group": null, "user": null, "session": null, "shards": null}',
                 '{"text": ["a", "list"]}',
             )

@@ -39,7 +39,7 @@ Script = Any
 
 class FakeLLM:
     """Answers by task; see `Script`. A request for a task that has no script (left) is a failure
-    of the test.
+    of the test; but what is sent back to be rewritten is left out.
 
     ``requests`` are all requests in order, ``most_at_once`` the most that ran together.
     """
@@ -51,7 +51,10 @@ class FakeLLM:
         self._running = 0
         self._lists: dict[str, deque[Script]] = defaultdict(deque)
         #: Whether the model answers at all is asked after a time-out, which means an outage here.
-        self._standing: dict[str, Script] = {"doctor": ProviderTimeout}
+        self._standing: dict[str, Script] = {
+            "doctor": ProviderTimeout,
+            "rewrite": {"items": []},
+        }
         for task, script in (answers or {}).items():
             self.script(task, script)
 

@@ -5,16 +5,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.settings.schema import Settings
+from edenmem.settings.schema import AcceptanceSettings, Settings
 from tests.support.builders import ACTOR
 
 if TYPE_CHECKING:
     from edenmem.models.changes import Actor
     from edenmem.store.protocol.store import Store
 
+#: For scripted models, which say what a test needs and not what was said.
+ANYTHING_GOES = AcceptanceSettings(
+    words_floor=0,
+    words_reject=0,
+    sources=False,
+    names=False,
+    numbers=False,
+    words=False,
+    echo=False,
+    statement=False,
+    relative_dates=False,
+    secrets=False,
+    orders=False,
+)
+
 
 def make_runtime(
     store: Store, settings: Settings | None = None, *, actor: Actor = ACTOR, **parts: Any
 ) -> Runtime:
-    """A runtime with these parts; without them default settings, no models, the tests' actor."""
-    return Runtime(store, settings or Settings(), find_actor=lambda: actor, **parts)
+    """A runtime with these parts; without them default settings but for acceptance, no models, the
+    tests' actor."""
+    settings = settings or Settings(acceptance=ANYTHING_GOES)
+    return Runtime(store, settings, find_actor=lambda: actor, **parts)

@@ -10,18 +10,21 @@ than one that is lost. Only a model that will not answer any later call either e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
 import msgspec
 
+from edenmem.acceptance.evidence import Candidate
+from edenmem.acceptance.rules import judge
 from edenmem.engine.formation.formation_input import Material, NewFact
 from edenmem.engine.formation.quotas import ScopeQuotas
-from edenmem.engine.formation.screening import flat, rejection_reason, tidy
+from edenmem.engine.formation.screening import flat, tidy
 from edenmem.engine.runtime.answers import DedupAnswer, DedupDecision
 from edenmem.engine.runtime.concurrency import in_thread
-from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.runtime.llm_session import Asker, render_own_words
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import (
     BudgetExceeded,
@@ -34,7 +37,7 @@ from edenmem.errors import (
 from edenmem.models.changes import AddFact, Change, RemoveFact, ReviseFact, SetPrivacy
 from edenmem.models.formation import Decision
 from edenmem.models.memory import Fact, content_hash
-from edenmem.models.scope import Scope
+from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 
 #: Words of a model's reason that are kept.
@@ -77,18 +80,28 @@ class Verdict(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-def judge(
-    asked: Sequence[ComparedFact], decisions: Sequence[DedupDecision], fact_words: int
+#: Why the text that would stand for a new fact and an old one cannot be kept; empty if it can.
+Objection = Callable[[ComparedFact, Fact, str], str]
+
+
+def resolve(
+    asked: Sequence[ComparedFact],
+    decisions: Sequence[DedupDecision],
+    fact_words: int,
+    objection: Objection,
 ) -> dict[int, Verdict]:
     """What a model's decisions come to, by the number of the fact.
 
     The first decision about a fact counts, and the first that changes a target. A fact that is
     said to be known in a target that another decision changes is added: its words may be gone.
     """
-    by_fact: dict[int, DedupDecision] = {}
+    by_fact: dict[int | None, DedupDecision] = {}
     for decision in decisions:
-        by_fact.setdefault(decision.fact, decision)
-    verdicts = {item.number: _verdict(item, by_fact.get(item.number), fact_words) for item in asked}
+        by_fact.setdefault(_number(decision.fact, "N"), decision)
+    verdicts = {
+        item.number: _verdict(item, by_fact.get(item.number), fact_words, objection)
+        for item in asked
+    }
     changed: set[str] = set()
     for number, verdict in verdicts.items():
         if verdict.target is None or verdict.action not in ("UPDATE", "DELETE"):
@@ -102,13 +115,21 @@ def judge(
     return verdicts
 
 
-def _verdict(item: ComparedFact, decision: DedupDecision | None, fact_words: int) -> Verdict:
+def _number(label: str | None, letter: str) -> int | None:
+    """The number in a label: of N3 it is 3, if ``letter`` is N."""
+    found = re.fullmatch(rf"{letter}([0-9]{{1,9}})", (label or "").strip(), re.IGNORECASE)
+    return int(found[1]) if found else None
+
+
+def _verdict(
+    item: ComparedFact, decision: DedupDecision | None, fact_words: int, objection: Objection
+) -> Verdict:
     if decision is None:
         return Verdict("ADD", "no decision was given")
     why = tidy(decision.reason, REASON_WORDS)
     if decision.action == "ADD":
         return Verdict("ADD", why)
-    target = item.find_neighbour(decision.target)
+    target = item.find_neighbour(_number(decision.target, "E"))
     if target is None:
         return Verdict("ADD", f"{decision.action} of something that was not offered")
     if decision.action != "UPDATE":
@@ -117,7 +138,9 @@ def _verdict(item: ComparedFact, decision: DedupDecision | None, fact_words: int
     text = tidy(whole, fact_words)
     if text != whole:
         return Verdict("ADD", f"the merged text has more than {fact_words} words")
-    if problem := rejection_reason(text, orders=False):
+    if not text:
+        return Verdict("ADD", "the merged text is empty")
+    if problem := objection(item, target, text):
         return Verdict("ADD", f"the merged text cannot be kept: {problem}")
     if item.new.private and not target.private:
         return Verdict("ADD", "private, so not merged into a fact that is not")
@@ -270,21 +293,25 @@ class Deduplicator:
         verdicts = {item.number: Verdict("ADD", "nothing like it is known") for item in compared}
         if not asked:
             return verdicts
+        values: dict[str, object] = {
+            "now": material.origin.at,
+            "facts": asked,
+            "fact_words": self._settings.fact_words,
+        }
+        model = material.quotas.fast_model
         try:
-            answer = await asker.ask(
-                "dedup",
-                DedupAnswer,
-                model=material.quotas.fast_model,
-                now=material.origin.at,
-                facts=asked,
-                fact_words=self._settings.fact_words,
-            )
+            answer = await asker.ask("dedup", DedupAnswer, model=model, **values)
         except (ProviderAuthError, ProviderMisconfigured, BudgetExceeded, ReplayMiss):
             raise  # no later call of this run will be answered either: the range is kept whole
         except ProviderError as error:
             why = f"not compared: {error.message}"
             return verdicts | {item.number: Verdict("ADD", why) for item in asked}
-        return verdicts | judge(asked, answer.decisions, self._settings.fact_words)
+        template = render_own_words("dedup", **values)
+
+        def objection(item: ComparedFact, target: Fact, text: str) -> str:
+            return _object(material, template, item.new, target, text)
+
+        return verdicts | resolve(asked, answer.decisions, self._settings.fact_words, objection)
 
     async def _embed_merged(
         self, asker: Asker, compared: Sequence[ComparedFact], verdicts: Mapping[int, Verdict]
@@ -335,6 +362,24 @@ class Deduplicator:
             )
             return [added, removed]  # in this order: whatever fails, the new fact is there
         return [added]
+
+
+def _object(material: Material, template: str, new: NewFact, target: Fact, text: str) -> str:
+    """Why a merged text may not be remembered. It is not sent back: both facts stay as they are."""
+    known = (target.content, new.content)
+    candidate = Candidate(
+        content=text,
+        kind="reflection",  # it is of the range and of what was known: no messages are named
+        is_shared=new.scope.kind is not ScopeKind.USER,
+    )
+    evidence = msgspec.structs.replace(
+        material.evidence,
+        context=(*material.evidence.context, *known),
+        memory=known,
+        template=template,
+    )
+    judgement = judge(candidate, evidence, material.acceptance, is_last=True)
+    return "; ".join(each.reason for each in judgement.violations)
 
 
 def _decision(fact: NewFact, verdict: Verdict) -> Decision:

@@ -1,30 +1,34 @@
-"""What a model extracts from a transcript: facts and reflections, screened."""
+"""What a model extracts from a transcript: facts and reflections, checked before they are kept."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from edenmem.acceptance.evidence import SourceMessage
+from edenmem.acceptance.evidence import Candidate, Evidence, SourceMessage
 from edenmem.engine.formation.formation_input import Material, NewFact, NewReflection
 from edenmem.engine.formation.quotas import ScopeQuota
-from edenmem.engine.formation.screening import normal, rejection_reason, tidy
+from edenmem.engine.formation.review import Review, review
+from edenmem.engine.formation.screening import normal, tidy
 from edenmem.engine.runtime.answers import (
     ExtractedFact,
     FactsAnswer,
     ReflectionItem,
     ReflectionsAnswer,
+    SingleAnswer,
 )
-from edenmem.engine.runtime.llm_session import Asker, render
+from edenmem.engine.runtime.llm_session import Asker, render_own_words
 from edenmem.models.formation import Decision
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import FormationSettings
 
-#: Why an item is not kept although it may be remembered: nowhere to keep it, or no room.
-SCOPE, LIMIT = "scope", "limit"
+#: Why an item is not kept although it may be remembered: nowhere to keep it, no room, said already.
+SCOPE, LIMIT, KNOWN = "scope", "limit", "known"
+
+_SHARED = (ScopeKind.AGENT, ScopeKind.GROUP, ScopeKind.SHARD)
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -34,55 +38,158 @@ class Facts(msgspec.Struct, frozen=True):
     rejected: tuple[Decision, ...] = ()
 
 
+class Reflections(msgspec.Struct, frozen=True):
+    """What may be kept, broad to narrow, and what was refused."""
+
+    kept: tuple[NewReflection, ...] = ()
+    rejected: tuple[Decision, ...] = ()
+
+
 async def extract_facts(asker: Asker, material: Material, settings: FormationSettings) -> Facts:
     """Ask for facts, if any scope takes them.
 
     Raises:
         ProviderError: no valid answer was to be had.
     """
-    quotas = material.quotas.for_facts
-    if not quotas:
+    if not material.quotas.for_facts:
         return Facts()
-    answer = await asker.ask(
-        "facts",
-        FactsAnswer,
-        model=material.quotas.fast_model,
-        scopes=material.quotas.offered_for_facts,
-        fact_words=settings.fact_words,
+    model = material.quotas.fast_model
+    values = {
+        "scopes": material.quotas.offered_for_facts,
+        "fact_words": settings.fact_words,
         **material.prompt_values,
-    )
-    return screen_facts(answer.facts, material, settings)
+    }
+    answer = await asker.ask("facts", FactsAnswer, model=model, **values)
+    proposed, refused = _propose_facts(answer.facts, material, settings)
+    evidence = _complete(material.evidence, "facts", values)
+    candidates = [each.candidate for each in proposed]
+    reviews = await review(asker, material, candidates, evidence, settings, model=model)
+    return _keep_facts(proposed, reviews, refused, material)
 
 
-def screen_facts(
-    proposed: Sequence[ExtractedFact], material: Material, settings: FormationSettings
-) -> Facts:
-    """Check what a model proposed."""
-    kept: dict[tuple[Scope, str], NewFact] = {}
-    rejected: list[Decision] = []
-    taken: Counter[tuple[ScopeKind, str | None]] = Counter()  # by what a model is offered
-    prompt = _prompt_words(material, settings)
-    conversation = normal(material.transcript.text)
-    for item in proposed:
+async def extract_reflections(
+    asker: Asker, material: Material, known: Sequence[str], settings: FormationSettings
+) -> Reflections:
+    """Ask for reflections, if any scope takes them; ``known`` are the new facts.
+
+    Raises:
+        ProviderError: no valid answer was to be had.
+    """
+    quotas = material.quotas.for_reflections
+    if not quotas:
+        return Reflections()
+    model = material.quotas.slow_model
+    values = {
+        "scopes": quotas,
+        "facts": known,
+        "reflection_words": settings.reflection_words,
+        **material.prompt_values,
+    }
+    answer = await asker.ask("reflections", ReflectionsAnswer, model=model, **values)
+    proposed, refused = _propose_reflections(answer, material, settings)
+    evidence = _complete(_with_memory(material), "reflections", values)
+    candidates = [each.candidate for each in proposed]
+    reviews = await review(asker, material, candidates, evidence, settings, model=model)
+    return _keep_reflections(proposed, reviews, refused, material, known)
+
+
+async def extract_together(
+    asker: Asker, material: Material, settings: FormationSettings
+) -> tuple[Facts, Reflections]:
+    """Ask for facts and reflections in one call.
+
+    Raises:
+        ProviderError: no valid answer was to be had.
+    """
+    model = material.quotas.fast_model
+    values = {
+        "scopes": material.quotas.offered,
+        "fact_words": settings.fact_words,
+        "reflection_words": settings.reflection_words,
+        **material.prompt_values,
+    }
+    answer = await asker.ask("single", SingleAnswer, model=model, **values)
+    facts, refused_facts = _propose_facts(answer.facts, material, settings)
+    thoughts, refused_thoughts = _propose_reflections(answer.reflections, material, settings)
+    evidence = _complete(_with_memory(material), "single", values)
+    candidates = [*(each.candidate for each in facts), *(each.candidate for each in thoughts)]
+    reviews = await review(asker, material, candidates, evidence, settings, model=model)
+    kept = _keep_facts(facts, reviews[: len(facts)], refused_facts, material)
+    known = [fact.content for fact in kept.kept]
+    rest = reviews[len(facts) :]
+    return kept, _keep_reflections(thoughts, rest, refused_thoughts, material, known)
+
+
+def _with_memory(material: Material) -> Evidence:
+    memory = tuple(quota.memory for quota in material.quotas.items if quota.memory)
+    return msgspec.structs.replace(material.evidence, memory=memory)
+
+
+def _complete(evidence: Evidence, task: str, values: dict[str, object]) -> Evidence:
+    return msgspec.structs.replace(evidence, template=render_own_words(task, **values))
+
+
+def _reject(content: str, rule: str, reason: str) -> Decision:
+    return Decision(content=content, action="REJECTED", rule=rule, reason=reason)
+
+
+# -- facts ---------------------------------------------------------------------------------------
+
+
+class _ProposedFact(msgspec.Struct, frozen=True):
+    item: ExtractedFact
+    candidate: Candidate
+
+
+def _propose_facts(
+    items: Sequence[ExtractedFact], material: Material, settings: FormationSettings
+) -> tuple[list[_ProposedFact], list[Decision]]:
+    """The facts that are for a scope that takes them, and the others."""
+    proposed: list[_ProposedFact] = []
+    refused: list[Decision] = []
+    for item in items:
         content = tidy(item.content, settings.fact_words)
-        sources = material.transcript.find_sources(item.sources)
-        quota = _choose_quota(item, sources, material)
-        rule = ""
-        why = rejection_reason(content, orders=False, prompt=prompt, conversation=conversation)
-        if why is None and isinstance(quota, str):
-            why, rule = quota, SCOPE
-        if why is None and isinstance(quota, ScopeQuota):
-            new = NewFact(quota.scope, content, item.private, tuple(each.id for each in sources))
-            key, offer = (quota.scope, content_hash(content)), (quota.kind, quota.shard)
-            if same := kept.get(key):
-                kept[key] = _join(same, new)
-                continue
-            if taken[offer] < quota.max_facts:
-                taken[offer] += 1
-                kept[key] = new
-                continue
-            why, rule = f"more than {quota.max_facts} facts for the {quota.kind} scope", LIMIT
-        rejected.append(Decision(content=content, action="REJECTED", rule=rule, reason=why or ""))
+        quota = _choose_quota(item, content, item.sources, material)
+        if quota is None:
+            refused.append(_nowhere(item, content))
+            continue
+        candidate = Candidate(
+            content=content, sources=tuple(item.sources), is_shared=quota.kind in _SHARED
+        )
+        proposed.append(_ProposedFact(item, candidate))
+    return proposed, refused
+
+
+def _keep_facts(
+    proposed: Sequence[_ProposedFact],
+    reviews: Sequence[Review],
+    refused: Sequence[Decision],
+    material: Material,
+) -> Facts:
+    """The facts that were accepted, as far as there is room for them."""
+    kept: dict[tuple[Scope, str], NewFact] = {}
+    rejected = list(refused)
+    taken: Counter[tuple[ScopeKind, str | None]] = Counter()  # by what a model is offered
+    for proposal, reviewed in zip(proposed, reviews, strict=True):
+        item, content = proposal.item, reviewed.content
+        if reviewed.violations:
+            rejected.append(reviewed.reject())
+            continue
+        quota = _choose_quota(item, content, reviewed.sources, material)
+        if quota is None:
+            rejected.append(_nowhere(item, content))
+            continue
+        sources = material.transcript.find_sources(reviewed.sources)
+        new = NewFact(quota.scope, content, item.private, tuple(each.id for each in sources))
+        key, offer = (quota.scope, content_hash(content)), (quota.kind, quota.shard)
+        if same := kept.get(key):
+            kept[key] = _join(same, new)
+        elif taken[offer] < quota.max_facts:
+            taken[offer] += 1
+            kept[key] = new
+        else:
+            reason = f"more than {quota.max_facts} facts for the {quota.kind} scope"
+            rejected.append(_reject(content, LIMIT, reason))
     return Facts(tuple(kept.values()), tuple(rejected))
 
 
@@ -96,105 +203,100 @@ def _join(one: NewFact, other: NewFact) -> NewFact:
 
 
 def _choose_quota(
-    item: ExtractedFact, sources: Sequence[SourceMessage], material: Material
-) -> ScopeQuota | str:
-    """The quota of the scope that a fact goes to, or why there is none.
+    item: ExtractedFact, content: str, numbers: Sequence[int], material: Material
+) -> ScopeQuota | None:
+    """The quota of the scope that a fact goes to.
 
     What is about a person goes to the account that said it, never to that of another person: where
     several people speak, to the group if it names who said it, else nowhere.
     """
     quotas = material.quotas
     quota = quotas.find(item.scope, item.shard)
+    sources = material.transcript.find_sources(numbers)
     said_by = [each for each in sources[::-1] if each.author == "person"]
     if item.scope == "user" and said_by:
         own = (quotas.of_account(material.transcript.account_of(each)) for each in said_by)
         if quota is not None:
             quota = next((each for each in own if each is not None), None)
-        elif not item.private and any(_names(item.content, each.speaker) for each in said_by):
+        elif not item.private and _names_one(content, said_by):
             quota = quotas.find("group", None)
-    if quota is not None and quota.max_facts:
-        return quota
+    return quota if quota is not None and quota.max_facts else None
+
+
+def _names_one(content: str, said_by: Sequence[SourceMessage]) -> bool:
+    return any(f" {normal(each.speaker)} " in f" {normal(content)} " for each in said_by)
+
+
+def _nowhere(item: ExtractedFact, content: str) -> Decision:
     name = f"shard {item.shard!r}" if item.scope == "shard" else f"the {item.scope} scope"
-    return f"{name} takes no facts here"
+    return _reject(content, SCOPE, f"{name} takes no facts here")
 
 
-def _names(content: str, name: str) -> bool:
-    return f" {normal(name)} " in f" {normal(content)} "
+# -- reflections ---------------------------------------------------------------------------------
 
 
-def _prompt_words(material: Material, settings: FormationSettings) -> str:
-    """What the model was shown beside the conversation: none of it is a fact."""
-    values = {**material.prompt_values, "conversation": ""}
-    system, _ = render(
-        "facts", scopes=material.quotas.offered_for_facts, fact_words=settings.fact_words, **values
-    )
-    wishes = "\n".join(quota.instructions for quota in material.quotas.for_facts)
-    return normal(f"{system}\n{wishes}")
+class _ProposedReflection(msgspec.Struct, frozen=True):
+    name: str
+    quota: ScopeQuota
+    candidate: Candidate
+    private: bool
 
 
-class Reflections(msgspec.Struct, frozen=True):
-    """What may be kept, broad to narrow, and what was refused."""
-
-    kept: tuple[NewReflection, ...] = ()
-    rejected: tuple[Decision, ...] = ()
-
-
-async def extract_reflections(
-    asker: Asker, material: Material, facts: Sequence[str], settings: FormationSettings
-) -> Reflections:
-    """Ask for reflections beside these texts of new facts, if any scope takes them.
-
-    Raises:
-        ProviderError: no valid answer was to be had.
-    """
-    quotas = material.quotas.for_reflections
-    if not quotas:
-        return Reflections()
-    answer = await asker.ask(
-        "reflections",
-        ReflectionsAnswer,
-        model=material.quotas.slow_model,
-        scopes=quotas,
-        facts=facts,
-        reflection_words=settings.reflection_words,
-        **material.prompt_values,
-    )
-    return screen_reflections(answer, material, facts, settings)
+def _propose_reflections(
+    answer: ReflectionsAnswer, material: Material, settings: FormationSettings
+) -> tuple[list[_ProposedReflection], list[Decision]]:
+    """The reflections that are for a scope that takes them, broad to narrow, and the others."""
+    proposed: list[_ProposedReflection] = []
+    refused: list[Decision] = []
+    for name, quota, items in _by_quota(answer, material):
+        for item in items:
+            content = tidy(item.content, settings.reflection_words)
+            if quota is None:
+                reason = f"reflection: {name} takes no reflections here"
+                refused.append(_reject(content, SCOPE, reason))
+                continue
+            is_shared = quota.kind in _SHARED or (
+                quota.kind is ScopeKind.SESSION and material.is_shared
+            )
+            candidate = Candidate(content=content, kind="reflection", is_shared=is_shared)
+            proposed.append(_ProposedReflection(name, quota, candidate, item.private))
+    return proposed, refused
 
 
-def screen_reflections(
-    answer: ReflectionsAnswer,
+def _keep_reflections(
+    proposed: Sequence[_ProposedReflection],
+    reviews: Sequence[Review],
+    refused: Sequence[Decision],
     material: Material,
-    facts: Iterable[str],
-    settings: FormationSettings,
+    known: Sequence[str],
 ) -> Reflections:
-    """Check what a model proposed beside these texts of new facts."""
+    """The reflections that were accepted and say something new, as far as there is room."""
     kept: list[NewReflection] = []
-    rejected: list[Decision] = []
-    said = {normal(fact) for fact in facts}
+    rejected = list(refused)
+    said = {normal(fact) for fact in known} | _said_already(material)
+    taken: Counter[Scope] = Counter()
+    for proposal, reviewed in zip(proposed, reviews, strict=True):
+        quota, content = proposal.quota, reviewed.content
+        if reviewed.violations:
+            rejected.append(reviewed.reject("reflection"))
+        elif normal(content) in said:
+            rejected.append(_reject(content, KNOWN, "reflection: said already"))
+        elif taken[quota.scope] == quota.max_reflections:
+            reason = f"reflection: too many reflections for {proposal.name}"
+            rejected.append(_reject(content, LIMIT, reason))
+        else:
+            taken[quota.scope] += 1
+            said.add(normal(content))
+            kept.append(NewReflection(quota.scope, content, proposal.private))
+    return Reflections(tuple(kept), tuple(rejected))
+
+
+def _said_already(material: Material) -> set[str]:
+    said: set[str] = set()
     for known in material.quotas.items:
         said.update(normal(line) for line in (*known.text.splitlines(), *known.pending))
         said.update(normal(line) for part in known.elsewhere for line in part.splitlines())
-    for name, quota, items in _by_quota(answer, material):
-        left = quota.max_reflections if quota else 0
-        personal = quota is not None and quota.kind in (ScopeKind.USER, ScopeKind.SESSION)
-        for item in items:
-            content = tidy(item.content, settings.reflection_words)
-            why = rejection_reason(content, orders=personal)
-            if why is None and normal(content) in said:
-                why = "said already"
-            if why is None and quota is None:
-                why = f"{name} takes no reflections here"
-            if why is None and left == 0:
-                why = f"too many reflections for {name}"
-            if why is None and quota is not None:
-                left -= 1
-                said.add(normal(content))
-                kept.append(NewReflection(quota.scope, content, item.private))
-            else:
-                reason = f"reflection: {why}"
-                rejected.append(Decision(content=content, action="REJECTED", reason=reason))
-    return Reflections(tuple(kept), tuple(rejected))
+    return said
 
 
 def _by_quota(

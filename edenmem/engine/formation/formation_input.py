@@ -7,12 +7,18 @@ from functools import cached_property
 
 import msgspec
 
+from edenmem.acceptance.evidence import Evidence
 from edenmem.engine.formation.quotas import ScopeQuotas
-from edenmem.engine.formation.transcript import Transcript, tidy_name
+from edenmem.engine.formation.transcript import Transcript, cut_middle, tidy_name
 from edenmem.models.host import Agent
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.scope import Scope
+from edenmem.settings.schema import AcceptanceSettings
+from edenmem.text import clean
+
+#: What a prompt shows of an agent's persona: enough to tell what matters to the agent.
+PERSONA_CHARACTERS = 2000
 
 
 class NewFact(msgspec.Struct, frozen=True):
@@ -77,17 +83,47 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A range of messages, ready to be asked about. ``now`` is the time that prompts are told."""
+    """A range of messages, ready to be asked about.
+
+    Attributes:
+        agent: Whose memory is formed.
+        transcript: The messages.
+        quotas: What each scope may take.
+        origin: Where everything comes from that is made of it.
+        acceptance: The rules that a model's items must pass.
+        background: The session's title, and the names of people and agents who take part.
+        is_shared: Whether several people read the session.
+    """
 
     agent: Agent
     transcript: Transcript
     quotas: ScopeQuotas
     origin: Origin
+    acceptance: AcceptanceSettings
+    background: tuple[str, ...] = ()
+    is_shared: bool = False
 
     @property
     def is_worth_asking(self) -> bool:
         """Whether there is something to read, and a scope that takes something new."""
         return bool(self.transcript.text and self.quotas.items)
+
+    @cached_property
+    def persona(self) -> str:
+        """The agent's persona as prompts show it."""
+        return cut_middle(clean(self.agent.persona).strip(), PERSONA_CHARACTERS)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What items are checked against; without the memory and the words of one prompt."""
+        wishes = (quota.instructions for quota in self.quotas.items)
+        people = self.transcript.speakers
+        context = (*self.background, *people, self.persona, *wishes)
+        return Evidence(
+            messages=self.transcript.messages,
+            context=tuple(dict.fromkeys(part for part in context if part)),
+            user=people[0] if len(people) == 1 else None,
+        )
 
     @cached_property
     def prompt_values(self) -> dict[str, object]:
@@ -96,5 +132,6 @@ class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             "conversation": self.transcript.text,
             "speakers": self.transcript.speakers,
             "agent": tidy_name(self.agent.label) or "an agent",
+            "persona": self.persona,
             "now": self.origin.at,
         }

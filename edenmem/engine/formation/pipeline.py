@@ -13,14 +13,12 @@ from edenmem.engine.formation.extraction import (
     Reflections,
     extract_facts,
     extract_reflections,
-    screen_facts,
-    screen_reflections,
+    extract_together,
 )
 from edenmem.engine.formation.formation_input import Material, Origin
 from edenmem.engine.formation.quotas import gather_quotas
 from edenmem.engine.formation.thresholds import is_readable
 from edenmem.engine.formation.transcript import Cast, transcribe
-from edenmem.engine.runtime.answers import SingleAnswer
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime
@@ -141,19 +139,8 @@ class Pipeline:
             ProviderError: a model failed (in deduplication the embedder alone).
         """
         settings = self._settings.formation
-        answer = await asker.ask(
-            "single",
-            SingleAnswer,
-            model=material.quotas.fast_model,
-            scopes=material.quotas.offered,
-            fact_words=settings.fact_words,
-            reflection_words=settings.reflection_words,
-            **material.prompt_values,
-        )
-        facts = screen_facts(answer.facts, material, settings)
+        facts, reflections = await extract_together(asker, material, settings)
         plan = await self._deduplicator.plan(asker, material, facts.kept)
-        known = [fact.content for fact in facts.kept]
-        reflections = screen_reflections(answer.reflections, material, known, settings)
         return await in_thread(self._conclude, material, plan, facts, reflections)
 
     def find_nothing(self, material: Material) -> Outcome:
@@ -260,6 +247,14 @@ class Pipeline:
                 message_ids=tuple(each.id for each in messages if is_readable(each)),
                 at=self._clock(),
             ),
+            acceptance=self._settings.acceptance,
+            background=(
+                session.title or "",
+                session.group_id or "",
+                *(user.username for user in users.values()),
+                *(name for each in cast.agents.values() for name in (each.name, each.username)),
+            ),
+            is_shared=view.multi_user,
         )
 
 

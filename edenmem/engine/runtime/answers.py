@@ -69,14 +69,28 @@ class SingleAnswer(Answer):
     reflections: ReflectionsAnswer = Field(default_factory=ReflectionsAnswer)
 
 
-class DedupDecision(Answer):
-    """What to do with one new fact. ``fact`` and ``target`` are numbers from the prompt."""
+class RewrittenItem(Answer):
+    """An item that was sent back, in better words. ``item`` is a number from the prompt."""
 
-    fact: int
+    item: int
+    sources: list[int] = Field(default_factory=list, description="Numbers of the messages.")
+    content: str
+
+
+class RewriteAnswer(Answer):
+    """Task ``rewrite``: an item that cannot be mended is left out."""
+
+    items: list[RewrittenItem] = Field(default_factory=list)
+
+
+class DedupDecision(Answer):
+    """What to do with one new fact. ``fact`` and ``target`` are labels from the prompt."""
+
+    fact: str = Field(description="The new fact's label, N1 or the like.")
     reason: str = Field(description="A few words.")
     action: Literal["ADD", "UPDATE", "DELETE", "NONE"]
-    target: int | None = Field(
-        default=None, description="The existing fact meant, or null for ADD."
+    target: str | None = Field(
+        default=None, description="The label of the existing fact meant, or null for ADD."
     )
     content: str | None = Field(default=None, description="The merged text for UPDATE, else null.")
 

@@ -7,10 +7,11 @@ written before the token existed, so nothing in it can close the fence.
 =============  ====================================================================================
 task           values
 =============  ====================================================================================
-facts          conversation, now, agent, speakers, scopes, shards, max_facts, fact_words
-reflections    conversation, now, agent, speakers, scopes, shards, memory, facts, limits,
-               reflection_words
-single         all of the two above
+facts          conversation, now, agent, persona, speakers, scopes, fact_words
+reflections    conversation, now, agent, persona, speakers, scopes, facts, reflection_words
+single         all of the two above but ``facts``
+rewrite        conversation, now, agent, persona, speakers, items (number, candidate (kind,
+               content, sources), violations (reason), word_limit)
 dedup          now, facts (number, content, neighbours (number, content, formed_at)), fact_words
 merge          now, facts (number, content, formed_at), fact_words
 consolidate    now, kind, owner, current, reflections ((formed_at, content) oldest first),
@@ -24,6 +25,7 @@ propagate      now, source, target, instructions (None if there are none), memor
 
 from __future__ import annotations
 
+import re
 import secrets
 from datetime import datetime
 from functools import cache
@@ -37,6 +39,8 @@ from edenmem.models.formation import CallUsage
 from edenmem.models.ids import as_utc
 from edenmem.text import clean
 
+_FENCED = re.compile(r"^<<<([\w ]+ \w+)>>>\n.*?^<<<end of \1>>>$", re.MULTILINE | re.DOTALL)
+
 
 def render(task: str, /, **values: object) -> tuple[str, str]:
     """The system and the user text of a task's prompt.
@@ -49,6 +53,11 @@ def render(task: str, /, **values: object) -> tuple[str, str]:
     context = template.new_context({**values, "fence_token": secrets.token_hex(8)})
     system, user = ("".join(template.blocks[name](context)) for name in ("system", "user"))
     return system.strip(), user.strip()
+
+
+def render_own_words(task: str, /, **values: object) -> str:
+    """What a task's prompt says by itself: all of it that stands in no fence."""
+    return _FENCED.sub("", "\n\n".join(render(task, **values)))
 
 
 def moment(value: datetime) -> str:
@@ -81,12 +90,13 @@ class Asker:
     """Asks about one thing, named by ``key`` (see `edenmem.llm.protocol.LLMRequest`).
 
     ``spent`` grows with each answer, and with what a failure cost, so that whoever handles an
-    error later knows what was paid. ``timeout``: the seconds for each answer, without retries;
-    None: as the settings say.
+    error later knows what was paid. ``asked`` are the tasks in order. ``timeout``: the seconds for
+    each answer, without retries; None: as the settings say.
     """
 
     def __init__(self, llm: LLM, key: str, *, timeout: float | None = None) -> None:
         self.spent: list[CallUsage] = []
+        self.asked: list[str] = []
         self._llm = llm
         self._key = key
         self._timeout = timeout
@@ -99,6 +109,7 @@ class Asker:
         Raises:
             ProviderError: no valid answer was to be had.
         """
+        self.asked.append(task)
         system, user = render(task, **values)
         request = LLMRequest(
             task=task,

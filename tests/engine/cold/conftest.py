@@ -29,7 +29,7 @@ from tests.support.builders import (
     make_user,
 )
 from tests.support.llm import FakeLLM
-from tests.support.runtime import make_runtime
+from tests.support.runtime import ANYTHING_GOES, make_runtime
 from tests.support.stores import SECANTUS_TOO
 
 if TYPE_CHECKING:
@@ -62,7 +62,9 @@ class Quiet:
     embedder: FakeEmbedder
     clock: FixedClock = field(default_factory=FixedClock)
     settings: Settings = field(
-        default_factory=lambda: Settings(cold=ColdSettings(grace_seconds=0, concurrency=2))
+        default_factory=lambda: Settings(
+            cold=ColdSettings(grace_seconds=0, concurrency=2), acceptance=ANYTHING_GOES
+        )
     )
 
     def add(

@@ -189,7 +189,7 @@ async def test_user_memory_is_off_when_several_people_speak(world: World) -> Non
     assert world.contents(world.cast.agent_scope) == [WALK]
     assert report.reflections == {}
     assert [each.action for each in report.decisions] == ["ADD", "REJECTED", "REJECTED"]
-    assert "There is no user scope" in world.llm.requests_for("facts")[0].user
+    assert "No user scope" in world.llm.requests_for("facts")[0].user
 
 
 async def test_two_accounts_of_one_person_are_one_person(world: World) -> None:
@@ -599,7 +599,7 @@ async def test_the_model_is_asked_about_near_facts_of_that_scope_alone(world: Wo
     await form_beside(world, LISBON, decision(1, "ADD"))
     [request] = world.llm.requests_for("dedup")
     assert "lives in user" in request.user
-    assert "Existing 2" not in request.user
+    assert "E2" not in request.user
     assert far not in request.user
 
 

@@ -21,7 +21,7 @@ from edenmem.models.scope import Scope
 from edenmem.settings.schema import FormationSettings, Settings
 from tests.engine.formation.conftest import World
 from tests.support.memory import facts_of, set_policy
-from tests.support.runtime import make_runtime
+from tests.support.runtime import ANYTHING_GOES, make_runtime
 
 TEXT = "Anna keeps the spare key of the boathouse. The boathouse opens at 9."
 
@@ -37,7 +37,8 @@ def fact(content: str, scope: str = "user") -> dict[str, Any]:
 
 
 def service(world: World, **formation: Any) -> MemoryService:
-    settings = Settings(formation=msgspec.structs.replace(FormationSettings(), **formation))
+    formation_settings = msgspec.structs.replace(FormationSettings(), **formation)
+    settings = Settings(formation=formation_settings, acceptance=ANYTHING_GOES)
     return MemoryService.from_runtime(
         make_runtime(
             world.store, settings, llm=world.llm, embedder=world.embedder, clock=world.clock

@@ -19,6 +19,7 @@ from tests.support.builders import ACTOR, FixedClock, ago, make_message, make_me
 from tests.support.embedder import FakeEmbedder
 from tests.support.llm import FakeLLM
 from tests.support.memory import add_fact, add_reflection, consolidate, facts_of, set_policy
+from tests.support.runtime import ANYTHING_GOES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
     from tests.engine.conftest import Cast
 
-SETTINGS = Settings(formation=FormationSettings(message_interval=6, token_interval=100_000))
+SETTINGS = Settings(
+    formation=FormationSettings(message_interval=6, token_interval=100_000),
+    acceptance=ANYTHING_GOES,
+)
 
 FACTS = {
     "facts": [{"content": "Anna lives in Porto.", "scope": "user", "shard": None, "private": False}]

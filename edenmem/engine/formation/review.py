@@ -1,0 +1,148 @@
+"""Acceptance of what a model proposed: judged, sent back once where it fails, judged again.
+
+A formation pays for one such request at most, whichever of its steps needs it first: what fails
+after that is judged as if it had been sent back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from edenmem.acceptance.evidence import Candidate, Evidence, Judgement, Violation
+from edenmem.acceptance.rules import judge
+from edenmem.engine.formation.formation_input import Material
+from edenmem.engine.formation.screening import tidy
+from edenmem.engine.runtime.answers import RewriteAnswer, RewrittenItem
+from edenmem.engine.runtime.llm_session import Asker
+from edenmem.errors import (
+    BudgetExceeded,
+    ProviderAuthError,
+    ProviderError,
+    ProviderMisconfigured,
+)
+from edenmem.models.formation import Decision
+from edenmem.settings.schema import FormationSettings
+
+
+class Review(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a candidate. It is accepted if it broke no rule in the end; ``note`` says why
+    it was not sent back, or not written again."""
+
+    content: str
+    sources: tuple[int, ...] = ()
+    is_weak: bool = False
+    violations: tuple[Violation, ...] = ()
+    note: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why it is not accepted; empty if it is."""
+        if not self.violations:
+            return ""
+        return "; ".join(filter(None, [*(each.reason for each in self.violations), self.note]))
+
+    @property
+    def rule(self) -> str:
+        """The rules that it breaks, parted by commas."""
+        return ",".join(dict.fromkeys(each.rule for each in self.violations))
+
+    def reject(self, kind: str = "fact") -> Decision:
+        """The decision to leave it out."""
+        prefix = "" if kind == "fact" else f"{kind}: "
+        return Decision(
+            content=self.content, action="REJECTED", rule=self.rule, reason=prefix + self.reason
+        )
+
+
+class Returned(msgspec.Struct, frozen=True, kw_only=True):
+    """An item as the prompt that sends it back shows it."""
+
+    number: int
+    candidate: Candidate
+    violations: tuple[Violation, ...]
+    word_limit: int
+
+
+async def review(
+    asker: Asker,
+    material: Material,
+    candidates: Sequence[Candidate],
+    evidence: Evidence,
+    settings: FormationSettings,
+    *,
+    model: str,
+) -> list[Review]:
+    """Judge each candidate; send those that fail back, all together, and judge what comes.
+
+    If that call fails, they are rejected with the reason, and the formation goes on without them.
+
+    Raises:
+        ProviderError: the model will not be asked any more by this run.
+    """
+    reviews = [_conclude(judge(each, evidence, material.acceptance)) for each in candidates]
+    places = [place for place, first in enumerate(reviews) if first.violations]
+    if not places:
+        return reviews
+    failed = [
+        Returned(
+            number=number,
+            candidate=candidates[place],
+            violations=reviews[place].violations,
+            word_limit=_word_limit(candidates[place], settings),
+        )
+        for number, place in enumerate(places, 1)
+    ]
+    rewritten, note = await _send_back(asker, material, failed, model=model)
+    for place, item in zip(places, failed, strict=True):
+        old, new = item.candidate, rewritten.get(item.number)
+        if new is None and not note:  # the model chose to leave it out
+            reviews[place] = msgspec.structs.replace(reviews[place], note="left out when sent back")
+        else:
+            again = old if new is None else _apply(new, old, item.word_limit)
+            last = judge(again, evidence, material.acceptance, is_last=True)
+            reviews[place] = _conclude(last, note)
+    return reviews
+
+
+def _conclude(judgement: Judgement, note: str = "") -> Review:
+    return Review(
+        content=judgement.content,
+        sources=judgement.sources,
+        is_weak=judgement.is_weak,
+        violations=judgement.violations,
+        note=note,
+    )
+
+
+def _word_limit(candidate: Candidate, settings: FormationSettings) -> int:
+    return settings.fact_words if candidate.kind == "fact" else settings.reflection_words
+
+
+def _apply(new: RewrittenItem, old: Candidate, word_limit: int) -> Candidate:
+    return msgspec.structs.replace(
+        old,
+        content=tidy(new.content, word_limit),
+        sources=tuple(new.sources) or old.sources,
+    )
+
+
+async def _send_back(
+    asker: Asker, material: Material, failed: Sequence[Returned], *, model: str
+) -> tuple[Mapping[int, RewrittenItem], str]:
+    """The items that were written again, by number; if none could be asked for, why."""
+    if "rewrite" in asker.asked:
+        return {}, "not sent back: this formation sent others back already"
+    try:
+        answer = await asker.ask(
+            "rewrite", RewriteAnswer, model=model, items=failed, **material.prompt_values
+        )
+    except (ProviderAuthError, ProviderMisconfigured, BudgetExceeded):
+        raise  # no later call of this run will be answered either: the range is kept whole
+    except ProviderError as error:  # with answers from a file, also: it has none for this
+        return {}, f"could not be sent back: {error.message}"
+    found: dict[int, RewrittenItem] = {}
+    for item in answer.items:
+        found.setdefault(item.item, item)
+    return found, ""
