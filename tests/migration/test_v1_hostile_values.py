@@ -111,7 +111,7 @@ def test_bson_nested_too_deeply_is_bad_and_the_rest_is_moved(tmp_path: Path) -> 
 @pytest.mark.parametrize("metadata", [b"[" * 200_000, b" " * 4_000_000, b"\x1f\x8bnone", b"5"])
 def test_metadata_are_read_with_measure(tmp_path: Path, metadata: bytes) -> None:
     (tmp_path / "strange.bson").write_bytes(b"")
-    (tmp_path / "strange.metadata.json.gz").write_bytes(gzip.compress(metadata))
+    (tmp_path / "strange.metadata.json.gz").write_bytes(gzip.compress(metadata, mtime=0))
     fine = bson.encode({"_id": oid(102), "agent_id": MIRA, "memory_type": "fact", "content": "x"})
     (tmp_path / "memory_sessions.bson").write_bytes(fine)
     assert len(items_of(tmp_path)) == 1
