@@ -63,6 +63,11 @@ class EdenmemError(Exception):
         self.message = message
         self.hint = hint
 
+    @property
+    def advised_message(self) -> str:
+        """The message with the hint behind it, where both must go into one text."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
     def add_hint(self, hint: str) -> None:
         """Say one more thing that may be done."""
         self.hint = f"{self.hint}; {hint}" if self.hint else hint

@@ -34,6 +34,7 @@ class FormationReport(msgspec.Struct, frozen=True, kw_only=True):
     facts_removed: int = 0
     facts_skipped: int = 0
     reflections: dict[str, int] = msgspec.field(default_factory=dict)  # by scope kind
+    rejected: dict[str, int] = msgspec.field(default_factory=dict)  # by rule, "" where none is told
     decisions: tuple[Decision, ...] = ()
     consolidations: tuple[ConsolidationReport, ...] = ()
     usage: tuple[CallUsage, ...] = ()
@@ -45,7 +46,9 @@ class FormationReport(msgspec.Struct, frozen=True, kw_only=True):
 class ConsolidationReport(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one scope.
 
-    ``outcome``: "written", "not_due", "nothing_pending", "paused", "failed", "dry_run".
+    ``outcome``: "written", "not_due", "nothing_pending", "paused", "failed", "dry_run",
+    "not_tried" (since those before it found the provider down). ``is_outage``: it failed for what
+    every scope would fail for now.
     ``before`` and ``after`` are the texts; equal if nothing was written. ``propagated`` counts the
     reflections that were added to scopes above, ``propagation`` tells what was decided about each
     proposal (action ADD or REJECTED, with the reason), and ``propagation_error`` why propagation
@@ -66,6 +69,7 @@ class ConsolidationReport(msgspec.Struct, frozen=True, kw_only=True):
     propagated: int = 0
     propagation: tuple[Decision, ...] = ()
     propagation_error: str | None = None
+    is_outage: bool = False
 
 
 class ContextPart(msgspec.Struct, frozen=True, kw_only=True):

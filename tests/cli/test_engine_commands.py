@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from edenmem.cli.commands.start.demo import example_folder
+from edenmem.store.sqlite import SqliteStore
 from tests.cli.conftest import Cli
+from tests.support.builders import make_agent, make_messages, make_session
 from tests.support.fake_openai import KEY, FakeOpenAI, Reply, failing
 from tests.support.runtime import ANYTHING_GOES
 
@@ -166,11 +170,55 @@ def test_consolidating_what_is_forced(talk: Cli) -> None:
     assert text["consolidated_content"] == "Lena is hostile to long answers."
 
 
+def test_a_provider_that_is_down_is_exit_5(talk: Cli) -> None:
+    down = ("--set", "llm.base_url=http://127.0.0.1:9/v1", "--set", "llm.retries=0")
+    result = talk("consolidate", "--force", *down)
+    assert result.code == 5
+    assert "could not be reached" in result.err
+
+
 def test_one_scope_that_fails_is_exit_1_and_named(talk: Cli) -> None:
     result = talk("consolidate", "--force", *scripted(talk, {}))
     assert result.code == 1
     assert "mira: user lena: " in result.err
     assert "failed" in result.out
+
+
+def test_a_session_that_cannot_be_formed_stops_no_other(talk: Cli) -> None:
+    """Known failure 75."""
+    due = ("--set", "formation.message_interval=1", "--set", "formation.min_messages=1")
+    store = SqliteStore(Path(talk.uri.removeprefix("sqlite:///")))
+    with closing(store.database):
+        ghost = make_session([make_agent("ghost")], name="haunted")
+        store.host.put_session(ghost)
+        store.host.add_messages(ghost.id, make_messages(ghost, 4))
+    result = talk("form", "--all-due", *due, *scripted(talk, FORMED))
+    assert result.code == 1
+    assert "harbour" in result.out
+    assert "haunted: no agent of session haunted exists" in result.err
+    assert "Traceback" not in result.err
+
+
+def test_what_was_rejected_is_counted_by_rule_and_listed(talk: Cli) -> None:
+    nowhere = {"content": "The harbour opens at six.", "scope": "group", "shard": None}
+    answers: dict[Any, Any] = dict(FORMED)
+    answers["facts", "harbour/mira/1"] = {
+        "facts": [*FORMED["facts", "harbour/mira/1"]["facts"], {**nowhere, "private": False}]
+    }
+    options = scripted(talk, answers)
+    short = talk("form", "harbour", "--dry-run", *options).ok()
+    assert "rejected: 1 " in short.err
+    assert "The harbour opens at six." not in short.out
+    told = talk("form", "harbour", "--verbose", *options).ok()
+    assert "The harbour opens at six." in told.out
+    (fact,) = [
+        each
+        for each in talk.json("fact", "list", "--agent", "mira", "--user", "lena")
+        if each["content"] == FACT
+    ]
+    why = talk("fact", "why", fact["id"]).ok()
+    assert "what was rejected beside it" in why.out
+    assert "The harbour opens at six." in why.out
 
 
 def test_a_user_goes_with_user_scopes_only(talk: Cli) -> None:

@@ -18,7 +18,7 @@ from edenmem.models.changes import (
     RemoveFact,
     ReviseFact,
 )
-from edenmem.models.formation import CallUsage, UsageTotal
+from edenmem.models.formation import CallUsage, Decision, UsageTotal
 from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.models.scope import Scope
 
@@ -233,6 +233,12 @@ def change_line(change: Change) -> str:
             return f"add {reflection.scope} reflection: {reflection.content}"
         case _:
             return str(type(change).__struct_config__.tag).replace("_", " ")
+
+
+def describe_rejection(decision: Decision) -> str:
+    """What was rejected, by which rule, and why."""
+    rule = f" by {decision.rule}" if decision.rule else ""
+    return f"rejected{rule}: {decision.content} ({decision.reason})"
 
 
 def usage_line(used: Sequence[CallUsage]) -> str:

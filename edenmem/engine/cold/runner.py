@@ -64,6 +64,8 @@ class Ending:
         self._tally = tally
         self._outage_after = outage_after
         self._in_a_row: set[str] = set()
+        self._outage: tuple[StopKind, EdenmemError] | None = None
+        self._formed = False
 
     def trouble(self, error: Exception, session: Session, agent_id: str | None) -> None:
         """Tell of an error that a session met; end the run if the others would meet it too."""
@@ -98,6 +100,13 @@ class Ending:
     def all_is_well(self) -> None:
         """A session was formed, so there is no outage."""
         self._in_a_row.clear()
+        self._formed = True
+
+    def conclude(self) -> None:
+        """Take what sessions met for an outage, however few they were, if none was formed."""
+        if self._outage is not None and not self._formed:
+            kind, error = self._outage
+            self._tally.stop(kind, error.message, error.hint)
 
     def end(self, kind: StopKind, reason: str, hint: str | None = None) -> None:
         """Begin no more sessions, and wait for those in work no longer than the grace."""
@@ -106,6 +115,8 @@ class Ending:
         self.cut.set()
 
     def _count(self, kind: StopKind, error: EdenmemError, session: Session) -> None:
+        if kind != "configuration":  # which may be that of one session's scopes
+            self._outage = kind, error
         self._in_a_row.add(session.id)  # agents of one session are one
         if len(self._in_a_row) >= self._outage_after:
             self.end(kind, error.message, error.hint)
@@ -258,6 +269,7 @@ class _Run:
             for task in (*workers, watching, cutting):
                 task.cancel()
             await asyncio.gather(*workers, watching, cutting, return_exceptions=True)
+        self._ending.conclude()
         for worker in workers:
             if not worker.cancelled() and (error := worker.exception()) is not None:
                 raise error  # a mistake of ours, not a session's
@@ -448,7 +460,10 @@ class _Run:
         self._report_failed(session, agent_id, texts)
         # What failed without an answer is tried again by the next run. What a model was paid for
         # and did wrong is not: it would be every ten minutes. The next formation tries it again.
-        return all(text.outcome != "failed" or text.usage for text in texts)
+        return all(
+            text.outcome != "not_tried" and (text.outcome != "failed" or text.usage)
+            for text in texts
+        )
 
     async def _form(self, session: Session, look: Prospect) -> None:
         agent_id = look.agent.id

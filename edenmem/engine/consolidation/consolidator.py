@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -24,7 +25,17 @@ from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.usage import keep_usage
 from edenmem.engine.scopes.overview import consolidate_at_of, word_limit_of
 from edenmem.engine.scopes.people import other_scopes
-from edenmem.errors import ConfigError, EdenmemError, NotFoundError, ProviderError
+from edenmem.errors import (
+    ConfigError,
+    ContextOverflow,
+    EdenmemError,
+    NotFoundError,
+    ProviderAnswerInvalid,
+    ProviderError,
+    ReplayMiss,
+    StoreReadOnly,
+    UnavailableError,
+)
 from edenmem.models.changes import ChangeResult, ChangeSet, ChangeStatus, WriteConsolidation
 from edenmem.models.formation import CallUsage
 from edenmem.models.host import Agent
@@ -96,21 +107,34 @@ class Consolidator:
     ) -> list[ConsolidationReport]:
         """`consolidate` for each scope, several at once; the reports are in the scopes' order.
 
-        A scope that fails is reported as failed and keeps no other from being done.
+        A scope that fails is reported as failed and keeps no other from being done, unless it
+        fails for what all would fail for: after ``cold.outage_after`` of these in a row the others
+        are not tried.
 
         Raises:
             ConfigError: a model is needed and none is configured.
         """
         limit = asyncio.Semaphore(self._settings.consolidation.concurrency)
+        in_a_row = 0
 
         async def one(scope: Scope) -> ConsolidationReport:
+            nonlocal in_a_row
             async with limit:
+                if in_a_row >= self._settings.cold.outage_after:
+                    return ConsolidationReport(scope=scope, outcome="not_tried")
                 try:
-                    return await self.consolidate(scope, force=force, dry_run=dry_run)
+                    report = await self.consolidate(scope, force=force, dry_run=dry_run)
                 except ConfigError:
                     raise  # would be the same for every scope
                 except EdenmemError as error:
-                    return ConsolidationReport(scope=scope, outcome="failed", error=error.message)
+                    report = ConsolidationReport(
+                        scope=scope,
+                        outcome="failed",
+                        error=error.message,
+                        is_outage=is_outage(error),
+                    )
+                in_a_row = in_a_row + 1 if report.is_outage else 0
+                return report
 
         work = (one(scope) for scope in dict.fromkeys(scopes))
         results = await asyncio.gather(*work, return_exceptions=True)
@@ -142,7 +166,7 @@ class Consolidator:
         try:
             report, unpropagated = await self._consolidate(scope, usage, force, dry_run)
         finally:
-            if not dry_run:
+            with suppress(*([StoreReadOnly] if dry_run else [])):
                 await keep_usage(
                     self._store, scope.agent_id, "consolidation", usage, at=self._clock()
                 )
@@ -175,9 +199,16 @@ class Consolidator:
             try:
                 text = await self._draft(state, taken, asker)
             except (ProviderError, DraftRefused) as error:
-                return _report(
-                    state, "failed", usage=[*usage, *asker.spent], error=error.message
-                ), waiting
+                is_size = isinstance(error, ContextOverflow)
+                if is_size:
+                    error.add_hint("lower the scope's word limit")
+                report = _report(
+                    state,
+                    "failed",
+                    usage=[*usage, *asker.spent],
+                    error=error.advised_message if is_size else error.message,
+                )
+                return msgspec.structs.replace(report, is_outage=is_outage(error)), waiting
             finally:
                 usage.extend(asker.spent)
             if dry_run:
@@ -325,6 +356,12 @@ def _or_raise(result: ConsolidationReport | BaseException) -> ConsolidationRepor
     if isinstance(result, BaseException):
         raise result
     return result
+
+
+def is_outage(error: EdenmemError) -> bool:
+    """Whether every scope would fail for the same: nothing can be asked or written now."""
+    is_of_one = isinstance(error, ProviderAnswerInvalid | ContextOverflow | ReplayMiss)
+    return isinstance(error, UnavailableError) and not is_of_one
 
 
 def is_due(

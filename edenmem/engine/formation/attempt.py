@@ -142,6 +142,7 @@ def report_of_changes(
             case AddReflection() as change, _:
                 reflections[change.reflection.scope] += 1
     known = sum(1 for decision in report.decisions if decision.action == "NONE")
+    rejected = Counter(each.rule for each in report.decisions if each.action == "REJECTED")
     return msgspec.structs.replace(
         report,
         facts_added=facts["added"],
@@ -149,4 +150,5 @@ def report_of_changes(
         facts_removed=facts["removed"],
         facts_skipped=facts["skipped"] + known,
         reflections={str(kind): number for kind, number in reflections.items()},
+        rejected=dict(sorted(rejected.items())),
     )

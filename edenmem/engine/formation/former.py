@@ -556,7 +556,7 @@ class Former:
 def _describe(error: EdenmemError) -> str:
     """What went wrong, with what to do about it where that is a setting."""
     is_size = isinstance(error, ContextOverflow | RangeTimedOut)
-    return f"{error.message} ({error.hint})" if is_size and error.hint else error.message
+    return error.advised_message if is_size else error.message
 
 
 def _name_step(attempt: Attempt, error: str) -> str:

@@ -34,7 +34,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 class FactWhy(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is, or was, a fact.
 
-    ``decisions`` are those of its formation about it: by which ids they name, or its words.
+    ``decisions`` are those of its formation about it: by which ids they name, or its words;
+    ``rejected`` are what the same formation did not keep.
     ``models`` are the calls of that formation. ``changes`` are the audit entries, oldest first,
     with their reasons; ``replaced`` what it said before, oldest first.
     """
@@ -48,6 +49,7 @@ class FactWhy(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[AuditEntry, ...]
     versions: tuple[HistoryEntry, ...]
     replaced: tuple[str, ...]
+    rejected: tuple[Decision, ...] = ()
 
 
 class Ingredient(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,10 +87,9 @@ def fact_why(store: Store, fact_id: str) -> FactWhy:
         raise NotFoundError(f"there is no fact {fact_id}, and none was removed")
     formation = store.formations.formation(fact.formation_id) if fact.formation_id else None
     said = {entry.content for entry in versions} | {fact.content}
+    made = formation.decisions if formation else ()
     decisions = tuple(
-        decision
-        for decision in (formation.decisions if formation else ())
-        if decision.target_id == fact_id or decision.content in said
+        decision for decision in made if decision.target_id == fact_id or decision.content in said
     )
     tombstones = [entry for entry in versions if entry.action == "delete"]
     replaced = [v.content for v in versions if v not in tombstones and v.content != fact.content]
@@ -102,6 +103,7 @@ def fact_why(store: Store, fact_id: str) -> FactWhy:
         changes=tuple(entries),
         versions=tuple(versions),
         replaced=tuple(dict.fromkeys(replaced)),
+        rejected=tuple(each for each in made if each.action == "REJECTED"),
     )
 
 

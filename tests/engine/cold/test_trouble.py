@@ -222,6 +222,18 @@ async def test_a_provider_that_is_down_ends_the_run_and_no_try_is_counted(
     quiet.check(sessions)
 
 
+async def test_one_session_is_enough_to_tell_that_a_provider_is_down(quiet: Quiet) -> None:
+    """Known failure 85: exit 1, as if the session were to blame."""
+    quiet.add("alone")
+    quiet.llm.script("facts", ProviderTimeout("no answer"))
+    report = await quiet.run()
+    assert (report.stopped_early, report.reason) == ("provider", "no answer")
+    assert len(report.failed) == 1
+    quiet.llm.script("facts", fact_of)
+    report = await quiet.run()
+    assert (report.stopped_early, report.formed) == (None, 1)
+
+
 async def test_a_key_that_is_refused_ends_the_run_at_once(quiet: Quiet) -> None:
     for number in range(5):
         quiet.add(f"s{number}")

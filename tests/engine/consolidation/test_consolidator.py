@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from edenmem.engine.consolidation.consolidator import Consolidator
-from edenmem.errors import ConfigError, NotFoundError, ProviderRateLimited, WriteRefused
+from edenmem.errors import (
+    ConfigError,
+    ContextOverflow,
+    NotFoundError,
+    ProviderRateLimited,
+    ProviderTimeout,
+    WriteRefused,
+)
 from edenmem.models.changes import RemoveReflection
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
@@ -395,6 +402,31 @@ async def test_scopes_are_done_at_once_and_not_too_many(cast: Cast, llm: FakeLLM
     reports = await work.consolidate_many(scopes, force=True)
     assert {report.outcome for report in reports} == {"written"}
     assert llm.most_at_once == 2
+
+
+async def test_an_outage_ends_the_work_and_an_answer_of_no_use_does_not(
+    cast: Cast, llm: FakeLLM
+) -> None:
+    """Known failure 85: a provider that is down was asked about every scope."""
+    scopes = [Scope.group(cast.eve.id, f"guild-{number}") for number in range(7)]
+    for scope in scopes:
+        fill(cast, scope)
+    work = consolidator(cast, llm, consolidation=ConsolidationSettings(concurrency=1))
+    llm.script("consolidate", ProviderTimeout("no answer"))
+    reports = await work.consolidate_many(scopes, force=True)
+    assert [report.outcome for report in reports] == ["failed"] * 3 + ["not_tried"] * 4
+    assert all(report.is_outage for report in reports[:3])
+    assert len(llm.requests) == 3
+    llm.script("consolidate", NONSENSE)
+    reports = await work.consolidate_many(scopes, force=True)
+    assert {(report.outcome, report.is_outage) for report in reports} == {("failed", False)}
+
+
+async def test_a_text_that_does_not_fit_names_what_to_lower(cast: Cast, llm: FakeLLM) -> None:
+    fill(cast, cast.anna_scope)
+    llm.script("consolidate", ContextOverflow("too long", hint="raise num_ctx"))
+    report = await consolidator(cast, llm).consolidate(cast.anna_scope, force=True)
+    assert report.error == "too long (raise num_ctx; lower the scope's word limit)"
 
 
 async def test_two_at_once_absorb_everything_once(cast: Cast, llm: FakeLLM) -> None:

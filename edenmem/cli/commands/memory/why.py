@@ -10,7 +10,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import choose_scope
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import scope_name, usage_line
+from edenmem.cli.app.views import describe_rejection, scope_name, usage_line
 from edenmem.cli.commands.memory.change_views import action_words
 from edenmem.cli.terminal.times import ago, iso
 from edenmem.models.formation import FormationStatus
@@ -79,6 +79,10 @@ def print_fact(run: Invocation, why: FactWhy) -> None:
             about = f" {decision.target_id}" if decision.target_id else ""
             reason = f": {decision.reason}" if decision.reason else ""
             run.out.paragraph("  ", f"{decision.action}{about}{reason}", indent=4)
+    if why.rejected:
+        _title(run, "what was rejected beside it")
+        for decision in why.rejected:
+            run.out.paragraph("  ", describe_rejection(decision), indent=4)
     if why.replaced:
         _title(run, "it said before")
         for text in why.replaced:

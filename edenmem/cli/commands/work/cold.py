@@ -186,6 +186,7 @@ def _columns(run: Invocation) -> Callable[[Sequence[Formation]], list[Column[For
             Column("agent", lambda f: agents[f.agent_id]),
             Column("state", _state),
             Column("since", lambda f: f.updated_at, "time"),
+            Column("step", lambda f: f.next_step or None),
             Column("tries", lambda f: f.attempts or None, "number"),
             Column("what", _what, "text"),
         ]

@@ -74,8 +74,22 @@ def consolidate(
             llm=True,
         )
     print_consolidations(run, reports, diffs=dry_run)
-    if any(report.outcome == "failed" for report in reports):
-        raise typer.Exit(ExitCode.SOME_FAILED)
+    if code := _exit_code(run, reports):
+        raise typer.Exit(code)
+
+
+def _exit_code(run: Invocation, reports: Sequence[ConsolidationReport]) -> ExitCode:
+    """5 if the provider or the database was down, which ends the command early; 1 if scopes failed
+    for another reason, or only some met an outage."""
+    failed = [report for report in reports if report.outcome == "failed"]
+    if not failed:
+        return ExitCode.OK
+    left = sum(report.outcome == "not_tried" for report in reports)
+    if left:
+        run.out.note(f"ended early: {left} {'scope was' if left == 1 else 'scopes were'} not tried")
+    is_down = all(report.is_outage for report in failed)
+    some_written = any(report.outcome in ("written", "dry_run") for report in reports)
+    return ExitCode.UNAVAILABLE if is_down and (left or not some_written) else ExitCode.SOME_FAILED
 
 
 def print_consolidations(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -10,15 +11,29 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of
+from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import change_line, usage_line
+from edenmem.cli.app.views import change_line, describe_rejection, usage_line
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago, iso
 from edenmem.engine.reports import FormationReport
 from edenmem.engine.scopes.labels import Labels
-from edenmem.errors import EdenmemError, ExitCode, UsageError
+from edenmem.errors import (
+    BudgetExceeded,
+    ConfigError,
+    EdenmemError,
+    ExitCode,
+    FactKeyConflict,
+    InputError,
+    ProviderAuthError,
+    ProviderMisconfigured,
+    StoreReadOnly,
+    StoreUnreachable,
+    UnavailableError,
+    UsageError,
+)
 from edenmem.models.formation import Reach, Trigger
 from edenmem.models.host import Session
 
@@ -26,6 +41,18 @@ if TYPE_CHECKING:
     from edenmem.engine.service import MemoryService
 
 app = single()
+
+#: What every session would meet, now and later.
+_FOR_ALL = (
+    BudgetExceeded,
+    ConfigError,
+    FactKeyConflict,
+    InputError,
+    ProviderAuthError,
+    ProviderMisconfigured,
+    StoreReadOnly,
+    StoreUnreachable,
+)
 
 #: Outcomes of `FormationReport` that read otherwise in a table.
 _OUTCOMES = {"not_due": "nothing new", "dry_run": "would apply"}
@@ -55,12 +82,16 @@ def form(
         bool,
         typer.Option("--from-start", help="Form the whole session, also what the platform formed."),
     ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", help="Also show each rejected item, its rule and the reason."),
+    ] = False,
     dry_run: options.DryRun = False,
 ) -> None:
     """Form memories from what was said since the last time.
 
-    With --agent and no session: all due sessions of that agent. --dry-run asks the models and
-    shows what would be formed.
+    With --agent and no session: all due sessions of that agent; one that cannot be formed is
+    listed, and the others are formed. --dry-run asks the models and shows what would be formed.
 
     Messages that edenmem or the platform formed are left out. --again takes what edenmem formed
     (or failed to form) once more, for example after an undo; --from-start takes all messages of
@@ -91,6 +122,7 @@ def form(
     reach = Reach.FROM_START if from_start else Reach.AGAIN if again else Reach.WAITING
 
     reports: list[FormationReport] = []
+    failed: list[tuple[Session, Exception]] = []
     try:
         run.serve(
             lambda service: form_each(
@@ -103,19 +135,31 @@ def form(
                 consolidate=consolidate,
                 reach=reach,
                 done=reports,
+                failed=None if sessions else failed,
             ),
             llm=True,
         )
     except (EdenmemError, KeyboardInterrupt):
         if reports := _of_interest(reports, named=bool(sessions)):
-            print_formations(run, reports, chosen)
+            print_formations(run, reports, chosen, verbose=verbose)
+        _print_failed(failed)
         raise
     reports = _of_interest(reports, named=bool(sessions))
-    print_formations(run, reports, chosen)
+    print_formations(run, reports, chosen, verbose=verbose)
     if sessions and not run.out.is_data:
         _print_idle(run, reports, chosen, reach)
-    if any(report.outcome == "failed" or report.error for report in reports):
+    _print_failed(failed)
+    if failed or any(report.outcome == "failed" or report.error for report in reports):
         raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def _print_failed(failed: Sequence[tuple[Session, Exception]]) -> None:
+    """Say on stderr which sessions could not be formed, and why."""
+    for session, error in failed:
+        if isinstance(error, EdenmemError):
+            print_error(f"{session.label}: {error.message}", error.hint)
+        else:
+            print_error(f"{session.label}: {type(error).__name__}: {error}")
 
 
 def _of_interest(reports: list[FormationReport], *, named: bool) -> list[FormationReport]:
@@ -135,16 +179,21 @@ async def form_each(
     consolidate: bool = True,
     reach: Reach = Reach.WAITING,
     done: list[FormationReport] | None = None,
+    failed: list[tuple[Session, Exception]] | None = None,
 ) -> list[FormationReport]:
     """Form the sessions one after another, and say which one is at work.
 
-    An error names the session; what was formed before it is in ``done``.
+    An error names the session; what was formed before it is in ``done``. With ``failed``, which
+    grows, a session that cannot be formed keeps no other from being formed. What all of them would
+    meet is raised all the same: at once if it cannot pass by itself, or after as many sessions in a
+    row as a cold run calls an outage, or if it is all that came of the run.
     """
     reports = [] if done is None else done
+    outages: list[UnavailableError] = []  # of the last sessions in a row
     for session in sessions:
         run.out.progress(f"{session.label} …")
         try:
-            reports += await service.form_memories(
+            found = await service.form_memories(
                 session.id,
                 agent_id=agent_id,
                 trigger=trigger,
@@ -152,16 +201,39 @@ async def form_each(
                 consolidate=consolidate,
                 reach=reach,
             )
-        except EdenmemError as error:
-            error.message = f"{session.label}: {error.message}"
-            raise
+        except Exception as error:  # noqa: BLE001 - told at the end; no other session is stopped
+            outages = [*outages, error] if isinstance(error, UnavailableError) else []
+            is_down = len(outages) >= run.settings.cold.outage_after
+            if failed is None or is_down or isinstance(error, _FOR_ALL):
+                raise _naming(session, error) from None
+            failed.append((session, error))
+        else:
+            reports += found
+            outages = [] if _has_formed(found) else outages
+    if failed and len(outages) == len(failed) and not _has_formed(reports):
+        raise _naming(failed.pop()[0], outages[-1])
     return reports
 
 
+def _naming(session: Session, error: Exception) -> Exception:
+    """The error, saying which session met it."""
+    if isinstance(error, EdenmemError):
+        error.message = f"{session.label}: {error.message}"
+    return error
+
+
+def _has_formed(reports: Sequence[FormationReport]) -> bool:
+    return any(report.outcome in ("applied", "resumed", "dry_run") for report in reports)
+
+
 def print_formations(
-    run: Invocation, reports: Sequence[FormationReport], sessions: Sequence[Session]
+    run: Invocation,
+    reports: Sequence[FormationReport],
+    sessions: Sequence[Session],
+    *,
+    verbose: bool = False,
 ) -> None:
-    """Print what was formed, or would be."""
+    """Print what was formed, or would be; ``verbose``: also what was rejected."""
     labels = Labels({session.id: session.label for session in sessions})
 
     def columns(rows: Sequence[FormationReport]) -> list[Column[FormationReport]]:
@@ -187,11 +259,31 @@ def print_formations(
                 if report.not_before:
                     again = f"{iso(report.not_before)} ({ago(report.not_before)})"
                     run.out.note(f"  it is tried again from {again} on")
+            if report.split_off:
+                run.out.note(
+                    f"{labels[report.session_id]}: {report.split_off} messages are formed apart:"
+                    " all together were longer than the model's context"
+                )
+        _print_rejected(run, reports, verbose=verbose)
     _print_switched_off(run, reports, labels)
     used = [usage for report in reports for usage in report.usage]
     used += [u for report in reports for text in report.consolidations for u in text.usage]
     if used:
         run.out.note(usage_line(used))
+
+
+def _print_rejected(run: Invocation, reports: Sequence[FormationReport], *, verbose: bool) -> None:
+    """Count what was rejected by rule, or list it."""
+    counts: Counter[str] = Counter()
+    for report in reports:
+        counts.update(report.rejected)
+        for decision in report.decisions if verbose else ():
+            if decision.action == "REJECTED":
+                run.out.paragraph("  ", describe_rejection(decision), indent=4)
+    if counts:
+        by_rule = ", ".join(f"{count} {rule or 'other'}" for rule, count in counts.most_common())
+        more = "" if verbose else "; --verbose lists them"
+        run.out.note(f"rejected: {by_rule}{more}")
 
 
 def _print_switched_off(
