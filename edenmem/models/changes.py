@@ -98,6 +98,7 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
             version=fact.version + 1,
             source_message_ids=sources,
             related_users=_joined(fact.related_users, self.related_users, self.dropped_users),
+            weak=fact.weak and digest == fact.hash,
             embedding=embedding,
             embedding_model=model,
         )

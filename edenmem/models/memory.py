@@ -48,7 +48,8 @@ class Fact(_OwnedRecord, frozen=True, kw_only=True):
 
     ``version`` starts at 1 and grows with each change of ``content``. ``private`` keeps it from
     being propagated. ``embedding`` is present only where it was asked for, or not yet made.
-    ``related_users`` are those whom v1 named with it.
+    ``related_users`` are those whom v1 named with it. ``weak``: few of its words were said in the
+    conversation that it comes from; a change of its text takes the mark away.
     """
 
     content: str
@@ -63,6 +64,7 @@ class Fact(_OwnedRecord, frozen=True, kw_only=True):
     private: bool = False
     formation_id: str | None = None
     related_users: tuple[str, ...] = ()
+    weak: bool = False
     embedding_model: str | None = None
     embedding: bytes | None = None
 

@@ -191,6 +191,12 @@ def a_reflection_says_nothing(ward: Ward) -> Expected:
 
 
 @damage()
+def a_fact_is_weak(ward: Ward) -> Expected:
+    ward.set("fact", ward.ids.works, weak=True)
+    return {"weak": {ward.ids.works}}
+
+
+@damage()
 def a_text_is_blank(ward: Ward) -> Expected:
     """Known failure 11: a blank answer of the LLM overwrites the text."""
     if isinstance(ward, SqliteWard):

@@ -46,6 +46,7 @@ def fact_columns(run: Invocation) -> Callable[[Sequence[Fact]], list[Column[Fact
             Column("scope", lambda fact: labels.within_agent(fact.home)),
             Column("when", lambda fact: fact.recent_at, "time"),
             Column("private", lambda fact: fact.private or None),
+            Column("weak", lambda fact: fact.weak or None),
             Column("content", lambda fact: fact.content, "text"),
         ]
 

@@ -235,6 +235,14 @@ CATALOGUE: dict[str, Check] = {
             "edenmem consolidate --force shortens a text; edenmem fact edit ID",
         ),
         Check(
+            "weak",
+            _MEMORY,
+            "facts say what was said",
+            _NOTE,
+            "Few of its words were said in the conversation that it comes from.",
+            "edenmem fact why ID, then edenmem fact edit ID or edenmem fact delete ID",
+        ),
+        Check(
             "times",
             _MEMORY,
             "times are times, and not to come",

@@ -41,7 +41,7 @@ class Examination(NamedTuple):
 
 #: What a walk through memories is for.
 _OF_MEMORY = frozenset(
-    {"readable", "stored-form", "owners", "sources", "blank", "limits", "times"}
+    {"readable", "stored-form", "owners", "sources", "blank", "limits", "weak", "times"}
 ) | {"group-sessions", "accounts"}
 
 EXAMINATIONS = (

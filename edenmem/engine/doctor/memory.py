@@ -274,6 +274,8 @@ def facts(context: DoctorContext) -> Iterator[CheckFinding]:
         yield from versions(context, "fact", {fact: fact.version for fact in batch})
         for fact in batch:
             yield from _text(fact, context.settings.formation.fact_words)
+            if fact.weak:
+                yield CheckFinding("weak", about(fact, "has few words of its conversation"))
             yield from future(
                 context, fact, (fact.formed_at, fact.updated_at, fact.last_accessed_at)
             )

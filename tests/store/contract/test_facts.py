@@ -340,3 +340,13 @@ def test_models_are_counted_in_scopes_or_everywhere(store: Store) -> None:
     assert store.vectors.vector_models([SCOPE]) == {"a": 1, "": 1}
     assert store.vectors.vector_models() == {"a": 1, "b": 1, "": 1}
     assert store.vectors.vector_models([]) == {}
+
+
+def test_a_weak_fact_is_marked_until_its_text_is_changed(store: Store) -> None:
+    fact = add_fact(store, SCOPE, weak=True)
+    marked = SetPrivacy(scope=SCOPE, target_type="fact", target_id=fact.id, private=True, at=LATER)
+    applied(store, marked)
+    stored = facts_of(store, SCOPE)[0]
+    assert (stored.weak, stored.private) == (True, True)
+    applied(store, revise(stored, "Anna lives in Porto."))
+    assert not facts_of(store, SCOPE)[0].weak

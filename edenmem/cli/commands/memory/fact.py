@@ -112,6 +112,7 @@ def _fields(run: Invocation, fact: Fact) -> list[tuple[str, object]]:
         ("updated", fact.updated_at),
         ("version", fact.version),
         ("private", fact.private),
+        ("weak", fact.weak or None),
         ("session", fact.session_id),
         ("messages", list(fact.source_message_ids)),
         ("seen", f"{fact.access_count} times" if fact.access_count else None),

@@ -204,6 +204,7 @@ def fact_from(document: Document, *, with_vector: bool = False) -> Fact:
         private=document.get("private") is True,
         formation_id=text_id(document.get("formation_id")),
         related_users=text_ids(document.get("related_users")),
+        weak=document.get("weak") is True,
         embedding_model=optional_text(document.get("embedding_model")),
         embedding=vectors.decode(document.get("embedding")) if with_vector else None,
     )
@@ -226,6 +227,7 @@ def fact_document(fact: Fact, *, at: datetime, storage: Literal["array", "bindat
         "private": fact.private,
         "formation_id": optional_id(fact.formation_id),
         **_related(fact),
+        **({"weak": True} if fact.weak else {}),
     }
     if fact.last_accessed_at is not None:
         document["last_accessed_at"] = fact.last_accessed_at

@@ -98,7 +98,7 @@ _SCOPE = "s.kind, s.agent_id, s.owner"
 _FACT = (
     f"SELECT {_SCOPE}, f.session_id, f.id, f.content, f.hash, f.formed_at, f.source_message_ids,"
     " f.version, f.previous_content, f.updated_at, f.access_count, f.last_accessed_at, f.private,"
-    " f.formation_id, nullif(m.name, ''), f.related_users, {vector}"
+    " f.formation_id, nullif(m.name, ''), f.related_users, f.weak, {vector}"
     " FROM facts f JOIN scopes s USING (scope_id)"
     " LEFT JOIN embedding_models m USING (model_id)"
 )
@@ -128,7 +128,8 @@ def fact_from(row: Row) -> Fact:
         formation_id=row[15],
         embedding_model=row[16],
         related_users=from_list(row[17]),
-        embedding=row[18],
+        weak=bool(row[18]),
+        embedding=row[19],
     )
 
 

@@ -64,8 +64,8 @@ def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int) -> No
     made = connection.execute(
         "INSERT INTO facts (id, scope_id, content, hash, formed_at, updated_at, session_id,"
         " source_message_ids, version, previous_content, access_count, last_accessed_at, private,"
-        " formation_id, related_users, model_id)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " formation_id, related_users, weak, model_id)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             fact.id,
             scope_id,
@@ -82,6 +82,7 @@ def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int) -> No
             fact.private,
             fact.formation_id,
             to_list(fact.related_users),
+            fact.weak,
             model_id,
         ),
     )
@@ -100,13 +101,15 @@ def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact) -> 
     vectors.drop_vector(connection, old.number, old.scope_id, old.model_id)
     connection.execute(
         "UPDATE facts SET content = ?, hash = ?, updated_at = ?, source_message_ids = ?,"
-        " related_users = ?, version = ?, previous_content = ?, model_id = ? WHERE fact_no = ?",
+        " related_users = ?, weak = ?, version = ?, previous_content = ?, model_id = ?"
+        " WHERE fact_no = ?",
         (
             new.content,
             new.hash,
             to_ms(new.updated_at),
             to_list(new.source_message_ids),
             to_list(new.related_users),
+            new.weak,
             new.version,
             new.previous_content,
             model_id,
