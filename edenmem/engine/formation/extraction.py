@@ -180,7 +180,8 @@ def _keep_facts(
             rejected.append(_nowhere(item, content))
             continue
         sources = material.transcript.find_sources(reviewed.sources)
-        new = NewFact(quota.scope, content, item.private, tuple(each.id for each in sources))
+        ids = tuple(each.id for each in sources)
+        new = NewFact(quota.scope, content, item.private, ids, reviewed.is_weak)
         key, offer = (quota.scope, content_hash(content)), (quota.kind, quota.shard)
         if same := kept.get(key):
             kept[key] = _join(same, new)

@@ -23,12 +23,13 @@ PERSONA_CHARACTERS = 2000
 
 class NewFact(msgspec.Struct, frozen=True):
     """A fact that was extracted and checked, and is not yet in memory. ``source_ids`` are the
-    messages that it comes from; empty: the whole range."""
+    messages that it comes from; empty: the whole range. ``weak``: few of its words were said."""
 
     scope: Scope
     content: str
     private: bool = False
     source_ids: tuple[str, ...] = ()
+    weak: bool = False
 
 
 class NewReflection(msgspec.Struct, frozen=True):
@@ -63,6 +64,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
             formed_at=self.at,
             source_message_ids=self.sources_of(new),
             private=new.private,
+            weak=new.weak,
             formation_id=self.formation_id,
             embedding=embedding,
             embedding_model=model if embedding is not None else None,

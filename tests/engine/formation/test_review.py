@@ -132,7 +132,8 @@ async def test_if_it_cannot_be_sent_back_it_is_refused_and_says_so(
     world.say("I live in Lisbon.")
     report = await world.form_one()
     assert report.outcome == "applied"
-    assert world.contents(world.cast.anna_scope) == [LISBON, "Anna WEAK is tall."]
+    stored = {fact.content: fact.weak for fact in world.facts(world.cast.anna_scope)}
+    assert stored == {LISBON: False, "Anna WEAK is tall.": True}
     [(content, rule, reason)] = rejected(report)
     assert (content, rule) == (BAD, "wrong")
     assert reason.startswith("WRONG was not said; could not be sent back: ")
