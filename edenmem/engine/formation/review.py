@@ -25,6 +25,8 @@ from edenmem.errors import (
 from edenmem.models.formation import Decision
 from edenmem.settings.schema import FormationSettings
 
+_EMPTY = Violation("statement", "is empty")  # whatever rules are switched off
+
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a candidate. It is accepted if it broke no rule in the end; ``note`` says why
@@ -111,7 +113,7 @@ def _conclude(judgement: Judgement, note: str = "") -> Review:
         content=judgement.content,
         sources=judgement.sources,
         is_weak=judgement.is_weak,
-        violations=judgement.violations,
+        violations=judgement.violations if judgement.content else (_EMPTY,),
         note=note,
     )
 

@@ -184,3 +184,13 @@ async def test_an_item_is_checked_against_all_that_the_model_was_shown(
     assert "The walk is near." not in about_facts.template
     assert "Ines drinks coffee" in about_thoughts.template
     assert about_facts.memory == ()
+
+
+async def test_nothing_is_no_item_whatever_rules_are_off(world: World) -> None:
+    world.llm.script("facts", facts("", " \x00 ", LISBON))
+    world.llm.script("reflections", reflections(user=["\n"]))
+    world.say("I live in Lisbon.")
+    report = await world.form_one()
+    assert world.contents(world.cast.anna_scope) == [LISBON]
+    assert world.pending(world.cast.anna_scope) == []
+    assert [rule for _, rule, _ in rejected(report)] == ["statement"] * 3
