@@ -124,7 +124,7 @@ def measure(split: str) -> Rates:
 
 
 if __name__ == "__main__":
-    for each in ("dev", "holdout"):
+    for each in ("dev", "holdout", "fresh"):
         rates = measure(each)
         print(each)
         for name in ("bad_sent_back", "bad_refused", "good_sent_back", "good_refused"):

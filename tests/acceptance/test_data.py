@@ -1,14 +1,15 @@
 """Validate the labelled items that the acceptance rules are measured on.
 
 Labels say what a careful person keeps or refuses. The rules are written against the items whose
-split is ``dev``; ``holdout`` is for measuring.
+split is ``dev``; ``holdout`` is for measuring. ``fresh`` came when ``holdout`` had been measured
+twice, from a hand that had not seen the rules: nothing is fitted to it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -28,6 +29,7 @@ RULES = {
     "secret",
     "order",
 }
+SPLITS = {"dev", "holdout", "fresh"}
 FIELDS = {"conversation", "content", "sources", "kind", "shared", "why", "split"}
 
 
@@ -60,7 +62,7 @@ def is_iban_valid(text: str) -> bool:
 
 
 def test_conversations_are_complete() -> None:
-    assert len(CONVERSATIONS) == len(read("conversations.jsonl")) >= 45
+    assert len(CONVERSATIONS) == len(read("conversations.jsonl")) >= 70
     for each in CONVERSATIONS.values():
         messages = each["messages"]
         assert 4 <= len(messages) <= 14, each["id"]
@@ -74,22 +76,22 @@ def test_conversations_are_complete() -> None:
         assert all(m["text"].strip() for m in messages)
 
 
-def test_both_splits_have_every_language() -> None:
-    languages = {each["lang"] for each in CONVERSATIONS.values()}
-    assert len(languages) >= 8
-    for split in ("dev", "holdout"):
-        assert {
-            each["lang"] for each in CONVERSATIONS.values() if each["split"] == split
-        } == languages
+def test_all_splits_have_many_languages_and_items() -> None:
+    languages = defaultdict(set)
+    for each in CONVERSATIONS.values():
+        languages[each["split"]].add(each["lang"])
+    assert set(languages) == SPLITS
+    assert languages["dev"] == languages["holdout"]
+    assert min(len(spoken) for spoken in languages.values()) >= 10
     for items in (GOOD, BAD):
         sizes = Counter(item["split"] for item in items)
-        assert set(sizes) == {"dev", "holdout"}
-        assert min(sizes.values()) >= 0.4 * len(items)
+        assert set(sizes) == SPLITS
+        assert min(sizes.values()) >= 170
 
 
 def test_there_are_enough_items_and_none_twice() -> None:
-    assert len(GOOD) >= 330
-    assert len(BAD) >= 330
+    assert len(GOOD) >= 550
+    assert len(BAD) >= 800
     keys = Counter((item["conversation"], item["content"]) for item in GOOD + BAD)
     assert [key for key, count in keys.items() if count > 1] == []
 
