@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
 import msgspec
 
+from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 
 #: Scores by meaning that agree in so many decimals are equal, and ordered by id. Added up as
@@ -35,6 +37,34 @@ class Candidate(msgspec.Struct, frozen=True):
 
     fact_id: str
     score: float
+
+
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
+    """What the two lists of one query lack: facts that only the other list found.
+
+    ``semantic`` need a score by meaning (of ``vector``), ``text`` one by words (of ``query``).
+    """
+
+    query: str
+    vector: bytes
+    semantic: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """The scores that lists lacked, by fact, for each query in order.
+
+    A fact without a vector has no semantic score, one without a word of the query no text score.
+    ``facts`` are those that the store had to read for it, without their vectors.
+    """
+
+    semantic: tuple[Mapping[str, float], ...]
+    text: tuple[Mapping[str, float], ...]
+    facts: Mapping[str, Fact] = msgspec.field(default_factory=dict)
+
+    def of(self, number: int) -> dict[Literal["semantic", "text"], Mapping[str, float]]:
+        """The scores of one query, by list."""
+        return {"semantic": self.semantic[number], "text": self.text[number]}
 
 
 class SearchAbility(msgspec.Struct, frozen=True, kw_only=True):

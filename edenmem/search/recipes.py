@@ -9,9 +9,18 @@ from typing import Literal
 import msgspec
 
 from edenmem.errors import UsageError
-from edenmem.models.search import Candidate
-from edenmem.search.fusion import ListName, convex, rrf, semantic_list, single, text_list
-from edenmem.search.ranking import Pool
+from edenmem.models.embedding_scale import scale_of
+from edenmem.models.search import Candidate, Gap
+from edenmem.search.fusion import (
+    ListName,
+    convex,
+    missing,
+    rrf,
+    semantic_list,
+    single,
+    text_list,
+)
+from edenmem.search.ranking import Pool, by_score
 from edenmem.settings.schema import SearchSettings
 
 #: Queries that one search may have.
@@ -44,6 +53,11 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     def semantic(self) -> bool:
         """Whether the query is needed as a vector."""
         return "semantic" in self.lists
+
+    @property
+    def needs_both_scores(self) -> bool:
+        """Whether each candidate needs the scores of both lists."""
+        return self.fusion == "convex"
 
     def depth(self, settings: SearchSettings, top_k: int) -> int:
         """How many candidates each list is asked for."""
@@ -88,6 +102,13 @@ def recipe(name: str, *, stages: Mapping[Stage, bool | None] = {}) -> Recipe:
     return msgspec.structs.replace(RECIPES[base], stages=ordered)
 
 
+def semantic_floor(settings: SearchSettings, model: str) -> float | None:
+    """The least (1 + cosine) / 2 of a result: the configured one, else that of the model."""
+    if settings.semantic_floor is None:
+        return scale_of(model).floor_score
+    return settings.semantic_floor or None
+
+
 def fuse(
     recipe: Recipe,
     lists: Mapping[ListName, Sequence[Candidate]],
@@ -95,16 +116,63 @@ def fuse(
     *,
     depth: int,
     text_floor: bool,
+    model: str = "",
+    completed: Mapping[ListName, Mapping[str, float]] = {},
 ) -> Pool:
-    """The lists of one query as one pool; ``text_floor``: the text scores are on Lucene's scale,
-    so that its floor means something."""
+    """Fuse the lists of one query into one pool.
+
+    Args:
+        recipe: How.
+        lists: The candidates, as many as ``depth`` or more.
+        settings: Weights and floors.
+        depth: How many candidates of each list count.
+        text_floor: The text scores are on Lucene's scale, so that its floor means something.
+        model: The embedding model, whose scale the semantic scores have.
+        completed: Scores of facts that a list did not find, by fact.
+    """
+    cut = {name: by_score(found) for name, found in lists.items()}
+    by_meaning, by_words = cut.get("semantic", []), cut.get("text", [])
+    known: dict[ListName, dict[str, float]] = {"semantic": {}, "text": {}}
+    if recipe.needs_both_scores:
+        gaps = missing(by_meaning[:depth], by_words[:depth])
+        below = {name: {c.fact_id: c.score for c in found[depth:]} for name, found in cut.items()}
+        scores = {name: {**below.get(name, {}), **completed.get(name, {})} for name in gaps}
+        known["semantic"] = {
+            id: scores["semantic"][id] for id in gaps["semantic"] if id in scores["semantic"]
+        }
+        known["text"] = {id: scores["text"].get(id, 0.0) for id in gaps["text"]}
     semantic = semantic_list(
-        lists.get("semantic", ()), depth=depth, floor=settings.semantic_floor or None
+        by_meaning,
+        depth=depth,
+        floor=semantic_floor(settings, model),
+        zero=scale_of(model).zero_score,
+        completed=known["semantic"],
     )
     floor = settings.text_floor if text_floor else 0.0
-    text = text_list(lists.get("text", ()), depth=depth, floor=floor or None)
+    text = text_list(by_words, depth=depth, floor=floor or None, completed=known["text"])
     if recipe.fusion == "convex":
         return convex(semantic, text, weight=settings.semantic_weight)
     if recipe.fusion == "rrf":
         return rrf(semantic, text, k=settings.rrf_k, floor=settings.rrf_floor)
     return single(semantic if recipe.semantic else text)
+
+
+def gaps_of(
+    lists: Mapping[ListName, Sequence[Sequence[Candidate]]],
+    queries: Sequence[str],
+    vectors: Sequence[bytes],
+) -> list[Gap]:
+    """What the two lists of each query lack."""
+    found = zip(queries, vectors, lists["semantic"], lists["text"], strict=True)
+    gaps = []
+    for query, vector, semantic, text in found:
+        lacks = missing(semantic, text)
+        gaps.append(
+            Gap(
+                query=query,
+                vector=vector,
+                semantic=tuple(lacks["semantic"]),
+                text=tuple(lacks["text"]),
+            )
+        )
+    return gaps

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -138,6 +138,8 @@ def _describe_type(kind: Any) -> str:
             return "a whole number" + _bounds(low, None, high)
         case inspect.FloatType(ge=low, gt=above, le=high):
             return "a number" + _bounds(low, above, high)
+        case inspect.UnionType():
+            return f"{_describe_type(get_args(kind)[0])}, or null"
         case inspect.StrType(pattern=str()):
             return "convex, rrf, semantic or text, or one of them with +rerank, +recency or +mmr"
         case inspect.DictType(value_type=inspect.TupleType()):

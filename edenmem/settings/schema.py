@@ -168,6 +168,7 @@ class ContextSettings(_Section, frozen=True, kw_only=True):
 class SearchSettings(_Section, frozen=True, kw_only=True):
     """How facts are found. Scores of the semantic list are (1 + cosine) / 2.
 
+    ``semantic_floor`` is by the embedding model unless it is set; 0 is no floor.
     ``recipe`` may name stages after the fusion: "convex+rerank+mmr". ``rerank_scores`` are what
     the reranker gives: "auto" takes those of an ONNX model to be logits, those of an endpoint to
     be probabilities.
@@ -176,8 +177,8 @@ class SearchSettings(_Section, frozen=True, kw_only=True):
     recipe: RecipeName = "convex"
     top_k: Annotated[int, Meta(ge=1, le=100)] = 10
     semantic_weight: Share = 0.6
-    depth: Count = 100
-    semantic_floor: Share = 0.65
+    depth: Count = 50
+    semantic_floor: Share | None = None
     text_floor: Annotated[float, Meta(ge=0)] = 1.5  # Lucene's scale: on Atlas only
     rrf_k: Count = 60
     rrf_floor: Annotated[float, Meta(ge=0)] = 0.0

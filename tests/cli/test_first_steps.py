@@ -220,3 +220,23 @@ def test_csv_of_no_facts_has_the_header_of_some(inside: Inside) -> None:
         none = inside(*whole, "--until", "1970-01-02").ok().out.splitlines()
         assert none == some[:1]
         assert len(some) > 1
+
+
+# -- config --------------------------------------------------------------------------------------
+
+
+def test_the_floor_in_force_is_shown_with_its_reason(cli: Cli) -> None:
+    """Known failure 87: the floor of another model hid right answers."""
+
+    def shown(*options: str) -> tuple[object, str]:
+        (row,) = cli.json("config", "show", "search.semantic_floor", *options)
+        return row["value"], row["origin"]
+
+    endpoint = ("--set", "embedding.provider=openai", "--set", "embedding.base_url=http://localhost:1")
+    named = (*endpoint, "--set", "embedding.model=somebodys")
+    small = shown(*endpoint)
+    assert small == (0.65, "default, by the model text-embedding-3-small")
+    assert shown(*named) == (None, "default, no floor is known for the model somebodys")
+    assert shown(*named, "--set", "search.semantic_floor=0.6") == (0.6, "flag")
+    none = shown("--set", "embedding.provider=none")
+    assert none == (None, "default, by the embedding model, and there is none")

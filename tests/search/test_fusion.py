@@ -15,7 +15,7 @@ from edenmem.search.ranking import Pool
 
 IDS = st.integers(0, 30).map(lambda number: f"{number:024x}")
 SEMANTIC_SCORES = st.floats(0.0, 1.0, allow_nan=False)
-TEXT_SCORES = st.floats(0.0, 60.0, allow_nan=False)
+TEXT_SCORES = st.floats(0.01, 60.0, allow_nan=False)
 
 
 def candidates(scores: st.SearchStrategy[float]) -> st.SearchStrategy[list[Candidate]]:
@@ -91,11 +91,47 @@ class TestConvex:
         pool = fuse_convex([], found(("a", 8.1), ("b", 8.0)))
         assert scores(pool)["b"] > 0.39
 
-    def test_a_text_list_cut_at_its_depth_is_stretched_from_its_lowest_score(self) -> None:
+    def test_a_text_list_that_was_cut_is_no_further_stretched(self) -> None:
         text = found(*((f"{number:02d}", 10.0 - number) for number in range(10)))
         pool = fuse_convex([], text, depth=5)
         assert len(pool.hits) == 5
-        assert scores(pool)["04"] == 0.0
+        assert scores(pool)["04"] == pytest.approx(0.4 * 0.6)
+
+    def test_what_one_list_lacked_is_completed(self) -> None:
+        """By hand: cosines 0.8, 0.4 and 0.2 over a zero of 0; words 8, 4 and 2."""
+        pool = convex(
+            semantic_list(
+                found(("a", 0.9), ("b", 0.7)), depth=9, floor=0.65, zero=0.5, completed={"c": 0.6}
+            ),
+            text_list(found(("b", 8.0), ("c", 4.0)), depth=9, completed={"a": 2.0}),
+            weight=0.6,
+        )
+        assert scores(pool) == pytest.approx(
+            {"a": 0.6 + 0.4 * 0.25, "b": 0.6 * 0.5 + 0.4, "c": 0.6 * 0.25 + 0.4 * 0.5}
+        )
+        said = {hit.fact_id: hit.explain for hit in pool.hits}
+        assert said["c"]["semantic"]["completed"]
+        assert said["c"]["semantic"]["score"] == 0.6
+        assert said["c"]["semantic"]["rank"] is None
+        assert "completed" not in said["b"]["semantic"]
+
+    def test_a_completed_score_brings_nothing_in(self) -> None:
+        """A floor is about what a list found: words that were too far down do not help over it."""
+        pool = convex(
+            semantic_list(found(("a", 0.9), ("b", 0.6)), depth=9, floor=0.65, zero=0.5),
+            text_list(found(("a", 8.0)), depth=9, completed={"b": 2.0}),
+            weight=0.6,
+        )
+        assert [hit.fact_id for hit in pool.hits] == ["a"]
+        assert [(cut.fact_id, cut.stage) for cut in pool.cuts] == [("b", "semantic")]
+
+    def test_scores_below_the_zero_of_the_model_are_worth_nothing(self) -> None:
+        pool = convex(
+            semantic_list(found(("a", 0.9), ("b", 0.4)), depth=9, zero=0.5),
+            text_list([], depth=9),
+            weight=0.6,
+        )
+        assert scores(pool) == pytest.approx({"a": 0.6, "b": 0.0})
 
     def test_the_floor_does_not_stretch_what_comes_through_it(self) -> None:
         """Two near-equal hits that alone come through the floor stay near to each other."""
@@ -106,7 +142,7 @@ class TestConvex:
 
     def test_a_fact_below_the_semantic_floor_stays_if_its_words_match(self) -> None:
         pool = fuse_convex(found(("a", 0.9), ("b", 0.6)), found(("b", 5.0)), semantic_floor=0.65)
-        assert scores(pool) == pytest.approx({"a": 0.6, "b": 0.4})
+        assert scores(pool) == pytest.approx({"a": 0.6, "b": 0.4})  # 0.6 is the lowest: worth 0
         assert not pool.cuts
         hit = next(hit for hit in pool.hits if hit.fact_id == "b")
         assert hit.explain["semantic"]["passed"] is False

@@ -63,11 +63,11 @@ def test_a_stage_of_the_name_can_be_left_out() -> None:
 @pytest.mark.parametrize(
     ("name", "depth"),
     [
-        ("convex", 100),
+        ("convex", 50),
         ("rrf", 20),
         ("semantic", 10),
         ("text", 10),
-        ("text+recency", 100),
+        ("text+recency", 50),
         ("rrf+mmr", 20),
         ("rrf+rerank", 50),
     ],

@@ -163,7 +163,7 @@ def test_a_profile_is_chosen_by_option_environment_or_default(machine: Machine) 
     loaded = machine.load()
     assert loaded.profile == "prod"
     assert loaded.settings.store.uri == "mongodb+srv://db.example.com/eden"
-    assert (loaded.settings.search.top_k, loaded.settings.search.depth) == (20, 100)
+    assert (loaded.settings.search.top_k, loaded.settings.search.depth) == (20, 50)
     assert machine.load(profile="home").settings.search.depth == 30
 
 
@@ -313,6 +313,7 @@ def test_every_variable_sets_its_setting_alone(machine: Machine, name: str) -> N
         "context.recall": "llm",
         "search.recipe": "rrf+mmr",
         "search.rerank_scores": "logits",
+        "search.semantic_floor": 0.5,
         **dict.fromkeys(keys.PATHS, "/x/y"),
     }
     value = special.get(key) or _CHANGED[type(default)](default)

@@ -23,7 +23,7 @@ from edenmem.models.search import Candidate, FactFilter, SearchAbility
 from edenmem.search.fusion import ListName
 from edenmem.search.metrics import ndcg, recall, reciprocal_rank
 from edenmem.search.ranking import Pool
-from edenmem.search.recipes import RECIPES, Recipe, fuse
+from edenmem.search.recipes import RECIPES, Recipe, fuse, gaps_of
 from edenmem.settings.schema import SearchSettings
 from edenmem.store.protocol.store import batched
 
@@ -74,10 +74,12 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Candidates(msgspec.Struct, frozen=True, kw_only=True):
-    """A query and what each list found for it."""
+    """A query, what each list found for it, and the scores of what only the other one found."""
 
     query: LabelledQuery
     lists: Mapping[ListName, Sequence[Candidate]]
+    completed: Mapping[ListName, Mapping[str, float]] = msgspec.field(default_factory=dict)
+    model: str = ""
 
 
 class Evaluator:
@@ -164,18 +166,33 @@ class Evaluator:
         groups: dict[tuple[Scope, ...], list[int]] = {}
         for place, query in enumerate(queries):
             groups.setdefault(query.scopes, []).append(place)
-        lists: list[dict[ListName, list[Candidate]]] = [{} for _ in queries]
+        completes = any(plan.needs_both_scores for plan in plans)
+        model = self._embedder.model if self._embedder and vectors else ""
+        candidates: list[Candidates | None] = [None] * len(queries)
         for scopes, places in groups.items():
             filter = FactFilter(scopes=scopes)
             for batch in batched(places, _BATCH):
                 texts = [queries[place].query for place in batch]
                 given = [vectors[place] for place in batch] if vectors else []
                 asked = [self._list(name, filter, texts, given, depth) for name in names]
-                for name, found in zip(names, await gather_or_cancel(asked), strict=True):
-                    for place, one in zip(batch, found, strict=True):
-                        lists[place][name] = one
-        pairs = zip(queries, lists, strict=True)
-        return [Candidates(query=query, lists=of) for query, of in pairs], ability
+                lists = dict(zip(names, await gather_or_cancel(asked), strict=True))
+                completion = None
+                if completes:
+                    completion = await in_thread(
+                        self._store.search.complete_scores,
+                        filter,
+                        gaps_of(lists, texts, given),
+                        model=model,
+                        prepared=self._prepared,
+                    )
+                for number, place in enumerate(batch):
+                    candidates[place] = Candidates(
+                        query=queries[place],
+                        lists={name: found[number] for name, found in lists.items()},
+                        completed=completion.of(number) if completion else {},
+                        model=model,
+                    )
+        return [each for each in candidates if each is not None], ability
 
     async def _rankings(
         self, plan: Recipe, found: Sequence[Candidates], ability: SearchAbility, *, top_k: int
@@ -248,7 +265,15 @@ def _fuse(
 ) -> Pool:
     lists = {name: found.lists[name] for name in plan.lists}
     depth = plan.depth(settings, count)
-    return fuse(plan, lists, settings, depth=depth, text_floor=ability.text_floor)
+    return fuse(
+        plan,
+        lists,
+        settings,
+        depth=depth,
+        text_floor=ability.text_floor,
+        model=found.model,
+        completed=found.completed,
+    )
 
 
 def mean(values: Sequence[float]) -> float:

@@ -32,7 +32,7 @@ from edenmem.errors import UsageError
 from edenmem.models.search import SearchAbility
 from edenmem.models.switch import VectorSwitch
 from edenmem.search.metrics import ndcg
-from edenmem.search.recipes import Recipe, recipe
+from edenmem.search.recipes import Recipe, recipe, semantic_floor
 from edenmem.settings.schema import SearchSettings
 
 #: The recipes that a change of model can change.
@@ -218,6 +218,8 @@ async def tune(
     plans = _fusions(evaluator.plans(recipes)[0], current)
     deepest = max(settings.depth, *_DEPTHS, 2 * CUTOFF)
     found, ability = await evaluator.candidates(answered, [*plans, current], depth=deepest)
+    floor = semantic_floor(settings, found[0].model) or 0.0
+    settings = msgspec.structs.replace(settings, semantic_floor=floor)
     longest = max(len(listing) for each in found for listing in each.lists.values())
     trials = _trials(plans, current, settings, longest)
     # one row for each trial, one figure for each query

@@ -1,4 +1,4 @@
 """Search: from a query to ranked facts, with the reasons.
 
-May import: embeddings, reports, runtime.
+May import: embeddings, factory, reports, runtime.
 """

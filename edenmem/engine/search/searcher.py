@@ -24,10 +24,10 @@ from edenmem.engine.search.request import vector_model as model_of_vectors
 from edenmem.engine.search.stages import Stages
 from edenmem.errors import EmbeddingModelMismatch, StoreError, WriteRefused
 from edenmem.models.scope import Scope
-from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.models.search import Candidate, Completion, FactFilter, SearchAbility
 from edenmem.search.fusion import ListName
 from edenmem.search.ranking import Pool, join
-from edenmem.search.recipes import Recipe, Stage, fuse
+from edenmem.search.recipes import Recipe, Stage, fuse, gaps_of
 
 
 class Searcher:
@@ -135,13 +135,19 @@ class Searcher:
         ]
         if plan.semantic:  # asked with the lists: it takes no longer than they do
             asked.append(in_thread(self._not_yet_embedded, filter, model))
-        lists, *said = await gather_or_cancel(asked)
+        (lists, embedded), *said = await gather_or_cancel(asked)
         if plan.semantic and any(lists["semantic"]):
             notices += said[0]
         elif plan.semantic:
             notices += await in_thread(self._why_no_vectors, filter, ability, model)
+        completion = None
+        if plan.needs_both_scores:
+            with clock.stage("complete"):
+                completion = await self._complete(filter, lists, texts, embedded, model=model)
         with clock.stage("fusion"):
-            pools = self._fuse(plan, lists, len(texts), ability, depth=depth)
+            pools = self._fuse(
+                plan, lists, completion, len(texts), ability, depth=depth, model=model
+            )
         pools, facts = await self._stages.run(
             plan,
             pools,
@@ -150,6 +156,7 @@ class Searcher:
             model=model,
             top_k=count,
             with_vectors=with_vectors,
+            known=completion.facts if completion else {},
             watch=clock,
         )
         joined = join(pools)
@@ -184,11 +191,13 @@ class Searcher:
         depth: int,
         exact: bool,
         clock: Stopwatch,
-    ) -> dict[ListName, list[list[Candidate]]]:
-        """The candidates of each list and query; the lists are asked for at the same time."""
+    ) -> tuple[dict[ListName, list[list[Candidate]]], Sequence[bytes]]:
+        """The candidates of each list and query, and the vectors of the queries; the lists are
+        asked for at the same time."""
+        given = vectors
 
         async def semantic() -> list[list[Candidate]]:
-            given = vectors
+            nonlocal given
             if given is None:
                 assert self._vectors is not None
                 with clock.stage("embed"):
@@ -217,16 +226,36 @@ class Searcher:
         ways: dict[ListName, Callable[[], Coroutine[Any, Any, list[list[Candidate]]]]]
         ways = {"semantic": semantic, "text": text}
         found = await gather_or_cancel([ways[name]() for name in plan.lists])
-        return dict(zip(plan.lists, found, strict=True))
+        return dict(zip(plan.lists, found, strict=True)), given or ()
+
+    async def _complete(
+        self,
+        filter: FactFilter,
+        lists: Mapping[ListName, Sequence[Sequence[Candidate]]],
+        texts: Sequence[str],
+        vectors: Sequence[bytes],
+        *,
+        model: str,
+    ) -> Completion:
+        """The scores that one list lacks of what the other one found."""
+        gaps = gaps_of(lists, texts, vectors)
+        if not any(gap.semantic or gap.text for gap in gaps):
+            return Completion(semantic=tuple({} for _ in gaps), text=tuple({} for _ in gaps))
+        found = dict.fromkeys(c.fact_id for of in lists.values() for one in of for c in one)
+        return await in_thread(
+            self._store.search.complete_scores, filter, gaps, model=model, load=tuple(found)
+        )
 
     def _fuse(
         self,
         plan: Recipe,
         lists: Mapping[ListName, Sequence[Sequence[Candidate]]],
+        completion: Completion | None,
         queries: int,
         ability: SearchAbility,
         *,
         depth: int,
+        model: str,
     ) -> list[Pool]:
         return [
             fuse(
@@ -235,6 +264,8 @@ class Searcher:
                 self._settings,
                 depth=depth,
                 text_floor=ability.text_floor,
+                model=model,
+                completed=completion.of(number) if completion else {},
             )
             for number in range(queries)
         ]

@@ -7,6 +7,7 @@ of the reranker that they go by. A search and its evaluation go the same way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -57,6 +58,7 @@ class Stages:
         model: str,
         top_k: int,
         with_vectors: bool = False,
+        known: Facts = MappingProxyType({}),
         watch: Stopwatch | None = None,
     ) -> tuple[list[Pool], dict[str, Fact]]:
         """Each pool through the plan's stages and down to ``top_k``, with the facts that are left.
@@ -69,6 +71,7 @@ class Stages:
             model: The one that the vectors which are compared are of; "": the commonest.
             top_k: The most results of each query.
             with_vectors: Return the facts with their vectors.
+            known: Facts that were read already, without their vectors.
             watch: Is told the time of each stage.
 
         Raises:
@@ -79,15 +82,17 @@ class Stages:
         staged = list(pools)
         if Stage.RERANK in plan.stages:
             with watch.stage("rerank"):
-                staged = await self._rerank(staged, texts, scopes)
+                staged = await self._rerank(staged, texts, scopes, known)
         if Stage.RECENCY in plan.stages:
             with watch.stage("recency"):
-                staged, facts = await self._load(staged, scopes)
+                staged, facts = await self._load(staged, scopes, known)
                 staged = self._recent_first(staged, facts)
         diverse = Stage.MMR in plan.stages
         staged = [(narrow if diverse else top)(pool, top_k=top_k) for pool in staged]
         with watch.stage("load"):
-            staged, facts = await self._load(staged, scopes, with_vectors=diverse or with_vectors)
+            staged, facts = await self._load(
+                staged, scopes, known, with_vectors=diverse or with_vectors
+            )
         if diverse:
             with watch.stage("mmr"):
                 vectors = await self._comparable(facts, model)
@@ -101,10 +106,17 @@ class Stages:
         return staged, facts
 
     async def _load(
-        self, pools: Sequence[Pool], scopes: Sequence[Scope], *, with_vectors: bool = False
+        self,
+        pools: Sequence[Pool],
+        scopes: Sequence[Scope],
+        known: Facts,
+        *,
+        with_vectors: bool = False,
     ) -> tuple[list[Pool], dict[str, Fact]]:
         """The facts of all pools, and the pools without those that are gone."""
         ids = list(dict.fromkeys(hit.fact_id for pool in pools for hit in pool.hits))
+        if not with_vectors and all(id in known for id in ids):
+            return list(pools), {id: known[id] for id in ids}
         facts = await in_thread(
             self._store.memory.facts_by_ids, scopes, ids, with_vectors=with_vectors
         )
@@ -112,12 +124,12 @@ class Stages:
         return [keep(pool, facts, stage="load", why=why) for pool in pools], facts
 
     async def _rerank(
-        self, pools: Sequence[Pool], texts: Sequence[str], scopes: Sequence[Scope]
+        self, pools: Sequence[Pool], texts: Sequence[str], scopes: Sequence[Scope], known: Facts
     ) -> list[Pool]:
         reranker = self._reranker
         assert reranker is not None
         short = [shortlist(pool, depth=self._settings.rerank_depth) for pool in pools]
-        short, facts = await self._load(short, scopes)
+        short, facts = await self._load(short, scopes, known)
 
         async def one(pool: Pool, text: str) -> Pool:
             ids = [hit.fact_id for hit in pool.hits]

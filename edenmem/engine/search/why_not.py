@@ -22,7 +22,7 @@ from edenmem.errors import EmbeddingModelMismatch, NotFoundError
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter
-from edenmem.search.recipes import Recipe, Stage
+from edenmem.search.recipes import Recipe, Stage, semantic_floor
 
 #: How far down each list the fact is looked for.
 _DEEP = 10_000
@@ -183,7 +183,8 @@ class Detective:
         depth = plan.depth(self._settings, count)
         places: list[ListPlace] = []
         if "semantic" in plan.lists:
-            floor = self._settings.semantic_floor or None
+            model = self._embedder.model if self._embedder else fact.embedding_model or ""
+            floor = semantic_floor(self._settings, model)
             rank, score = None, None
             if asked is not None and fact.embedding is not None:
                 score = _score(asked, fact.embedding)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from edenmem.models.scope import Scope
-from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.models.search import Candidate, Completion, FactFilter, Gap, SearchAbility
 
 
 class Search(Protocol):
@@ -41,6 +41,28 @@ class Search(Protocol):
     ) -> list[list[Candidate]]:
         """For each query the facts that match any of its words, best first, at most ``limit``.
         A query is words, never syntax of the search engine."""
+
+    def complete_scores(
+        self,
+        filter: FactFilter,
+        gaps: Sequence[Gap],
+        *,
+        model: str,
+        load: Sequence[str] = (),
+        prepared: bool = False,
+    ) -> Completion:
+        """The scores that lists lacked, as the lists themselves would have them: the same filter
+        and model. Atlas computes none by words; there a fact that its text list did not find has
+        no text score.
+
+        Args:
+            filter: That of the lists.
+            gaps: One for each query.
+            model: That of the vectors.
+            load: Facts that are read next. A store that reads whole documents to score them
+                returns these too, so that they are read once.
+            prepared: Also of a model that a switch is being prepared to.
+        """
 
     def is_searchable(self, fact_id: str) -> bool:
         """Whether search finds the fact as it is stored. At once on most stores; on Atlas, whose

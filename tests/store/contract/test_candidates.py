@@ -13,7 +13,7 @@ from edenmem.models.changes import RemoveFact, ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.models.search import Candidate, FactFilter
+from edenmem.models.search import Candidate, FactFilter, Gap
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, ago, make_fact
 from tests.support.memory import add_fact, add_facts, applied
@@ -375,3 +375,36 @@ def test_identical_texts_of_several_scopes_tie(store: Store) -> None:
     assert ids(found) == sorted(fact.id for fact in facts)
     assert len({candidate.score for candidate in found}) == 1
     assert msgspec.structs.asdict(found[0]).keys() == {"fact_id", "score"}
+
+
+# -- completed scores ----------------------------------------------------------------------------
+
+
+def test_completed_scores_by_meaning_are_those_of_the_list(store: Store) -> None:
+    facts = [make_embedded(SCOPE, seed) for seed in range(40)]
+    without = make_fact(SCOPE, "no vector")
+    other_model = make_embedded(SCOPE, 77, embedding_model="n")
+    elsewhere = make_embedded(OTHER, 78)
+    add_facts(store, *facts, without, other_model, elsewhere)
+    queries = [random_unit(seed, DIMENSIONS) for seed in (1000, 1001)]
+    lists = store.search.semantic_candidates(MINE, queries, model="m", limit=40, exact=True)
+    asked = [facts[3].id, facts[29].id, without.id, other_model.id, elsewhere.id, new_id()]
+    gaps = [Gap(query="", vector=vector, semantic=tuple(asked)) for vector in queries]
+    gaps.append(Gap(query="", vector=queries[0]))
+    completed = store.search.complete_scores(MINE, gaps, model="m")
+    for found, scores in zip(lists, completed.semantic, strict=False):
+        expected = {one.fact_id: one.score for one in found if one.fact_id in asked}
+        assert len(expected) == 2
+        assert scores == pytest.approx(expected, abs=1e-6)
+    assert completed.semantic[2] == {}
+    assert len(completed.text) == 3
+
+
+def test_facts_that_are_read_for_scores_are_those_that_were_asked_for(store: Store) -> None:
+    """A store may read them once; then it has all of them, without vectors."""
+    mine, hers = make_embedded(SCOPE, 1), make_embedded(OTHER, 2)
+    add_facts(store, mine, hers)
+    gap = Gap(query="", vector=random_unit(3, DIMENSIONS), semantic=(mine.id, hers.id))
+    completed = store.search.complete_scores(MINE, [gap], model="m", load=[mine.id, hers.id])
+    if completed.facts:
+        assert completed.facts == {mine.id: msgspec.structs.replace(mine, embedding=None)}

@@ -9,6 +9,7 @@ import typer
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import invocation
 from edenmem.cli.terminal.tables import Column
+from edenmem.settings.schema import Settings
 
 app = group("The settings in force, and where each comes from.")
 
@@ -35,11 +36,21 @@ def show(
 
     run = invocation(ctx)
     rows = [
-        row
+        _resolve(row, run.loaded.settings)
         for row in effective(run.loaded)
         if (not keys or row[0].startswith(tuple(keys))) and not (changed and row[2] == "default")
     ]
     run.out.listing(rows, _COLUMNS, data=_data, empty="no such setting")
+
+
+def _resolve(row: _Row, settings: Settings) -> _Row:
+    """The row with the value in force, where that depends on another setting."""
+    if row[0] != "search.semantic_floor" or row[1] is not None:
+        return row
+    from edenmem.engine.search.floor import explain_floor
+
+    floor, reason = explain_floor(settings)
+    return row[0], floor, f"{row[2]}, {reason}"
 
 
 def _data(row: _Row) -> dict[str, Any]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from edenmem.errors import EmbeddingModelMismatch, StoreError
 from edenmem.models.scope import Scope
-from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.models.search import Candidate, Completion, FactFilter, Gap, SearchAbility
 from edenmem.models.switch import check_in_force
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.collections import STAGED, VectorSlot
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import object_id
+from edenmem.store.mongo.core.filters import IN_LIMIT, fact_filters, object_id, object_ids
 from edenmem.store.mongo.core.readiness import Readiness
 from edenmem.store.mongo.search.atlas_search import AtlasSearch
 from edenmem.store.mongo.search.choice import SearchChoice
+from edenmem.store.mongo.search.nearest import Nearest
 from edenmem.store.mongo.search.scan import Scan
 from edenmem.store.mongo.search.slots import Slots, slot_of, vector_in
+from edenmem.store.protocol.store import batched
 
 
 class MongoSearch:
@@ -78,6 +80,36 @@ class MongoSearch:
         """See `Search.text_candidates`."""
         return self._choice.current().text(filter, queries, limit=limit)
 
+    def complete_scores(
+        self,
+        filter: FactFilter,
+        gaps: Sequence[Gap],
+        *,
+        model: str,
+        load: Sequence[str] = (),
+        prepared: bool = False,
+    ) -> Completion:
+        """See `Search.complete_scores`."""
+        lacking = [id for gap in gaps for id in (*gap.semantic, *gap.text)]
+        documents = self._read(filter, [*lacking, *load])
+        vectors = {id: vector_in(document, model) for id, document in documents.items()}
+        return Completion(
+            semantic=tuple(_semantic_scores(gap, vectors) for gap in gaps),
+            text=tuple({} for _ in gaps),
+            facts={id: codec.fact_from(document) for id, document in documents.items()},
+        )
+
+    def _read(self, filter: FactFilter, fact_ids: Sequence[str]) -> dict[str, Document]:
+        """Facts that the filter admits, by one query as a rule."""
+        owners = fact_filters(filter)
+        admitted = owners[0] if len(owners) == 1 else {"$or": owners}
+        filters = [
+            {"_id": {"$in": object_ids(part)}, **admitted}
+            for part in batched(dict.fromkeys(fact_ids), IN_LIMIT)
+        ]
+        found = self._db.find_all(self._db.facts, filters)
+        return {str(document["_id"]): document for document in found}
+
     def demand_formable(
         self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
     ) -> None:
@@ -114,6 +146,14 @@ class MongoSearch:
             return True
         has_one = document.get(STAGED.model) == switch.model
         return not has_one or finds_vector_of(search, document, switch.model, STAGED)
+
+
+def _semantic_scores(gap: Gap, vectors: Mapping[str, bytes | None]) -> dict[str, float]:
+    if not gap.semantic:
+        return {}
+    compared = Nearest([gap.vector], limit=len(gap.semantic))
+    compared.add((id, vectors.get(id)) for id in gap.semantic)
+    return {one.fact_id: one.score for one in compared.best()[0]}
 
 
 def finds_vector_of(search: AtlasSearch, document: Document, model: str, slot: VectorSlot) -> bool:

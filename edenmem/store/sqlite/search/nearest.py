@@ -14,7 +14,7 @@ import math
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -228,6 +228,56 @@ def _goes_deeper(
     return bool(late[:_JUDGED].any() or late.sum() * 4 > len(best))
 
 
+def unit_queries(vectors: Sequence[bytes]) -> Exact:
+    """Vectors of queries as rows of length 1."""
+    asked = np.stack([np.frombuffer(vector, "<f4") for vector in vectors]).astype(np.float64)
+    rows: Exact = asked / np.linalg.norm(asked, axis=1, keepdims=True)
+    return rows
+
+
+class ExactScores:
+    """(1 + cosine) / 2 of facts, from their vectors of a model, in one read transaction.
+
+    ``model`` is its number and its dimensions.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, model: tuple[int, int]) -> None:
+        self._db = connection
+        self._db.execute(f"PRAGMA mmap_size = {_MAPPED}")
+        self._model_id, self._dimensions = model
+
+    def score(self, facts: Numbers, queries: Exact) -> tuple[Numbers, Exact]:
+        """(1 + cosine) / 2 of each fact (row) with each query (column)."""
+        numbers = [np.zeros(0, np.int64)]
+        scores = [np.zeros((0, len(queries)))]
+        for rows in self._vectors(facts):
+            matrix = np.frombuffer(b"".join([row[1] for row in rows]), "<f4").astype(np.float64)
+            matrix = matrix.reshape(len(rows), self._dimensions)
+            lengths = np.sqrt(np.einsum("ij,ij->i", matrix, matrix))
+            cosines = _products(matrix, queries) / lengths[:, None]
+            numbers.append(np.array([row[0] for row in rows], dtype=np.int64))
+            scores.append(np.round((1 + np.clip(cosines, -1, 1)) / 2, SCORE_DECIMALS))
+        return np.concatenate(numbers), np.concatenate(scores)
+
+    def _vectors(self, facts: Numbers) -> Iterator[list[tuple[int, bytes]]]:
+        for start in range(0, len(facts), _SCAN):
+            wanted = json_array(facts[start : start + _SCAN].tolist())
+            rows = self._db.execute(_STAGED, (wanted, self._model_id)).fetchall()
+            found = {row[0] for row in rows}
+            if len(found) < min(_SCAN, len(facts) - start):
+                rows += [row for row in self._db.execute(_OWN, (wanted,)) if row[0] not in found]
+            yield rows
+
+    def of(self, wanted: Sequence[tuple[bytes, Mapping[int, str]]]) -> list[dict[str, float]]:
+        """For each vector the scores of some facts, which are given as number → id."""
+        found = []
+        for vector, ids in wanted:
+            numbers, scores = self.score(np.array(sorted(ids), np.int64), unit_queries([vector]))
+            pairs = zip(numbers.tolist(), scores[:, 0].tolist(), strict=True)
+            found.append({ids[number]: score for number, score in pairs})
+        return found
+
+
 class Nearest:
     """The nearest facts among some blocks, in one read transaction.
 
@@ -242,8 +292,8 @@ class Nearest:
         allowed: Sequence[int] | None,
     ) -> None:
         self._db = connection
-        self._db.execute(f"PRAGMA mmap_size = {_MAPPED}")
-        self._model_id, self._dimensions = model
+        self._dimensions = model[1]
+        self._scorer = ExactScores(connection, model)
         self._blocks = [block for block in blocks if len(block.facts)]
         if allowed is not None:
             only = np.sort(np.array(allowed, dtype=np.int64))
@@ -257,11 +307,10 @@ class Nearest:
     ) -> list[list[Candidate]]:
         """For each vector the nearest with a score of ``floor`` or more, best first, equal ones
         by id."""
-        asked = np.stack([np.frombuffer(vector, "<f4") for vector in vectors]).astype(np.float64)
-        queries = asked / np.linalg.norm(asked, axis=1, keepdims=True)
+        queries = unit_queries(vectors)
         facts = np.concatenate([block.facts for block in self._blocks])
         if exact or self.total <= max(2 * limit, _FIRST):
-            facts, scores = self._exact_scores(np.sort(facts), queries)
+            facts, scores = self._scorer.score(np.sort(facts), queries)
         else:
             facts, scores = self._likely(facts, queries, limit, floor)
         return [
@@ -328,33 +377,11 @@ class Nearest:
         if known is not None:
             places = np.setdiff1d(places, known[0], assume_unique=True)
         places = places[np.argsort(facts[places])]
-        numbers, scores = self._exact_scores(facts[places], queries)
+        numbers, scores = self._scorer.score(facts[places], queries)
         places = places[np.searchsorted(facts[places], numbers)]
         if known is None:
             return places, scores
         return np.concatenate([known[0], places]), np.concatenate([known[1], scores])
-
-    def _exact_scores(self, facts: Numbers, queries: Exact) -> tuple[Numbers, Exact]:
-        """(1 + cosine) / 2 of each fact (row) with each query (column)."""
-        numbers = [np.zeros(0, np.int64)]
-        scores = [np.zeros((0, len(queries)))]
-        for rows in self._vectors(facts):
-            matrix = np.frombuffer(b"".join([row[1] for row in rows]), "<f4").astype(np.float64)
-            matrix = matrix.reshape(len(rows), self._dimensions)
-            lengths = np.sqrt(np.einsum("ij,ij->i", matrix, matrix))
-            cosines = _products(matrix, queries) / lengths[:, None]
-            numbers.append(np.array([row[0] for row in rows], dtype=np.int64))
-            scores.append(np.round((1 + np.clip(cosines, -1, 1)) / 2, SCORE_DECIMALS))
-        return np.concatenate(numbers), np.concatenate(scores)
-
-    def _vectors(self, facts: Numbers) -> Iterator[list[tuple[int, bytes]]]:
-        for start in range(0, len(facts), _SCAN):
-            wanted = json_array(facts[start : start + _SCAN].tolist())
-            rows = self._db.execute(_STAGED, (wanted, self._model_id)).fetchall()
-            found = {row[0] for row in rows}
-            if len(found) < min(_SCAN, len(facts) - start):
-                rows += [row for row in self._db.execute(_OWN, (wanted,)) if row[0] not in found]
-            yield rows
 
     def _rank(self, facts: Numbers, scores: Exact, limit: int) -> list[Candidate]:
         if len(scores) > limit:  # keep also those that are equal to the last one

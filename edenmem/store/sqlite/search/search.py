@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from edenmem.errors import EmbeddingModelMismatch
 from edenmem.models.scope import Scope
-from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.models.search import Candidate, Completion, FactFilter, Gap, SearchAbility
 from edenmem.models.switch import check_in_force
 from edenmem.store.sqlite.core import scopes
 from edenmem.store.sqlite.core.connections import Connections
@@ -94,6 +94,22 @@ class Search(Part):
             current=f"{model} ({dimensions:,} dimensions)",
         )
 
+    def complete_scores(
+        self,
+        filter: FactFilter,
+        gaps: Sequence[Gap],
+        *,
+        model: str,
+        load: Sequence[str] = (),
+        prepared: bool = False,
+    ) -> Completion:
+        with self._db.reading() as connection:
+            numbers = list(scopes.numbers_of(connection, filter.scopes).values())
+            return Completion(
+                semantic=tuple(_semantic_scores(connection, numbers, gaps, model)),
+                text=tuple({} for _ in gaps),
+            )
+
     def _search(
         self,
         connection: sqlite3.Connection,
@@ -118,6 +134,29 @@ class Search(Part):
         blocks = [self._codes.block(connection, number, model[0]) for number in numbers]
         search = nearest.Nearest(connection, blocks, model, allowed)
         return search if search.total else None
+
+
+def _semantic_scores(
+    connection: sqlite3.Connection, numbers: Sequence[int], gaps: Sequence[Gap], model: str
+) -> list[dict[str, float]]:
+    """Of each gap the scores by meaning, of facts that have a vector of the model."""
+    wanted = dict.fromkeys(fact_id for gap in gaps for fact_id in gap.semantic)
+    known = vectors.model_of(connection, model, len(gaps[0].vector) // 4) if wanted else None
+    if known is None:
+        return [{} for _ in gaps]
+    from edenmem.store.sqlite.search.nearest import ExactScores  # loads numpy
+
+    rows = connection.execute(
+        "SELECT f.id, f.fact_no FROM facts f WHERE f.id IN (SELECT value FROM json_each(?))"
+        " AND f.scope_id IN (SELECT value FROM json_each(?))"
+        f" AND (f.model_id = ? OR EXISTS ({_STAGED}))",
+        (json_array(wanted), json_array(numbers), known, known),
+    )
+    places = dict(rows.fetchall())
+    scorer = ExactScores(connection, (known, len(gaps[0].vector) // 4))
+    return scorer.of(
+        [(gap.vector, {places[id]: id for id in gap.semantic if id in places}) for gap in gaps]
+    )
 
 
 def _another_model(
