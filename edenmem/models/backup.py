@@ -206,6 +206,7 @@ DEFINING: dict[RecordKind, tuple[str, ...]] = {
         "active",
         "private",
         "propagate",
+        "orders",
     ),
     RecordKind.CONSOLIDATION: ("home", "consolidated_content"),
     RecordKind.REFLECTION: ("home", "content", "absorbed", "private"),

@@ -136,7 +136,8 @@ class Policy(_OwnedRecord, frozen=True, kw_only=True):
     """The settings of one scope. None means the default of its kind.
 
     ``consolidate_at`` is a number of pending reflections, ``fact_buffer_max`` how many facts are
-    kept (oldest out). A scope that is not ``active`` keeps what it has and takes nothing new;
+    kept (oldest out), ``orders`` whether a shard takes what is put as an order to the agent (see
+    `edenmem.acceptance`). A scope that is not ``active`` keeps what it has and takes nothing new;
     nothing in a ``private`` scope is propagated. A shard exists if it has a policy.
     """
 
@@ -150,6 +151,7 @@ class Policy(_OwnedRecord, frozen=True, kw_only=True):
     active: bool = True
     private: bool = False
     propagate: bool | None = None
+    orders: bool | None = None
     version: int = 0
     updated_at: datetime | None = None
 

@@ -27,6 +27,7 @@ _TYPES: Mapping[str, Any] = {
     "active": bool,
     "private": bool,
     "propagate": bool | None,
+    "orders": bool | None,
 }
 
 POLICY_FIELDS = tuple(_TYPES)
@@ -70,6 +71,8 @@ def _value(kind: ScopeKind, field: str, value: object) -> object:
         )
     if field == "fact_buffer_max" and kind is ScopeKind.SESSION and value not in (None, ""):
         raise UsageError("a session scope has no facts to limit")
+    if field == "orders" and kind is not ScopeKind.SHARD and value not in (None, ""):
+        raise UsageError("only a shard can take orders to the agent")
     if isinstance(value, str):
         value = clean(value).strip() or None
     try:

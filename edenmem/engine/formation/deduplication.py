@@ -371,6 +371,7 @@ def _object(material: Material, template: str, new: NewFact, target: Fact, text:
         content=text,
         kind="reflection",  # it is of the range and of what was known: no messages are named
         is_shared=new.scope.kind is not ScopeKind.USER,
+        takes_orders=material.quotas.of(new.scope).takes_orders,
     )
     evidence = msgspec.structs.replace(
         material.evidence,

@@ -154,7 +154,10 @@ def _propose_facts(
             refused.append(_nowhere(item, content))
             continue
         candidate = Candidate(
-            content=content, sources=tuple(item.sources), is_shared=quota.kind in _SHARED
+            content=content,
+            sources=tuple(item.sources),
+            is_shared=quota.kind in _SHARED,
+            takes_orders=quota.takes_orders,
         )
         proposed.append(_ProposedFact(item, candidate))
     return proposed, refused
@@ -259,7 +262,12 @@ def _propose_reflections(
             is_shared = quota.kind in _SHARED or (
                 quota.kind is ScopeKind.SESSION and material.is_shared
             )
-            candidate = Candidate(content=content, kind="reflection", is_shared=is_shared)
+            candidate = Candidate(
+                content=content,
+                kind="reflection",
+                is_shared=is_shared,
+                takes_orders=quota.takes_orders,
+            )
             proposed.append(_ProposedReflection(name, quota, candidate, item.private))
     return proposed, refused
 

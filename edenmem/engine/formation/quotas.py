@@ -39,6 +39,7 @@ class ScopeQuota(msgspec.Struct, frozen=True, kw_only=True):
     max_reflections: int
     word_limit: int
     fact_buffer_max: int
+    takes_orders: bool = False
     instructions: str = ""
     text: str = ""
     pending: tuple[str, ...] = ()
@@ -190,6 +191,7 @@ def _build_quota(
         max_reflections=max_reflections,
         word_limit=own_limit if own_limit is not None else defaults.word_limit,
         fact_buffer_max=fact_buffer_max,
+        takes_orders=bool(policy and policy.orders),
         instructions=((policy.memory_instructions if policy else None) or "").strip(),
         text=text.consolidated_content if text else "",
         pending=tuple(reflection.content for reflection in pending),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from edenmem.errors import UsageError
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import LLMSettings, ScopeSettings, ScopesSettings
 from tests.engine.formation.conftest import fact
@@ -217,3 +218,13 @@ async def test_what_a_policy_leaves_out_is_the_kinds_default(
     add_reflection(governed.store, governed.cast.anna_scope, "Anna likes teal.")
     report = await service.consolidate(governed.cast.anna_scope)
     assert (report.outcome, report.word_limit) == ("written", own or 123)
+
+
+async def test_only_a_shard_can_take_orders(governed: Governed) -> None:
+    with pytest.raises(UsageError, match="only a shard"):
+        await governed.set(governed.cast.anna_scope, orders=True)
+    shard = Scope.shard(governed.cast.eve.id, "rules")
+    await governed.set(shard, orders=True)
+    assert governed.store.memory.policies([shard])[shard].orders is True
+    await governed.set(shard, orders=None)
+    assert governed.store.memory.policies([shard])[shard].orders is None

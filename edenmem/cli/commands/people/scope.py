@@ -115,6 +115,10 @@ def policy(
         bool | None,
         typer.Option("--propagate/--no-propagate", help="Propose what is general further up."),
     ] = None,
+    orders: Annotated[
+        bool | None,
+        typer.Option("--orders/--no-orders", help="A shard also takes orders to the agent."),
+    ] = None,
     default: Annotated[
         list[str] | None,
         typer.Option("--default", metavar="NAME", help="Back to the default, such as word-limit."),
@@ -142,6 +146,7 @@ def policy(
             "slow_model": slow_model,
             "private": private,
             "propagate": propagate,
+            "orders": orders,
         }.items()
         if value is not None
     }
@@ -189,6 +194,7 @@ def _show_policy(run: Invocation, scope: Scope, stored: Policy | None) -> None:
                     policy.propagate, getattr(run.settings.scopes, scope.kind.value).propagate
                 ),
             ),
+            *((("orders", or_default(policy.orders, False)),) if scope.shard_name else ()),
             ("consolidate at", or_default(policy.consolidate_at, status.consolidate_at)),
             ("word limit", or_default(policy.word_limit, status.word_limit)),
             (

@@ -389,6 +389,7 @@ POLICY_FIELDS = (
     "active",
     "private",
     "propagate",
+    "orders",
 )
 
 

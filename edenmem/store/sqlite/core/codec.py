@@ -194,7 +194,7 @@ def consolidation_from(row: Row, pending: Sequence[str]) -> Consolidation:
 POLICY = (
     f"SELECT {_SCOPE}, p.id, p.memory_instructions, p.consolidation_instructions,"
     " p.consolidate_at, p.word_limit, p.fact_buffer_max, p.fast_model, p.slow_model, p.active,"
-    " p.private, p.propagate, p.version, p.updated_at"
+    " p.private, p.propagate, p.version, p.updated_at, p.orders"
     " FROM policies p JOIN scopes s USING (scope_id)"
 )
 
@@ -216,4 +216,5 @@ def policy_from(row: Row) -> Policy:
         propagate=optional_bool(row[13]),
         version=row[14],
         updated_at=optional_time(row[15]),
+        orders=optional_bool(row[16]),
     )

@@ -96,7 +96,7 @@ def put_policy(connection: sqlite3.Connection, policy: Policy, scope_id: int) ->
     if taken is not None:
         raise ConflictError(f"the policy of another scope has this id: {policy.id}")
     connection.execute(
-        "INSERT INTO policies VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        "INSERT INTO policies VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (scope_id) DO UPDATE SET id = excluded.id,"
         " memory_instructions = excluded.memory_instructions,"
         " consolidation_instructions = excluded.consolidation_instructions,"
@@ -104,7 +104,7 @@ def put_policy(connection: sqlite3.Connection, policy: Policy, scope_id: int) ->
         " fact_buffer_max = excluded.fact_buffer_max, fast_model = excluded.fast_model,"
         " slow_model = excluded.slow_model, active = excluded.active, private = excluded.private,"
         " propagate = excluded.propagate, version = excluded.version,"
-        " updated_at = excluded.updated_at",
+        " updated_at = excluded.updated_at, orders = excluded.orders",
         (scope_id, *_policy_columns(policy)),
     )
 
@@ -124,4 +124,5 @@ def _policy_columns(policy: Policy) -> tuple[Any, ...]:
         policy.propagate,
         policy.version,
         to_ms(policy.updated_at),
+        policy.orders,
     )
