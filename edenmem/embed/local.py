@@ -1,4 +1,4 @@
-"""An embedding model on this machine: an ONNX graph and its tokenizer, no key and no network."""
+"""Embedding models on this machine, without key or network."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
+from edenmem.embed.e5 import E5Files, E5Runner
 from edenmem.embed.model_files import ModelFiles
-from edenmem.embed.protocol import Embedding
+from edenmem.embed.protocol import Embedding, Role
 from edenmem.embed.vectors import embeddable, unit_vectors
 from edenmem.errors import ProviderMisconfigured
 from edenmem.models.formation import CallUsage
@@ -18,7 +19,7 @@ from edenmem.onnx.runtime import Numbers, inputs_of, open_session, open_tokenize
 
 
 class OnnxRunner:
-    """A loaded model.
+    """A loaded ONNX graph and its tokenizer.
 
     Raises:
         ProviderMisconfigured: its files are not what they should be.
@@ -38,14 +39,8 @@ class OnnxRunner:
         pooled = [item for item in outputs if item.name == "sentence_embedding"]
         self._output = (pooled or outputs)[0]
 
-    @property
-    def dimensions(self) -> int:
-        """Numbers in a vector."""
-        last = self._output.shape[-1]
-        return last if isinstance(last, int) else len(self.run(["a"])[0][0]) // 4
-
-    def run(self, texts: list[str]) -> tuple[tuple[bytes, ...], int]:
-        """A unit vector for each text, and the number of tokens read."""
+    def run(self, texts: list[str], *, role: Role) -> tuple[tuple[bytes, ...], int]:
+        """A unit vector for each text, the same in both roles, and the number of tokens read."""
         encoded = self._tokenizer.encode_batch(texts)
         mask = np.array([item.attention_mask for item in encoded], dtype=np.int64)
         (output,) = self._session.run([self._output.name], inputs_of(self._session, encoded))
@@ -76,7 +71,7 @@ class LocalEmbedder:
     processor, four at most.
     """
 
-    def __init__(self, files: ModelFiles, *, threads: int | None = None) -> None:
+    def __init__(self, files: ModelFiles | E5Files, *, threads: int | None = None) -> None:
         self._files = files
         self._threads = threads
         # One worker: two inferences at once would only fight over the same processors.
@@ -92,9 +87,9 @@ class LocalEmbedder:
         """Numbers in a vector. Loads a model whose configuration does not say it."""
         known = self._files.dimensions
         # The model is loaded by its own thread alone, so that it is loaded once.
-        return known or self._worker.submit(lambda: self._runner.dimensions).result()
+        return known or self._worker.submit(self._measure).result()
 
-    async def embed(self, texts: Sequence[str]) -> Embedding:
+    async def embed(self, texts: Sequence[str], *, role: Role = "passage") -> Embedding:
         """See the protocol. Texts beyond the model's limit of tokens count by their beginning."""
         wanted = embeddable(texts)
         # Neighbours of like length, so that little is computed for padding.
@@ -105,7 +100,7 @@ class LocalEmbedder:
         for start in range(0, len(order), _BATCH):
             batch = order[start : start + _BATCH]
             made, count = await loop.run_in_executor(
-                self._worker, self._run, [wanted[index] for index in batch]
+                self._worker, self._run, [wanted[index] for index in batch], role
             )
             tokens += count
             for index, vector in zip(batch, made, strict=True):
@@ -117,9 +112,14 @@ class LocalEmbedder:
         """Wait for the inference under way, and let go of the thread."""
         await asyncio.to_thread(self._worker.shutdown, cancel_futures=True)
 
-    def _run(self, texts: list[str]) -> tuple[tuple[bytes, ...], int]:
-        return self._runner.run(texts)
+    def _measure(self) -> int:
+        return len(self._run(["a"], "passage")[0][0]) // 4
+
+    def _run(self, texts: list[str], role: Role) -> tuple[tuple[bytes, ...], int]:
+        return self._runner.run(texts, role=role)
 
     @cached_property
-    def _runner(self) -> OnnxRunner:
+    def _runner(self) -> OnnxRunner | E5Runner:
+        if isinstance(self._files, E5Files):
+            return E5Runner(self._files, threads=self._threads)
         return OnnxRunner(self._files, threads=self._threads)

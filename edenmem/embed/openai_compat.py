@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edenmem.embed.protocol import Embedding
+from edenmem.embed.protocol import Embedding, Role
 from edenmem.embed.vectors import embeddable, unit_vectors
 from edenmem.endpoint.budget import Budget, estimate_tokens
 from edenmem.endpoint.client import ANSWER_BYTES, Endpoint, field
@@ -82,8 +82,11 @@ class OpenAIEmbedder:
             )
         return self._dimensions
 
-    async def embed(self, texts: Sequence[str]) -> Embedding:
-        """See the protocol. A `ProviderError` carries the ``usage`` of the calls it took."""
+    async def embed(self, texts: Sequence[str], *, role: Role = "passage") -> Embedding:
+        """See the protocol; a text has the same vector in both roles.
+
+        A `ProviderError` carries the ``usage`` of the calls it took.
+        """
         if self._budget.limits_cost and self._settings.model not in self._settings.prices:
             raise ConfigError(
                 "llm.max_cost limits the run, and embedding.prices has no price of"

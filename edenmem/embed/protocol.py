@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
 from edenmem.models.formation import CallUsage
+
+#: What a text is embedded as: what somebody asks, or what is stored and may be the answer. Some
+#: models give the two different vectors; passages are compared with passages as well.
+Role = Literal["query", "passage"]
 
 
 class Embedding(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +32,7 @@ class Embedder(Protocol):
     def dimensions(self) -> int:
         """Numbers in a vector."""
 
-    async def embed(self, texts: Sequence[str]) -> Embedding:
+    async def embed(self, texts: Sequence[str], *, role: Role) -> Embedding:
         """Vectors of texts, in as few calls as the provider allows.
 
         Raises:
@@ -40,8 +44,11 @@ class Embedder(Protocol):
 
 
 class QueryShelf(Protocol):
-    """Vectors of queries that outlast the process. Its methods block and never fail: what cannot
-    be read is not there, what cannot be kept is not kept."""
+    """Vectors of queries that outlast the process; never those of passages.
+
+    Its methods block and never fail: what cannot be read is not there, what cannot be kept is not
+    kept.
+    """
 
     def get(self, model: str, texts: Sequence[str]) -> dict[str, bytes]:
         """The vectors of those texts that are known, of this model."""

@@ -6,7 +6,7 @@ The only module outside their packages that names concrete ones, each imported w
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from edenmem.embed import EMBEDDER_HINT
 from edenmem.errors import ConfigError
@@ -16,6 +16,8 @@ from edenmem.settings.paths import sqlite_path, user_cache_folder, user_data_fol
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from edenmem.embed.e5 import E5Files
+    from edenmem.embed.model_files import ModelFiles
     from edenmem.embed.protocol import Embedder
     from edenmem.embed.query_file import QueryFile
     from edenmem.endpoint.budget import Budget
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from edenmem.models.host import User
     from edenmem.models.v1 import V1Options
     from edenmem.rerank.protocol import Reranker
-    from edenmem.settings.schema import Settings
+    from edenmem.settings.schema import EmbeddingSettings, Settings
     from edenmem.store.protocol.store import Store
 
 __all__ = [
@@ -122,34 +124,54 @@ def open_embedder(settings: Settings, *, budget: Budget | None = None) -> Embedd
     """The configured embedding model, or None if there is none; `EMBEDDER_HINT` says what to add.
     Its calls are charged to the ``budget`` of the run, if there is one.
 
-    "auto" is a folder that was named, else an endpoint if there is a key or a URL, else the local
-    model if it is installed.
+    "auto" is a local model or folder that was named, else an endpoint if there is a key or a URL,
+    else the default local model if it is installed.
+
+    Raises:
+        ConfigError: there is no such folder.
+        ProviderMisconfigured: the local model that was named is not installed.
     """
     embedding = settings.embedding
-    provider = embedding.provider
-    endpoint = bool(embedding.api_key or embedding.base_url)
-    if provider == "auto":
-        provider = "openai" if endpoint and not embedding.local_path else "local"
-    if provider == "openai" and endpoint:
+    kind = _embedder_kind(embedding)
+    if kind == "openai":
         from edenmem.embed.openai_compat import OpenAIEmbedder
 
         return OpenAIEmbedder(embedding, budget=budget)
-    if provider == "local":
-        from edenmem.embed.model_files import find_bundled_model, folder_model
-        from edenmem.onnx.folder import has_runtime
-
-        if not has_runtime():
-            return None
-        model = (
-            folder_model(Path(embedding.local_path))
-            if embedding.local_path
-            else find_bundled_model()
-        )
-        if model is not None:
+    if kind == "local":
+        files = _local_model(embedding)
+        if files is not None:
             from edenmem.embed.local import LocalEmbedder
 
-            return LocalEmbedder(model)
+            return LocalEmbedder(files)
     return None
+
+
+def _embedder_kind(embedding: EmbeddingSettings) -> Literal["openai", "local", "none"]:
+    has_endpoint = bool(embedding.api_key or embedding.base_url)
+    if embedding.provider == "openai":
+        return "openai" if has_endpoint else "none"
+    if embedding.provider != "auto":
+        return embedding.provider
+    # What was named is taken before an endpoint; the default model was named by nobody.
+    default = type(embedding)().local_model
+    is_named = bool(embedding.local_path) or embedding.local_model != default
+    return "openai" if has_endpoint and not is_named else "local"
+
+
+def _local_model(embedding: EmbeddingSettings) -> ModelFiles | E5Files | None:
+    """The files of the local model; None if the extra ``local`` is not installed."""
+    from edenmem.embed.model_files import find_bundled_model, folder_model
+    from edenmem.onnx.folder import has_runtime
+
+    if embedding.local_model == "multilingual-e5-small" and not embedding.local_path:
+        from edenmem.embed.e5 import find_e5
+
+        return find_e5()
+    if not has_runtime():
+        return None
+    if embedding.local_path:
+        return folder_model(Path(embedding.local_path))
+    return find_bundled_model()
 
 
 def check_local_model(settings: Settings) -> bool:
@@ -157,23 +179,14 @@ def check_local_model(settings: Settings) -> bool:
 
     Raises:
         ConfigError: a folder or file that was named is not there.
-        ProviderMisconfigured: a file is not the one that edenmem knows.
+        ProviderMisconfigured: a file is not the one that edenmem knows, or is not installed.
     """
-    embedding = settings.embedding
-    endpoint = bool(embedding.api_key or embedding.base_url)
-    if embedding.provider not in ("auto", "local"):
+    if _embedder_kind(settings.embedding) != "local":
         return False
-    if embedding.provider == "auto" and endpoint and not embedding.local_path:
-        return False
-    from edenmem.embed.model_files import find_bundled_model, folder_model
-
-    path = embedding.local_path
-    model = folder_model(Path(path)) if path else find_bundled_model()
-    if model is None:
-        return False
-    model.read_model()
-    model.read_tokenizer()
-    return True
+    files = _local_model(settings.embedding)
+    if files is not None:
+        files.check()
+    return files is not None
 
 
 def open_reranker(settings: Settings, *, budget: Budget | None = None) -> Reranker | None:
@@ -250,11 +263,7 @@ def open_query_shelf(settings: Settings) -> QueryFile | None:
     """Where vectors of queries outlast the process, or None: a model of this machine is asked
     again as quickly, and ``search.query_cache = 0`` keeps none."""
     embedding = settings.embedding
-    endpoint = bool(embedding.api_key or embedding.base_url)
-    is_local = embedding.provider == "local" or (
-        embedding.provider == "auto" and bool(embedding.local_path)
-    )
-    if not endpoint or is_local or embedding.provider == "none" or not settings.search.query_cache:
+    if _embedder_kind(embedding) != "openai" or not settings.search.query_cache:
         return None
     from edenmem.embed.query_file import QueryFile
 

@@ -68,12 +68,14 @@ class Embeddings:
     """The vectors of facts, and the switch to another model."""
 
     def __init__(self, runtime: Runtime) -> None:
+        from edenmem.engine.embeddings.languages import language_advice
         from edenmem.engine.embeddings.status import platform_advice, vector_advice
         from edenmem.engine.embeddings.switch import SwitchEnder, check_not_staged, switch_status
 
         self._runtime = runtime
         self.advise = partial(vector_advice, runtime.store, runtime.settings)
         self.platform_advice = partial(platform_advice, runtime)
+        self.language_advice = partial(language_advice, runtime)
         self.switch_status = partial(switch_status, runtime.store)
         self.check_not_staged = partial(check_not_staged, runtime.store)
         self.ender = partial(SwitchEnder, runtime)

@@ -26,6 +26,16 @@ class Scale(msgspec.Struct, frozen=True):
         """The floor as a score, (1 + cosine) / 2."""
         return _score(self.floor)
 
+    def fit(self, score: float) -> float:
+        """Return the score as near to 1 here as ``score`` is with a model whose zero is cosine 0.
+
+        Limits in the settings are written for such models. A score below the zero stays there.
+        """
+        if not self.zero:
+            return score
+        cosine = max(0.0, 2 * score - 1)
+        return round((1 + self.zero + cosine * (1 - self.zero)) / 2, 6)
+
 
 def _score(cosine: float | None) -> float | None:
     # Rounded, since a floor of 0.65 should not be 0.6500000000000001 on a screen.
@@ -37,9 +47,12 @@ def _score(cosine: float | None) -> float | None:
 SCALES = {
     "all-MiniLM-L6-v2-int8": Scale(zero=0.0, floor=0.10),
     # E5 was trained at a low temperature: unrelated texts have cosines of .7 and more.
-    "multilingual-e5-small-q4": Scale(zero=0.70, floor=0.74),
+    "multilingual-e5-small-int4": Scale(zero=0.70, floor=0.74),
     "text-embedding-3-small": Scale(zero=0.0, floor=0.30),  # the platform's score of .65
 }
+
+#: Models that know English alone.
+ENGLISH_ONLY = frozenset({"all-MiniLM-L6-v2-int8"})
 
 _UNKNOWN = Scale(zero=None, floor=None)
 

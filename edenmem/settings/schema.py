@@ -90,7 +90,8 @@ class EmbeddingSettings(_Section, frozen=True, kw_only=True):
     dimensions: NotNegative = 0  # 0: the model's own
     base_url: str = ""
     api_key: str = ""
-    local_path: str = ""
+    local_model: Literal["all-MiniLM-L6-v2", "multilingual-e5-small"] = "all-MiniLM-L6-v2"
+    local_path: str = ""  # a folder with another model
     batch_size: Count = 100
     timeout_seconds: Seconds = 60.0
     retries: NotNegative = 4

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from edenmem.embed.protocol import Embedding
+from edenmem.embed.protocol import Embedding, Role
 from edenmem.models.memory import Fact
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks import data, plain
@@ -30,7 +30,7 @@ class ReadyVectors:
         self._next = 0
         self.calls = 0
 
-    async def embed(self, texts: Sequence[str]) -> Embedding:
+    async def embed(self, texts: Sequence[str], *, role: Role = "passage") -> Embedding:
         """As many vectors as there are texts, in turn."""
         self.calls += 1
         places = range(self._next, self._next + len(texts))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from edenmem.embed.protocol import Embedding
+from edenmem.embed.protocol import Embedding, Role
 from edenmem.engine.runtime.answers import (
     DedupAnswer,
     ExtractedFact,
@@ -178,7 +178,7 @@ class InstantEmbedder:
     model = MODEL
     dimensions = DIMENSIONS
 
-    async def embed(self, texts: Sequence[str]) -> Embedding:
+    async def embed(self, texts: Sequence[str], *, role: Role = "passage") -> Embedding:
         """A vector for each text."""
         return Embedding(vectors=tuple(map(vector, texts)))
 

@@ -172,3 +172,20 @@ def test_what_does_not_go_together_is_refused(cli: Cli, endpoint: Forgetful) -> 
         refused = cli("embed", "backfill", *wrong, *old)
         assert (refused.code, said in refused.err.replace("\n", " ")) == (2, True), refused.err
     assert cli("embed", "switch", "abandon", "--yes", *old).code == 3
+
+
+def test_from_the_english_local_model_to_the_multilingual_one(cli: Cli, queries: str) -> None:
+    """With both real models; nothing is asked of any endpoint."""
+    local = ("--set", "embedding.provider=local")
+    cli("embed", "backfill", *local).ok()
+    to = ("embed", "backfill", "--to", "local_model=multilingual-e5-small", "--compare", queries)
+    done = cli(*to, "--yes", *local).ok()
+    assert 'local_model = "multilingual-e5-small"' in done.err
+    assert 'provider = "local"' in done.err
+    e5 = (*local, "--set", "embedding.local_model=multilingual-e5-small")
+    (status,) = cli("embed", "status", "--format", "json", *e5).ok().data
+    assert (status["model"], status["dimensions"]) == ("multilingual-e5-small-int4", 384)
+    assert (status["stale"], status["total"]["current"]) == (0, FACTS)
+    assert found(cli, *e5)[0] == WALK
+    assert found(cli, *local)[0] == WALK, "readers of the old model are served"
+    assert "multilingual" in cli("embed", "switch", "drop-old", "--yes", *e5).ok().out

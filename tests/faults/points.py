@@ -18,7 +18,7 @@ from edenmem.errors import ProviderAnswerInvalid, ProviderTimeout, StoreError
 from tests.support.interposed import InterposedStore
 
 if TYPE_CHECKING:
-    from edenmem.embed.protocol import Embedder, Embedding
+    from edenmem.embed.protocol import Embedder, Embedding, Role
     from edenmem.llm.protocol import LLM, AnswerT, LLMAnswer, LLMRequest
 
 #: What a killed child exits with.
@@ -220,6 +220,6 @@ class FaultyEmbedder(_FaultyProvider):
     def __init__(self, embedder: Embedder, board: Switchboard) -> None:
         super().__init__(embedder, board)
 
-    async def embed(self, texts: Sequence[str]) -> Embedding:
-        answer: Embedding = await self._call("embed", self._provider.embed(texts))
+    async def embed(self, texts: Sequence[str], *, role: Role = "passage") -> Embedding:
+        answer: Embedding = await self._call("embed", self._provider.embed(texts, role=role))
         return answer

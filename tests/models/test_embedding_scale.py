@@ -11,7 +11,7 @@ from edenmem.models.embedding_scale import SCALES, Scale, scale_of
     ("model", "zero", "floor"),
     [
         ("all-MiniLM-L6-v2-int8", 0.5, 0.55),
-        ("multilingual-e5-small-q4", 0.85, 0.87),
+        ("multilingual-e5-small-int4", 0.85, 0.87),
         ("text-embedding-3-small", 0.5, 0.65),
     ],
 )
@@ -32,3 +32,20 @@ def test_an_unknown_model_has_no_limits(model: str) -> None:
     scale = scale_of(model)
     assert scale == Scale(zero=None, floor=None)
     assert (scale.zero_score, scale.floor_score) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("model", "score", "fitted"),
+    [
+        ("all-MiniLM-L6-v2-int8", 0.7, 0.7),
+        ("another", 0.7, 0.7),
+        ("multilingual-e5-small-int4", 0.0, 0.85),
+        ("multilingual-e5-small-int4", 0.5, 0.85),
+        ("multilingual-e5-small-int4", 0.7, 0.91),
+        ("multilingual-e5-small-int4", 1.0, 1.0),
+    ],
+)
+def test_a_limit_that_is_written_for_a_zero_of_0_fits_each_model(
+    model: str, score: float, fitted: float
+) -> None:
+    assert scale_of(model).fit(score) == fitted

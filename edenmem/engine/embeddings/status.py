@@ -114,8 +114,9 @@ def vector_advice(store: Store, settings: Settings, model: str, others: Iterable
     names = sorted({*others, platform} - {"", model})
     listed = ", ".join(names)
     embedding = settings.embedding
-    has_endpoint = embedding.api_key or embedding.base_url or embedding.local_path
-    if names and embedding.provider == "auto" and not has_endpoint:
+    is_named = embedding.local_path or embedding.local_model != type(embedding)().local_model
+    is_chosen = embedding.api_key or embedding.base_url or is_named
+    if names and embedding.provider == "auto" and not is_chosen:
         is_set = embedding.model in {name.partition("@")[0] for name in names}
         key = "OPENAI_API_KEY" if is_set else f"embedding.model = {names[0]!r} and its API key"
         return (

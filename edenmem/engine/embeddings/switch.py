@@ -211,7 +211,7 @@ class ModelSwitcher:
         except ConfigError:  # only an answer of the model tells, or told when the switch began
             if under_way is not None and under_way.model == self._embedder.model:
                 return under_way.dimensions
-            answer = await self._embedder.embed(["dimensions"])
+            answer = await self._embedder.embed(["dimensions"], role="passage")
             return len(answer.vectors[0]) // 4
 
 

@@ -221,7 +221,7 @@ class Evaluator:
         texts = list(dict.fromkeys(query.query for query in queries))
         vectors: dict[str, bytes] = {}
         for batch in batched(texts, _BATCH):
-            made = await self._embedder.embed(batch)
+            made = await self._embedder.embed(batch, role="query")
             vectors.update(zip(batch, made.vectors, strict=True))
         return [vectors[query.query] for query in queries]
 

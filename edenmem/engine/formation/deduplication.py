@@ -35,6 +35,7 @@ from edenmem.errors import (
     ReplayMiss,
 )
 from edenmem.models.changes import AddFact, Change, RemoveFact, ReviseFact, SetPrivacy
+from edenmem.models.embedding_scale import scale_of
 from edenmem.models.formation import Decision
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope, ScopeKind
@@ -226,7 +227,7 @@ class Deduplicator:
         if self._embedder is None or not texts:
             return [None] * len(texts)
         try:
-            answer = await self._embedder.embed(texts)
+            answer = await self._embedder.embed(texts, role="passage")
         except ProviderError as error:
             asker.spent.extend(error.usage)
             raise
@@ -269,7 +270,7 @@ class Deduplicator:
                 queries,
                 model=model,
                 limit=self._settings.dedup_neighbours,
-                floor=self._settings.dedup_floor,
+                floor=scale_of(model).fit(self._settings.dedup_floor),
             )
             near = [[one.fact_id for one in found] for found in lists]
             ids = tuple({fact_id for found in near for fact_id in found})

@@ -499,7 +499,7 @@ class Former:
                     return True
                 asker.spent.extend(await ping(llm, names.fast_model))
                 if self._embedder is not None:
-                    asker.spent.extend((await self._embedder.embed(["ping"])).usage)
+                    asker.spent.extend((await self._embedder.embed(["ping"], role="passage")).usage)
         except (TimeoutError, ProviderError):
             return False
         return True

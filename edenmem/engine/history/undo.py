@@ -135,7 +135,9 @@ class MissingVectors:
             return notice
         for facts in batched(self._facts.items(), _TEXTS):
             try:
-                embedding = await runtime.embedder.embed([content for _, content in facts])
+                embedding = await runtime.embedder.embed(
+                    [content for _, content in facts], role="passage"
+                )
             except ProviderError as error:
                 return (
                     f"{error.message}; 'edenmem embed backfill' adds the vectors that are missing"

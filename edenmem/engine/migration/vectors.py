@@ -129,7 +129,7 @@ def _find_wrong(facts: Sequence[Fact], embedder: Embedder) -> list[Fact]:
 
     import numpy as np
 
-    made = asyncio.run(embedder.embed([fact.content for fact in facts])).vectors
+    made = asyncio.run(embedder.embed([fact.content for fact in facts], role="passage")).vectors
     wrong = []
     for fact, vector in zip(facts, made, strict=True):
         own, new = (np.frombuffer(raw or b"", dtype="<f4") for raw in (fact.embedding, vector))

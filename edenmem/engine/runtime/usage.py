@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edenmem.embed.protocol import Embedder, Embedding
+from edenmem.embed.protocol import Embedder, Embedding, Role
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import ProviderError
 from edenmem.models.formation import CallUsage, UsageEntry, UsageTotal
@@ -115,10 +115,10 @@ class MeteredEmbedder:
         """Numbers in a vector."""
         return self._embedder.dimensions
 
-    async def embed(self, texts: Sequence[str]) -> Embedding:
+    async def embed(self, texts: Sequence[str], *, role: Role) -> Embedding:
         """Embed, and count."""
         try:
-            embedding = await self._embedder.embed(texts)
+            embedding = await self._embedder.embed(texts, role=role)
         except ProviderError as error:
             self._meter.add(error.usage)
             raise

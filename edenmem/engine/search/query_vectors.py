@@ -36,7 +36,7 @@ class QueryVectors:
             unknown = [text for text in unknown if text not in vectors]
         if unknown:
             try:
-                made = (await self._embedder.embed(unknown)).vectors
+                made = (await self._embedder.embed(unknown, role="query")).vectors
             except ProviderError as error:
                 error.add_hint("--recipe text searches by words alone")
                 raise

@@ -108,7 +108,7 @@ class Detective:
         ruled_out = _find_exclusion(fact, filter)
         asked: bytes | None = None
         if ruled_out is None and plan.semantic and self._embedder is not None:
-            (asked,) = (await self._embedder.embed([text])).vectors
+            (asked,) = (await self._embedder.embed([text], role="query")).vectors
         vector, fits = self._vector_state(fact, asked)
         places: tuple[ListPlace, ...] = ()
         report: SearchReport | None = None

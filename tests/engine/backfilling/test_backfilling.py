@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from edenmem.embed.protocol import Embedding
+from edenmem.embed.protocol import Embedding, Role
 from edenmem.engine.embeddings.backfill import Backfiller, of_one_agent
 from edenmem.engine.embeddings.status import BACKFILL, vector_advice
 from edenmem.engine.search.searcher import Searcher
@@ -58,6 +58,7 @@ async def test_every_fact_gets_a_vector_of_its_text(
     report = await backfiller.run(tell=seen.append)
     assert (report.embedded, report.changed, report.failed) == (280, 0, ())
     assert max(map(len, embedder.calls)) == 100
+    assert set(embedder.roles) == {"passage"}
     assert max(seen) == 280
     for fact in facts:
         stored = store.memory.fact(fact.id, with_vector=True)
@@ -137,13 +138,13 @@ async def test_a_text_that_changed_meanwhile_keeps_no_vector_of_the_old_one(stor
     (fact,) = fill(store, MIRA, 1)
 
     class Slow(FakeEmbedder):
-        async def embed(self, texts: Sequence[str]) -> Embedding:
+        async def embed(self, texts: Sequence[str], *, role: Role = "passage") -> Embedding:
             change = ReviseFact(
                 scope=MIRA, fact_id=fact.id, expected_version=1, content="new", at=NOW
             )
             if not self.calls:
                 applied(store, change)
-            return await super().embed(texts)
+            return await super().embed(texts, role=role)
 
     embedder = Slow()
     backfiller = Backfiller(make_runtime(store, SETTINGS, embedder=embedder))
@@ -159,11 +160,11 @@ async def test_interrupted_it_keeps_what_is_done_and_goes_on_later(store: Store)
     fill(store, MIRA, 300)
 
     class Stuck(FakeEmbedder):
-        async def embed(self, texts: Sequence[str]) -> Embedding:
+        async def embed(self, texts: Sequence[str], *, role: Role = "passage") -> Embedding:
             if len(self.calls) == 2:
                 stuck.set()
                 await asyncio.Event().wait()
-            return await super().embed(texts)
+            return await super().embed(texts, role=role)
 
     stuck = asyncio.Event()
     embedder = Stuck()

@@ -179,7 +179,7 @@ async def test_known_failure_70_a_model_that_hangs_holds_up_no_reply(
 async def test_a_search_that_hangs_holds_up_no_reply(
     cast: Cast, embedder: FakeEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def hang(texts: Any) -> Any:
+    async def hang(texts: Any, *, role: Any) -> Any:
         await asyncio.Event().wait()
 
     consolidate(cast.store, cast.anna_scope, "Anna is brief.", expected_version=0)

@@ -13,9 +13,12 @@ import pytest
 from edenmem.engine.doctor.catalogue import select_checks
 from edenmem.engine.doctor.report import CheckResult, DoctorReport, State
 from edenmem.engine.doctor.session import open_session
+from edenmem.engine.embeddings.languages import count_foreign, language_notice
 from edenmem.errors import ProviderMisconfigured, ProviderTimeout, StoreError
 from edenmem.models.backup import RecordKind, Selection
+from edenmem.models.changes import AddFact
 from edenmem.models.indexes import IndexWish
+from edenmem.models.scope import Scope
 from edenmem.settings.schema import EmbeddingSettings, Settings, StoreSettings
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core import errors
@@ -24,7 +27,9 @@ from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.engine.doctor.conftest import examine, found
 from tests.support.atlas_server import AtlasServer
+from tests.support.builders import change_set, make_fact
 from tests.support.damage import an_agent_is_gone, bytes_that_are_no_text
+from tests.support.embedder import FakeEmbedder
 from tests.support.runtime import make_runtime
 from tests.support.stores import secantus_store
 from tests.support.ward import EMBEDDER, SqliteWard, Ward, admit
@@ -207,6 +212,47 @@ def test_a_local_model_that_is_not_the_known_one(
 
     monkeypatch.setattr("edenmem.engine.doctor.surroundings.check_local_model", refuse)
     assert found(examine(on_sqlite, "local-model")) == {"local-model": {"local model"}}
+
+
+def test_a_memory_that_is_not_english_and_a_model_that_is(
+    on_sqlite: SqliteWard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Known by a sample; a note, since search by words works."""
+    model = "all-MiniLM-L6-v2-int8"
+    monkeypatch.setattr(
+        "edenmem.engine.doctor.providers.open_embedder", lambda settings: FakeEmbedder(model=model)
+    )
+
+    def mend() -> str:
+        return check(examine(on_sqlite, "vectors"), "vectors").mend
+
+    assert "multilingual" not in mend(), "its facts are English"
+    scope = Scope.agent("a" * 24)
+    german = [f"Der Hund von Anna ist {years} Jahre alt und mag die Katze." for years in range(99)]
+    facts = [make_fact(scope, text) for text in german]
+    on_sqlite.store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
+    assert "--to local_model=multilingual-e5-small" in mend()
+    notice = language_notice(on_sqlite.store, model)
+    assert notice.startswith("99 of ")
+    assert f"not English, which is all that {model} knows" in notice
+    for other in ("multilingual-e5-small-int4", "text-embedding-3-small", "another"):
+        assert not language_notice(on_sqlite.store, other)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_foreign"),
+    [
+        ("Anna has a dog.", False),
+        ("Prefers tea.", False),
+        ("Anna hat einen Hund und mag den Tee nicht.", True),
+        ("Анна живёт в Лиссабоне.", True),
+        ("安娜住在里斯本。", True),
+        ("آنا تعيش في لشبونة.", True),
+        ("", False),
+    ],
+)
+def test_what_counts_as_another_language(text: str, is_foreign: bool) -> None:
+    assert count_foreign([text]) == is_foreign
 
 
 @pytest.mark.slow

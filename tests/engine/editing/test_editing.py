@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from edenmem.embed.protocol import Role
 from edenmem.engine.reports import EditReport
 from edenmem.errors import ConflictError, NotFoundError, ProviderTimeout, UsageError
 from edenmem.models.changes import AddFact, AddReflection, ChangeStatus, WriteConsolidation
@@ -292,9 +293,9 @@ class TestEditFact:
         other = AwaitedEditor(make_runtime(world.store, SETTINGS))
         original = embedder.embed
 
-        async def slow(texts: Sequence[str]) -> object:
+        async def slow(texts: Sequence[str], *, role: Role) -> object:
             await other.edit_fact(fact.id, "Anna lives in Faro.", expected_version=1)
-            return await original(texts)
+            return await original(texts, role=role)
 
         embedder.embed = slow  # type: ignore[method-assign,assignment]
         with pytest.raises(ConflictError):

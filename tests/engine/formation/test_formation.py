@@ -62,6 +62,7 @@ async def test_facts_and_reflections_come_into_memory_with_their_sources(world: 
     assert about_anna.formation_id == report.formation_id
     assert about_anna.embedding == world.embedder.vector(LISBON)
     assert about_anna.embedding_model == world.embedder.model
+    assert set(world.embedder.roles) == {"passage"}, "facts are compared with facts"
     assert about_walk.content == WALK
     assert world.pending(world.cast.agent_scope) == ["The Lantern Walk is near."]
     assert world.pending(world.cast.anna_scope) == ["Anna likes it short."]

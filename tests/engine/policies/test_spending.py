@@ -26,7 +26,7 @@ class FailingEmbedder:
 
     model, dimensions = "fake", 8
 
-    async def embed(self, texts: Any) -> Any:
+    async def embed(self, texts: Any, *, role: Any) -> Any:
         raise paid(ProviderTimeout, "embed", 5)
 
     async def close(self) -> None:

@@ -83,6 +83,7 @@ class TestFinding:
         assert contents(report)[0] == TEXTS[1]
         assert all(0.0 <= hit.score <= 1.0 for hit in report.hits)
         assert "total" in report.timings_ms
+        assert set(embedder.roles) <= {"query"}
 
     async def test_vectors_may_be_given_instead_of_being_made(
         self, store: Store, embedder: FakeEmbedder

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from edenmem.embed.protocol import Embedding
+from edenmem.embed.protocol import Embedding, Role
 from edenmem.engine.embeddings.switch import ModelSwitcher, SwitchEnder, lacking, switch_status
 from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import (
@@ -146,8 +146,8 @@ async def test_what_is_learned_and_changed_meanwhile_is_not_missed(store: Store)
     class Busy(FakeEmbedder):
         """While texts are embedded, others are learned and changed."""
 
-        async def embed(self, texts: Sequence[str]) -> Embedding:
-            answer = await super().embed(texts)
+        async def embed(self, texts: Sequence[str], *, role: Role = "passage") -> Embedding:
+            answer = await super().embed(texts, role=role)
             if len(self.calls) == 1:
                 add_facts(store, known("learned meanwhile"))
                 applied(

@@ -68,6 +68,8 @@ def changes_of(model: str | None, to: Sequence[str]) -> dict[str, str]:
                 "name that with --to-profile",
             )
         changes[key] = value
+    if "embedding.local_model" in changes:  # nothing else that is configured is meant then
+        changes = {"embedding.provider": "local", "embedding.local_path": "", **changes}
     return changes
 
 

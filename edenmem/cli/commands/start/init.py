@@ -15,7 +15,7 @@ from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.indexes.index_views import summarise_steps
 from edenmem.cli.terminal.prompts import ask_text, confirm, person_is_there
-from edenmem.errors import ConfigError, ConflictError
+from edenmem.errors import ConfigError, ConflictError, ProviderMisconfigured
 from edenmem.models.indexes import INDEX_STEP, Preparation
 
 if TYPE_CHECKING:
@@ -107,13 +107,17 @@ def _question(plan: Preparation, location: str) -> str:
 
 
 def _print_vectors(run: Invocation) -> None:
-    """Warn if the configured embedding model is not the one that the platform searches by."""
+    """Warn if the platform searches by another embedding model than the configured one, or if
+    that one does not know the language of the facts."""
 
-    async def advise(service: MemoryService) -> str:
-        return service.embeddings.platform_advice()
+    async def advise(service: MemoryService) -> list[str]:
+        advice = [service.embeddings.platform_advice()]
+        if service.setup.is_made:
+            advice.append(service.embeddings.language_advice())
+        return advice
 
-    with suppress(ConfigError):  # whatever needs the model says so
-        if advice := run.serve(advise):
+    with suppress(ConfigError, ProviderMisconfigured):  # whatever needs the model says so
+        for advice in filter(None, run.serve(advise)):
             run.out.note(advice)
 
 
