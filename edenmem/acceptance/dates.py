@@ -7,13 +7,22 @@ languages that conversations here are mostly in.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import date, datetime, timedelta
 from functools import cache
 
 import msgspec
 
-from edenmem.acceptance.words import ascii_digits, base_of, fold, fold_in_place, word_set, words_of
+from edenmem.acceptance.words import (
+    Word,
+    ascii_digits,
+    base_of,
+    fold,
+    fold_in_place,
+    keys_of,
+    word_set,
+    words_of,
+)
 
 #: Months by language, folded, as the beginnings of their forms.
 _MONTHS = {
@@ -121,10 +130,10 @@ _RELATIVE = {
     "|-2d eergisteren|1w volgende week|-1w vorige week|-1w afgelopen week|0w deze week|0w dit"
     " weekend|1w volgend weekend|-1w vorig weekend|1m volgende maand|-1m vorige maand|0m deze maand"
     "|1y volgend jaar|-1y vorig jaar|0y dit jaar",
-    "pl": "0d dzisiaj|0d dziś|1d jutro|-1d wczoraj|2d pojutrze|-2d przedwczoraj|1w w przyszłym"
-    " tygodniu|1w przyszły tydzień|-1w w zeszłym tygodniu|0w w tym tygodniu|0w w ten weekend|1m w"
-    " przyszłym miesiącu|-1m w zeszłym miesiącu|1y w przyszłym roku|-1y w zeszłym roku|0y w tym"
-    " roku",
+    "pl": "0d dzisiaj|0d dziś|1d jutro|1d jutra|-1d wczoraj|2d pojutrze|-2d przedwczoraj|1w w"
+    " przyszłym tygodniu|1w przyszły tydzień|-1w w zeszłym tygodniu|0w w tym tygodniu|0w w ten"
+    " weekend|1m w przyszłym miesiącu|-1m w zeszłym miesiącu|1y w przyszłym roku|-1y w zeszłym"
+    " roku|0y w tym roku",
     "sv": "0d idag|0d i dag|0d ikväll|0d i kväll|1d imorgon|1d i morgon|-1d igår|-1d i går|2d i"
     " övermorgon|-2d i förrgår|1w nästa vecka|-1w förra veckan|0w denna vecka|0w den här veckan"
     "|0w i"
@@ -291,6 +300,21 @@ _FEAST = tuple(
     for words, month, day, length in _FEASTS
 )
 
+#: Feasts whose day moves: it is not worked out here.
+_MOVABLE = re.compile(
+    r"\b(?:easter|good friday|oster|karfreitag|paques|pascua|semana santa|pasqua|pascoa|pasen|pask"
+    r"|wielkanoc|пасх|paskalya|advent|pentec|pfingst|whitsun|pinkster|ramadan|ramazan|bayram|eid\b"
+    r"|hanukkah|passover|diwali|holi\b|thanksgiving|carnival|carnaval|karneval|fasching|midsommar"
+    r"|black friday|رمضان|عيد|दिवाली|होली)|春[节節]|新年|中秋|端午|清明|[国國][庆慶]|お盆|旧正月"
+    r"|설날|추석"
+)
+
+
+def has_movable_feast(text: str) -> bool:
+    """Whether a text names a feast whose day is another one each year."""
+    return bool(_MOVABLE.search(fold_in_place(text)))
+
+
 _ISO = re.compile(r"(?<!\d)(?P<y>\d{4})[-/.](?P<m>\d{1,2})(?:[-/.](?P<d>\d{1,2}))?(?!\d)")
 _FIGURES = re.compile(
     r"(?<![\d.])(?P<a>\d{1,2})(?P<mark>[./-])\s?(?P<b>\d{1,2})(?:(?P=mark)\s?(?P<y>\d{4}"
@@ -301,6 +325,13 @@ _HAN_DATE = re.compile(
 )
 _DAY = r"(?P<{0}>\d{{1,2}})(?:st|nd|rd|th|\.|º|ª|er|ro|-?го|-?е|-?е)?"
 _YEAR = r"(?:,?\s?(?:de |del |do |года |of |')?(?P<{0}>(?:19|20|21)\d\d)(?!\d))?"
+
+
+#: Days of the week in Portuguese that are ordinals too, and with what they are days.
+_ORDINALS = word_set("segunda terca quarta quinta sexta")
+_FEIRA = re.compile(
+    r"\b(?:n?as?|da|ate|est[ae]|nesta|toda|proxima) (segunda|terca|quarta|quinta|sexta)\b"
+)
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -337,7 +368,6 @@ def _weekdays() -> dict[str, int]:
         for language, names in _WEEKDAYS.items()
         for day, forms in enumerate(names.split("|"))
         for name in forms.split()
-        if language != "pt" or fold(name) not in {"segunda", "terca", "quarta", "quinta", "sexta"}
     }
 
 
@@ -359,7 +389,7 @@ def _with_month() -> tuple[re.Pattern[str], re.Pattern[str]]:
 @cache
 def calendar_words() -> frozenset[str]:
     """The names of months and weekdays, folded."""
-    return frozenset(_months()) | frozenset(_weekdays())
+    return (frozenset(_months()) | frozenset(_weekdays())) - _ORDINALS
 
 
 def find_dates(text: str, *, is_lenient: bool = False) -> list[Said]:
@@ -428,6 +458,17 @@ def _is_date(year: int | None, month: int | None, day: int | None) -> bool:
     return True
 
 
+def is_near(said: Said, day: date) -> bool:
+    """Whether a date that has a day is within two weeks of another."""
+    return any(
+        reading[2] is not None
+        and month is not None
+        and abs((date(reading[0] or day.year, month, reading[2]) - day).days) <= 14
+        for reading in said.readings
+        if (month := reading[1])
+    )
+
+
 def said_months(text: str) -> frozenset[int]:
     """The months that a text names, in any of the languages known here."""
     months = _months()
@@ -461,7 +502,12 @@ def meant_days(text: str, said_at: datetime) -> list[Meant]:
     flat = fold_in_place(ascii_digits(text)).replace("’", "'")
     found: list[Meant] = []
     names = _weekdays()
-    said = {names[word.folded] for word in words_of(flat) if word.folded in names}
+    said = {
+        names[word.folded]
+        for word in words_of(flat)
+        if word.folded in names and word.folded not in _ORDINALS
+    }
+    said |= {names[match[1]] for match in _FEIRA.finditer(flat)}
     for match in _WEEKDAYS_HAN.finditer(text):
         said.add(_HAN_DAYS[next(filter(None, match.groups()))])
     for language in _RELATIVE:
@@ -555,6 +601,19 @@ def _shift(day: date, count: int, unit: str, *, about: bool = False) -> Meant:
 _DAY_WORD = re.compile(r"\d")
 
 
+@cache
+def _calendar_keys(language: str) -> frozenset[str]:
+    """The keys of the words of a language's calendar that are long enough to be told."""
+    names = f"{_MONTHS.get(language, '')}|{_WEEKDAYS.get(language, '')}".replace("|", " ").split()
+    names += (phrase for phrase in _relative_table(language) if phrase.isalpha())
+    return frozenset(key for name in names if len(fold(name)) > 4 for key in keys_of(fold(name)))
+
+
+def is_like_calendar(word: Word, language: str) -> bool:
+    """Whether a word begins like one of a language's calendar."""
+    return not _calendar_keys(language).isdisjoint(keys_of(word.folded))
+
+
 #: Relative words that are something else in another language ("hier" is "here" in German).
 _ONLY_AT_HOME = frozenset(map(fold_in_place, ("hier", "morgen", "mañana", "dün", "i år", "i går")))
 
@@ -625,8 +684,8 @@ _NEXT_DAY = re.compile(
     rf"\b(?:next|this|last|this coming|coming|past|nächsten?|diesen|kommenden?|letzten?"
     rf"|nachsten?|naechsten?"
     rf"|volgende|aanstaande|afgelopen|proximo|este|pasado|prossim[oa]|scors[oa]|questo|nasta"
-    rf"|forra|в следующ[а-я]+|в прошл[а-я]+|в эт[а-я]+|gelecek|gecen|bu|ce|cette|questa|questo|w"
-    rf" przyszl[aeyi]|w zeszl[aeyi]|w t[eęa]|kommande) (?:{_weekday_names()})\b"
+    rf"|forra|(?:во?|на|до|со?) (?:следующ|прошл|эт|ближаиш)[а-я]+|gelecek|gecen|bu|ce|cette|questa"
+    rf"|questo|w przyszl[aeyi]|w zeszl[aeyi]|w t[eęa]|kommande) (?:{_weekday_names()})\b"
     rf"|\b(?:{_weekday_names()}) (?:prochaine?|derniere?|prossim[oa]|scors[oa]|que viene|pasado"
     rf"|proximo|que vem|passad[oa])\b"
     r"|\b(?:下|上|这|這)(?:周|週|个?星期)[一二三四五六日天]"
@@ -674,101 +733,3 @@ _AHEAD = re.compile(
     r"|大后天|大前天|月底前|[这這本下上](?:个|個)?月底|(?:来|先|今|再来)(?:週|月)"
     r"|(?:[\d일이삼사오육칠팔구십두세네]{1,3}) ?(?:일|주|개월|달|년) (?:후|뒤|전)"
 )
-
-
-# -- times of day --------------------------------------------------------------------------------
-
-_TIME = re.compile(
-    r"(?<![\d.:,])(?P<h>\d{1,2})(?:\s?[:.h時时点點시]\s?(?P<min>\d{2})(?![\d])[分분]?)?(?:\s?(?P<half>半))?"
-    r"\s?(?P<mark>a\.?m\b\.?|p\.?m\b\.?|uhr\b|o'?clock\b|o’clock\b|h\b|heures?\b|hrs?\b|noon\b"
-    r"|klo\b|時|时|点|點|시)?"
-    r"(?:\s?(?P<after>\d{2})(?!\d))?",
-    re.IGNORECASE,
-)
-_AFTERNOON = re.compile(r"(?:下午|晚上|午後|傍晚|夜|오후|中午)\s?$")
-_NOON = re.compile(
-    r"\b(?:noon|midday|mittags?|mezzogiorno|mediod[ií]a|midi|meio-dia|полдень|öğlen)\b"
-    r"|中午|正午|정오",
-    re.I,
-)
-_MIDNIGHT = re.compile(
-    r"\b(?:midnight|mitternacht|minuit|medianoche|mezzanotte|meia-noite|полночь|gece yarısı)\b"
-    r"|午夜|零点|자정",
-    re.I,
-)
-_PARTS = (
-    (
-        30,
-        re.compile(
-            r"\b(?:half|halb|et demie?|y media|e mezza|e meia|halv|wpół|пол|половин\w*|buçuk)\b"
-            r"|半|반",
-            re.I,
-        ),
-    ),
-    (
-        15,
-        re.compile(
-            r"\b(?:quarter|viertel|quart|cuarto|quarto|kwart|kvart|четверть|çeyrek)\b|一刻", re.I
-        ),
-    ),
-)
-
-
-class Time(msgspec.Struct, frozen=True):
-    """A time of day in a text; ``minutes`` are those since midnight that it may mean."""
-
-    written: str
-    start: int
-    end: int
-    minutes: frozenset[int]
-
-
-def find_times(text: str) -> Iterator[Time]:
-    """The times of day that a text writes as such: with a colon, "pm", "Uhr", "h" or the like."""
-    flat = ascii_digits(text)
-    for match in _TIME.finditer(flat):
-        mark = (match["mark"] or "").lower().replace(".", "")
-        has_colon = match["min"] and re.search(r"[:h時时点點시]", match.group())
-        if not mark and not has_colon:
-            continue
-        hour, minute = int(match["h"]), int(match["min"] or (30 if match["half"] else 0))
-        end = match.end("half") if match["half"] else match.end()
-        if match["after"]:
-            if mark == "uhr" or mark.startswith("h"):
-                minute = int(match["after"])
-            else:
-                end = match.start("after")
-        if hour > 24 or minute > 59:
-            continue
-        if mark == "pm" or _AFTERNOON.search(flat[max(match.start() - 4, 0) : match.start()]):
-            hour = hour % 12 + 12
-        elif mark == "am":
-            hour %= 12
-        yield Time(
-            flat[match.start() : end].strip(),
-            match.start(),
-            end,
-            frozenset({(hour * 60 + minute) % 1440}),
-        )
-
-
-def said_minutes(text: str, numbers: Iterable[float]) -> frozenset[int]:
-    """The minutes of the day that a text may mean, in 12 hours: "at 3" is 3:00 and 15:00."""
-    found = {minute % 720 for time in find_times(text) for minute in time.minutes}
-    hours = {int(number) for number in numbers if 0 < number <= 24 and number == int(number)}
-    found |= {hour * 60 % 720 for hour in hours}
-    for number in numbers:  # 15.30 and 3.45 as times
-        hour, rest = divmod(round(number * 100), 100)
-        if 0 < hour <= 24 and 0 < rest < 60 and abs(number * 100 - round(number * 100)) < 1e-6:
-            found.add((hour * 60 + rest) % 720)
-    for minutes, pattern in _PARTS:
-        if pattern.search(text):
-            found |= {(hour * 60 + shift) % 720 for hour in hours for shift in (minutes, -minutes)}
-            found |= (
-                {(minute + shift) % 720 for minute in tuple(found) for shift in (minutes, -minutes)}
-                if len(found) < 50
-                else set()
-            )
-    if _NOON.search(text) or _MIDNIGHT.search(text):
-        found.add(0)
-    return frozenset(found)

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from edenmem.acceptance import dates, numbers, words
+from edenmem.acceptance import dates, numbers, times, words
 
 Author = Literal["person", "agent", "other agent", "tool", "system"]
 
@@ -97,7 +97,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def language(self) -> str:
         """The language that people write in the range."""
         people = [message.text for message in self.messages if message.author == "person"]
-        return words.language_of("\n".join(people)[:20_000])
+        text = "\n".join(people)[:20_000]
+        return words.language_beyond(text, words.language_of(text), numbers.languages())
+
+    @cached_property
+    def is_foreign(self) -> bool:
+        """Whether people write in a language whose numbers and dates are not known here."""
+        return self.language not in numbers.languages()
 
     @cached_property
     def segments_of_key(self) -> dict[str, set[int]]:
@@ -215,7 +221,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def minutes(self) -> frozenset[int]:
         """The times of day that were said or shown, in twelve hours."""
         sent = {(one.sent_at.hour * 60 + one.sent_at.minute) % 720 for one in self.messages}
-        return dates.said_minutes("\n".join(self.everything), self.all_numbers) | sent
+        return times.said_minutes("\n".join(self.everything), self.all_numbers) | sent
 
     @cached_property
     def template_runs(self) -> frozenset[str]:

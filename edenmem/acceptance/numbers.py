@@ -175,6 +175,7 @@ _ORDINALS = {
 _AND = frozenset({"and", "und", "et", "y", "e", "en", "och", "i", "ve", "и"})
 #: One is an article in most languages: it counts only after twenty, thirty and so on.
 _ONES = word_set("one ein eins un une uno una um uma een en jeden один одна bir")
+_TURKISH_ONE = re.compile(r"bir(?:i|e|de|den|in)")
 _TENS = frozenset(map(float, range(20, 100, 10)))
 _HAN_DIGITS = {
     sign: value
@@ -304,7 +305,11 @@ def find_number_words(
         if not values and is_lenient:
             values = _inflected(word.folded, language)
         joins = bool(run) and not text[run[-1][0].end : word.start].strip(" -‐\u00a0")
-        if joins and word.folded in _ONES and run[-1][1] and run[-1][1][-1] in _TENS:
+        if (
+            joins
+            and _last(run) in (_TENS | {10.0} if language == "tr" else _TENS)
+            and (word.folded in _ONES or (language == "tr" and _TURKISH_ONE.fullmatch(word.folded)))
+        ):
             values = [1.0]
         if values and (not run or joins) and not _is_list(run, values):
             run.append((word, values))
@@ -315,6 +320,11 @@ def find_number_words(
             run = [(word, values)] if values else []
     if run:
         yield _compose(text, run)
+
+
+def _last(run: list[tuple[Word, list[float]]]) -> float:
+    """The last value of a run, before an "and" or not."""
+    return next((values[-1] for _, values in reversed(run) if values), 0.0)
 
 
 def _is_list(run: list[tuple[Word, list[float]]], values: list[float]) -> bool:
@@ -352,6 +362,40 @@ def _values(word: str, table: dict[str, float]) -> list[float]:
                 else:
                     return []
     return values if len(values) > 1 else []
+
+
+@cache
+def languages() -> frozenset[str]:
+    """The languages whose number words are known."""
+    return frozenset({*_WORDS, "zh", "ja"})
+
+
+def plain_numbers(texts: Iterable[str], language: str) -> frozenset[float]:
+    """The numbers that texts write in figures, or whole in words of a language."""
+    found: set[float] = set()
+    for text in texts:
+        for number in find_figures(ascii_digits(text)):
+            found |= number.readings
+        for number in find_number_words(text, language):
+            found |= number.readings
+    return frozenset(found)
+
+
+def is_number(word: Word, language: str) -> bool:
+    """Whether a word is a number in figures, or in words of a language."""
+    if any(sign.isdigit() for sign in word.written):
+        return True
+    return bool(_values(word.folded, _table(language)) or _inflected(word.folded, language))
+
+
+def has_hidden_number(word: str, language: str) -> bool:
+    """Whether a folded word holds a number word of a language, but is not read as a number."""
+    table = _table(language)
+    return (
+        len(word) > 5
+        and any(len(name) > 4 and name in word for name in table)
+        and not (_values(word, table) or _inflected(word, language))
+    )
 
 
 _DOZENS = ("doz", "dutz", "docen", "douz", "duzi", "duss", "tuzin", "дюжин", "duzin")
@@ -417,8 +461,8 @@ def said_numbers(texts: Iterable[str]) -> frozenset[float]:
         for match in re.finditer(r"\d+", digits):
             if len(match.group()) <= 15:
                 found.add(float(match.group()))
-        for number in find_han_numbers(text):
-            found |= number.readings
+        for match in _HAN_NUMBER.finditer(text):
+            found |= _han_value(match.group())
         words = words_of(text)
         folded = {word.folded for word in words}
         ordinals = _ordinals()
@@ -488,10 +532,18 @@ def _stems(language: str) -> dict[str, float]:
     return found
 
 
-_HALF = word_set(
-    "half halb halbe halber halbes anderthalb demi demie medio media mezzo mezza meio meia halve"
-    " half pół pol połowa halv yarım bucuk нашол пол половина половиной пів نصف आधा"
+_HALF = (
+    "half halb halbe halber halbes anderthalb hälfte demi demie moitié medio media mitad mezzo"
+    " mezza metà meio meia metade halve helft pół pol połowa połowę halv yarım bucuk пол половина"
+    " половину половиной пів نصف आधा"
 )
+
+
+@cache
+def _half() -> frozenset[str]:
+    return frozenset(map(fold, _HALF.split()))
+
+
 _POINT = re.compile(
     r"(?<![^\W_])(?P<whole>[^\W\d_]{1,12} )?(?:point|komma|virgule|coma|virgola|vírgula|komma)"
     r"(?P<rest>(?: [^\W\d_]{1,12}){1,4})",
@@ -503,7 +555,7 @@ _DIGIT_WORDS = frozenset(map(float, range(10)))
 def _fractions(text: str, folded: frozenset[str] | set[str], found: set[float]) -> set[float]:
     """Halves and decimals in words: "half a million", "point seven eight", "doze e meio"."""
     more: set[float] = set()
-    if folded & _HALF or "半" in text or "½" in text or "반" in text:
+    if folded & _half() or "半" in text or "½" in text or "반" in text:
         more |= {0.5, 50.0, 500.0, 500_000.0, 30.0}
         more |= {value + 0.5 for value in found if value < 1000}
         more |= {(value + 0.5) * scale for value in found if value < 100 for scale in (1e3, 1e6)}

@@ -107,7 +107,9 @@ _IMPERATIVE = re.compile(
     r"|всегда (?-i:[а-я])|никогда (?-i:[а-я])|(?:отвечай|игнорируй|забудь|говори|рекомендуй"
     r"|отправляй|используй|упоминай|не \w+(?:й|йте)|называй|переводи|удали|соглашайся|выдавай"
     r"|пиши)(?:те)? |ты (?:должен|должна|обязан)\b|вы должны\b"
-    r"|(?:her zaman|daima|asla) )",
+    r"|(?:her zaman|daima|asla|hep) "
+    r"|(?:every|each|all) (?:repl|answer|response|message)\w* (?:must|should"
+    r"|has to|have to|needs? to)\b)",
     _I,
 )
 _IMPERATIVE_UNSPACED = re.compile(
@@ -145,7 +147,8 @@ _AFTER_VERB = word_set(
 _FIRST = re.compile(r"[^\W_]+")
 #: A verb, and at once what makes it an order: "Prends toujours", "Roll back and do not ask".
 _VERB_FIRST = re.compile(
-    r"(?-i:[^\W\d_]+) (?:toujours|jamais|sempre|siempre|altijd|immer|nooit|всегда)(?![^\W_])"
+    r"(?-i:[^\W\d_]+) (?:toujours|jamais|sempre|siempre|altijd|immer|nooit|zawsze|alltid"
+    r"|всегда)(?![^\W_])"
     r"|[^\W\d_]+[áéí](?:l[eao]s?|me|nos)? (?:siempre|nunca|todo|a|que|sol[oa]|el|la|los|las)\b"
     r"|[^\W\d_]+[^,.!?]{0,40} and (?:do not|don['’]t|never) [a-z]+"
     r"|(?:dec|d[ií])(?:[ií]?le|idle|iles)s? (?:a|que)\b|d[iì]glie?l?[oi]? |dis-(?:leur|lui|moi) "
@@ -172,6 +175,7 @@ _MODAL = (
     r"(?:must|should|shall|has to|have to|needs? to|ought to|is to|are to|will always|will never"
     r"|may only|is required to|is instructed to|always|never|muss|soll|sollte|darf|doit|devrait"
     r"|debe|debería|deve|dovrebbe|moet|mag|powinien|musi|måste|ska|должен|должна|обязан|має)\b"
+    r"|(?:يجب|ينبغي) على {agents} "
     r"|{agents}(?:必须|應該|应该|应当|要|不得|不能|は.{0,60}(?:べき|なければ|こと))"
     r"|{agents}(?:은|는).{0,60}(?:해야|안 된다)"
 )
@@ -185,6 +189,10 @@ _AGENT_WORDS = (
     r"|агент[ауы]?|ассистент[ауы]?|бот[ау]?|智能体|助手|助理|代理|エージェント"
     r"|アシスタント|에이전트|어시스턴트|비서"
 )
+
+
+#: What is to hold from now on, whoever says it: "Give full answers from now on".
+_FROM_NOW = re.compile(r"[^.!?]{1,200} from now on[.!]?\Z", _I)
 
 
 def find_order(
@@ -208,6 +216,8 @@ def find_order(
     if not is_named and (_IMPERATIVE.match(text) or _VERB_FIRST.match(text)):
         return "is an order to the agent; say who asked for it"
     if not is_named and _is_verb_first(text, language):
+        return "is an order to the agent; say who asked for it"
+    if not is_named and _FROM_NOW.match(text):
         return "is an order to the agent; say who asked for it"
     if _IMPERATIVE_UNSPACED.match(text):
         return "is an order to the agent; say who asked for it"

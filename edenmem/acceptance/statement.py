@@ -69,7 +69,7 @@ _PRONOUNS = {
     r"|ours|us(?!-)",
     "de": r"ich|mich|mir|mein(?:e|en|em|er|es)?|du|dich|dir|dein(?:e|en|em|er|es)?|wir|uns"
     r"|unser(?:e|en|em|er|es)?",
-    "fr": r"je|j'(?=\w)|moi|mon|ma|mes|tu|toi|tes|nous|notre|nos|vous|votre|vos",
+    "fr": r"je|moi|mon|ma|mes|tu|toi|tes|nous|notre|nos|vous|votre|vos",
     "es": r"yo|mi|mis|conmigo|(?<!\w)mí|tú|tu|tus|contigo|nosotr[oa]s|nuestr[oa]s?|usted(?:es)?"
     r"|vosotr[oa]s",
     "it": r"io|mio|mia|miei|mie|tu|tuo|tua|tuoi|tue|noi|nostr[oaie]|voi|vostr[oaie]",
@@ -88,6 +88,8 @@ _PRONOUN = {
     language: re.compile(rf"(?<![\w'’-])(?:{words})(?![\w\u0900-\u0903\u093a-\u094f-])", _I)
     for language, words in _PRONOUNS.items()
 }
+#: "J'aime": nobody else writes so, whatever the language is taken for.
+_ELIDED = re.compile(r"(?<![\w'’-])j['’](?=[aeiouyhàâéèêëîïô])", _I)
 _PRONOUN_UNSPACED = {
     "zh": re.compile("(?<!自)我(?!国)|你|您|咱们"),
     "ja": re.compile("私|僕|俺|あなた|君(?=は|の|が)|わたし"),
@@ -258,7 +260,7 @@ def find_fault(text: str, language: str, speakers: Collection[str] = ()) -> str 
     bare = without_quotes(text)
     if _QUESTION.search(bare.strip()) or _QUESTION_START.match(bare):
         return "is a question; state what was answered, or leave it out"
-    for pattern in (_PRONOUN.get(language), _PRONOUN_UNSPACED.get(language)):
+    for pattern in (_PRONOUN.get(language), _PRONOUN_UNSPACED.get(language), _ELIDED):
         if (
             pattern is not None
             and (match := pattern.search(bare))
@@ -289,7 +291,7 @@ def _lower_first(text: str) -> str:
 def _is_proper(text: str, match: re.Match[str], speakers: Collection[str]) -> bool:
     """Whether what looks like a pronoun is part of a name: "US", "Mi", "We Work Remotely"."""
     written = match.group()
-    if (len(written) > 1 and written.isupper()) or fold(written) in speakers:
+    if (len(written.rstrip("'’")) > 1 and written.isupper()) or fold(written) in speakers:
         return True
     if written == "I" and _NUMERAL.search(text[: match.start()]):
         return True  # Elizabeth I
@@ -304,6 +306,7 @@ def _is_proper(text: str, match: re.Match[str], speakers: Collection[str]) -> bo
 _REPLY = re.compile(
     r"(?:yes|no|yeah|ok|okay|sure|ja|nein|oui|non|sí|sì|sim|não|nee|tak|nie|nej|evet|hayır|да"
     r"|нет|так|ні|نعم|لا|हाँ|नहीं)(?:[,.!]|$)"
+    r"|(?:نعم|हाँ) "
     r"|(?:はい|いいえ|うん|要|好|好的|对|是的|不|嗯|可以|네|아니요|예)(?:[,，、。.!！]|$)",
     _I,
 )

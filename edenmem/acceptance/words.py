@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import cache, lru_cache
 
 import msgspec
@@ -240,6 +240,29 @@ def stop_words(language: str) -> frozenset[str]:
 
 
 @cache
+def _common_words() -> dict[str, frozenset[str]]:
+    """The stop words of all languages that there are lists for, as they are written."""
+    import stopwordsiso
+
+    return {
+        language: frozenset(stopwordsiso.stopwords(language)) for language in stopwordsiso.langs()
+    }
+
+
+def language_beyond(text: str, language: str, known: Container[str]) -> str:
+    """The language of a text, be it beyond the ``known`` ones; ``language`` is the guess so far."""
+    if language and language not in known:
+        return language
+    found = {match.group() for match in _WORD.finditer(text.casefold())}
+    hits = {name: len(found & common) for name, common in _common_words().items()}
+    own = max((count for name, count in hits.items() if name in known), default=0)
+    best = max(hits, key=lambda name: (hits[name], name in known))
+    if language and hits[best] <= own:
+        return language
+    return best if hits[best] else language
+
+
+@cache
 def stop_signs() -> frozenset[str]:
     """The ideographs that stop words of Chinese and Japanese are written with."""
     return frozenset("".join((*stop_words("zh"), *stop_words("ja"))))
@@ -268,6 +291,12 @@ def language_of(text: str, usual: str = "") -> str:
         return usual
     first = [language for language, count in hits.items() if count == best]
     return usual if usual in first else first[0]
+
+
+def is_latin(text: str) -> bool:
+    """Whether most letters of a text are Latin."""
+    letters = [sign for sign in text if sign.isalpha()]
+    return 2 * sum(sign < "\u0250" for sign in letters) >= len(letters)
 
 
 def _language_of_script(text: str) -> str:

@@ -1,0 +1,134 @@
+"""A candidate with its evidence, and what the rules work out of the two."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+
+import msgspec
+
+from edenmem.acceptance import dates, numbers, times, words
+from edenmem.acceptance.dates import Said
+from edenmem.acceptance.evidence import Candidate, Evidence
+from edenmem.acceptance.times import Time
+
+#: A number with what it counts, and a day of the week: no words where spaces part none.
+COUNTED = re.compile(
+    r"[\d.,:]+[^\W\d_a-z]?|[一二三四五六七八九十百千万]{1,12}[个個名歳岁枚円元度分点時年月日]|(?:星期|周|週)[一二三四五六日天]|[月火水木金土日]曜日?"
+)
+
+
+class Doubt(msgspec.Struct, frozen=True):
+    """A reason that may be the code's own: what surrounds the item holds what it cannot read.
+
+    The item is sent back once, and then kept as weak.
+    """
+
+    reason: str
+
+
+class Item(msgspec.Struct, kw_only=True, dict=True):
+    """A candidate with its evidence, and what the rules have worked out of the two."""
+
+    candidate: Candidate
+    evidence: Evidence
+    content: str
+    sources: tuple[int, ...] = ()
+
+    @cached_property
+    def tokens(self) -> list[words.Word]:
+        """Its words in scripts with spaces."""
+        return words.words_of(self.content)
+
+    @cached_property
+    def languages(self) -> tuple[str, ...]:
+        """The languages that its words may be in, likeliest first."""
+        usual = self.evidence.language
+        if self.evidence.is_foreign:
+            return (usual,)
+        return tuple(dict.fromkeys((words.language_of(self.content, usual), usual)))
+
+    @cached_property
+    def bare(self) -> str:
+        """The text without its quotations."""
+        return words.without_quotes(self.content)
+
+    @cached_property
+    def digits(self) -> str:
+        """The text with the digits of all scripts as 0 to 9."""
+        return words.ascii_digits(self.content)
+
+    @cached_property
+    def content_words(self) -> list[str]:
+        """Its content words, folded."""
+        found = words.content_words(self.tokens, self.languages)
+        calendar = dates.calendar_words()
+        return [word for word in found if word not in calendar]
+
+    @cached_property
+    def runs(self) -> list[str]:
+        """Its runs without spaces, without speakers' names, numerals and dates."""
+        names = sorted(
+            {one.speaker for one in self.evidence.messages} | {self.evidence.user or ""},
+            key=len,
+            reverse=True,
+        )
+        text = self.digits
+        if len(text) == len(self.content):
+            for one in self.days:
+                text = text[: one.start] + " " * (one.end - one.start) + text[one.end :]
+        text = COUNTED.sub(" ", text)
+        for name in filter(None, names):
+            text = text.replace(name, " ")
+        return words.runs_of(text)
+
+    @cached_property
+    def pieces(self) -> list[str]:
+        """The pieces of its runs without spaces."""
+        return [piece for run in self.runs for piece in words.pieces_of(run)]
+
+    @cached_property
+    def days(self) -> list[Said]:
+        """The dates that it names."""
+        return dates.find_dates(self.content)
+
+    @cached_property
+    def times(self) -> list[Time]:
+        """The times of day that it names."""
+        return list(times.find_times(self.content))
+
+    @cached_property
+    def figures(self) -> list[numbers.Number]:
+        """Its numbers, without those of its dates and times."""
+        digits = self.digits
+        if len(digits) == len(self.content):
+            spans = [(one.start, one.end) for one in self.days]
+            spans += ((one.start, one.end) for one in self.times)
+            for start, end in spans:
+                digits = digits[:start] + " " * (end - start) + digits[end:]
+        found = list(numbers.find_figures(digits))
+        found += numbers.find_number_words(self.content, self.languages[0], self.tokens)
+        if self.languages[0] in ("zh", "ja"):
+            found += numbers.find_han_numbers(self.content)
+        return found
+
+    @cached_property
+    def hits(self) -> list[tuple[set[int], float]]:
+        """For each word, piece and number that was said: the segments that hold it, its weight.
+
+        A word that few messages hold says more about where an item comes from.
+        """
+        evidence = self.evidence
+        held: list[set[int]] = []
+        for word in set(self.content_words) - evidence.speakers:
+            places: set[int] = set()
+            for key in words.keys_of(word):
+                places |= evidence.segments_of_key.get(key, set())
+            held.append(places)
+        held += (evidence.segments_of_key.get(piece, set()) for piece in set(self.pieces))
+        wanted = [number.readings for number in self.figures]
+        wanted += (frozenset(minute / 60 for minute in time.minutes) for time in self.times)
+        for readings in wanted:
+            said = enumerate(evidence.numbers_of_segments)
+            held.append({place for place, some in said if not readings.isdisjoint(some)})
+        return [(places, 1 / len(places)) for places in held if places]

@@ -1,0 +1,201 @@
+"""Where an item comes from: messages that were read, and not an agent's alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from edenmem.acceptance import words
+from edenmem.acceptance.evidence import Evidence, SourceMessage
+from edenmem.acceptance.item import Item
+
+#: Of what was said of an item anywhere, the share that its named sources must hold.
+_HELD = 0.5
+#: The share that a person, or a tool that was asked, must have said or confirmed.
+_BY_A_PERSON = 0.4
+#: The same where the model itself named an agent's messages alone.
+_BY_PEOPLE_ELSEWHERE = 0.8
+#: The share that only an agent said, and was told "no", from which an item is denied.
+_DENIED = 0.5
+_MOST_SOURCES = 3
+
+_YES = re.compile(
+    r"\W*(?:yes|yeah|yep|yup|yea|aye|exactly|right|correct|sure|absolutely|indeed|true"
+    r"|definitely|of course|that's|thats|it is|they are|i do|i am|i did|ok|okay|sounds|perfect"
+    r"|please do|do that"
+    r"|ja|genau|stimmt|richtig|klar|doch|oui|ouais|exact|exactement|tout à fait|si|sí|claro"
+    r"|exacto|correcto|eso|sì|esatto|certo|giusto|sim|isso|exato|certo|tak|zgadza|dokładnie"
+    r"|klopt|inderdaad|precis|japp|jo"
+    r"|да|ага|верно|точно|именно|конечно|так|evet|aynen|doğru|نعم|أجل|صحيح|हाँ|हां|जी"
+    r"|सही)(?![^\W_])"
+    r"|\W*(?:はい|うん|ええ|そう|その通り|对|對|是的|是啊|嗯|没错|好的|正确|네|예|응|맞아|맞습니다|그래|ใช่|ครับ|ค่ะ|👍|✅|👌)",
+    re.IGNORECASE,
+)
+_NO = re.compile(
+    r"\W*(?:no|nope|nah|not|never|wrong|nein|nicht|nie|non|pas|jamais|nunca|não|nee|niet|nie|nej"
+    r"|inte|нет|не|неа|ні|hayır|yok|değil|لا|नहीं|ना)(?![^\W_])"
+    r"|\W*(?:不|没|いいえ|いや|違|아니|ไม่)",
+    re.IGNORECASE,
+)
+_DENIAL = re.compile(
+    r"(?<![^\W_])(?:no|not|never|n't|without|nein|nicht|kein\w*|nie|ohne|ne|pas|jamais|sans"
+    r"|nunca|sin|non|mai|senza|não|sem|nee|niet|geen|nej|inte|нет|не|без|ні|değil|yok|لا|ليس"
+    r"|नहीं)(?![^\W_])"
+    r"|n['’]t\b|[不没無未]|ない|ません|않|없|안 |ไม่|allerg|vegan|vegetar",
+    re.IGNORECASE,
+)
+
+
+def check_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
+    """The messages that an item comes from, and why they do not do.
+
+    Numbers that were not offered are dropped. If what is left does not hold what was said of the
+    item, but other messages do, those are its sources.
+    """
+    evidence = item.evidence
+    named = [
+        evidence.places[number] for number in item.candidate.sources if number in evidence.places
+    ]
+    named = list(dict.fromkeys(named))
+    if not evidence.messages:
+        return (), "comes from no message"
+    total = sum(weight for _, weight in item.hits)
+    if total and (not named or _held(item, _with_asked(evidence, named)) < _HELD * total):
+        named = _ground(item, range(len(evidence.messages)), named)
+    if not named:
+        return (), "comes from no message that was read; name the messages that say it"
+    if _is_denied(item):
+        return _numbers(evidence, named), "was said by the agent, and a person said no to it"
+    if _is_by_a_person(item, named, total):
+        return _numbers(evidence, named), None
+    people = [place for place in range(len(evidence.messages)) if _confirms(item, place)]
+    found = _ground(item, people, [])
+    least = _BY_PEOPLE_ELSEWHERE if _is_agents_alone(item) else _BY_A_PERSON
+    if found and total and _is_by_a_person(item, found, total, least):
+        return _numbers(evidence, found), None
+    return _numbers(evidence, named), (
+        "was said by the agent alone; keep what a person said or confirmed"
+    )
+
+
+def _numbers(evidence: Evidence, places: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(evidence.messages[place].number for place in places))
+
+
+def _with_asked(evidence: Evidence, places: Iterable[int]) -> set[int]:
+    """The places and, for each, the message before it: what was asked."""
+    return {near for place in places for near in (place, place - 1) if near >= 0}
+
+
+def _held(item: Item, places: Iterable[int]) -> float:
+    """The weight of what the messages at these places hold of an item."""
+    wanted = set(places)
+    segments = {at for at, segment in enumerate(item.evidence.segments) if segment.place in wanted}
+    return sum(weight for held, weight in item.hits if not held.isdisjoint(segments))
+
+
+def _ground(item: Item, places: Iterable[int], named: list[int]) -> list[int]:
+    """The few messages that hold most of an item, people's first; else those that were named."""
+    total = sum(weight for _, weight in item.hits)
+    left = set(places)
+    found: list[int] = []
+    held = 0.0
+    while left and len(found) < _MOST_SOURCES and held < 0.9 * total:
+        gains = {
+            place: (_held(item, [*found, place]) - held) * _trust(item.evidence.messages[place])
+            for place in left
+        }
+        best = min(left, key=lambda place: (-gains[place], place not in named, place))
+        if gains[best] < 0.15 * total:
+            break
+        found.append(best)
+        left.remove(best)
+        held = _held(item, found)
+    return sorted(found) or named
+
+
+def _trust(message: SourceMessage) -> float:
+    return {"person": 1.0, "tool": 0.9}.get(message.author, 0.6)
+
+
+def _confirms(item: Item, place: int) -> bool:
+    """Whether a message can bear an item: a person's, or what a tool answered to one."""
+    message = item.evidence.messages[place]
+    if message.author == "person":
+        return True
+    has_tool = any(
+        segment.place == place and segment.author == "tool" for segment in item.evidence.segments
+    )
+    return has_tool and any(one.author == "person" for one in item.evidence.messages[:place])
+
+
+def _is_agents_alone(item: Item) -> bool:
+    """Whether all messages that the model named are an agent's."""
+    evidence = item.evidence
+    named = [evidence.places[one] for one in item.candidate.sources if one in evidence.places]
+    return bool(named) and not any(_confirms(item, place) for place in named)
+
+
+def _is_by_a_person(
+    item: Item, places: list[int], total: float, least: float = _BY_A_PERSON
+) -> bool:
+    evidence = item.evidence
+    bearing = [place for place in places if _confirms(item, place)]
+    if not bearing:
+        return False
+    if not total:
+        return True  # nothing to compare: the rule about words has its say
+    segments: set[int] = set()
+    for place in bearing:
+        answered = place - 1 if is_answer(item, place) else -1
+        for at, segment in enumerate(evidence.segments):
+            if (segment.place == place and segment.author in ("person", "tool")) or (
+                segment.place == answered
+            ):
+                segments.add(at)
+    said = sum(weight for held, weight in item.hits if not held.isdisjoint(segments))
+    return said >= least * total or _are_figures_held(item, bearing)
+
+
+def _are_figures_held(item: Item, places: list[int]) -> bool:
+    """Whether what a tool was asked gives all numbers, however the agent put it in words."""
+    tools = {
+        at
+        for at, segment in enumerate(item.evidence.segments)
+        if segment.place in places and segment.author == "tool"
+    }
+    said = item.evidence.numbers_of_segments
+    return bool(item.figures) and any(
+        all(not number.readings.isdisjoint(said[at]) for number in item.figures) for at in tools
+    )
+
+
+def _is_denied(item: Item) -> bool:
+    """Whether a word or number of an item comes only from an agent that was told "no" at once."""
+    if _DENIAL.search(item.content):
+        return False
+    evidence = item.evidence
+    denied = {
+        at
+        for at, segment in enumerate(evidence.segments)
+        if segment.author == "agent"
+        and segment.place + 1 < len(evidence.messages)
+        and evidence.messages[segment.place + 1].author == "person"
+        and _NO.match(evidence.messages[segment.place + 1].text)
+    }
+    only = sum(weight for held, weight in item.hits if held <= denied)
+    return only > 0 and only >= _DENIED * sum(weight for _, weight in item.hits)
+
+
+def is_answer(item: Item, place: int) -> bool:
+    """Whether a person's message says yes to, or answers, the message before it."""
+    messages = item.evidence.messages
+    if place == 0 or messages[place].author != "person":
+        return False
+    reply, before = messages[place].text, messages[place - 1].text
+    if _YES.match(reply):
+        return True
+    is_short = len(words.words_of(reply)) + len("".join(words.runs_of(reply))) // 3 <= 12
+    if not is_short or not re.search(r"[?？؟]|吗|呢|ですか|ますか", before):
+        return False
+    return not _NO.match(reply) or bool(_DENIAL.search(item.content))
