@@ -232,7 +232,12 @@ def test_the_floor_in_force_is_shown_with_its_reason(cli: Cli) -> None:
         (row,) = cli.json("config", "show", "search.semantic_floor", *options)
         return row["value"], row["origin"]
 
-    endpoint = ("--set", "embedding.provider=openai", "--set", "embedding.base_url=http://localhost:1")
+    endpoint = (
+        "--set",
+        "embedding.provider=openai",
+        "--set",
+        "embedding.base_url=http://localhost:1",
+    )
     named = (*endpoint, "--set", "embedding.model=somebodys")
     small = shown(*endpoint)
     assert small == (0.65, "default, by the model text-embedding-3-small")

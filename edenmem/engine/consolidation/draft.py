@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from edenmem.engine.runtime.llm_session import has_fence
 from edenmem.errors import EdenmemError
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import ScopeKind
@@ -24,7 +25,6 @@ _VERSION_FIRST = re.compile(
 )
 _VERSION_LINE = re.compile(r"^[ \t]*VERSION:[ \t]*\d+[ \t]*(?:\n|\Z)", re.M)
 _CODE_BLOCK = re.compile(r"\A```[a-z]*\n(.*)\n```\Z", re.S)
-_FENCE = re.compile(r"<<<(?:end of )?\w+ [0-9a-f]{8,}>>>")
 
 
 class DraftRefused(EdenmemError):
@@ -68,7 +68,7 @@ def validate_draft(answer: str, assignment: Assignment) -> str:
     words = word_count(text)
     if not words:
         raise DraftRefused("the model's text is blank")
-    if _FENCE.search(text):
+    if has_fence(text):
         raise DraftRefused("the model's text repeats the marks that fence data in its prompt")
     if assignment.instructions and text == assignment.instructions.strip():
         raise DraftRefused("the model's text is the scope's instructions, not its memory")

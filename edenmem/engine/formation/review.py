@@ -15,7 +15,7 @@ from edenmem.acceptance.rules import judge
 from edenmem.engine.formation.formation_input import Material
 from edenmem.engine.formation.screening import tidy
 from edenmem.engine.runtime.answers import RewriteAnswer, RewrittenItem
-from edenmem.engine.runtime.llm_session import Asker
+from edenmem.engine.runtime.llm_session import Asker, has_fence
 from edenmem.errors import (
     BudgetExceeded,
     ProviderAuthError,
@@ -25,7 +25,9 @@ from edenmem.errors import (
 from edenmem.models.formation import Decision
 from edenmem.settings.schema import FormationSettings
 
-_EMPTY = Violation("statement", "is empty")  # whatever rules are switched off
+# Refused whatever rules are switched off.
+_EMPTY = Violation("statement", "is empty")
+_FENCED = Violation("echo", "holds the marks that fence data in the prompt")
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,11 +111,16 @@ async def review(
 
 
 def _conclude(judgement: Judgement, note: str = "") -> Review:
+    violations = judgement.violations
+    if not judgement.content:
+        violations = (_EMPTY,)
+    elif has_fence(judgement.content):
+        violations = (*violations, _FENCED)
     return Review(
         content=judgement.content,
         sources=judgement.sources,
         is_weak=judgement.is_weak,
-        violations=judgement.violations if judgement.content else (_EMPTY,),
+        violations=violations,
         note=note,
     )
 

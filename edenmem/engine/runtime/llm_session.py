@@ -39,6 +39,7 @@ from edenmem.models.formation import CallUsage
 from edenmem.models.ids import as_utc
 from edenmem.text import clean
 
+_FENCE = re.compile(r"<<<(?:end of )?[\w ]+ [0-9a-f]{8,}>>>")
 _FENCED = re.compile(r"^<<<([\w ]+ \w+)>>>\n.*?^<<<end of \1>>>$", re.MULTILINE | re.DOTALL)
 
 
@@ -63,6 +64,11 @@ def render_own_words(task: str, /, **values: object) -> str:
 def moment(value: datetime) -> str:
     """A time as every prompt writes it, to the minute and with its zone."""
     return f"{as_utc(value):%Y-%m-%d %H:%M} UTC"
+
+
+def has_fence(text: str) -> bool:
+    """Whether a text holds a line that fences data in a prompt, or pretends to."""
+    return _FENCE.search(text) is not None
 
 
 @pass_context

@@ -13,7 +13,7 @@ from edenmem.engine.cold.runner import ColdRunner
 from edenmem.engine.service import MemoryService
 from edenmem.settings.schema import ColdSettings, Settings
 from tests.benchmarks import cold_world, data
-from tests.support.runtime import make_runtime
+from tests.support.runtime import ANYTHING_GOES, make_runtime
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
@@ -51,7 +51,7 @@ async def test_memory_does_not_grow_with_the_number_of_sessions(
     runner = ColdRunner(
         make_runtime(
             sqlite_store,
-            Settings(cold=ColdSettings(concurrency=1)),
+            Settings(cold=ColdSettings(concurrency=1), acceptance=ANYTHING_GOES),
             llm=cold_world.InstantLLM(),
             embedder=cold_world.InstantEmbedder(),
             actor=data.ACTOR,

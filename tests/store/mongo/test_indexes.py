@@ -42,7 +42,7 @@ from edenmem.models.integrity import PresenceKind
 from edenmem.models.memory import Fact
 from edenmem.models.migration import MigrationRun
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.models.search import FactFilter
+from edenmem.models.search import FactFilter, Gap
 from edenmem.models.switch import SwitchPhase, VectorSwitch
 from edenmem.store import protocol
 from edenmem.store.mongo import MongoStore
@@ -273,6 +273,13 @@ def _use_everything(store: Store) -> None:
     store.formations.renew(formation.id, worker="worker-1", lease_until=LATER)
     store.formations.release(formation.id, worker="worker-1", now=NOW)
     store.formations.reclaim(formation.id, worker="worker-2", now=NOW, lease_until=LATER)
+    store.formations.narrow(
+        formation.id,
+        worker="worker-2",
+        message_ids=[each.id for each in messages[:3]],
+        last_message_at=messages[2].created_at,
+        now=NOW,
+    )
     changes = change_set(AddFact(fact=make_fact(scopes[0], "Formed.")))
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}}
     store.formations.record(formation.id, worker="worker-2", changes=changes, now=NOW, **outcome)
@@ -376,7 +383,10 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     for filter in (plain, narrow):
         list(store.memory.facts(filter))
         list(store.memory.facts(filter, with_vectors=True, limit=1))
-        store.search.semantic_candidates(filter, [random_unit(1, 4)], model="m", limit=3)
+        vector = random_unit(1, 4)
+        store.search.semantic_candidates(filter, [vector], model="m", limit=3)
+        gap = Gap(query="formed", vector=vector, semantic=(new_id(),), text=(new_id(),))
+        store.search.complete_scores(filter, [gap], model="m")
         store.search.text_candidates(filter, ["fact"], limit=3)
     store.vectors.vector_models()
     store.vectors.vector_models(scopes)
@@ -570,7 +580,7 @@ def test_every_query_is_served_by_an_index(watched: tuple[MongoStore, Watcher]) 
         "scopes_of",
         "sessions_of",
     }
-    on_request = {"is_searchable", "usage_by_day"}
+    on_request = {"is_searchable", "usage_by_day", "find_damaged_usage", "mend_usage"}
     assert public - recorder.called - for_forgetting == on_request
     seen = list(watcher.seen)
     assert {collection for _, collection, _, _ in seen} >= {

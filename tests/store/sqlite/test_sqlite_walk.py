@@ -194,7 +194,7 @@ _DAMAGE = {
     RecordKind.REFLECTION: "UPDATE reflections SET propagated_from = '[[]]'",
     RecordKind.FACT: "UPDATE facts SET source_message_ids = 'none'",
     RecordKind.FORMATION: "UPDATE formations SET decisions = '[7]'",
-    RecordKind.USAGE: "UPDATE usage_entries SET calls = ''",
+    RecordKind.USAGE: "UPDATE usage_entries SET work = CAST(x'41ff' AS TEXT)",
     RecordKind.AUDIT: "UPDATE audit SET after = '7'",
     RecordKind.HISTORY: "UPDATE history SET snapshot = x'00ff'",
 }
