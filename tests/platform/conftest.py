@@ -232,7 +232,7 @@ class World:
             ]
             return json.dumps({"facts": facts})
         if "session" in wanted:
-            about = [{"content": f"They talked of {found[0]}", "private": False}]
+            about = [{"content": f"Somebody said that {found[0]}", "private": False}]
             return json.dumps({**empty, "user": about, "session": about})
         return json.dumps({"text": "[BEES]\n- They keep bees."} if "text" in wanted else empty)
 
