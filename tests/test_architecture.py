@@ -62,8 +62,9 @@ HOMES = {
     "gridfs": set[str](),
     "mongomock": set[str](),
     "secantus": set[str](),
-    # Memory is the stores' alone; the other is a cache of vectors, of which no text can be told.
-    "sqlite3": {"store/sqlite", "embed/query_file.py"},
+    # Memory is the stores' alone; one more is a cache of vectors, of which no text can be told, and
+    # one splits texts into words, in memory.
+    "sqlite3": {"store/sqlite", "embed/query_file.py", "search/words.py"},
     "openai": {"llm", "embed", "endpoint"},
     "httpx": {"llm", "embed", "endpoint"},
     "onnxruntime": {"onnx"},

@@ -1,120 +1,130 @@
-"""Ranking by words, of texts that fit into memory: BM25 with Lucene's weights.
+"""Ranking by words: BM25 with Lucene's weights, within what is searched.
 
-``log(1 + (N - n + 0.5) / (n + 0.5))`` is never zero, so that five texts are ranked as well as five
-thousand (Lucene's BM25Similarity; k1 and b are its defaults).
+A word's weight is ``ln(1 + (N - n + 0.5) / (n + 0.5))`` where ``n`` of ``N`` texts have it. It is
+never zero, so that five texts are ranked as well as five thousand (Lucene's BM25Similarity; k1 and
+b are its defaults). ``N``, ``n`` and the mean length are those of the texts that are searched: a
+name that all of them have weighs next to nothing.
+
+Every store that ranks by itself scores by `WeighedQuery`; stores differ in how they find the texts
+that have a word.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import log
+from sys import intern
+
+import msgspec
+
+from edenmem.search.words import index_words, is_fuzzy, query_words, within_one_edit
+
+#: A word as the index has it, or several that have to follow each other.
+Term = tuple[str, ...]
 
 _K1 = 1.2
 _B = 0.75
 
-#: Shorter words have neighbours that mean something else ("cat", "car").
-_FUZZY_LENGTH = 4
+#: Where more texts are searched, words that most of them have are no help to find one.
+MANY = 10_000
+#: Words that one which nobody used may stand for; the commonest come first.
+MOST_NEIGHBOURS = 10
+#: Sums of the same weights in another order shall be equal.
+_DIGITS = 12
 
-# Scripts without spaces between words are taken character by character.
-_UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-)
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 
-#: Lucene's English list, with the pronouns and auxiliaries that questions are made of.
-STOP_WORDS = frozenset(
+class WeighedQuery(msgspec.Struct, frozen=True):
+    """The terms of a query with their weights, and the mean length of the texts searched."""
+
+    weights: Mapping[Term, float]
+    mean_length: float
+
+    def score(self, words: Sequence[str]) -> float:
+        """The score of a text, given as the words of the index; 0 if it has no term."""
+        return self.sum_up(
+            self.share(term, count, len(words))
+            for term in self.weights
+            if (count := count_term(term, words))
+        )
+
+    def share(self, term: Term, count: int, length: int) -> float:
+        """What a term adds to the score of a text of ``length`` words that has it so often."""
+        relative = length / self.mean_length
+        return self.weights[term] * count / (count + _K1 * (1 - _B + _B * relative))
+
+    def sum_up(self, shares: Iterable[float]) -> float:
+        """The score that shares add up to."""
+        return round(sum(shares), _DIGITS)
+
+
+def weigh(having: Mapping[Term, int], *, total: int, mean_length: float) -> WeighedQuery:
+    """The query whose terms stand in so many of ``total`` texts; those that none has are left out.
+
+    Of many texts also those that most have, unless nothing else remains.
     """
-    a an and are as at be but by did do does for from had has have he her his how i if in into is
-    it its me my no not of on or our she so such that the their them then there these they this
-    to us was we were what when where which who whom whose why will with would you your
-    """.split()  # noqa: SIM905
-)
+    there = {term: count for term, count in having.items() if count}
+    rare = {term: n for term, n in there.items() if total <= MANY or 2 * n <= total}
+    return WeighedQuery(
+        {
+            term: log(1 + (total - count + 0.5) / (count + 0.5))
+            for term, count in (rare or there).items()
+        },
+        mean_length or 1.0,
+    )
 
 
-def words_of(text: str) -> list[str]:
-    """The stemmed words of a text, in order."""
-    return [stem(word) for word in _WORD.findall(text.casefold())]
+def count_term(term: Term, words: Sequence[str]) -> int:
+    """How often a text has a term."""
+    first, *rest = term
+    if not rest:
+        return words.count(first)
+    size = len(term)
+    return sum(tuple(words[i : i + size]) == term for i in range(len(words) - size + 1))
 
 
-def query_words(query: str) -> list[str]:
-    """The stemmed words of a query, each once, without stop words if others remain."""
-    words = list(dict.fromkeys(_WORD.findall(query.casefold())))
-    telling = [word for word in words if word not in STOP_WORDS]
-    return list(dict.fromkeys(stem(word) for word in telling or words))
-
-
-def stem(word: str) -> str:
-    """``word`` without a plural's, a gerund's or a past tense's ending."""
-    if len(word) < 4 or not word.isascii():
-        return word
-    if word.endswith("ies") and len(word) > 4:
-        return word[:-3] + "y"
-    if word.endswith(("sses", "shes", "ches", "xes", "zes")):
-        return word[:-2]
-    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        word = word[:-1]
-    for ending in ("ing", "ed"):
-        root = word.removesuffix(ending)
-        if root != word and len(root) > 2 and re.search(r"[aeiouy]", root):
-            doubled = root[-1] == root[-2] and root[-1] not in "lsz"
-            return root[:-1] if doubled else root.removesuffix("e")
-    return word.removesuffix("e") if len(word) > 3 else word
+def query_terms(query: str) -> list[tuple[str, Term]]:
+    """What to look for, as it was written and as the index has it."""
+    words = query_words(query)
+    terms = zip(words, map(tuple, index_words(words)), strict=True)
+    return [(word, term) for word, term in terms if term]
 
 
 class Corpus:
-    """Texts by id, with how often each word is in each."""
+    """Texts by id, with the words of each."""
 
     def __init__(self, texts: Iterable[tuple[str, str]]) -> None:
-        self._lengths: dict[str, int] = {}
-        self._postings: dict[str, list[tuple[str, int]]] = {}
-        for key, text in texts:
-            words = words_of(text)
-            self._lengths[key] = len(words)
-            for word, count in Counter(words).items():
-                self._postings.setdefault(word, []).append((key, count))
-        total = sum(self._lengths.values())
-        self._mean_length = total / len(self._lengths) if total else 1.0
+        self._words: dict[str, list[str]] = {}
+        self._having: dict[str, list[str]] = {}  # word → texts
+        pairs = list(texts)
+        for (key, _), words in zip(pairs, index_words(text for _, text in pairs), strict=True):
+            self._words[key] = [intern(word) for word in words]
+            for word in set(words):
+                self._having.setdefault(word, []).append(key)
+        self._mean_length = sum(map(len, self._words.values())) / max(len(self._words), 1)
 
-    def best(self, query: str, limit: int) -> list[tuple[str, float]]:
+    def weigh(self, query: str) -> WeighedQuery:
+        """The query with the weights that its words have among these texts."""
+        terms = dict.fromkeys(
+            meant for word, term in query_terms(query) for meant in self._match(word, term)
+        )
+        having = {term: sum(1 for _ in self._texts_with(term)) for term in terms}
+        return weigh(having, total=len(self._words), mean_length=self._mean_length)
+
+    def best(self, query: WeighedQuery, limit: int) -> list[tuple[str, float]]:
         """The texts that have any of the query's words, best first, equal scores by id."""
-        scores: defaultdict[str, float] = defaultdict(float)
-        for word in query_words(query):
-            for meant in self._match_word(word):
-                postings = self._postings[meant]
-                weight = self._weight(len(postings))
-                for key, count in postings:
-                    scores[key] += weight * self._saturate(count, self._lengths[key])
-        ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
-        return ranked[:limit]
+        matching = dict.fromkeys(key for term in query.weights for key in self._texts_with(term))
+        scores = ((key, query.score(self._words[key])) for key in matching)
+        return sorted(scores, key=lambda item: (-item[1], item[0]))[:limit]
 
-    def _match_word(self, word: str) -> Sequence[str]:
-        if word in self._postings:
-            return (word,)
-        if len(word) < _FUZZY_LENGTH:
-            return ()
-        return [known for known in self._postings if within_one_edit(word, known)]
+    def _texts_with(self, term: Term) -> Iterator[str]:
+        for key in self._having.get(term[0], ()):
+            if len(term) == 1 or count_term(term, self._words[key]):
+                yield key
 
-    def _weight(self, documents: int) -> float:
-        return log(1 + (len(self._lengths) - documents + 0.5) / (documents + 0.5))
-
-    def _saturate(self, count: int, length: int) -> float:
-        return count / (count + _K1 * (1 - _B + _B * length / self._mean_length))
-
-
-def within_one_edit(one: str, other: str) -> bool:
-    """Whether one insertion, deletion, replacement, or swap of neighbours makes them equal."""
-    if abs(len(one) - len(other)) > 1:
-        return False
-    start = 0
-    while start < min(len(one), len(other)) and one[start] == other[start]:
-        start += 1
-    rest, others = one[start:], other[start:]
-    swapped = rest[:2] == others[1::-1] if len(others) > 1 else False
-    return (
-        rest[1:] == others[1:]
-        or rest[1:] == others
-        or rest == others[1:]
-        or (swapped and rest[2:] == others[2:])
-    )
+    def _match(self, word: str, term: Term) -> Sequence[Term]:
+        """The term itself or, if no text has it, its neighbours."""
+        if not is_fuzzy(word) or next(self._texts_with(term), None) is not None:
+            return (term,)
+        near = [(known,) for known in self._having if within_one_edit(term[0], known)]
+        near.sort(key=lambda one: (-len(self._having[one[0]]), one))
+        return near[:MOST_NEIGHBOURS]

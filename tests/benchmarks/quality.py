@@ -4,24 +4,37 @@ Measures on our own labelled set, or with ``--locomo PATH`` on LoCoMo's publishe
 local embedding model, in a SQLite store that is removed afterwards. With ``--rerank-path FOLDER``,
 or ``--rerank-url URL --rerank-model NAME`` (and a key in ``EDENMEM_SEARCH_RERANK_API_KEY``), also
 with a reranker.
+
+``--save FILE`` keeps the nDCG of each query, and ``--against FILE`` compares with what an earlier
+version kept: the difference of the means, with a confidence interval from a paired bootstrap.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import math
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from edenmem.engine.evaluation.evaluator import Evaluation, Evaluator, RecipeScore
-from edenmem.engine.evaluation.queries import LabelledSet, read_queries
+import numpy as np
+
+from edenmem.engine.evaluation.evaluator import (
+    CUTOFF,
+    Evaluation,
+    Evaluator,
+    RecipeScore,
+    ranking,
+)
+from edenmem.engine.evaluation.queries import LabelledQuery, LabelledSet, read_queries
 from edenmem.engine.evaluation.tuning import Tuning, tune
 from edenmem.engine.factory import open_embedder, open_reranker
+from edenmem.search.metrics import ndcg
 from edenmem.search.recipes import RECIPES
 from edenmem.settings.schema import EmbeddingSettings, SearchSettings, Settings
 from edenmem.store.sqlite import SqliteStore
@@ -36,7 +49,7 @@ RERANKED = ("convex+rerank", "rrf+rerank", "text+rerank")
 
 class Measured(NamedTuple):
     """What came out. ``model`` is the embedding model, ``reranker`` empty if there was none;
-    ``tuning`` only if it was asked for."""
+    ``tuning`` only if it was asked for. ``gains`` are nDCG@10 by fusion and query."""
 
     labelled: LabelledSet
     facts: int
@@ -44,6 +57,7 @@ class Measured(NamedTuple):
     reranker: str
     evaluation: Evaluation
     tuning: Tuning | None
+    gains: dict[str, dict[str, float]]
 
 
 async def measure(
@@ -78,12 +92,70 @@ async def measure(
             reranker=reranker.model if reranker else "",
             evaluation=await evaluator.evaluate(labelled.queries, recipes=recipes),
             tuning=await tune(evaluator, labelled.queries, search) if with_tuning else None,
+            gains=await _gains(evaluator, labelled.queries, search),
         )
     finally:
         store.database.close()
         for provider in (embedder, reranker):
             if provider is not None:
                 await provider.close()
+
+
+async def _gains(
+    evaluator: Evaluator, queries: Sequence[LabelledQuery], search: SearchSettings
+) -> dict[str, dict[str, float]]:
+    """nDCG of each query that has an answer, by fusion."""
+    plans = list(RECIPES.values())
+    depth = max(plan.depth(search, CUTOFF) for plan in plans)
+    found, ability = await evaluator.candidates(queries, plans, depth=depth)
+    return {
+        plan.name: {
+            # Two people may ask the same.
+            f"{number} {each.query.query}": ndcg(
+                ranking(plan, each, search, ability, top_k=CUTOFF), each.query.relevant, k=CUTOFF
+            )
+            for number, each in enumerate(found)
+            if each.query.relevant
+        }
+        for plan in plans
+    }
+
+
+class Difference(NamedTuple):
+    """By how much the mean grew over the same queries, and the interval that holds 95 % of the
+    means of resampled queries."""
+
+    before: float
+    after: float
+    gain: float
+    low: float
+    high: float
+
+
+def compare(
+    before: Mapping[str, float], after: Mapping[str, float], *, samples: int = 10_000
+) -> Difference:
+    """Compare by the paired bootstrap (Efron and Tibshirani, 1993), over queries that both have."""
+    both = sorted(before.keys() & after.keys())
+    one, other = (np.array([each[query] for query in both]) for each in (before, after))
+    chosen = np.random.default_rng(20260314).integers(len(both), size=(samples, len(both)))
+    low, high = np.percentile((other - one)[chosen].mean(axis=1), [2.5, 97.5])
+    gain = float((other - one).mean())
+    return Difference(float(one.mean()), float(other.mean()), gain, float(low), float(high))
+
+
+def _compared(
+    before: Mapping[str, Mapping[str, float]], after: Mapping[str, Mapping[str, float]]
+) -> str:
+    rows = []
+    for name in after:
+        if name in before:
+            found = compare(before[name], after[name])
+            interval = f"{found.low:+.3f} to {found.high:+.3f}"
+            rows.append(
+                [name, _figure(found.before), _figure(found.after), f"{found.gain:+.3f}", interval]
+            )
+    return _table(["nDCG@10", "before", "after", "difference", "95 %"], rows)
 
 
 def report(measured: Measured) -> str:
@@ -164,6 +236,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rerank-path", type=Path, metavar="FOLDER", help="an ONNX cross-encoder")
     parser.add_argument("--rerank-url", default="", metavar="URL", help="or an endpoint of one")
     parser.add_argument("--rerank-model", default="", metavar="NAME", help="and its model")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="keep the nDCG of each query")
+    parser.add_argument("--against", type=Path, metavar="FILE", help="compare with what was kept")
     options = parser.parse_args(arguments)
     search = SearchSettings(
         rerank_path=str(options.rerank_path or ""),
@@ -178,6 +252,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="edenmem-quality-") as folder:
         measured = asyncio.run(measure(data, Path(folder), search=search, with_tuning=options.tune))
     sys.stdout.write(report(measured) + "\n")
+    if options.save:
+        options.save.write_text(json.dumps(measured.gains))
+    if options.against:
+        sys.stdout.write(
+            f"\n{_compared(json.loads(options.against.read_text()), measured.gains)}\n"
+        )
 
 
 if __name__ == "__main__":

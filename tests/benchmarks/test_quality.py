@@ -210,3 +210,14 @@ class TestLocomo:
             quality.main(["--locomo", str(tmp_path / "missing.json")])
         assert caught.value.code == 2
         assert "missing.json" in capsys.readouterr().err
+
+
+def test_a_difference_has_an_interval_of_pairs() -> None:
+    """What all queries gain alike is certain; what some gain and others lose is not."""
+    before = {str(number): number / 100 for number in range(50)}
+    alike = quality.compare(before, {query: gain + 0.1 for query, gain in before.items()})
+    assert (alike.low, alike.gain, alike.high) == pytest.approx((0.1, 0.1, 0.1))
+    turns = {query: gain + (0.3 if int(query) % 2 else -0.3) for query, gain in before.items()}
+    noise = quality.compare(before, {**turns, "another": 9.0})
+    assert noise.low < -0.05 < noise.gain < 0.05 < noise.high
+    assert noise == quality.compare(before, turns)

@@ -78,7 +78,7 @@ def _rank(
     corpus = Corpus((str(number), passage.content) for number, passage in enumerate(read))
     scores: dict[int, float] = {}
     for query in queries:
-        for key, score in corpus.best(query, limit):
+        for key, score in corpus.best(corpus.weigh(query), limit):
             scores[int(key)] = max(score, scores.get(int(key), 0.0))
     best = sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:limit]
     return [msgspec.structs.replace(read[number], score=score) for number, score in best]

@@ -14,6 +14,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter, Gap
+from edenmem.search.text_ranking import Corpus
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, ago, make_fact
 from tests.support.memory import add_fact, add_facts, applied
@@ -408,3 +409,33 @@ def test_facts_that_are_read_for_scores_are_those_that_were_asked_for(store: Sto
     completed = store.search.complete_scores(MINE, [gap], model="m", load=[mine.id, hers.id])
     if completed.facts:
         assert completed.facts == {mine.id: msgspec.structs.replace(mine, embedding=None)}
+
+
+def test_stores_that_rank_by_themselves_rank_alike(open_store: Callable[[str], Store]) -> None:
+    """The same facts, and the scores of a calculation that has no index: also those that were
+    completed, of words in other forms, misspelt, of other scripts, twice, and of other people."""
+    contents = [
+        "Anna keeps bees, and bees keep Anna.",
+        "Anna paints the harbour in the evening.",
+        "Anna painted a harbour, a boat and the harbour wall.",
+        "Anna lives in Zürich with a beagle.",
+        "Ben is Anna's cousin and studies the universe.",
+        "安娜住在上海的一个小房子里",
+        "Anna.",
+    ]
+    facts = [make_fact(SCOPE, content) for content in contents]
+    others = [make_fact(OTHER, f"Anna and the bees of the harbour, {n}") for n in range(20)]
+    queries = ["anna bees", "painting harbours", "zurich", "univerze beagel", "上海", "cousin anna"]
+    for kind in ("sqlite", SECANTUS_TOO.values[0]):
+        store = open_store(kind)
+        add_facts(store, *facts, *others)
+        corpus = Corpus((fact.id, fact.content) for fact in facts)
+        lists = store.search.text_candidates(MINE, queries, limit=9)
+        gaps = [Gap(query=query, vector=b"", text=tuple(f.id for f in facts)) for query in queries]
+        completed = store.search.complete_scores(MINE, gaps, model="m").text
+        for query, found, scores in zip(queries, lists, completed, strict=True):
+            expected = dict(corpus.best(corpus.weigh(query), 9))
+            assert expected, query
+            assert {one.fact_id: one.score for one in found} == pytest.approx(expected, abs=1e-9)
+            assert ids(found) == list(expected)
+            assert scores == pytest.approx(expected, abs=1e-9)

@@ -242,6 +242,12 @@ class AtlasSearch:
             self._index_for_text(clauses, again=True)
         return lists
 
+    def text_scores(
+        self, filter: FactFilter, query: str, facts: Sequence[Fact]
+    ) -> dict[str, float]:
+        """None: Lucene scores only what it searches, and one more search is not worth it."""
+        return {}
+
     def _matching(
         self, index: str, clauses: Sequence[Document], query: str, limit: int
     ) -> list[Candidate]:

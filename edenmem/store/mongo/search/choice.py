@@ -40,6 +40,11 @@ class CandidateSearch(Protocol):
     ) -> list[list[Candidate]]:
         """See `Store.text_candidates`."""
 
+    def text_scores(
+        self, filter: FactFilter, query: str, facts: Sequence[Fact]
+    ) -> dict[str, float]:
+        """The scores of some facts by the words of a query; none if that takes another search."""
+
     def finds(self, fact: Fact) -> bool:
         """Whether search can find the fact by now."""
 

@@ -5,17 +5,22 @@ Exact, within a stated limit, and it says so.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 from edenmem.errors import EmbeddingModelMismatch, StoreError
 from edenmem.models.memory import Fact
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
-from edenmem.search.text_ranking import Corpus
+from edenmem.search.text_ranking import Corpus, WeighedQuery
+from edenmem.search.words import index_words
 from edenmem.store.mongo.core import vectors as stored
 from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.mongo.core.collections import OWN, VectorSlot
 from edenmem.store.mongo.core.filters import Filter, fact_filters
 from edenmem.store.mongo.search.nearest import Nearest
+
+#: Queries whose weights are kept for scores that lists lacked.
+_REMEMBERED = 64
 
 
 class Scan:
@@ -24,6 +29,7 @@ class Scan:
     def __init__(self, facts: Collection, limit: int) -> None:
         self._facts = facts
         self._limit = limit
+        self._weighed: OrderedDict[tuple[FactFilter, str], WeighedQuery] = OrderedDict()
 
     def ability(self) -> SearchAbility:
         """An exact scan, with its limit and the reason for it."""
@@ -73,10 +79,31 @@ class Scan:
             for admitted in filters
             for document in self._facts.find(admitted, {"content": 1})
         )
-        return [
-            [Candidate(fact_id, score) for fact_id, score in corpus.best(query, limit)]
-            for query in queries
-        ]
+        lists = []
+        for query in queries:
+            weighed = self._weighed[filter, query] = corpus.weigh(query)
+            self._weighed.move_to_end((filter, query))
+            found = corpus.best(weighed, limit)
+            lists.append([Candidate(fact_id, score) for fact_id, score in found])
+        while len(self._weighed) > _REMEMBERED:
+            self._weighed.popitem(last=False)
+        return lists
+
+    def text_scores(
+        self, filter: FactFilter, query: str, facts: Sequence[Fact]
+    ) -> dict[str, float]:
+        """The scores that `text` gives to these facts, of those that have any of the words.
+
+        The weights are those of the list that was just made; without one it is made again.
+        """
+        if not facts:
+            return {}
+        if (filter, query) not in self._weighed:
+            self.text(filter, [query], limit=1)
+        weighed = self._weighed[filter, query]
+        words = zip(facts, index_words(fact.content for fact in facts), strict=True)
+        scores = {fact.id: weighed.score(each) for fact, each in words}
+        return {fact_id: score for fact_id, score in scores.items() if score}
 
     def _check_size(self, filters: Sequence[Filter]) -> None:
         """Count on the index before anything is read."""

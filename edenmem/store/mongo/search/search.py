@@ -90,13 +90,18 @@ class MongoSearch:
         prepared: bool = False,
     ) -> Completion:
         """See `Search.complete_scores`."""
+        search = self._choice.current()
         lacking = [id for gap in gaps for id in (*gap.semantic, *gap.text)]
         documents = self._read(filter, [*lacking, *load])
+        facts = {id: codec.fact_from(document) for id, document in documents.items()}
         vectors = {id: vector_in(document, model) for id, document in documents.items()}
         return Completion(
             semantic=tuple(_semantic_scores(gap, vectors) for gap in gaps),
-            text=tuple({} for _ in gaps),
-            facts={id: codec.fact_from(document) for id, document in documents.items()},
+            text=tuple(
+                search.text_scores(filter, gap.query, [facts[id] for id in gap.text if id in facts])
+                for gap in gaps
+            ),
+            facts=facts,
         )
 
     def _read(self, filter: FactFilter, fact_ids: Sequence[str]) -> dict[str, Document]:

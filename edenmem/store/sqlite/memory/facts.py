@@ -10,9 +10,10 @@ import sqlite3
 import msgspec
 
 from edenmem.models.memory import Fact
+from edenmem.search.words import normalise_for_index
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import to_list, to_ms
-from edenmem.store.sqlite.core.words import normalise_for_index, scope_word
+from edenmem.store.sqlite.core.words import scope_word
 from edenmem.store.sqlite.memory import vectors
 
 

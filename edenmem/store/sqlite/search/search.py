@@ -18,7 +18,7 @@ from edenmem.store.sqlite.core.connections import Connections
 from edenmem.store.sqlite.core.part import Part, json_array
 from edenmem.store.sqlite.memory import vectors
 from edenmem.store.sqlite.memory.memory import narrowing
-from edenmem.store.sqlite.search.fulltext import TextQuery
+from edenmem.store.sqlite.search.fulltext import Postings, TextQuery
 from edenmem.store.sqlite.search.switches import switch_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class Search(Part):
     def __init__(self, db: Connections) -> None:
         super().__init__(db)
         self._codes: CodeCache | None = None
+        self._postings = Postings()
 
     def search_ability(self) -> SearchAbility:
         return SearchAbility(kind="embedded")
@@ -55,7 +56,7 @@ class Search(Part):
             numbers = list(scopes.numbers_of(connection, filter.scopes).values())
             if not numbers or limit < 1:
                 return [[] for _ in queries]
-            text = TextQuery(connection, numbers, conditions, values)
+            text = TextQuery(connection, numbers, conditions, values, self._postings)
             return [text.best(query, limit) for query in queries]
 
     def semantic_candidates(
@@ -103,11 +104,13 @@ class Search(Part):
         load: Sequence[str] = (),
         prepared: bool = False,
     ) -> Completion:
+        conditions, values = narrowing(filter)
         with self._db.reading() as connection:
             numbers = list(scopes.numbers_of(connection, filter.scopes).values())
+            text = TextQuery(connection, numbers, conditions, values, self._postings)
             return Completion(
                 semantic=tuple(_semantic_scores(connection, numbers, gaps, model)),
-                text=tuple({} for _ in gaps),
+                text=tuple(text.scores(gap.query, gap.text) for gap in gaps),
             )
 
     def _search(
