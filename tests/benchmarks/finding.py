@@ -43,9 +43,10 @@ def _real(bench: Bench) -> list[Row]:
 
     async def embed() -> tuple[bytes, ...]:
         embedder = LocalEmbedder(files)
-        made = await embedder.embed([*texts, *asked])
+        facts = await embedder.embed(texts, role="passage")
+        queries = await embedder.embed(asked, role="query")
         await embedder.close()
-        return made.vectors
+        return (*facts.vectors, *queries.vectors)
 
     vectors = asyncio.run(embed())
     store = SqliteStore(bench.folder / "real.db")

@@ -1,8 +1,8 @@
 """Labelled facts and queries, and a store made of them.
 
-Our own set is in ``labelled/``. ``facts.jsonl``: whose each fact is, its text, and ``was``, the
-text that it was corrected from. ``queries.jsonl``: the form of ``edenmem eval``, with labels of
-facts in place of ids.
+Our own set is in ``labelled/``, another in six languages in ``languages/``. ``facts.jsonl``: whose
+each fact is, its text, and ``was``, the text that it was corrected from. ``queries.jsonl``: the
+form of ``edenmem eval``, with labels of facts in place of ids.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import Store, batched
 
 FOLDER = Path(__file__).parent / "labelled"
+LANGUAGES = Path(__file__).parent / "languages"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 _ACTOR = Actor(name="benchmark", host="localhost", command="benchmark")
 _BATCH = 100
@@ -107,8 +108,16 @@ def own() -> Labelled:
     )
 
 
-def _decoded(name: str, kind: type[Any]) -> list[Any]:
-    lines = (FOLDER / name).read_text("utf-8").splitlines()
+def languages() -> Labelled:
+    """Six people, each with a memory in a language of their own; some queries are in another."""
+    return Labelled(
+        facts=_decoded("facts.jsonl", LabelledFact, LANGUAGES),
+        queries=_decoded("queries.jsonl", Query, LANGUAGES),
+    )
+
+
+def _decoded(name: str, kind: type[Any], folder: Path = FOLDER) -> list[Any]:
+    lines = (folder / name).read_text("utf-8").splitlines()
     return [msgspec.json.decode(line, type=kind) for line in lines]
 
 
@@ -124,7 +133,8 @@ async def fill(store: Store, facts: Sequence[LabelledFact], embedder: Embedder |
     for batch in batched(enumerate(facts), _BATCH):
         vectors: Sequence[bytes | None] = [None] * len(batch)
         if embedder is not None:
-            vectors = (await embedder.embed([fact.content for _, fact in batch])).vectors
+            texts = [fact.content for _, fact in batch]
+            vectors = (await embedder.embed(texts, role="passage")).vectors
         model = embedder.model if embedder else None
         _apply(
             store,

@@ -32,6 +32,7 @@ from edenmem.models.changes import (
     ReviseFact,
     SetPrivacy,
 )
+from edenmem.models.embedding_scale import scale_of
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
@@ -79,7 +80,7 @@ def find_groups(
         store: Where the facts are.
         scope: Only facts of exactly this scope are compared.
         model: Of the vectors to compare; None: only words are compared.
-        floor: The score from which two vectors are near, in [0, 1].
+        floor: The score from which two vectors are near, in [0, 1], as `Scale.fit` takes it.
         tell: Called with the number of facts that were looked at.
 
     Raises:
@@ -115,7 +116,7 @@ def _near(
         model=model,
         limit=NEIGHBOURS + 1,  # it finds itself too
         exact=True,
-        floor=floor,
+        floor=scale_of(model).fit(floor),
     )
     return {
         fact.id: tuple((one.fact_id, one.score) for one in found if one.fact_id != fact.id)
