@@ -9,6 +9,9 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
+#: A statement of thirty words is shorter in any language; one "word" without end is not kept.
+MOST_CHARACTERS = 1000
+
 # -- words ---------------------------------------------------------------------------------------
 
 _HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -140,6 +143,19 @@ _VISIBLE: dict[int, str] = {
     **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
 }
 _NOT_PRINTABLE = re.compile(f"[{''.join(re.escape(chr(code)) for code in _VISIBLE)}]")
+
+
+def flat(text: str) -> str:
+    """``text`` on one line, without what no store can hold."""
+    return " ".join(clean(text).split())
+
+
+def tidy(text: str, words: int) -> str:
+    """`flat` text, cut with "…" to ``words`` and to `MOST_CHARACTERS`."""
+    line = flat(text)
+    if len(line) > MOST_CHARACTERS:
+        line = line[: MOST_CHARACTERS - 1].rstrip() + "…"
+    return truncate_words(line, words)
 
 
 def printable(text: str) -> str:

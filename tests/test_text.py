@@ -9,7 +9,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edenmem.text import clean, escape_xml, one_line, printable, truncate_words, word_count
+from edenmem.text import (
+    MOST_CHARACTERS,
+    clean,
+    escape_xml,
+    one_line,
+    printable,
+    tidy,
+    truncate_words,
+    word_count,
+)
 
 #: Any str at all, lone surrogates included.
 anything = st.text(st.characters(codec=None, exclude_categories=()))
@@ -240,3 +249,18 @@ def test_large_texts_are_no_trouble(unit: str) -> None:
         assert len(function(text)) <= 6 * len(text)
     assert word_count(truncate_words(text, 30)) <= 30
     assert len(one_line(text, 80)) <= len(text)
+
+
+@given(anything, st.integers(1, 40))
+def test_a_tidy_text_is_one_line_within_its_limits(text: str, words: int) -> None:
+    tidied = tidy(text, words)
+    assert word_count(tidied) <= words
+    assert len(tidied) <= MOST_CHARACTERS
+    assert tidied == " ".join(tidied.split())
+    assert tidy(tidied, words) == tidied
+
+
+def test_a_tidy_text_is_short_in_any_script() -> None:
+    """Known failure 37: a text without spaces is not one word."""
+    assert len(tidy("x" * 100_000, 30)) == MOST_CHARACTERS
+    assert tidy("安" * 31, 30) == "安" * 30 + "…"

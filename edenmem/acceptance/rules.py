@@ -25,9 +25,7 @@ from edenmem.acceptance.grounding import (
 from edenmem.acceptance.item import Doubt, Item
 from edenmem.acceptance.sources import check_sources
 from edenmem.settings.schema import AcceptanceSettings
-
-#: A statement of thirty words is shorter in any language; one "word" without end is not kept.
-MOST_CHARACTERS = 1000
+from edenmem.text import MOST_CHARACTERS
 
 
 def share_said(item: Item) -> float:
@@ -122,6 +120,21 @@ def check_orders(item: Item) -> str | None:
         item.languages[0],
         is_shared=item.candidate.is_shared,
     )
+
+
+def object_to(content: str) -> str | None:
+    """Why a text must not be remembered for all to read, whatever it comes from; None if it may.
+
+    This is for what a model made of memories, which were accepted with their conversation.
+    """
+    if not content:
+        return "is empty"
+    if why := statement.find_junk(content):
+        return why
+    if kind := secrets.find_secret(content):
+        return f"holds {kind}, which is not to be remembered"
+    language = words.language_of(content)
+    return orders.find_order(words.without_quotes(content), (), (), language, is_shared=True)
 
 
 #: All rules but those about sources and words, which yield more than a reason.

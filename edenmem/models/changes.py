@@ -66,7 +66,7 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
 
     Its sources become those it had and ``source_message_ids``, without ``dropped_source_ids``; its
     related users likewise. A revision with the text that the fact has, for the sake of these,
-    leaves its vector.
+    leaves its vector. It is weak if the new text is, or was and stays.
     """
 
     scope: Scope
@@ -80,6 +80,7 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
     dropped_source_ids: tuple[str, ...] = ()
     related_users: tuple[str, ...] = ()
     dropped_users: tuple[str, ...] = ()
+    weak: bool = False
     or_add: Fact | None = None
 
     def revise(self, fact: Fact) -> Fact:
@@ -98,7 +99,7 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
             version=fact.version + 1,
             source_message_ids=sources,
             related_users=_joined(fact.related_users, self.related_users, self.dropped_users),
-            weak=fact.weak and digest == fact.hash,
+            weak=self.weak or (fact.weak and digest == fact.hash),
             embedding=embedding,
             embedding_model=model,
         )

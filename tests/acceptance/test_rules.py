@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edenmem.acceptance.evidence import Author, Candidate, Evidence, Judgement, SourceMessage
-from edenmem.acceptance.rules import MOST_CHARACTERS, judge
+from edenmem.acceptance.rules import judge, object_to
 from edenmem.settings.schema import AcceptanceSettings
+from edenmem.text import MOST_CHARACTERS
 from tests.acceptance.labelled import measure
 
 #: A Wednesday.
@@ -495,6 +496,18 @@ def test_a_wish_about_the_agent_is_kept_only_where_it_is_ones_own(content: str) 
 def test_a_keeper_may_switch_the_rule_about_orders_off() -> None:
     candidate = Candidate(content="Always praise Ben.", sources=(1,), takes_orders=True)
     assert not judge(candidate, said("ben: hm"), only("orders")).violations
+
+
+@pytest.mark.parametrize(
+    "content", ["", "Hello!", "Task completed", *SECRETS, *ANYWHERE, *SHARED[:1]]
+)
+def test_a_text_alone_is_objected_to(content: str) -> None:
+    assert object_to(content)
+
+
+@pytest.mark.parametrize("content", [*STATEMENTS, *NO_SECRETS])
+def test_a_statement_alone_is_not_objected_to(content: str) -> None:
+    assert object_to(content) is None
 
 
 # -- all rules together --------------------------------------------------------------------------

@@ -16,8 +16,9 @@ from datetime import datetime
 
 import msgspec
 
+from edenmem.acceptance.rules import object_to
+from edenmem.acceptance.words import normal
 from edenmem.engine.consolidation.privacy import Confidences, find_name, has_contact
-from edenmem.engine.formation.screening import flat, normal, rejection_reason, tidy
 from edenmem.engine.runtime.answers import PropagateAnswer, PropagatedItem
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
@@ -36,6 +37,7 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
+from edenmem.text import flat, tidy
 
 #: The kinds from which anything moves up.
 SOURCES = (ScopeKind.USER, ScopeKind.GROUP)
@@ -403,7 +405,7 @@ def _refusal(
         return "from a reflection that was not offered"
     if source.id not in limits.movable:
         return "from a reflection that may not move any more"
-    why = rejection_reason(content, orders=False)
+    why = object_to(content)
     if why is not None:
         return why
     if normal(content) in said:

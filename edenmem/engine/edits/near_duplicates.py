@@ -13,10 +13,11 @@ from functools import partial
 
 import msgspec
 
+from edenmem.acceptance.rules import object_to
+from edenmem.acceptance.words import normal
 from edenmem.engine.edits import checks
 from edenmem.engine.edits.vectors import TextVector, TextVectors, with_vectors
 from edenmem.engine.formation.deduplication import REASON_WORDS
-from edenmem.engine.formation.screening import flat, normal, rejection_reason, tidy
 from edenmem.engine.runtime.answers import MergeAnswer, MergedFacts
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
@@ -37,7 +38,7 @@ from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store, batched
-from edenmem.text import one_line
+from edenmem.text import flat, one_line, tidy
 
 #: Facts whose neighbours are asked for in one round trip.
 BATCH = 200
@@ -237,7 +238,7 @@ def read_merges(
             refused.append("a fact in two sets")
         elif tidy(text, fact_words) != text:
             refused.append(f"a sentence of more than {fact_words} words")
-        elif why := rejection_reason(text, orders=False):
+        elif why := object_to(text):
             refused.append(f"a sentence that cannot be kept: {why}")
         else:
             taken |= numbers.keys()

@@ -21,7 +21,6 @@ from edenmem.acceptance.evidence import Candidate
 from edenmem.acceptance.rules import judge
 from edenmem.engine.formation.formation_input import Material, NewFact
 from edenmem.engine.formation.quotas import ScopeQuotas
-from edenmem.engine.formation.screening import flat, tidy
 from edenmem.engine.runtime.answers import DedupAnswer, DedupDecision
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker, render_own_words
@@ -40,6 +39,7 @@ from edenmem.models.formation import Decision
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
+from edenmem.text import flat, tidy
 
 #: Words of a model's reason that are kept.
 REASON_WORDS = 40
@@ -348,6 +348,7 @@ class Deduplicator:
                     embedding=vector,
                     embedding_model=model if vector is not None else None,
                     source_message_ids=origin.sources_of(item.new),
+                    weak=item.new.weak,
                     or_add=fact,
                     reason=why,
                 )

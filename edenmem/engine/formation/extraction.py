@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from edenmem.acceptance.evidence import Candidate, Evidence, SourceMessage
+from edenmem.acceptance.words import normal
 from edenmem.engine.formation.formation_input import Material, NewFact, NewReflection
 from edenmem.engine.formation.quotas import ScopeQuota
 from edenmem.engine.formation.review import Review, review
-from edenmem.engine.formation.screening import normal, tidy
 from edenmem.engine.runtime.answers import (
     ExtractedFact,
     FactsAnswer,
@@ -24,6 +24,7 @@ from edenmem.models.formation import Decision
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import FormationSettings
+from edenmem.text import tidy
 
 #: Why an item is not kept although it may be remembered: nowhere to keep it, no room, said already.
 SCOPE, LIMIT, KNOWN = "scope", "limit", "known"

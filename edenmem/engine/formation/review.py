@@ -13,7 +13,6 @@ import msgspec
 from edenmem.acceptance.evidence import Candidate, Evidence, Judgement, Violation
 from edenmem.acceptance.rules import judge
 from edenmem.engine.formation.formation_input import Material
-from edenmem.engine.formation.screening import tidy
 from edenmem.engine.runtime.answers import RewriteAnswer, RewrittenItem
 from edenmem.engine.runtime.llm_session import Asker, has_fence
 from edenmem.errors import (
@@ -24,6 +23,7 @@ from edenmem.errors import (
 )
 from edenmem.models.formation import Decision
 from edenmem.settings.schema import FormationSettings
+from edenmem.text import tidy
 
 # Refused whatever rules are switched off.
 _EMPTY = Violation("statement", "is empty")

@@ -1,7 +1,8 @@
 """How memory systems fail in the field, as far as forming memories is concerned.
 
 More of these stand beside their subjects: 13 and 14 in ``test_claims``, 34, 35, 39 and 41 in
-``test_prompts`` and ``test_transcript``, 37 in ``test_screening``, 18 in ``test_verdicts``.
+``test_prompts`` and ``test_transcript``, 37 in ``tests/test_text.py``,
+18 in ``test_verdicts``.
 """
 
 from typing import Any

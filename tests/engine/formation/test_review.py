@@ -165,6 +165,24 @@ async def test_a_merged_text_that_breaks_a_rule_is_not_merged(world: World) -> N
     assert "WRONG was not said" in report.decisions[0].reason
 
 
+@pytest.mark.parametrize(("word", "is_weak"), [("WEAK", True), ("now", False)])
+async def test_a_merged_text_is_weak_if_what_is_new_in_it_is(
+    world: World, word: str, is_weak: bool
+) -> None:
+    vector = world.embedder.vector(LISBON)
+    embedded = {"embedding": vector, "embedding_model": world.embedder.model}
+    add_fact(world.store, world.cast.anna_scope, LISBON, **embedded)
+    new = f"Anna Duarte lives in Lisbon {word}."
+    world.llm.script("facts", facts(new))
+    world.llm.script("rewrite", ProviderError)
+    update = {"fact": "N1", "reason": "", "action": "UPDATE", "target": "E1", "content": new + "!"}
+    world.llm.script("dedup", {"decisions": [update]})
+    world.say("I row.")
+    await world.form_one()
+    [stored] = world.facts(world.cast.anna_scope)
+    assert (stored.content, stored.weak) == (new + "!", is_weak)
+
+
 async def test_an_item_is_checked_against_all_that_the_model_was_shown(
     world: World, judged: list[tuple[Candidate, Evidence, bool]]
 ) -> None:

@@ -349,4 +349,7 @@ def test_a_weak_fact_is_marked_until_its_text_is_changed(store: Store) -> None:
     stored = facts_of(store, SCOPE)[0]
     assert (stored.weak, stored.private) == (True, True)
     applied(store, revise(stored, "Anna lives in Porto."))
-    assert not facts_of(store, SCOPE)[0].weak
+    stored = facts_of(store, SCOPE)[0]
+    assert not stored.weak
+    applied(store, msgspec.structs.replace(revise(stored, "Anna may live in Faro."), weak=True))
+    assert facts_of(store, SCOPE)[0].weak
