@@ -28,6 +28,9 @@ TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 #: Shorter words are near to too many others ("cat", "car"); longer ones are no misspelling.
 _SHORTEST_FUZZY, _LONGEST_FUZZY = 4, 32
 
+_POSSESSIVE = re.compile("['\u2019]s\\W*$")
+_PUNCTUATION = ".,;:!?\"'()[]{}\u2018\u2019\u201c\u201d\u2026@"
+
 #: Longer queries are cut after so many different words.
 MOST_WORDS = 64
 
@@ -90,6 +93,24 @@ def query_words(query: str) -> list[str]:
     found += _pieces(text[end:])
     words = list(dict.fromkeys(found))
     return ([word for word in words if word not in STOP_WORDS] or words)[:MOST_WORDS]
+
+
+def leave_out_names(query: str, names: Iterable[str]) -> str:
+    """The query without these names, where other words than stop words remain; else as it is.
+
+    Meant for names that all of the searched texts have. A name of several words is one only as a
+    whole: who is called "Harbour Guide" asks about harbours all the same.
+    """
+    words = query.split()
+    plain = [_POSSESSIVE.sub("", word.casefold()).strip(_PUNCTUATION) for word in words]
+    kept = [True] * len(words)
+    for name in names:
+        parts = name.casefold().split()
+        for start in range(len(plain) - len(parts) + 1):
+            if parts and plain[start : start + len(parts)] == parts:
+                kept[start : start + len(parts)] = [False] * len(parts)
+    rest = " ".join(word for word, keeps in zip(words, kept, strict=True) if keeps)
+    return query if STOP_WORDS.issuperset(query_words(rest)) else rest
 
 
 def is_fuzzy(word: str) -> bool:

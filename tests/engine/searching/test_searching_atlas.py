@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
 
 import pytest
+from pymongo import MongoClient
+from pymongo.monitoring import CommandListener
 
 from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import StoreError
@@ -12,11 +16,12 @@ from edenmem.models.changes import AddFact
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
 from edenmem.settings.schema import SearchSettings, Settings
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core.collections import TEXT_INDEX
 from tests.support.atlas_server import AtlasServer
-from tests.support.builders import FixedClock, change_set, make_fact
+from tests.support.builders import FixedClock, change_set, make_agent, make_fact, make_user
 from tests.support.embedder import FakeEmbedder
 from tests.support.runtime import make_runtime
 from tests.support.stores import atlas_store
@@ -101,3 +106,66 @@ async def test_one_list_that_fails_is_an_error_and_no_half_an_answer(
     store.indexes.drop_index(TEXT_INDEX)
     with pytest.raises(StoreError, match=f"{TEXT_INDEX}.* does not exist"):
         await searcher.search(["a grey cat"], [SCOPE])
+
+
+class _Trips(CommandListener):
+    """Keeps the names of the commands that are sent."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def started(self, event: Any) -> None:
+        self.names.append(event.command_name)
+
+    def succeeded(self, event: Any) -> None:
+        """Nothing to see."""
+
+    def failed(self, event: Any) -> None:
+        """Nothing to see."""
+
+
+async def test_a_search_is_both_lists_side_by_side_and_one_find(
+    store: MongoStore, embedder: FakeEmbedder, clock: FixedClock
+) -> None:
+    """In a process that has searched before; also where one list finds what the other does not,
+    with facts of several scopes and several queries."""
+    facts = await add(store, embedder)
+    await add(store, embedder, Scope.agent(SCOPE.agent_id))
+    scopes = [SCOPE, Scope.agent(SCOPE.agent_id)]
+    trips = _Trips()
+    client: MongoClient[Any] = MongoClient(
+        store.connection.uri, tz_aware=True, event_listeners=[trips]
+    )
+    other = MongoStore(store.connection.uri, store.connection.settings, client=client)
+    with closing(other.database), client:
+        settings = Settings(search=SearchSettings(semantic_floor=0.0, text_floor=0.01))
+        searcher = Searcher(make_runtime(other, settings, embedder=embedder, clock=clock))
+        await searcher.search(["a biologist"], scopes, track=False)
+        trips.names.clear()
+        report = await searcher.search(["a grey cat"], scopes, track=False)
+        assert report.hits[0].fact.content == facts[1].content
+        assert any("completed" in hit.explain["text"] for hit in report.hits)
+        assert trips.names == ["aggregate", "aggregate", "find"]
+        trips.names.clear()
+        await searcher.search(["river", "marine biology"], scopes, track=False)
+        assert trips.names == ["aggregate"] * 4 + ["find"]
+
+
+async def test_names_of_those_who_are_searched_are_left_out(
+    store: MongoStore, embedder: FakeEmbedder, atlas: AtlasServer
+) -> None:
+    """Known failure 88: on Atlas a word weighs what it weighs in the whole index."""
+    store.host.add_agent(make_agent(id=SCOPE.agent_id, username="guide", name="Harbour Guide"))
+    store.host.add_user(make_user(id=SCOPE.owner, username="Anna"))
+    await add(store, embedder)
+    asked = {
+        "Where does Anna live?": "Where does live?",
+        "anna's cat, harbour guide!": "cat,",
+        "the harbour of anna": "the harbour of",
+        "Who is Anna?": "Who is Anna?",
+    }
+    for query, expected in asked.items():
+        atlas.commands.clear()
+        store.search.text_candidates(FactFilter(scopes=(SCOPE,)), [query], limit=5)
+        (stage,) = (stage["$search"] for stage in atlas.searches())
+        assert stage["compound"]["must"][0]["text"]["query"] == expected

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 
 from edenmem.errors import EmbeddingModelMismatch, StoreError
-from edenmem.models.scope import Scope
+from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import Candidate, Completion, FactFilter, Gap, SearchAbility
 from edenmem.models.switch import check_in_force
+from edenmem.search.words import leave_out_names
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.collections import STAGED, VectorSlot
@@ -21,6 +23,10 @@ from edenmem.store.mongo.search.scan import Scan
 from edenmem.store.mongo.search.slots import Slots, slot_of, vector_in
 from edenmem.store.protocol.store import batched
 
+#: Seconds for which names are kept, and for how many searched scopes.
+_BELIEVED = 60.0
+_MOST_NAMES = 256
+
 
 class MongoSearch:
     """Implements `edenmem.store.protocol.search.Search`."""
@@ -32,6 +38,7 @@ class MongoSearch:
         self._readiness = readiness
         self._slots = slots
         self._choice = choice
+        self._names: dict[frozenset[str], tuple[float, tuple[str, ...]]] = {}
 
     def search_ability(self) -> SearchAbility:
         """See `Search.search_ability`."""
@@ -78,7 +85,29 @@ class MongoSearch:
         self, filter: FactFilter, queries: Sequence[str], *, limit: int
     ) -> list[list[Candidate]]:
         """See `Search.text_candidates`."""
-        return self._choice.current().text(filter, queries, limit=limit)
+        search = self._choice.current()
+        if isinstance(search, AtlasSearch):
+            # Its weights are those of the whole index, where a name that all of these facts have
+            # is a rare word.
+            names = self._names_of(filter.scopes)
+            queries = [leave_out_names(query, names) for query in queries]
+        return search.text(filter, queries, limit=limit)
+
+    def _names_of(self, scopes: Sequence[Scope]) -> tuple[str, ...]:
+        """The names of the agents and users whose facts are searched; kept for a while."""
+        ids = {scope.agent_id for scope in scopes}
+        ids |= {scope.owner for scope in scopes if scope.kind is ScopeKind.USER}
+        key, now = frozenset(ids), time.monotonic()
+        known = self._names.get(key)
+        if known is None or now - known[0] > _BELIEVED:
+            found = self._db.users.find(
+                {"_id": {"$in": object_ids(sorted(ids))}}, {"username": 1, "name": 1}
+            )
+            names = {codec.text(one.get(field)) for one in found for field in ("username", "name")}
+            self._names[key] = known = (now, tuple(sorted(names - {""})))
+            while len(self._names) > _MOST_NAMES:
+                self._names.pop(next(iter(self._names)))
+        return known[1]
 
     def complete_scores(
         self,

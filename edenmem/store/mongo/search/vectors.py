@@ -5,6 +5,7 @@ Facts of each agent and model are walked along `edenmem_fact_model`, in the orde
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -49,6 +50,10 @@ _PLAIN_VECTORS: tuple[Filter, ...] = (
     {"embedding": {"$type": "binData"}},
 )
 
+#: Seconds for which it is believed that all facts of some scopes can be found, and how often.
+_BELIEVED = 60.0
+_MOST_BELIEVED = 256
+
 #: Vectors that are written together.
 _VECTORS = 1000
 
@@ -58,6 +63,7 @@ class MongoVectors:
 
     def __init__(self, db: Connection, slots: Slots) -> None:
         self._db = db
+        self._all_fit: dict[tuple[frozenset[Scope], str], float] = {}
         self._slots = slots
 
     def set_vectors(
@@ -164,7 +170,19 @@ class MongoVectors:
                     yield codec.fact_from(document)
 
     def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
-        """See `Vectors.unsearchable`."""
+        """See `Vectors.unsearchable`. That there are none is believed for a while: it is asked with
+        every search, and each is to take as few round trips as it can."""
+        key, now = (frozenset(scopes), model), time.monotonic()
+        if now - self._all_fit.get(key, -_BELIEVED) < _BELIEVED:
+            return 0
+        count = self._count_unsearchable(scopes, model)
+        if not count:
+            self._all_fit[key] = now
+            while len(self._all_fit) > _MOST_BELIEVED:
+                self._all_fit.pop(next(iter(self._all_fit)))
+        return count
+
+    def _count_unsearchable(self, scopes: Sequence[Scope], model: str) -> int:
         owners = group_filters(scopes, fact_fields)
         if slot_of(self._slots.switch(), model) is STAGED:
             parts = [part for owner in owners for part in _parts(owner, model, is_staged=True)]
