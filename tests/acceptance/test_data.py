@@ -1,8 +1,8 @@
 """Validate the labelled items that the acceptance rules are measured on.
 
-Labels say what a careful person keeps or refuses. The rules are fitted to the items whose
-split is ``dev`` and, since it had been measured twice, ``holdout``. ``fresh`` came then, from a hand
-that had not seen the rules: it is for measuring, and nothing is fitted to it.
+Labels say what a careful person keeps or refuses. The rules are fitted to the items whose split
+is ``dev`` and, since it had been measured twice, ``holdout``. ``fresh`` came then, from a hand that
+had not seen the rules: it is for measuring, and nothing is fitted to it.
 """
 
 from __future__ import annotations
