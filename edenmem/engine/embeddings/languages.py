@@ -42,7 +42,7 @@ def language_notice(store: Store, model: str) -> str:
 
 def count_foreign(texts: Iterable[str]) -> int:
     """Return how many texts are in another language than English, by script and common words."""
-    return sum(language_of(text, usual="en") != "en" for text in texts)
+    return sum(language_of(text) not in ("en", "") for text in texts)
 
 
 def language_advice(runtime: Runtime) -> str:

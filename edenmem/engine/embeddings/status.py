@@ -10,6 +10,7 @@ import msgspec
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConflictError, EmbeddingModelMismatch
+from edenmem.models.embedding_scale import LOCAL_MODELS
 from edenmem.models.scope import Scope
 from edenmem.models.switch import check_in_force
 from edenmem.settings.schema import Settings
@@ -116,6 +117,12 @@ def vector_advice(store: Store, settings: Settings, model: str, others: Iterable
     embedding = settings.embedding
     is_named = embedding.local_path or embedding.local_model != type(embedding)().local_model
     is_chosen = embedding.api_key or embedding.base_url or is_named
+    if names and names[0] in LOCAL_MODELS and not embedding.local_path and not platform:
+        return (
+            f"the facts have vectors of {listed}, and edenmem uses {model}: set"
+            f" embedding.local_model = {LOCAL_MODELS[names[0]]!r} and embedding.provider = 'local',"
+            " or let 'edenmem embed backfill' replace them"
+        )
     if names and embedding.provider == "auto" and not is_chosen:
         is_set = embedding.model in {name.partition("@")[0] for name in names}
         key = "OPENAI_API_KEY" if is_set else f"embedding.model = {names[0]!r} and its API key"
