@@ -26,6 +26,7 @@ is the same for every model, blind to style, and shares no code with acceptance.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -40,7 +41,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from openai import OpenAI
+from openai import OpenAI, OpenAIError
 
 CONVERSATIONS = Path(__file__).parent / "extraction" / "conversations.jsonl"
 _WORD = re.compile(r"\w+")
@@ -211,7 +212,20 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
 
 def ask(conversation: Conversation, prompt: str, client: OpenAI, model: str) -> Extraction:
     """Give a model another system's prompt and the conversation."""
-    reply = client.chat.completions.create(
+    try:
+        reply = _complete(client, model, prompt, conversation)
+    except OpenAIError as error:
+        return Extraction([], 0, 1, f"{type(error).__name__}: {error}")
+    tokens = reply.usage.total_tokens if reply.usage else 0
+    try:
+        answer = json.loads(reply.choices[0].message.content or "")
+    except ValueError:
+        return Extraction([], tokens, 1, "the answer is no JSON")
+    return Extraction(list(_strings(answer)), tokens, 1)
+
+
+def _complete(client: OpenAI, model: str, prompt: str, conversation: Conversation) -> Any:
+    return client.chat.completions.create(
         model=model,
         temperature=0,
         messages=[
@@ -221,12 +235,6 @@ def ask(conversation: Conversation, prompt: str, client: OpenAI, model: str) -> 
         response_format={"type": "json_object"},
         max_tokens=2_000,
     )
-    tokens = reply.usage.total_tokens if reply.usage else 0
-    try:
-        answer = json.loads(reply.choices[0].message.content or "")
-    except ValueError:
-        return Extraction([], tokens, 1, "the answer is no JSON")
-    return Extraction(list(_strings(answer)), tokens, 1)
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -297,7 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--only", action="append", default=[], metavar="SESSION")
     parser.add_argument("--without-acceptance", action="store_true", help="also with no rule on")
-    parser.add_argument("--facts", type=Path, help="write what was extracted to this file")
+    parser.add_argument("--facts", type=Path, help="add what was extracted to this file")
     options = parser.parse_args(arguments)
     conversations = [
         each for each in read_conversations() if not options.only or each.session in options.only
@@ -329,17 +337,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, prompt in prompts.items():
         systems[name] = lambda each, prompt=prompt: ask(each, prompt, client, options.model)
     scores = dict.fromkeys(systems, Score())
-    written = options.facts.open("w", encoding="utf-8") if options.facts else None
-    for conversation in conversations:
-        for name, system in systems.items():
-            made = system(conversation)
-            scores[name] = scores[name].plus(score(conversation, made))
-            sys.stderr.write(f"{conversation.session}, {name}: {len(made.facts)} facts")
-            sys.stderr.write(f"; {made.failure}\n" if made.failure else "\n")
-            if written:
-                line = {"session": conversation.session, "system": name, "facts": made.facts}
-                written.write(json.dumps(line, ensure_ascii=False) + "\n")
-    sys.stdout.write(f"{len(conversations)} conversations, {options.model}\n\n{table(scores)}\n")
+    done = 0
+    with contextlib.suppress(KeyboardInterrupt):  # the table of what was measured until then
+        for conversation in conversations:
+            for name, system in systems.items():
+                made = system(conversation)
+                scores[name] = scores[name].plus(score(conversation, made))
+                sys.stderr.write(f"{conversation.session}, {name}: {len(made.facts)} facts")
+                sys.stderr.write(f"; {made.failure}\n" if made.failure else "\n")
+                if options.facts:
+                    line = {"session": conversation.session, "system": name, **made._asdict()}
+                    with options.facts.open("a", encoding="utf-8") as written:
+                        written.write(json.dumps(line, ensure_ascii=False) + "\n")
+            done += 1
+    sys.stdout.write(f"{done} conversations, {options.model}\n\n{table(scores)}\n")
 
 
 def _rules_off() -> dict[str, str]:
