@@ -14,12 +14,10 @@ from functools import cache
 import msgspec
 
 from edenmem.acceptance.words import (
-    Word,
     ascii_digits,
     base_of,
     fold,
     fold_in_place,
-    keys_of,
     word_set,
     words_of,
 )
@@ -458,17 +456,6 @@ def _is_date(year: int | None, month: int | None, day: int | None) -> bool:
     return True
 
 
-def is_near(said: Said, day: date) -> bool:
-    """Whether a date that has a day is within two weeks of another."""
-    return any(
-        reading[2] is not None
-        and month is not None
-        and abs((date(reading[0] or day.year, month, reading[2]) - day).days) <= 14
-        for reading in said.readings
-        if (month := reading[1])
-    )
-
-
 def said_months(text: str) -> frozenset[int]:
     """The months that a text names, in any of the languages known here."""
     months = _months()
@@ -596,22 +583,6 @@ def _shift(day: date, count: int, unit: str, *, about: bool = False) -> Meant:
     first = date(year, month + 1, 1)
     last = _add(date(year + (month + 1) // 12, (month + 1) % 12 + 1, 1), -1)
     return Meant(first, last, "m")
-
-
-_DAY_WORD = re.compile(r"\d")
-
-
-@cache
-def _calendar_keys(language: str) -> frozenset[str]:
-    """The keys of the words of a language's calendar that are long enough to be told."""
-    names = f"{_MONTHS.get(language, '')}|{_WEEKDAYS.get(language, '')}".replace("|", " ").split()
-    names += (phrase for phrase in _relative_table(language) if phrase.isalpha())
-    return frozenset(key for name in names if len(fold(name)) > 4 for key in keys_of(fold(name)))
-
-
-def is_like_calendar(word: Word, language: str) -> bool:
-    """Whether a word begins like one of a language's calendar."""
-    return not _calendar_keys(language).isdisjoint(keys_of(word.folded))
 
 
 #: Relative words that are something else in another language ("hier" is "here" in German).

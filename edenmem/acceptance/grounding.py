@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
 from itertools import islice
 
-from edenmem.acceptance import dates, numbers, unread, words
+from edenmem.acceptance import dates, numbers, words
 from edenmem.acceptance.dates import Said
 from edenmem.acceptance.evidence import Evidence
 from edenmem.acceptance.item import COUNTED, Doubt, Item
@@ -173,17 +173,15 @@ def _ungrounded(item: Item) -> Iterator[tuple[str, bool]]:
     for said in item.days:
         if not is_date_said(item, said):
             reason = f"gives the date '{said.written.strip()}', which no message gives or means"
-            yield reason, unread.is_day_readable(evidence, _bearing(item), item.tokens, said)
+            yield reason, not (evidence.is_foreign or _has_movable_feast(item))
     for time in item.times:
         if not is_time_said(evidence, time):
             reason = f"gives the time '{time.written}', which nobody mentioned"
-            yield reason, _is_readable(item, time.start, time.end)
+            yield reason, not _has_unread_number(item)
     for number in item.figures:
         if not is_number_said(item, number):
             reason = f"gives the number '{number.written.strip()}', which nobody mentioned"
-            is_open = not _is_readable(item, number.start, number.end)
-            is_open = is_open or _is_worked_out(item, number)
-            yield reason, not is_open or _is_of_id(item, number)
+            yield reason, not _has_unread_number(item) or _is_of_id(item, number)
     for written in numbers.find_mixed(item.digits):
         if written not in evidence.lines and not _is_number_with_unit(item, written):
             yield f"names '{written}', which nobody mentioned", True
@@ -206,27 +204,19 @@ def _is_year_of(item: Item, readings: Iterable[float | None]) -> bool:
     )
 
 
-def _is_worked_out(item: Item, number: numbers.Number) -> bool:
-    """Whether a number may be the sum, difference or product of two, or another unit of one."""
+def _has_movable_feast(item: Item) -> bool:
+    """Whether a source names a feast whose day is not worked out here."""
+    messages = item.evidence.messages
+    return any(dates.has_movable_feast(messages[place].text) for place in _bearing(item))
+
+
+def _has_unread_number(item: Item) -> bool:
+    """Whether a source may write a number in a way that the tables lack."""
     evidence = item.evidence
-    texts = [evidence.messages[place].text for place in _bearing(item)]
-    plain = numbers.plain_numbers(texts, evidence.language)
-    said = sorted(value for value in plain if value > 1)[:_MOST_NUMBERS]
-    units = (7, 12, 24, 60)
-    return any(
-        value in number.readings
-        for one in said
-        for value in (
-            *(one * unit for unit in units),
-            *(one / unit for unit in units),
-            *(step for other in said for step in (one + other, one - other, one * other)),
-        )
-    )
-
-
-def _is_readable(item: Item, start: int, end: int) -> bool:
-    return unread.is_number_readable(
-        item.evidence, _bearing(item), item.tokens, start, end, item.languages
+    return evidence.is_foreign or any(
+        numbers.has_hidden_number(word.folded, evidence.language)
+        for place in _bearing(item)
+        for word in words.words_of(evidence.messages[place].text)
     )
 
 

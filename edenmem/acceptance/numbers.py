@@ -370,24 +370,6 @@ def languages() -> frozenset[str]:
     return frozenset({*_WORDS, "zh", "ja"})
 
 
-def plain_numbers(texts: Iterable[str], language: str) -> frozenset[float]:
-    """The numbers that texts write in figures, or whole in words of a language."""
-    found: set[float] = set()
-    for text in texts:
-        for number in find_figures(ascii_digits(text)):
-            found |= number.readings
-        for number in find_number_words(text, language):
-            found |= number.readings
-    return frozenset(found)
-
-
-def is_number(word: Word, language: str) -> bool:
-    """Whether a word is a number in figures, or in words of a language."""
-    if any(sign.isdigit() for sign in word.written):
-        return True
-    return bool(_values(word.folded, _table(language)) or _inflected(word.folded, language))
-
-
 def has_hidden_number(word: str, language: str) -> bool:
     """Whether a folded word holds a number word of a language, but is not read as a number."""
     table = _table(language)
@@ -559,7 +541,7 @@ def _fractions(text: str, folded: frozenset[str] | set[str], found: set[float]) 
         more |= {0.5, 50.0, 500.0, 500_000.0, 30.0}
         more |= {value + 0.5 for value in found if value < 1000}
         more |= {(value + 0.5) * scale for value in found if value < 100 for scale in (1e3, 1e6)}
-    if folded & {"anderthalb", "anderthalbe", "eineinhalb"}:
+    if folded & {"anderthalb", "anderthalbe", "eineinhalb", "poltora", "полтора"}:
         more |= {1.5, 1500.0, 1_500_000.0}
     more |= (
         {0.25, 25.0, 15.0}

@@ -155,6 +155,7 @@ def test_names_may_come_from_what_surrounds_the_messages() -> None:
         ("anna: quatre-vingt-dix-sept ans", "Anna a 97 ans."),
         ("anna: ventidue", "Anna ha 22 gatti."),
         ("анна: двадцать два кота", "У Анны 22 кота."),
+        ("anna: mam półtora roku stażu", "Anna ma 1,5 roku stażu."),
         ("anna: stu dwudziestu gości", "Anna zaprosiła 120 gości."),
         ("anna: on sekiz bin", "Anna 18000 ödedi."),
         ("安娜: 一千五", "安娜付了1500。"),
@@ -191,6 +192,9 @@ def test_a_number_may_be_written_in_another_way(line: str, content: str) -> None
         ("anna: I move tomorrow", "Anna moves on 2026-03-13."),
         ("anna: I move next month", "Anna moves in June 2026."),
         ("anna: on 5 May", "Anna's birthday is 6 May."),
+        ("anna: the fee is 18.50 a seat", "Anna pays a fee of 15.80 a seat."),
+        ("anna: I was ill from the 6th to the 9th", "Anna was ill until 10 March 2026."),
+        ("anna: I paid 4 and got 5", "Anna paid 20."),
     ],
 )
 def test_a_number_or_date_that_nobody_gave(line: str, content: str) -> None:
@@ -223,13 +227,10 @@ def test_a_date_follows_from_what_was_said_and_when(line: str, content: str) -> 
 @pytest.mark.parametrize(
     ("line", "content"),
     [
-        ("anna: mam półtora roku stażu", "Anna ma 1,5 roku stażu."),
         ("anna: bydlím v Brně už třicet let a mám kočku", "Anna bydlí v Brně už 30 let."),
         ("anna: jeg bor i Aarhus, og vi rejser i overmorgen", "Anna rejser den 13. marts 2026."),
         ("anna: Das Konzert ist am 3. Advent", "Annas Konzert ist am 13. Dezember 2026."),
         ("anna: we meet at Easter", "Anna's family meets on 5 April 2026."),
-        ("anna: the meeting takes ninety minutes", "Anna's meeting takes 1.5 hours."),
-        ("anna: the room is 4 by 5 metres", "Anna's room has 20 square metres."),
         ("anna: I am the chief executive", "Anna is the CEO."),
         ("anna: 我养了猫", "安娜养了猫。"),
     ],

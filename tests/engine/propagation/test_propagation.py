@@ -158,7 +158,9 @@ async def test_a_dry_run_propagates_nothing(ladder: Ladder) -> None:
     report = await ladder.consolidator().consolidate(ladder.user, force=True, dry_run=True)
     assert (report.outcome, report.propagated) == ("dry_run", 0)
     assert not ladder.asked
-    assert ladder.store.usage.sum_usage() == []
+    assert {usage.task for usage in report.usage} == {"consolidate"}
+    [spent] = ladder.store.usage.sum_usage()  # a dry run records what it spent
+    assert spent.calls == 1
 
 
 # -- what is private -----------------------------------------------------------------------------
