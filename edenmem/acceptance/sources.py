@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from edenmem.acceptance import words
+from edenmem.acceptance.attribution import find_other_person
 from edenmem.acceptance.evidence import Evidence, SourceMessage
 from edenmem.acceptance.item import Item
 
@@ -47,6 +48,17 @@ _DENIAL = re.compile(
 
 
 def check_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
+    """The messages that an item comes from, and why they do not do."""
+    sources, reason = _find_sources(item)
+    if reason is None:
+        places = [item.evidence.places[number] for number in sources]
+        places += [place - 1 for place in places if is_answer(item, place)]
+        if other := find_other_person(item, dict.fromkeys(places)):
+            reason = f"is about another person than its sources, which are about {other}"
+    return sources, reason
+
+
+def _find_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
     """The messages that an item comes from, and why they do not do.
 
     Numbers that were not offered are dropped. If what is left does not hold what was said of the

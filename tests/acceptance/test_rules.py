@@ -115,6 +115,23 @@ def test_what_a_person_denied_has_no_source() -> None:
     assert not ask("sources", "Anna eats no meat.", denial, 1, 2).violations
 
 
+@pytest.mark.parametrize(
+    ("line", "content", "other"),
+    [
+        ("ravi: no tour for me, I don't drink. Anna?", "Anna does not drink.", "ravi"),
+        ("ravi: no tour for me, I don't drink. Anna?", "Ravi does not drink.", ""),
+        ("ravi: I am cooking. Bo is allergic to shrimp", "Ravi is allergic to shrimp.", "bo"),
+        ("ravi: I am cooking. Bo is allergic to shrimp", "Bo is allergic to shrimp.", ""),
+        ("ravi: the surgery is on the 9th", "Anna's surgery is on the 9th.", ""),
+        ("ravi: mein Auto hat fünf Sitze", "Annas Auto hat fünf Sitze.", "ravi"),
+    ],
+)
+def test_what_one_person_says_is_not_kept_of_another(line: str, content: str, other: str) -> None:
+    evidence = said("anna: ok", "bo: ok", line)
+    why = f"is about another person than its sources, which are about {other}" if other else ""
+    assert reasons(ask("sources", content, evidence, 3)) == why
+
+
 # -- names and numbers ---------------------------------------------------------------------------
 
 
