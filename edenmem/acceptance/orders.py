@@ -66,7 +66,7 @@ _LEAD = (
 )
 #: A capital after "always" or "never" is a title or a name, not an order.
 _IMPERATIVE = re.compile(
-    _LEAD + r"(?:(?:always|never) (?-i:[a-z])"
+    _LEAD + r"(?:(?:always|never) (?!is\b|was\b)(?-i:[a-z])"
     r"|you (?:must|should|shall|have to|will|need to|are to|may|can)\b"
     r"|do not (?-i:[a-z])|don['’]t (?-i:[a-z])|make sure\b|be sure to\b|ensure (?:that )?|keep"
     r" in mind\b|refrain from\b|pretend\b"
@@ -96,7 +96,8 @@ _IMPERATIVE = re.compile(
     r"|sempre (?-i:[a-z])|mai |non (?:menzionare|dire|rivelare|usare|rispondere|parlare)\b"
     r"|(?:rispondi|ignora|dimentica|consiglia|invia|manda|usa|parla|chiama|tratta) |devi\b|deve"
     r" sempre"
-    r"|(?:responda|ignore|esqueça|diga|recomende|envie|use|fale|mencione|não \w+[ae]) |você deve\b"
+    r"|(?:responda|ignore|esqueça|diga|recomende|envie|use(?! of\b)|fale|mencione"
+    r"|não \w+[ae]) |você deve\b"
     r"|(?:antwoord|negeer|vergeet|gebruik|vermeld|noem|zeg|stuur) (?:altijd|nooit|alle|de|het"
     r"|geen|in|alleen|iedereen|op)\b|(?:altijd|nooit) (?-i:[a-z])|je moet\b"
     r"|zawsze (?-i:[a-z])|nigdy (?-i:[a-z])|(?:powiedz|pisz|chwal|wybieraj|dodaj|usuń|zapamiętaj"
@@ -181,8 +182,9 @@ _MODAL = (
 )
 #: What agents are called when they are not named.
 _AGENT_WORDS = (
-    r"(?:(?:the|this|all|any|every|other|our|your|an?) )?(?:ai )?(?:agents?|assistants?|bots?"
-    r"|chatbots?|ai|model|llm)(?: [A-Z]\w{1,20})?"
+    r"(?:(?:the|this|all|any|every|other|our|your|an?) )?(?:(?:good|great|helpful|proper|loyal"
+    r"|polite|smart|real|true|perfect|competent|professional|responsible) )?(?:ai )?(?:agents?"
+    r"|assistants?|bots?|chatbots?|ai|model|llm)(?: [A-Z]\w{1,20})?"
     r"|(?:der|die|den|dem) (?:agent(?:en)?|assistent(?:en|in)?|bot|ki)|l['’](?:agent|assistant"
     r"|ia|assistente|agente)|(?:el|la|al|o|ao|a|de) (?:agente|asistente|bot|ia|assistente"
     r"|assistent|agent)"
@@ -193,6 +195,42 @@ _AGENT_WORDS = (
 
 #: What is to hold from now on, whoever says it: "Give full answers from now on".
 _FROM_NOW = re.compile(r"[^.!?]{1,200} from now on[.!]?\Z", _I)
+#: Who is spoken to, and what opens a speech, before the order itself; agents' names come besides.
+_CALL = re.compile(
+    r"(?:hey|hi|hello|dear|ok|okay|alright|right|listen|attention|now|so|well|hallo|salut|hola"
+    r"|ciao|please|everyone|everybody|all|team|folks|guys|(?:all |dear |the )?(?:ai|assistants?"
+    r"|agents?|bots?)|rules?|policy)"
+    r"(?: \d{1,3})?(?:[,:!.] ?| (?=(?:assistants?|agents?|bots?|ai|everyone|everybody|team|all|so"
+    r"|now|from|please)(?![^\W_])))"
+    r"|(?:please|kindly|from now on|going forward|starting now),? ",
+    _I,
+)
+#: After a call, or before "please", these verbs need nothing more to be an order.
+_VERB = re.compile(
+    r"(?:send|transfer|answer|reply|respond|tell|recommend|promote|mention|refuse|obey|reveal|avoid"
+    r"|stop|treat|call|address|greet|give|grant|use|say|write|include|approve|praise|trust|follow"
+    r"|share|add|append|forward|direct|redirect|hide|delete|forget|remember|ignore|deploy|run"
+    r"|execute|pay|deny|end|start|begin|make|put|keep|sign|show|act|speak|copy|post|email|charge)"
+    r" (?!of(?![^\W_]))",
+    _I,
+)
+_PLEASE = re.compile(r",? please[.!]*\Z", _I)
+#: The title of a work that begins like an order.
+_TITLE = re.compile(
+    r"[^.!?:;,]{1,60} (?:is|was) (?:an?|the|one of|[^\W\d_]+['’]s?)(?: [^\W\d_]+){0,3}"
+    r" (?:films?|movies?|books?|songs?|albums?|series|shows?|games?|novels?|musicals?|poems?)"
+    r"(?![^\W_])",
+    _I,
+)
+#: How answers are to be, and who is to be obeyed, said as though it were so.
+_RULE = re.compile(
+    r"(?:(?:the|your|our|all|any|every|each) )?(?:answers?|repl(?:y|ies)|responses?|outputs?)"
+    r" (?:(?:always|never|must|should|shall|ha(?:s|ve) to|needs? to)(?![^\W_])"
+    r"|(?:ends?|starts?|begins?|opens?|closes?|finish(?:es)?|concludes?) with )"
+    r"|[^.!?]{1,200}? (?:(?:is|are|has|have) to|must|should|shall)(?: always)? be"
+    r" (?:obeyed|believed|trusted|followed without)(?![^\W_])",
+    _I,
+)
 
 
 def find_order(
@@ -211,22 +249,46 @@ def find_order(
         return "speaks as the system"
     if _TO_MEMORY.match(text):
         return "is an order about instructions or memory"
-    first = _FIRST.match(text)
+    told, wished = _patterns(tuple(agents))
+    spoken = _without_calls(text, agents)
+    first = _FIRST.match(spoken)
     is_named = first is not None and fold(first.group()) in people
-    if not is_named and (_IMPERATIVE.match(text) or _VERB_FIRST.match(text)):
+    if not is_named and not _TITLE.match(spoken) and _is_order(spoken, language):
         return "is an order to the agent; say who asked for it"
-    if not is_named and _is_verb_first(text, language):
-        return "is an order to the agent; say who asked for it"
-    if not is_named and _FROM_NOW.match(text):
+    if (spoken != text or _PLEASE.search(text)) and _VERB.match(spoken):
         return "is an order to the agent; say who asked for it"
     if _IMPERATIVE_UNSPACED.match(text):
         return "is an order to the agent; say who asked for it"
-    told, wished = _patterns(tuple(agents))
+    if is_shared and _RULE.match(spoken):
+        return "tells the agent what to do; say who asked for it"
     if is_shared and (match := told.match(text)) and not _REMIND.match(text, match.end()):
         return "tells the agent what to do; say who asked for it"
     if is_shared and wished.search(text):
         return "is one person's wish about the agent, in memory that others read"
     return None
+
+
+def _without_calls(text: str, agents: Iterable[str]) -> str:
+    """``text`` without the words that call somebody before an order."""
+    names = {fold(name) for name in agents}
+    at = 0
+    while True:
+        called, comma, _ = text[at : at + 80].partition(", ")
+        if match := _CALL.match(text, at):
+            at = match.end()
+        elif comma and fold(called.removeprefix("@")) in names:
+            at += len(called) + 2
+        else:
+            return text[at:]
+
+
+def _is_order(text: str, language: str) -> bool:
+    return bool(
+        _IMPERATIVE.match(text)
+        or _VERB_FIRST.match(text)
+        or _is_verb_first(text, language)
+        or _FROM_NOW.match(text)
+    )
 
 
 def _is_verb_first(text: str, language: str) -> bool:
@@ -236,6 +298,8 @@ def _is_verb_first(text: str, language: str) -> bool:
     match = _TWO.match(text)
     if match is None or match[1].endswith(("s", "S")) or not match[1].isalpha():
         return False
+    if fold(match[2]) in ("always", "never") and not _VERB.match(match[1] + " "):
+        return False  # "Ben always wins": a name and its verb
     return fold(match[2]) in _AFTER_VERB and fold(match[1]) not in (
         stop_words(language) | stop_words("en")
     )
@@ -248,7 +312,9 @@ _TWO = re.compile(r"([^\W\d_]+) ([^\W\d_]+)")
 def _patterns(agents: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """What tells agents of these names what to do, and what says that somebody wants it."""
     names = [re.escape(name) for name in sorted(agents, key=len, reverse=True) if name]
-    called = f"(?:{'|'.join([_AGENT_WORDS, *names])})"
+    called = f"(?:{_AGENT_WORDS})"
+    if names:
+        called = rf"(?:{_AGENT_WORDS}|(?:(?:the|our|this) )?(?:{'|'.join(names)})(?: agent| bot)?)"
     told, wished = (
         re.compile(pattern.replace("{agents}", called), _I) for pattern in (_MODAL, _ATTRIBUTED)
     )

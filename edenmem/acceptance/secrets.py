@@ -6,8 +6,9 @@ Ids, hashes and wallet addresses are public by nature and are no secrets.
 from __future__ import annotations
 
 import re
+import unicodedata
 
-from edenmem.acceptance.words import word_set
+from edenmem.acceptance.words import fold, language_of, stop_words, word_set
 
 _I = re.IGNORECASE
 
@@ -34,7 +35,10 @@ _NAMED = re.compile(
     r"|numbers?)?\b)"
     r"|pin[ -]?(?:code|number|nummer)|cvv2?|cvc2?|security code|door ?code|gate code|alarm code"
     r"|access code|entry code|unlock code|backup codes?|recovery codes?|one-time codes?|otp"
-    r"|seed ?phrases?|recovery phrases?|secret (?:key|word|recovery phrase)|private key"
+    r"|seed ?phrases?|(?:recovery|backup|seed) (?:phrases?|words?)|wallet seed|mnemonics?"
+    r"|secret (?:access key|key|word|recovery phrase)|client secret|private key|access key"
+    r"|(?:safe|lock|vault|locker|garage) (?:code|combination)"
+    r"|code (?:of|for|to) [^.!?]{0,30}\b(?:safe|lock|vault|locker|door|gate|garage|alarm)"
     r"|api[ -]?keys?"
     r"|api[ -]?tokens?|access tokens?|auth tokens?"
     r"|pass?wort|passwörter|kennwort|kennwörter|geheimzahl|zugangscode|türcode|api-schlüssel"
@@ -51,16 +55,18 @@ _NAMED = re.compile(
 )
 #: What may stand between the name and the secret: "for the router is", ":", "ist", "es", "は".
 _LINK = re.compile(
-    r"[^.!?。！？:=]{0,60}?(?:[:=：＝→]|(?<![^\W_])(?:is|was|are|reads|to|ist|lautet|war"
-    r"|est|es|era|è|é|"
-    r"jest|to|är|это|—|–|-|है|هي|هو|คือ|is:)(?![^\W_])|是|为|為|は|が|는|은|가|이)\s*[:：]?\s*",
+    r"(?:[:=→]|(?<![^\W_])(?:is|was|are|reads|called|ist|sind|lautet|heißt|heisst|war"
+    r"|est|sont|s['’]appelle|es|son|se llama|si chiama|era|è|é|"
+    r"jest|to|är|это|—|–|-|है|هي|هو|คือ)(?![^\W_])|是|为|為|は|が|는|은|가|이)\s*:?\s*",
     _I,
 )
 _VALUE = re.compile(
     r"[\"'“”„«»「」『』`]?(?P<value>[^\s\"“”„«»「」『』`,;，。、]{1,100})[\"'“”„«»「」『』`]?"
 )
 _QUOTED_VALUE = re.compile(r"\s*[\"'“„«「『`](?P<value>[^\"“”„«»「」『』`]{3,120})[\"'”“»」』`]")
-_PHRASE = re.compile(r"(?:[a-z]{3,10}[ ,]+){5,}[a-z]{3,10}", _I)
+_PHRASE = re.compile(
+    r"(?:(?:\d{1,2}[.)]? ?)?[a-z]{3,10}[ ,]+){5,}(?:\d{1,2}[.)]? ?)?[a-z]{3,10}", _I
+)
 #: What is said of a password without saying it.
 _ABOUT = word_set(
     "weak strong secure insecure lost expired wrong secret unknown compromised leaked stored saved"
@@ -69,9 +75,69 @@ _ABOUT = word_set(
     " abgelaufen vergessen perdu oublié expiré faible débil perdida olvidada segura guardada nuevo"
     " nueva perso dimenticata esquecida vergeten verlopen забыт утерян слабый istekao not in on"
     " sicura salvata debole fraca segura guardada"
+    " used annoying boring long short easy hard simple complex characters letters signs zeichen"
+    " caractères caracteres caratteri"
 )
 
-_CARD = re.compile(r"(?<![\d.])\d(?:[ -]?\d){12,18}(?![\d])")
+#: After or before the name, these make it a thing or a rule about secrets.
+_THING = re.compile(
+    r" (?:managers?|polic(?:y|ies)|rotations?|rules?|resets?|changes?|hints?|prompts?|vaults?"
+    r"|fields?|forms?|generators?|strength|lengths?|requirements?|managements?|storage|hash(?:es|ing)?"
+    r"|expiry|protection|days?|pages?|process|lists?|collections?)(?![^\W_])",
+    _I,
+)
+_THING_BEFORE = re.compile(
+    r"(?:gestionnaire|gestor|gestore|gerenciador|менеджер) (?:de |di )?\Z", _I
+)
+_THING_NAMES = word_set("1password keepass2")
+
+#: "hunter2 is Anna's …", "sunflower as the …": what stands before the name, and the link.
+_VALUE_FIRST = re.compile(
+    r"(?P<value>\S+) (?P<link>is|was|as|ist|war|als|est|comme|es|como|è|come|é|jest|jako|är|som"
+    r"|—|–|=) ",
+    _I,
+)
+_OWNED = re.compile(
+    r"(?:(?:[^\W_]+['’]s|the|her|his|their|an?|das|ihr|sein|le|la|el|il|o|a|su|son|il suo)"
+    r" )?(?:[^\W_]+ ){0,2}\Z",
+    _I,
+)
+#: What an opaque value follows; other values of it are no secrets.
+_OPAQUE = re.compile(
+    r"(?<!public )(?<![^\W_])(?:secrets?|keys?|tokens?)(?![^\W_])[^.!?]{0,40}?(?:[:=]| is| are)"
+    r" ?[\"'`]?(?P<value>(?!0x)[A-Za-z0-9+/_=-]{16,200})",
+    _I,
+)
+#: A user's name and password side by side.
+_PAIR = re.compile(
+    r"(?<![^\W_])(?:credentials?|log-?ins?|log ins?|sign-?in|zugangsdaten|anmeldedaten|identifiants"
+    r"|credenciales|credenziali|credenciais|логин)(?![^\W_])[^.!?]{0,60}?"
+    r"(?:[:=]|(?<![^\W_])(?:is|are|ist|sind|lauten|est|sont|es|son|sono|são)(?![^\W_])) ?"
+    r"(?P<user>[^\s/,:]{2,60})(?P<by>\s?[/:,|]\s?| (?:and|with|und|mit|et|avec|y|con|e|com|и) )"
+    r"(?P<value>[^\s/,]{2,100})",
+    _I,
+)
+_ADMIN = word_set("root admin administrator user")
+_OPENS = re.compile(
+    r"(?<![^\W_])(?:safe|lock|padlock|vault|locker|door|gate|garage|alarm|phone|tablet|laptop|tresor"
+    r"|tür|coffre(?:-fort)?|porte|caja fuerte|puerta|cassaforte|porta|cofre|сейф)(?![^\W_])"
+    r"[^.!?]{0,30} (?:opens?|unlocks?|is (?:opened|unlocked)|öffnet(?: sich)?|s['’]ouvre|se abre"
+    r"|si apre|abre|открывается) (?:with|by|using|on|mit|avec|con|com) (?:the )?(?:code )?"
+    r"(?P<value>\S{3,40})(?!\S)(?! (?!and |und |et |y |e )[^\W_])",
+    _I,
+)
+_SOCIAL = re.compile(
+    r"(?<![^\W_])(?:social security|ssn|social insurance|sozialversicherung\w{0,20}"
+    r"|sécurité sociale|seguridad social)(?![^\W_])",
+    _I,
+)
+_SOCIAL_NUMBER = re.compile(r"(?<!\d)\d(?:[ .-]?\d){8,14}(?!\d)")
+
+#: Groups may also be parted by points or slashes, where the whole is grouped as on a card.
+_CARD = re.compile(
+    r"(?<![\d.])\d(?:[ -]?\d){12,18}(?!\d)"
+    r"|(?<!\d)\d{4}[./_·–][\d./_·–]{9,18}(?!\d)"
+)
 _IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?(?![A-Z0-9])", _I)
 #: Prefix → lengths of the large card networks (ISO/IEC 7812 ranges as the networks publish them).
 _CARD_PREFIXES = (
@@ -88,43 +154,99 @@ _CARD_PREFIXES = (
 
 def find_secret(text: str) -> str | None:
     """What kind of secret a text holds, without repeating it; None if there is none."""
+    text = unicodedata.normalize("NFKC", text)
     if _KEYS.search(text):
         return "an access key"
     if any(_is_card(re.sub(r"\D", "", match.group())) for match in _CARD.finditer(text)):
         return "a card number"
     if any(_is_iban(match.group()) for match in _IBAN.finditer(text)):
         return "a bank account number"
+    if _SOCIAL.search(text) and _SOCIAL_NUMBER.search(text):
+        return "a social security number"
     return "a password or code" if _has_named_secret(text) else None
 
 
 def _has_named_secret(text: str) -> bool:
-    return any(_is_told(text[match.end() : match.end() + 300]) for match in _NAMED.finditer(text))
+    if any(_is_cryptic(match["value"]) for match in _OPAQUE.finditer(text)):
+        return True
+    if any(_is_cryptic(match["value"]) for match in _OPENS.finditer(text)):
+        return True
+    for match in _PAIR.finditer(text):
+        is_login = "/" in match["by"] or fold(match["user"]) in _ADMIN
+        if is_login or _is_cryptic(match["value"]):
+            return True
+    language = language_of(text)
+    common = _ABOUT | stop_words("en") | stop_words(language)
+    return any(
+        _is_told(text[match.end() : match.end() + 300], text[: match.start()][-80:], common)
+        for match in _NAMED.finditer(text)
+    )
 
 
-def _is_told(rest: str) -> bool:
-    """Whether the words after "password" say what it is."""
+def _is_told(rest: str, before: str, common: frozenset[str]) -> bool:
+    """Whether the words around "password" say what it is."""
     if quoted := _QUOTED_VALUE.match(rest):
         return " " not in quoted["value"] or bool(_PHRASE.search(quoted["value"]))
     if (
-        bare := re.match(r"\s?(?:code\s|number\s|nummer\s)?\s?(?P<value>[^\s,;.]{3,40})", rest)
+        bare := re.match(
+            r"\s?(?:\([^)]{0,40}\)\s)?(?:code\s|number\s|nummer\s)?\s?(?P<value>[^\s,;.]{3,40})",
+            rest,
+        )
     ) and _is_cryptic(bare["value"]):
         return True
-    link = _LINK.match(rest)
-    if link is None:
-        return False
-    tail = rest[link.end() :]
-    if quoted := _QUOTED_VALUE.match(tail):
+    is_thing = bool(_THING.match(rest) or _THING_BEFORE.search(before))
+    if not is_thing and _is_told_before(before, common):
         return True
+    clause = re.match(r"[^.!?。！？]{0,80}", rest)
+    end = clause.end() if clause else 0
+    return any(
+        _is_value(rest[link.end() :], common, link.group().strip(), is_thing=is_thing)
+        for link in _LINK.finditer(rest, 0, end)
+    )
+
+
+def _is_told_before(before: str, common: frozenset[str]) -> bool:
+    """Whether the value stands before the name: "hunter2 is Anna's password"."""
+    clause = re.split(r"[.!?;] ", before)[-1]
+    for match in _VALUE_FIRST.finditer(clause):
+        value = match["value"].strip("\"'“”„«»`,")
+        between = clause[match.end() :]
+        if _is_cryptic(value) and between.count(" ") <= 4:
+            return True
+        if not _OWNED.match(clause, match.end()) or fold(value) in common:
+            continue
+        if fold(match["link"]) in ("as", "als", "comme", "como", "come", "jako", "som"):
+            return True
+        ahead = [fold(word) for word in clause[: match.start()].split()]
+        if between and (not ahead or (len(ahead) >= 2 and not common.intersection(ahead))):
+            return True
+    return False
+
+
+def _is_value(tail: str, common: frozenset[str], link: str, *, is_thing: bool) -> bool:
+    """Whether what follows "is" is a secret, and nothing that is said about one."""
     value = _VALUE.match(tail)
     if value is None:
         return False
     said = value["value"].rstrip(".!?।")
-    if _is_cryptic(said) or _PHRASE.match(tail):
+    if _is_cryptic(said):
+        return fold(said) not in _THING_NAMES
+    if is_thing:
+        return False
+    if _QUOTED_VALUE.match(tail) or _PHRASE.match(tail):
         return True
-    is_last = not tail[value.end() :].strip(" .!?。！？)")
-    return (
-        is_last and said.casefold() not in _ABOUT and len(said) > 2 and link.group().strip() != "to"
-    )
+    if link == "to":
+        return False
+    if not tail[value.end() :].strip(" .!?。！？)"):
+        return len(said) > 2 and said.casefold() not in _ABOUT
+    words = [fold(word) for word in re.split(r"[.!?,;。！？]", tail, maxsplit=1)[0].split()]
+    said_so = [word for word in words if word not in common and not word.endswith(_ENDINGS)]
+    left = sum(word in common and word not in _ABOUT for word in words)
+    return len(words) <= 12 and len(said_so) >= 2 + left and left <= 1
+
+
+#: What describes: "rarely changed", "expiring".
+_ENDINGS = ("ed", "ing", "ly", "able")
 
 
 def _is_cryptic(value: str) -> bool:
