@@ -369,16 +369,20 @@ def _weekdays() -> dict[str, int]:
     }
 
 
+#: Where a word ends: a vowel sign of Devanagari is no letter for ``\\b``, and yet inside words.
+_WORD_END = r"(?![\w\u0900-\u0963])"
+
+
 @cache
 def _with_month() -> tuple[re.Pattern[str], re.Pattern[str]]:
     names = "|".join(sorted(_months(), key=len, reverse=True))
     month = rf"(?P<month>{names})"
     before = re.compile(
         rf"(?<![\d.:]){_DAY.format('d')}(?:\s?[-–/]\s?\d{{1,2}}\.?)?\s?(?:of |de |de |д[еи]"
-        rf" )?{month}\b\.?{_YEAR.format('y')}"
+        rf" )?{month}{_WORD_END}\.?{_YEAR.format('y')}"
     )
     after = re.compile(
-        rf"\b{month}\b\.?(?:(?:\s(?:the )?|\s?,\s?){_DAY.format('d')}(?![\d:]|\s?(?:am|pm"
+        rf"\b{month}{_WORD_END}\.?(?:(?:\s(?:the )?|\s?,\s?){_DAY.format('d')}(?![\d:]|\s?(?:am|pm"
         rf"|uhr)\b))?{_YEAR.format('y')}"
     )
     return before, after

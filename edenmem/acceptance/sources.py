@@ -32,6 +32,7 @@ _YES = re.compile(
     r"|\W*(?:はい|うん|ええ|そう|その通り|对|對|是的|是啊|嗯|没错|好的|正确|네|예|응|맞아|맞습니다|그래|ใช่|ครับ|ค่ะ|👍|✅|👌)",
     re.IGNORECASE,
 )
+_SENTENCE = re.compile(r"(?<=[.!?…])\s|(?<=[。！？])|\n")
 _NO = re.compile(
     r"\W*(?:no|nope|nah|not|never|wrong|nein|nicht|nie|non|pas|jamais|nunca|não|nee|niet|nie|nej"
     r"|inte|нет|не|неа|ні|hayır|yok|değil|لا|नहीं|ना)(?![^\W_])"
@@ -40,7 +41,7 @@ _NO = re.compile(
 )
 _DENIAL = re.compile(
     r"(?<![^\W_])(?:no|not|never|n't|without|nein|nicht|kein\w*|nie|ohne|ne|pas|jamais|sans"
-    r"|nunca|sin|non|mai|senza|não|sem|nee|niet|geen|nej|inte|нет|не|без|ні|değil|yok|لا|ليس"
+    r"|nunca|sin|non|mai|senza|não|sem|nee|niet|geen|nej|inte|нет|не|без|ні|değil|yok|و?لا|و?ليس"
     r"|नहीं)(?![^\W_])"
     r"|n['’]t\b|[不没無未]|ない|ません|않|없|안 |ไม่|allerg|vegan|vegetar",
     re.IGNORECASE,
@@ -196,7 +197,7 @@ def _is_denied(item: Item) -> bool:
         and _NO.match(evidence.messages[segment.place + 1].text)
     }
     only = sum(weight for held, weight in item.hits if held <= denied)
-    return only > 0 and only >= _DENIED * sum(weight for _, weight in item.hits)
+    return only > _DENIED * sum(weight for _, weight in item.hits)
 
 
 def is_answer(item: Item, place: int) -> bool:
@@ -207,7 +208,8 @@ def is_answer(item: Item, place: int) -> bool:
     reply, before = messages[place].text, messages[place - 1].text
     if _YES.match(reply):
         return True
-    is_short = len(words.words_of(reply)) + len("".join(words.runs_of(reply))) // 3 <= 12
+    first = _SENTENCE.split(reply, maxsplit=1)[0]
+    is_short = len(words.words_of(first)) + len("".join(words.runs_of(first))) // 3 <= 12
     if not is_short or not re.search(r"[?？؟]|吗|呢|ですか|ますか", before):
         return False
     return not _NO.match(reply) or bool(_DENIAL.search(item.content))
