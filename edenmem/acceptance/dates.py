@@ -352,10 +352,11 @@ class Meant(msgspec.Struct, frozen=True):
 @cache
 def _months() -> dict[str, int]:
     return {
-        fold(name): month
+        written: month
         for names in _MONTHS.values()
         for month, forms in enumerate(names.split("|"), 1)
         for name in forms.split()
+        for written in (fold(name), fold_in_place(name))  # with and without vowel signs
     }
 
 
@@ -460,10 +461,17 @@ def _is_date(year: int | None, month: int | None, day: int | None) -> bool:
     return True
 
 
+_HAN_MONTH = re.compile("(?<![一二三四五六七八九十])(十[一二]?|[一二三四五六七八九])月")
+_HAN_MONTHS = {
+    sign: month for month, sign in enumerate((*"一二三四五六七八九十", "十一", "十二"), 1)
+}
+
+
 def said_months(text: str) -> frozenset[int]:
     """The months that a text names, in any of the languages known here."""
     months = _months()
-    return frozenset(months[word.folded] for word in words_of(text) if word.folded in months)
+    named = {months[word.folded] for word in words_of(text) if word.folded in months}
+    return frozenset(named | {_HAN_MONTHS[match[1]] for match in _HAN_MONTH.finditer(text)})
 
 
 # -- what relative expressions mean --------------------------------------------------------------
@@ -501,16 +509,18 @@ def meant_days(text: str, said_at: datetime) -> list[Meant]:
     said |= {names[match[1]] for match in _FEIRA.finditer(flat)}
     for match in _WEEKDAYS_HAN.finditer(text):
         said.add(_HAN_DAYS[next(filter(None, match.groups()))])
+    has_week = False
     for language in _RELATIVE:
         table = _relative_table(language)
         for match in _relative_pattern(language).finditer(flat):
             for count, unit in table[match.group()]:
                 meant = _shift(day, count, unit)
                 if unit == "w" and said:  # "Saturday of next week"
+                    has_week = True
                     found += (_one(meant.first, weekday) for weekday in said)
                 else:
                     found.append(meant)
-    for weekday in said:
+    for weekday in () if has_week else said:
         ahead = (weekday - day.weekday()) % 7
         found += (_one(day, ahead + week) for week in (-7, 0, 7, 14))
     for unit, pattern in _SPAN.items():

@@ -292,6 +292,10 @@ def _ordinals() -> dict[str, float]:
     }
 
 
+#: "por cento": what follows is a unit.
+_PER = re.compile(r"\b(?:por|per|pour) \Z", re.IGNORECASE)
+
+
 def find_number_words(
     text: str, language: str, words: Sequence[Word] | None = None, *, is_lenient: bool = False
 ) -> Iterator[Number]:
@@ -301,7 +305,7 @@ def find_number_words(
         return
     run: list[tuple[Word, list[float]]] = []
     for word in words_of(text) if words is None else words:
-        values = _values(word.folded, table)
+        values = [] if _PER.search(text[: word.start]) else _values(word.folded, table)
         if not values and is_lenient:
             values = _inflected(word.folded, language)
         joins = bool(run) and not text[run[-1][0].end : word.start].strip(" -‐\u00a0")

@@ -83,7 +83,29 @@ def check_statement(item: Item) -> str | None:
         return "is empty"
     if statement.has_the_user(item.content) and not _is_about_users(item.evidence):
         return "says 'the user'; give the person's name"
+    if _is_copy_without_subject(item):
+        return "is copied from a message and has no subject; say who or what"
     return statement.find_fault(item.content, item.languages[0], item.evidence.speakers)
+
+
+def _is_copy_without_subject(item: Item) -> bool:
+    """Whether the text repeats a message word by word from a stop word on, and names nobody."""
+    copied = f" {words.normal(item.content)} "
+    if not item.tokens or not any(
+        copied in f" {words.normal(message.text)} " for message in item.evidence.messages
+    ):
+        return False
+    first, *others = item.tokens
+    if item.languages[0] == "de":  # all nouns are capitals: a subject follows its article
+        others = others[:1]
+    is_named = any(word.written[0].isupper() for word in others) or first.folded in _ARTICLES
+    return not is_named and any(
+        first.folded in words.stop_words(language) for language in item.languages
+    )
+
+
+#: What a noun as subject may have before it.
+_ARTICLES = words.word_set("the a an le la les l un une el los las il lo gli i o os as de het")
 
 
 def _is_about_users(evidence: Evidence) -> bool:

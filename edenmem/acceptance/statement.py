@@ -115,9 +115,12 @@ _THIRD_PERSON = {
     "ar": "هو|هي|هم",
     "hi": "वह|वे|उसका|उसकी|उसने",
 }
+#: "It was Anna who came", "It was Anna's turn".
+_CLEFT = r"(?!(?<=it) (?:is|was) (?-i:[A-Z])\w+(?:['’]s |.* who ))"
 _THIRD = {
     language: re.compile(
-        rf"(?:{words})(?![\w\u0900-\u0903\u093a-\u094f'’-])(?! [A-ZÀ-Þ]\w*(?:,| is\b))", _I
+        rf"(?:{words})(?![\w\u0900-\u0903\u093a-\u094f'’-])(?! [A-ZÀ-Þ]\w*(?:,| is\b)){_CLEFT}",
+        _I,
     )
     for language, words in _THIRD_PERSON.items()
 }
@@ -307,7 +310,7 @@ _REPLY = re.compile(
     r"(?:yes|no|yeah|ok|okay|sure|ja|nein|oui|non|sí|sì|sim|não|nee|tak|nie|nej|evet|hayır|да"
     r"|нет|так|ні|نعم|لا|हाँ|नहीं)(?:[,.!]|$)"
     r"|(?:نعم|हाँ) "
-    r"|(?:はい|いいえ|うん|要|好|好的|对|是的|不|嗯|可以|네|아니요|예)(?:[,，、。.!！]|$)",
+    r"|(?:はい|ええ|いいえ|うん|要|好|好的|对|是的|不|嗯|可以|네|아니요|예)(?:[,，、。.!！]|$)",
     _I,
 )
 _OPENER = re.compile(

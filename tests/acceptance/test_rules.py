@@ -64,13 +64,18 @@ def reasons(judgement: Judgement) -> str:
 # -- the rates -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("split", ["dev", "holdout"])
-def test_most_bad_items_are_stopped_and_good_ones_are_kept(split: str) -> None:
+@pytest.mark.parametrize(
+    ("split", "stopped", "refused"),
+    [("dev", 0.9, 0.03), ("holdout", 0.9, 0.03), ("fresh", 0.84, 0.07)],
+)
+def test_most_bad_items_are_stopped_and_good_ones_are_kept(
+    split: str, stopped: float, refused: float
+) -> None:
     """The figures are in ``tests/benchmarks/QUALITY.md``; ``python -m tests.acceptance.labelled``
     prints them."""
     rates = measure(split)
-    assert rates.bad_refused.share >= 0.9, str(rates)
-    assert rates.good_refused.share <= 0.03, str(rates)
+    assert rates.bad_refused.share >= stopped, str(rates)
+    assert rates.good_refused.share <= refused, str(rates)
 
 
 # -- sources -------------------------------------------------------------------------------------
@@ -111,7 +116,13 @@ def test_what_the_agent_alone_said_has_no_source() -> None:
 def test_what_a_person_denied_has_no_source() -> None:
     evidence = said("eve: Is the check-up on the 17th?", "anna: No, it is not")
     assert "said no" in reasons(ask("sources", "Anna has a check-up on the 17th.", evidence, 1, 2))
-    denial = said("eve: Do you eat meat?", "anna: no")
+    own_words = said("eve: Do you take Sintrom?", "anna: no, the doctor replaced it by heparin")
+    assert not ask(
+        "sources", "Anna's doctor replaced Sintrom by heparin.", own_words, 1, 2
+    ).violations
+    denial = said(
+        "eve: Do you eat meat?", "anna: no. I gave it up in spring, and feel fine ever since"
+    )
     assert not ask("sources", "Anna eats no meat.", denial, 1, 2).violations
 
 
