@@ -10,7 +10,8 @@ from edenmem import __version__
 def main() -> None:
     """Run the command line and leave with its exit code."""
     arguments = sys.argv[1:]
-    if arguments == ["--version"]:  # without loading the command line, for scripts that probe
+    # Without loading the command line, for scripts that probe.
+    if arguments == ["--version"] and sys.stdout is not None:
         sys.stdout.write(f"edenmem {__version__}\n")
         return
     from edenmem.cli.app.root import run

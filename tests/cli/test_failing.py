@@ -162,20 +162,72 @@ def test_an_unforeseen_error_is_called_a_bug(
     assert "this is a bug in edenmem" in capsys.readouterr().err
 
 
-def test_whoever_reads_may_leave(cli: Cli) -> None:
-    """``edenmem … | head -1`` is no error message and no traceback."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "edenmem", "config", "show", "--format", "jsonl"],
-        stdout=subprocess.PIPE,
+@pytest.mark.parametrize("unbuffered", ["1", ""], ids=["while it writes", "at its end"])
+@pytest.mark.parametrize(
+    "command",
+    [("config", "show", "--format", "jsonl"), ("export", "-"), ("--help",)],
+    ids=lambda words: words[0],
+)
+def test_whoever_reads_may_leave(command: tuple[str, ...], unbuffered: str, cli: Cli) -> None:
+    """``edenmem … | head -1`` is no error message and no traceback, whenever the reader leaves."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = run_to(writing, *command, cli=cli, env={"PYTHONUNBUFFERED": unbuffered})
+    finally:
+        os.close(writing)
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+def run_to(
+    stdout: int | None, *command: str, cli: Cli, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a process of its own with this as its stdout; None: closed, as by ``>&-``."""
+    words = [sys.executable, "-m", "edenmem", *command]
+    if stdout is None:
+        words = ["sh", "-c", 'exec "$@" >&-', "sh", *words]
+    return subprocess.run(
+        words,
+        stdout=stdout,
         stderr=subprocess.PIPE,
-        env=cli.environment(80, {"PYTHONUNBUFFERED": "1"}),
+        env=cli.environment(80, env or {}),
+        text=True,
+        timeout=60,
+        check=False,
     )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    assert process.stderr.read() == b""
-    process.stderr.close()
-    assert process.wait(timeout=60) == 1
+
+
+def test_a_change_whose_output_ends_early_says_so(cli: Cli) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = run_to(writing, *WRITING, cli=cli, env={"PYTHONUNBUFFERED": "1"})
+    finally:
+        os.close(writing)
+    assert done.returncode == 1
+    assert "closed before the command finished" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [("fact", "list", "--agent", "mira"), ("--version",)])
+def test_a_closed_stdout_is_an_error(command: tuple[str, ...], cli: Cli) -> None:
+    done = run_to(None, *command, cli=cli)
+    assert done.returncode == 2
+    assert done.stderr.startswith("edenmem: error: standard output is closed\n  hint: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("unbuffered", ["1", ""], ids=["while it writes", "at its end"])
+def test_a_full_disk_behind_stdout_is_named(unbuffered: str, cli: Cli) -> None:
+    with Path("/dev/full").open("w") as full:
+        env = {"PYTHONUNBUFFERED": unbuffered}
+        done = run_to(full.fileno(), "config", "show", cli=cli, env=env)
+    assert done.returncode == 1
+    assert done.stderr.startswith("edenmem: error: cannot write to standard output: No space")
+    assert done.stderr.count("\n") == 2
+    assert "  hint: " in done.stderr
 
 
 def test_an_interruption_is_130(cli: Cli) -> None:

@@ -67,8 +67,8 @@ def exit_code_table() -> str:
     from edenmem.errors import ExitCode
 
     meaning = {
-        ExitCode.OK: "done; that there was nothing to do is included",
-        ExitCode.SOME_FAILED: "some items failed; stderr or the report says which",
+        ExitCode.OK: "done, or nothing to do, or the reader of a list left (`| head`)",
+        ExitCode.SOME_FAILED: "some items or the output failed; stderr or the report says which",
         ExitCode.USAGE: "the request is wrong: an option, a value, a setting, a file",
         ExitCode.NOT_FOUND: "something that was named does not exist",
         ExitCode.CONFLICT: "somebody else changed it first, or it exists already",

@@ -7,22 +7,43 @@ made printable first.
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Callable
 
 import typer
 
+from edenmem.cli.terminal.tables import wrap_text
 from edenmem.errors import EdenmemError, ExitCode
 from edenmem.text import one_line, printable
 
 
-def run_guarded(work: Callable[[], int], *, wants_traceback: Callable[[], bool]) -> int:
-    """Run ``work`` and turn whatever it raises into a message and an exit code."""
+def run_guarded(
+    work: Callable[[], int],
+    *,
+    wants_traceback: Callable[[], bool],
+    is_writing: Callable[[], bool] = lambda: False,
+) -> int:
+    """Run ``work`` and turn whatever it raises into a message and an exit code.
+
+    ``is_writing``: whether a reader of the output that leaves early cuts off a change.
+    """
+    code = _run(work, wants_traceback, is_writing)
     try:
-        code = work()
         sys.stdout.flush()
-        return code
+    except BrokenPipeError:  # the work is done
+        _discard_output()
+    except OSError as error:
+        return _refuse_output(error, wants_traceback)
+    return code
+
+
+def _run(
+    work: Callable[[], int], wants_traceback: Callable[[], bool], is_writing: Callable[[], bool]
+) -> int:
+    try:
+        return work()
     except EdenmemError as error:
         print_error(error.message, error.hint)
         return _end(error.exit_code, wants_traceback)
@@ -31,13 +52,21 @@ def run_guarded(work: Callable[[], int], *, wants_traceback: Callable[[], bool])
         print_error("interrupted")
         return _end(ExitCode.INTERRUPTED, wants_traceback)
     except BrokenPipeError:
-        return _reader_left()
+        _discard_output()
+        if not is_writing():  # ``| head`` has what it wants
+            return int(ExitCode.OK)
+        print_error(
+            "standard output was closed before the command finished", "run the command again"
+        )
+        return _end(ExitCode.SOME_FAILED, wants_traceback)
     except typer.TyperException as error:
         # One that the parser of the command line raised: it knows its command.
         path = getattr(getattr(error, "ctx", None), "command_path", "edenmem")
         print_error(one_line(error.format_message()), f"see '{path} --help'")
         return _end(ExitCode.USAGE, wants_traceback)
     except OSError as error:  # a disk that is full, a folder that may not be written
+        if error.filename is None and not _is_output_writable():
+            return _refuse_output(error, wants_traceback)
         where = f": {error.filename}" if error.filename else ""
         print_error(f"{error.strerror or type(error).__name__}{where}")
         return _end(ExitCode.SOME_FAILED, wants_traceback)
@@ -52,9 +81,33 @@ def run_guarded(work: Callable[[], int], *, wants_traceback: Callable[[], bool])
 
 def print_error(message: str, hint: str | None = None) -> None:
     """Say on stderr what was wrong and what to do."""
-    sys.stderr.write(f"edenmem: error: {printable(message)}\n")
+    sys.stderr.write(_wrap(f"edenmem: error: {printable(message)}", indent=4) + "\n")
     if hint:
-        sys.stderr.write(f"  hint: {printable(hint)}\n")
+        sys.stderr.write(_wrap(f"  hint: {printable(hint)}", indent=8) + "\n")
+
+
+def _wrap(text: str, *, indent: int) -> str:
+    """Break lines between words on a terminal; continuation lines are indented."""
+    if not sys.stderr.isatty():
+        return text
+    width = max(_width() - indent, 20)
+    lines = []
+    for line in text.split("\n"):
+        words = line.lstrip(" ")
+        first, *others = wrap_text(words, width)
+        lines += [line[: len(line) - len(words)] + first, *(" " * indent + one for one in others)]
+    return "\n".join(lines)
+
+
+def _width() -> int:
+    """Return the columns of stderr's terminal; stdout may be a file."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except OSError:
+        return 80
 
 
 def _end(code: ExitCode, wants_traceback: Callable[[], bool]) -> int:
@@ -63,10 +116,27 @@ def _end(code: ExitCode, wants_traceback: Callable[[], bool]) -> int:
     return int(code)
 
 
-def _reader_left() -> int:
-    """Whoever read our output has enough (``| head``): say nothing, also at interpreter exit."""
-    import os
+def _is_output_writable() -> bool:
+    """Whether stdout takes an empty line, which tells its errors from those of other files."""
+    try:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except OSError:
+        return False
+    return True
 
+
+def _refuse_output(error: OSError, wants_traceback: Callable[[], bool]) -> int:
+    _discard_output()
+    print_error(
+        f"cannot write to standard output: {error.strerror or type(error).__name__}",
+        "redirect the output to a place with free space, such as '> FILE'",
+    )
+    return _end(ExitCode.SOME_FAILED, wants_traceback)
+
+
+def _discard_output() -> None:
+    """Send what is still buffered for stdout nowhere, also at interpreter exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
-    return int(ExitCode.SOME_FAILED)
+    os.close(nowhere)

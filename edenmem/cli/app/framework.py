@@ -191,7 +191,8 @@ class Command(TyperCommand):
         """Run the command, which the audit then knows by its words."""
         if isinstance(ctx.obj, Invocation):
             ctx.obj.command = command_line(ctx)
-            if _would_write(ctx.params):
+            ctx.obj.is_writing = _would_write(ctx.params)
+            if ctx.obj.is_writing:
                 ctx.obj.must_write(ctx.command_path)
         return super().invoke(ctx)
 

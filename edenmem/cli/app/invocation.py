@@ -41,6 +41,7 @@ class Invocation:
         self.no_color = False
         self.traceback = False
         self.command = "edenmem"
+        self.is_writing = False
 
     def take(self, name: str, value: Any) -> None:
         """Keep the value of a global option."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from keyword import iskeyword
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.main import get_command
 
 from edenmem import __version__
-from edenmem.cli.app.failures import run_guarded
+from edenmem.cli.app.failures import print_error, run_guarded
 from edenmem.cli.app.framework import Group, build_command, build_group, global_parameters
 from edenmem.cli.app.invocation import Invocation
 from edenmem.errors import ExitCode
@@ -187,13 +189,33 @@ def root(
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; its exit code. Nothing but the exit code comes out, ever."""
+    is_stdout_open = _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character gets its escape instead of a crash.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if not is_stdout_open:
+        print_error("standard output is closed", "add '> /dev/null' to discard the output")
+        return int(ExitCode.USAGE)
     invocation = Invocation()
     return run_guarded(
-        lambda: _dispatch(arguments, invocation), wants_traceback=lambda: invocation.traceback
+        lambda: _dispatch(arguments, invocation),
+        wants_traceback=lambda: invocation.traceback,
+        is_writing=lambda: invocation.is_writing,
     )
+
+
+def _replace_closed_streams() -> bool:
+    """Open the null device for each standard stream that is closed, so that no database takes its
+    number; whether stdout was open."""
+    is_stdout_open = sys.stdout is not None
+    null = Path(os.devnull)
+    if sys.stdin is None:
+        sys.stdin = null.open(encoding="utf-8")
+    if sys.stdout is None:
+        sys.stdout = null.open("w", encoding="utf-8")
+    if sys.stderr is None:
+        sys.stderr = null.open("w", encoding="utf-8")
+    return is_stdout_open
 
 
 def _dispatch(arguments: Sequence[str], invocation: Invocation) -> int:
@@ -201,6 +223,10 @@ def _dispatch(arguments: Sequence[str], invocation: Invocation) -> int:
         result = get_command(app).main(
             list(arguments), prog_name="edenmem", standalone_mode=False, obj=invocation
         )
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # Typer would end the process with 1
+            raise end.__context__ from None
+        raise
     finally:
         invocation.close()
     if result == ExitCode.INTERRUPTED:  # Typer has caught the Ctrl-C
