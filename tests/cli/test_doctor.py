@@ -178,6 +178,9 @@ def test_options_that_do_not_go_together(inside: Callable[..., Inside]) -> None:
     run = inside()
     assert run("doctor", "--dry-run").code == 2
     assert run("doctor", "--atlas", "--fix").code == 2
+    no_cluster = run("doctor", "--atlas")
+    assert no_cluster.code == 2
+    assert "is SQLite" in no_cluster.err  # and asks for no --yes first
     unknown = run("doctor", "--check", "hash")
     assert unknown.code == 2
     assert "hashes" in unknown.err

@@ -77,6 +77,25 @@ def test_the_hint_for_an_unknown_shard_makes_one(cli: Cli) -> None:
     cli("fact", "list", "--agent", "mira", "--shard", "walk").ok()
 
 
+def test_an_unknown_setting_is_an_error(inside: Inside) -> None:
+    result = inside("config", "show", "search.topk")
+    assert result.code == 3
+    assert "no such setting: 'search.topk'" in result.err
+    assert "search.top_k" in result.err
+    assert "'edenmem config show' lists all" in inside("config", "show", "search", "xyz").err
+
+
+def test_an_error_is_broken_between_words_on_a_terminal(cli: Cli) -> None:
+    command = ("fact", "list", "--agent", "mira", "--shard", "walk")
+    lines = cli.on_terminal(*command, columns=40).err.splitlines()
+    assert all(len(line) <= 40 for line in lines if " " in line.strip())
+    assert lines[0].startswith("edenmem: error: ")
+    assert lines[1].startswith("    ")
+    piped = cli(*command, columns=40).err.splitlines()
+    assert len(piped) == 2
+    assert " ".join(" ".join(lines).split()) == " ".join(" ".join(piped).split())
+
+
 def test_a_paused_scope_is_named_without_its_key(cli: Cli) -> None:
     cli("scope", "pause", "--agent", "mira").ok()
     result = cli("fact", "add", "--agent", "mira", "--content", "Something new.")

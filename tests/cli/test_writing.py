@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -165,7 +166,7 @@ def test_nothing_reaches_the_store_on_a_dry_run(cli: Cli) -> None:
         ("consolidation", "edit", *USER, "--content", "Other."),
         ("consolidation", "restore", *USER, "--version", "1"),
         ("scope", "policy", *USER, "--word-limit", "9"),
-        ("scope", "policy", "--agent", "mira", "--shard", "new", "--word-limit", "9"),
+        ("scope", "policy", "--agent", "mira", "--shard", "new", "--memory-instructions", "x"),
         ("scope", "pause", *USER),
         ("agent", "disable", "mira"),
     ):
@@ -243,14 +244,30 @@ def test_a_policy_is_set_and_given_back(cli: Cli) -> None:
     assert "Only lanterns." in cli("scope", "policy", *USER).ok().out
     cli("scope", "policy", *USER, "--default", "word-limit").ok()
     assert cli.json("scope", "policy", *USER)[0]["word_limit"] is None
-    assert cli("scope", "policy", *USER, "--default", "colour").code == 2
+    wrong = cli("scope", "policy", *USER, "--default", "colour")
+    assert (wrong.code, "word-limit" in wrong.err, "private" in wrong.err) == (2, True, False)
+    plan = cli("scope", "policy", *USER, "--word-limit", "50", "--no-private", "--dry-run").ok().out
+    assert re.findall(r"(\w+) +(\w+ → \w+)", plan) == [
+        ("limit", "default → 50"),
+        ("private", "yes → no"),
+    ]
+    assert "new shard" not in plan
+    assert re.search("propagates +no .default.", cli("scope", "policy", *USER).ok().out)
     assert cli("scope", "policy", *USER, "--word-limit", "0").code == 2
 
 
 def test_a_shard_is_made_by_its_policy(cli: Cli) -> None:
     shard = ("--agent", "mira", "--shard", "poems")
     assert cli("fact", "add", *shard, "--content", "x").code == 3
-    cli("scope", "policy", *shard, "--memory-instructions", "Rhymes").ok()
+    typing_error = cli("scope", "policy", *shard, "--no-orders")
+    assert typing_error.code == 3
+    assert "--memory-instructions" in typing_error.err
+    made = ("scope", "policy", *shard, "--memory-instructions", "Rhymes")
+    plan = cli(*made, "--dry-run").ok().out
+    assert "a new shard" in plan
+    assert "default → Rhymes" in plan
+    cli(*made).ok()
+    assert "a new shard" not in cli(*made, "--orders", "--dry-run").ok().out
     cli("fact", "add", *shard, "--content", "Whale rhymes with trail.").ok()
     assert cli.json("agent", "show", "mira")
 

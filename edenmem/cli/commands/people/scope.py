@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from typing import Annotated
 
 import typer
@@ -12,12 +13,17 @@ from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import (
     agent_name,
+    edit_data,
+    edit_line,
     print_edit,
     scope_columns,
     scope_name,
     state,
 )
-from edenmem.engine.reports import ScopeStatus
+from edenmem.cli.terminal.tables import format_cell
+from edenmem.engine.edits.policies import POLICY_FIELDS
+from edenmem.engine.reports import EditReport, ScopeStatus
+from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.memory import Policy
 from edenmem.models.scope import Scope
 
@@ -126,7 +132,7 @@ def policy(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Show a scope's policy, or set what is named. With --shard NAME it makes the shard.
+    """Show a scope's policy, or set what is named. --memory-instructions makes a new shard.
 
     \b
     edenmem scope policy --agent mira --user lena --word-limit 400
@@ -134,25 +140,23 @@ def policy(
     edenmem scope policy --agent mira --default word-limit
     """
     run = invocation(ctx)
-    changes: dict[str, object] = {
-        name: value
-        for name, value in {
-            "memory_instructions": memory_instructions,
-            "consolidation_instructions": consolidation_instructions,
-            "consolidate_at": consolidate_at,
-            "word_limit": word_limit,
-            "fact_buffer_max": fact_buffer_max,
-            "fast_model": fast_model,
-            "slow_model": slow_model,
-            "private": private,
-            "propagate": propagate,
-            "orders": orders,
-        }.items()
-        if value is not None
+    values: dict[str, object] = {
+        "memory_instructions": memory_instructions,
+        "consolidation_instructions": consolidation_instructions,
+        "consolidate_at": consolidate_at,
+        "word_limit": word_limit,
+        "fact_buffer_max": fact_buffer_max,
+        "fast_model": fast_model,
+        "slow_model": slow_model,
+        "private": private,
+        "propagate": propagate,
+        "orders": orders,
     }
-    for name in default or ():
-        changes[name.replace("-", "_")] = None
-    scope = choose_scope(run, named, new=bool(changes))
+    changes = {name: value for name, value in values.items() if value is not None}
+    changes |= dict.fromkeys(_parse_defaults(default or (), values.keys() - {"private"}))
+    # Without instructions, the name of an unknown shard is a typing error.
+    is_instructed = bool((memory_instructions or "").strip())
+    scope = choose_scope(run, named, new=is_instructed, new_group=bool(changes))
     stored = run.service.scopes.policy(scope)
     if not changes:
         _show_policy(run, scope, stored)
@@ -166,7 +170,61 @@ def policy(
             dry_run=dry_run,
         )
     )
-    print_edit(run, report, target=f"the policy of {_of(run, scope)}")
+    target = f"the policy of {_of(run, scope)}"
+    if dry_run:
+        _print_plan(run, report, f"{target}, a new shard" if _is_new_shard(run, scope) else target)
+    else:
+        print_edit(run, report, target=target)
+
+
+def _parse_defaults(names: Sequence[str], known: Set[str]) -> list[str]:
+    """The fields that ``--default`` names.
+
+    Raises:
+        UsageError: a field that there is not, or that has no default.
+    """
+    fields = [name.replace("-", "_") for name in names]
+    for name, field in zip(names, fields, strict=True):
+        if field not in known:
+            takes = ", ".join(sorted(one.replace("_", "-") for one in known))
+            raise UsageError(f"a policy has no default for {name!r}", hint=f"--default: {takes}")
+    return fields
+
+
+def _is_new_shard(run: Invocation, scope: Scope) -> bool:
+    if scope.shard_name is None:
+        return False
+    try:
+        run.resolver.scope(scope.kind, agent=scope.agent_id, shard=scope.shard_name)
+    except NotFoundError:
+        return True
+    return False
+
+
+def _print_plan(run: Invocation, report: EditReport, target: str) -> None:
+    """Print what a change of a policy would do, with each field before and after."""
+    for notice in report.notices:
+        run.out.note(notice)
+    after = report.after or {}
+    before = report.before or dict.fromkeys(after) | {"private": False, "active": True}
+
+    def describe(value: object) -> str:
+        return "default" if value is None else format_cell(value)
+
+    def show() -> None:
+        run.out.line(edit_line(report, target=target))
+        run.out.fields(
+            [
+                (
+                    f"  {field.replace('_', ' ')}",
+                    f"{describe(before.get(field))} → {describe(after[field])}",
+                )
+                for field in POLICY_FIELDS
+                if field in after and after[field] != before.get(field)
+            ]
+        )
+
+    run.out.report([report], show, data=edit_data)
 
 
 def _of(run: Invocation, scope: Scope) -> str:
@@ -179,7 +237,7 @@ def _show_policy(run: Invocation, scope: Scope, stored: Policy | None) -> None:
     status = run.service.scopes.status(scope)
 
     def or_default(value: object, default: object) -> str:
-        return f"{value}" if value is not None else f"{default} (default)"
+        return format_cell(value) if value is not None else f"{format_cell(default)} (default)"
 
     run.out.record(
         policy,

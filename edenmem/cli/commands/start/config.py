@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +11,7 @@ import typer
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import invocation
 from edenmem.cli.terminal.tables import Column
+from edenmem.errors import NotFoundError
 from edenmem.settings.schema import Settings
 
 app = group("The settings in force, and where each comes from.")
@@ -35,12 +38,29 @@ def show(
     from edenmem.settings.load import effective
 
     run = invocation(ctx)
+    settings = list(effective(run.loaded))
+    _check_known(keys or (), [row[0] for row in settings])
     rows = [
         _resolve(row, run.loaded.settings)
-        for row in effective(run.loaded)
+        for row in settings
         if (not keys or row[0].startswith(tuple(keys))) and not (changed and row[2] == "default")
     ]
-    run.out.listing(rows, _COLUMNS, data=_data, empty="no such setting")
+    run.out.listing(rows, _COLUMNS, data=_data, empty="every setting has its default")
+
+
+def _check_known(given: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse a prefix that no setting has.
+
+    Raises:
+        NotFoundError: one of those given.
+    """
+    for prefix in given:
+        if not any(key.startswith(prefix) for key in known):
+            near = " or ".join(repr(key) for key in get_close_matches(prefix, known))
+            raise NotFoundError(
+                f"no such setting: {prefix!r}",
+                hint=f"did you mean {near}?" if near else "'edenmem config show' lists all",
+            )
 
 
 def _resolve(row: _Row, settings: Settings) -> _Row:

@@ -14,6 +14,7 @@ from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.times import parse_duration
 from edenmem.errors import ExitCode, UsageError
+from edenmem.settings.paths import is_mongodb
 
 if TYPE_CHECKING:
     from edenmem.engine.doctor.report import DoctorReport
@@ -141,6 +142,11 @@ def _code(report: DoctorReport) -> ExitCode:
 def _try_atlas(run: Invocation, seconds: float, *, yes: bool) -> None:
     from edenmem.cli.commands.start.doctor_views import print_atlas
 
+    if not is_mongodb(run.settings.store.uri):
+        raise UsageError(
+            "--atlas needs a MongoDB cluster: the configured store is SQLite",
+            hint="name the cluster: 'edenmem doctor --atlas --uri URI'",
+        )
     location = run.service.setup.location
     if not confirm(
         f"Make a scratch collection and two search indexes in {location}?", yes=yes, can_look=False
