@@ -183,6 +183,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What was decided about one item that a model wrote, and why.
 
     ``rule`` names the rule of acceptance that rejected it; several are joined by commas.
+    ``weak``: the fact that was kept is (see `edenmem.models.memory.Fact`).
     """
 
     content: str
@@ -190,6 +191,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     target_id: str | None = None
     reason: str = ""
     rule: str = ""
+    weak: bool = False
 
 
 class Formation(msgspec.Struct, frozen=True, kw_only=True):

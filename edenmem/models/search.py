@@ -20,13 +20,15 @@ class FactFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which facts a reader may see and wants: part of the query on every store.
 
     ``scopes`` lists them one by one; none means nothing, never everything. ``since`` (inclusive)
-    and ``until`` (exclusive) go by ``formed_at``.
+    and ``until`` (exclusive) go by ``formed_at``. ``weak``: only those that are; for lists, since a
+    search index need not have that field.
     """
 
     scopes: tuple[Scope, ...]
     since: datetime | None = None
     until: datetime | None = None
     session_id: str | None = None
+    weak: bool = False
 
 
 class Candidate(msgspec.Struct, frozen=True):

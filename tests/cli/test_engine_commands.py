@@ -209,6 +209,9 @@ def test_what_was_rejected_is_counted_by_rule_and_listed(talk: Cli) -> None:
     short = talk("form", "harbour", "--dry-run", *options).ok()
     assert "rejected: 1 " in short.err
     assert "The harbour opens at six." not in short.out
+    assert f"  would add user fact: {FACT}" in short.out
+    (counted,) = talk.json("form", "harbour", "--dry-run", *options)
+    assert (counted["facts_added"], counted["reflections"]) == (1, {"user": 1})
     told = talk("form", "harbour", "--verbose", *options).ok()
     assert "The harbour opens at six." in told.out
     (fact,) = [
@@ -219,6 +222,26 @@ def test_what_was_rejected_is_counted_by_rule_and_listed(talk: Cli) -> None:
     why = talk("fact", "why", fact["id"]).ok()
     assert "what was rejected beside it" in why.out
     assert "The harbour opens at six." in why.out
+
+
+def test_what_a_dry_run_would_do_stands_under_its_session(talk: Cli) -> None:
+    """Each line within the width of the screen."""
+    talk("session", "import", "-", input=json.dumps(
+        {"session": "market", "agent": "mira", "users": ["lena"], "messages": [
+            {"role": "user", "name": "lena", "content": "I sell nets.",
+             "created_at": "2026-01-05T10:00:00Z"}]}
+    )).ok()  # fmt: skip
+    long = "Lena sells nets at the market, " + "beside the old harbour wall, " * 4 + "on Fridays."
+    answers: dict[Any, Any] = dict(FORMED)
+    answers["facts", "market/mira/1"] = {
+        "facts": [{"content": long, "scope": "user", "shard": None, "private": False}]
+    }
+    answers["reflections", "market/mira/1"] = reflections()
+    shown = talk("form", "harbour", "market", "--dry-run", *scripted(talk, answers)).ok().out
+    lines = shown.splitlines()
+    assert lines[lines.index("harbour:") + 1] == f"  would add user fact: {FACT}"
+    assert lines[lines.index("market:") + 1].startswith("  would add user fact: Lena sells nets")
+    assert all(len(line) <= 80 for line in lines[lines.index("harbour:") :])
 
 
 def test_a_user_goes_with_user_scopes_only(talk: Cli) -> None:
@@ -319,6 +342,36 @@ def test_a_text_is_remembered(talk: Cli) -> None:
     assert NOTE in [fact["content"] for fact in talk.json("fact", "list", *user)]
     (again,) = talk.json("remember", NOTE, *options)
     assert (again["action"], again["content"]) == ("NONE", NOTE)
+    (fact,) = (each["id"] for each in talk.json("fact", "list", *user) if each["content"] == NOTE)
+    assert "a text given to 'edenmem remember'" in talk("fact", "why", fact).ok().out
+
+
+def test_weak_and_rejected_facts_are_told_when_they_are_made(talk: Cli) -> None:
+    """What was said of a fact in part is kept as weak; what was not said at all is rejected."""
+    said = "Lena keeps the hall keys."
+    weak = "Lena keeps the hall keys, polishing brass bells."
+    wrong = "Tomas breeds grey mountain goats near Vienna with great patience."
+    items = [
+        {"content": content, "scope": "user", "shard": None, "private": False, "sources": [1]}
+        for content in (weak, wrong)
+    ]
+    answers: dict[Any, Any] = {("facts", f"remember/mira/lena/{said}"): {"facts": items}}
+    judged = (
+        "--set",
+        "acceptance.words=true",
+        "--set",
+        "acceptance.words_floor=0.6",
+        "--set",
+        "acceptance.words_reject=0.4",
+    )
+    options = ("--agent", "mira", "--user", "lena", *scripted(talk, answers), *judged)
+    for command in (("--dry-run",), ()):
+        told = talk("remember", said, *command, *options).ok().out
+        assert f"{weak} (weak: few of its words were said)" in " ".join(told.split())
+        assert f"{wrong} (" in " ".join(told.split())
+    (only,) = talk.json("fact", "list", "--agent", "mira", "--user", "lena", "--weak")
+    assert (only["content"], only["weak"]) == (weak, True)
+    assert "weak: few of its words were said" in talk("fact", "why", only["id"]).ok().out
 
 
 def test_what_cannot_be_remembered_says_why(talk: Cli) -> None:
@@ -326,6 +379,11 @@ def test_what_cannot_be_remembered_says_why(talk: Cli) -> None:
     empty = talk("remember", "  ", *options)
     assert (empty.code, empty.out) == (2, "")
     assert "there is no text to remember" in empty.err
+    assert "there is no text to remember" in talk("remember", "  ", "--agent", "mira").err
+    piped = talk("remember", *options, input=NOTE)
+    assert (piped.code, "--file FILE, or - " in piped.err) == (2, True)
+    words = talk("remember", "two", "words", *options)
+    assert (words.code, "in quotes" in words.err) == (2, True)
     assert talk("remember", NOTE, "--file", "notes.txt", *options).code == 2
     assert talk("remember", NOTE, "--user", "nobody", *options).code == 3
     talk("agent", "disable", "mira").ok()

@@ -189,6 +189,7 @@ def test_where_a_fact_comes_from(inside: Inside) -> None:
     assert [entry["action"] for entry in data["changes"]] == ["add_fact", "revise_fact"]
     assert data["replaced"] == ["Lena folds whale lanterns."]
     assert inside("fact", "why", "0000").code == 3
+    assert "there is no fact 'zzzz'" in inside("fact", "why", "zzzz").err
 
 
 def test_where_a_fact_comes_from_that_is_gone(own: Inside) -> None:

@@ -24,6 +24,9 @@ from edenmem.models.scope import Scope
 
 T = TypeVar("T")
 
+#: What is said beside a weak fact.
+WEAK = "weak: few of its words were said"
+
 
 def agent_name(run: Invocation, agent_id: str) -> str:
     """An agent's username, or its id if it is gone."""
@@ -240,6 +243,15 @@ def describe_rejection(decision: Decision) -> str:
     """What was rejected, by which rule, and why."""
     rule = f" by {decision.rule}" if decision.rule else ""
     return f"rejected{rule}: {decision.content} ({decision.reason})"
+
+
+def print_judgements(run: Invocation, decisions: Sequence[Decision]) -> None:
+    """Print what was rejected and what is weak, each with the whole of its reason."""
+    for decision in decisions:
+        if decision.action == "REJECTED":
+            run.out.paragraph("  ", describe_rejection(decision), indent=4)
+        elif decision.weak:
+            run.out.paragraph("  ", f"{decision.content} ({WEAK})", indent=4)
 
 
 def usage_line(used: Sequence[CallUsage]) -> str:

@@ -119,12 +119,17 @@ def summary_of(changes: Iterable[Change], decisions: Iterable[Decision]) -> dict
 def report_of_changes(
     report: FormationReport, changes: Sequence[Change], results: Iterable[ChangeResult]
 ) -> FormationReport:
-    """``report`` with the numbers of what ``changes`` really did.
+    """``report`` with the numbers of what ``changes`` really did, or in a dry run would do.
 
     Skipped are facts that were known already, whether deduplication or the store found it. A
     fact that was revised in vain, because its target had changed, counts as added.
     """
     by_id = {change.id: change for change in changes}
+    if report.outcome == "dry_run":
+        results = [
+            ChangeResult(change_id=each, status=ChangeStatus.APPLIED, target_id="")
+            for each in by_id
+        ]
     facts: Counter[str] = Counter()
     reflections: Counter[str] = Counter()
     for result in results:

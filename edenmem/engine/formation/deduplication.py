@@ -391,6 +391,7 @@ def _decision(fact: NewFact, verdict: Verdict) -> Decision:
         action=verdict.action,
         target_id=verdict.target.id if verdict.target else None,
         reason=verdict.reason,
+        weak=fact.weak and verdict.action != "NONE",
     )
 
 

@@ -50,14 +50,12 @@ async def remember(
         ProviderError: a model failed; what was kept of the parts before stays.
         EmbeddingModelMismatch: a scope has vectors of another model only.
     """
+    whole = demand_text(text)
     if runtime.llm is None:
         raise ConfigError(
             "remembering a text needs a language model, and none is configured",
             hint="set llm.base_url or an API key; 'edenmem fact add' stores one fact as it is",
         )
-    whole = clean(text).strip()
-    if not whole:
-        raise UsageError("there is no text to remember")
     pipeline = Pipeline(runtime)
     subject = "/".join(("remember", agent.username, *([user.username] if user else [])))
     changes: list[Change] = []
@@ -96,6 +94,18 @@ async def remember(
         changes=msgspec.structs.replace(made, changes=tuple(changes)) if made and dry_run else None,
     )
     return report_of_changes(report, changes, results)
+
+
+def demand_text(text: str) -> str:
+    """The text as it is read.
+
+    Raises:
+        UsageError: there is none.
+    """
+    whole = clean(text).strip()
+    if not whole:
+        raise UsageError("there is no text to remember")
+    return whole
 
 
 def _as_session(

@@ -94,6 +94,9 @@ class HistoryReader:
         """
         try:
             fact_id = Resolver(self._store).fact_id(text)
-        except NotFoundError:  # it may be gone, and known to the log alone
-            fact_id = self.find_id("target", text)
+        except NotFoundError as unknown:  # it may be gone, and known to the log alone
+            try:
+                fact_id = self.find_id("target", text)
+            except NotFoundError:
+                raise unknown from None
         return fact_why(self._store, fact_id)

@@ -31,12 +31,22 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     missing_message_ids: tuple[str, ...] = ()
 
 
+class LaterFormation(msgspec.Struct, frozen=True, kw_only=True):
+    """A formation that met a fact which was there already, and what it decided about it."""
+
+    formation: Formation
+    decisions: tuple[Decision, ...]
+
+
 class FactWhy(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is, or was, a fact.
 
     ``decisions`` are those of its formation about it: by which ids they name, or its words;
     ``rejected`` are what the same formation did not keep.
-    ``models`` are the calls of that formation. ``changes`` are the audit entries, oldest first,
+    ``other_sources`` are what was said in other sessions than the fact's own, ``later_formations``
+    those that revised it or met it again, oldest first. ``is_note``: it came from a text that was
+    given to ``edenmem remember``.
+    ``models`` are the calls of its formation. ``changes`` are the audit entries, oldest first,
     with their reasons; ``replaced`` what it said before, oldest first.
     """
 
@@ -50,6 +60,9 @@ class FactWhy(msgspec.Struct, frozen=True, kw_only=True):
     versions: tuple[HistoryEntry, ...]
     replaced: tuple[str, ...]
     rejected: tuple[Decision, ...] = ()
+    other_sources: tuple[Source, ...] = ()
+    later_formations: tuple[LaterFormation, ...] = ()
+    is_note: bool = False
 
 
 class Ingredient(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,10 +106,11 @@ def fact_why(store: Store, fact_id: str) -> FactWhy:
     )
     tombstones = [entry for entry in versions if entry.action == "delete"]
     replaced = [v.content for v in versions if v not in tombstones and v.content != fact.content]
+    source, *others = _sources_of(store, fact)
     return FactWhy(
         fact=fact,
         removed=current is None,
-        source=source_of(store, fact.session_id, fact.source_message_ids),
+        source=source,
         formation=formation,
         decisions=decisions,
         models=formation.usage if formation else (),
@@ -104,7 +118,50 @@ def fact_why(store: Store, fact_id: str) -> FactWhy:
         versions=tuple(versions),
         replaced=tuple(dict.fromkeys(replaced)),
         rejected=tuple(each for each in made if each.action == "REJECTED"),
+        other_sources=tuple(others),
+        later_formations=_later_formations(store, fact, [source, *others]),
+        is_note=bool(entries) and is_note(entries[0]),
     )
+
+
+def is_note(entry: AuditEntry) -> bool:
+    """Whether the change came of a text that was given to ``edenmem remember``."""
+    return entry.action == "add_fact" and entry.actor.command.split()[1:2] == ["remember"]
+
+
+def _sources_of(store: Store, fact: Fact) -> list[Source]:
+    """What was said in the fact's own session, then in each other one that revised it. What is
+    not there any more counts for its own: nothing tells where it was said."""
+    own = source_of(store, fact.session_id, fact.source_message_ids)
+    elsewhere: dict[str, list[Message]] = {}
+    for message in store.host.messages_by_ids(own.missing_message_ids):
+        elsewhere.setdefault(message.session_id, []).append(message)
+    found = {message.id for messages in elsewhere.values() for message in messages}
+    missing = tuple(each for each in own.missing_message_ids if each not in found)
+    others = (
+        Source(
+            session_id=session_id,
+            session=store.host.session(session_id),
+            messages=tuple(messages),
+        )
+        for session_id, messages in elsewhere.items()
+    )
+    return [msgspec.structs.replace(own, missing_message_ids=missing), *others]
+
+
+def _later_formations(
+    store: Store, fact: Fact, sources: Sequence[Source]
+) -> tuple[LaterFormation, ...]:
+    """The formations of the sources' sessions, but for the fact's own, that decided about it."""
+    found: list[LaterFormation] = []
+    for session_id in dict.fromkeys(each.session_id for each in sources if each.session_id):
+        for formation in store.formations.list_formations(
+            session_id=session_id, agent_id=fact.agent_id
+        ):
+            about = tuple(each for each in formation.decisions if each.target_id == fact.id)
+            if about and formation.id != fact.formation_id:
+                found.append(LaterFormation(formation=formation, decisions=about))
+    return tuple(sorted(found, key=lambda each: each.formation.created_at))
 
 
 def _last_known(versions: Sequence[HistoryEntry], entries: Sequence[AuditEntry]) -> Fact | None:

@@ -104,6 +104,10 @@ class Host(Protocol):
     ) -> Iterator[Message]:
         """A session's messages in order (``createdAt``, ``id``): all, the ``newest``, or those."""
 
+    def messages_by_ids(self, message_ids: Sequence[str]) -> list[Message]:
+        """Those of these messages that are stored, of whatever session, in order. One that is in
+        several sessions is of the first."""
+
     def senders(self, session_id: str) -> tuple[str, ...]:
         """The accounts that ever wrote in the session as a person (role ``user``, not a trigger of
         the platform), each once, by id; from an index, however long the session is."""

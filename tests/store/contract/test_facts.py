@@ -348,6 +348,8 @@ def test_a_weak_fact_is_marked_until_its_text_is_changed(store: Store) -> None:
     applied(store, marked)
     stored = facts_of(store, SCOPE)[0]
     assert (stored.weak, stored.private) == (True, True)
+    add_fact(store, SCOPE, "Anna rows on Mondays.")
+    assert list(store.memory.facts(FactFilter(scopes=(SCOPE,), weak=True))) == [stored]
     applied(store, revise(stored, "Anna lives in Porto."))
     stored = facts_of(store, SCOPE)[0]
     assert not stored.weak

@@ -266,7 +266,12 @@ def test_messages_of_another_session_stay_there(store: Store) -> None:
     store.host.add_messages(one.id, mine)
     store.host.add_messages(two.id, theirs)
     assert list(store.host.messages(one.id)) == mine
-    assert list(store.host.messages(one.id, ids=[theirs[0].id, mine[1].id])) == [mine[1]]
+    wanted = [theirs[0].id, mine[1].id, new_id()]
+    assert list(store.host.messages(one.id, ids=wanted)) == [mine[1]]
+    found = store.host.messages_by_ids(wanted)
+    assert sorted(found, key=lambda each: each.id) == sorted(
+        [theirs[0], mine[1]], key=lambda each: each.id
+    )
     assert list(store.host.messages(new_id())) == []
 
 

@@ -53,6 +53,9 @@ def list_facts(
     session: options.Session = None,
     since: options.Since = None,
     until: options.Until = None,
+    weak: Annotated[
+        bool, typer.Option("--weak", help="Only those of whose words few were said.")
+    ] = False,
     limit: options.Limit = 50,
     vectors: options.Vectors = False,
 ) -> None:
@@ -73,6 +76,7 @@ def list_facts(
             since=begin,
             until=end,
             session_id=run.resolver.session(session).id if session else None,
+            weak=weak,
         ),
         limit=options.fetch(limit),
         with_vectors=vectors,

@@ -10,10 +10,10 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import choose_scope
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import describe_rejection, scope_name, usage_line
+from edenmem.cli.app.views import WEAK, describe_rejection, scope_name, usage_line
 from edenmem.cli.commands.memory.change_views import action_words
 from edenmem.cli.terminal.times import ago, iso
-from edenmem.models.formation import FormationStatus
+from edenmem.models.formation import Decision, FormationStatus
 from edenmem.text import one_line
 
 if TYPE_CHECKING:
@@ -62,23 +62,25 @@ def print_fact(run: Invocation, why: FactWhy) -> None:
         [
             ("fact", fact.id),
             ("says", fact.content),
-            ("state", "removed" if why.removed else ""),
+            ("state", _state(why)),
             ("where", scope_name(run, fact.home)),
             ("version", fact.version),
             ("session", _session(why.source)),
+            ("from", "a text given to 'edenmem remember'" if why.is_note else ""),
             ("formed", f"{iso(fact.formed_at)} ({ago(fact.formed_at)})"),
             ("formation", _formation(why)),
             ("models", ", ".join(dict.fromkeys(call.model for call in why.models))),
             ("cost", usage_line(why.models) if why.models else ""),
         ]
     )
-    _print_messages(run, why.source)
+    _print_messages(run, "what was said", why.source)
+    for source in why.other_sources:
+        _print_messages(run, f"what was said in session {_session(source)}", source)
     if why.decisions:
-        _title(run, "what was decided")
-        for decision in why.decisions:
-            about = f" {decision.target_id}" if decision.target_id else ""
-            reason = f": {decision.reason}" if decision.reason else ""
-            run.out.paragraph("  ", f"{decision.action}{about}{reason}", indent=4)
+        _print_decisions(run, "what was decided", why.decisions)
+    for later in why.later_formations:
+        title = f"what formation {later.formation.id} decided later"
+        _print_decisions(run, title, later.decisions)
     if why.rejected:
         _title(run, "what was rejected beside it")
         for decision in why.rejected:
@@ -91,6 +93,12 @@ def print_fact(run: Invocation, why: FactWhy) -> None:
         _title(run, "what happened to it")
         for entry in why.changes:
             run.out.paragraph("  ", _describe_entry(entry), indent=4)
+
+
+def _state(why: FactWhy) -> str:
+    return "; ".join(
+        said for said, holds in (("removed", why.removed), (WEAK, why.fact.weak)) if holds
+    )
 
 
 def _formation(why: FactWhy) -> str | None:
@@ -130,24 +138,35 @@ def _origin(run: Invocation, source: Source, reflection: object) -> str:
     if source.session_id:
         parts.append(f"session {_session(source)}")
     if source.messages:
-        parts.append(f"{len(source.messages)} messages")
+        count = len(source.messages)
+        parts.append("1 message" if count == 1 else f"{count} messages")
     origin = getattr(reflection, "propagated_from", ())
     if origin:
         parts.append(f"propagated from {', '.join(origin)}")
     return ", ".join(parts)
 
 
-def _print_messages(run: Invocation, source: Source) -> None:
+def _print_decisions(run: Invocation, title: str, decisions: Sequence[Decision]) -> None:
+    _title(run, title)
+    for decision in decisions:
+        about = f" {decision.target_id}" if decision.target_id else ""
+        told = "; ".join(filter(None, (decision.reason, WEAK if decision.weak else "")))
+        reason = f": {told}" if told else ""
+        run.out.paragraph("  ", f"{decision.action}{about}{reason}", indent=4)
+
+
+def _print_messages(run: Invocation, title: str, source: Source) -> None:
     if not source.messages and not source.missing_message_ids:
         return
-    _title(run, "what was said")
+    _title(run, title)
     known = run.service.scopes.labels(
         [message.sender for message in source.messages if message.sender]
     )
     for message in source.messages:
         run.out.paragraph("  ", f"{_speaker(message, known)} {message.content}", indent=4)
-    if source.missing_message_ids:
-        run.out.paragraph("  ", f"{len(source.missing_message_ids)} messages are gone", indent=4)
+    if missing := len(source.missing_message_ids):
+        gone = "1 message is gone" if missing == 1 else f"{missing} messages are gone"
+        run.out.paragraph("  ", gone, indent=4)
 
 
 def _speaker(message: Message, known: dict[str, str]) -> str:

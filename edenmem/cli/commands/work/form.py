@@ -14,7 +14,7 @@ from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import change_line, describe_rejection, usage_line
+from edenmem.cli.app.views import change_line, print_judgements, usage_line
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago, iso
@@ -84,7 +84,9 @@ def form(
     ] = False,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", help="Also show each rejected item, its rule and the reason."),
+        typer.Option(
+            "--verbose", help="Also show rejected items, with rule and reason, and weak facts."
+        ),
     ] = False,
     dry_run: options.DryRun = False,
 ) -> None:
@@ -250,9 +252,7 @@ def print_formations(
 
     run.out.listing(reports, columns, data=to_data, empty="nothing was due")
     if not run.out.is_data:
-        for report in reports:
-            for change in report.changes.changes if report.changes else ():
-                run.out.safe(f"  would {change_line(change)}")
+        _print_planned(run, reports, labels)
         for report in reports:
             if report.error:
                 run.out.note(f"{labels[report.session_id]}: {report.error}")
@@ -272,14 +272,28 @@ def print_formations(
         run.out.note(usage_line(used))
 
 
+def _print_planned(
+    run: Invocation, reports: Sequence[FormationReport], labels: Mapping[str, str]
+) -> None:
+    """Print what a dry run would do, under its session and agent if there are several."""
+    planned = [(report, report.changes.changes) for report in reports if report.changes]
+    agents = run.service.scopes.labels([report.agent_id for report, _ in planned])
+    is_one_agent = len({report.agent_id for report, _ in planned}) == 1
+    for report, changes in planned:
+        if len(planned) > 1 and changes:
+            label = labels[report.session_id]
+            run.out.safe(f"{label}:" if is_one_agent else f"{label}, {agents[report.agent_id]}:")
+        for change in changes:
+            run.out.paragraph("  ", f"would {change_line(change)}", indent=4)
+
+
 def _print_rejected(run: Invocation, reports: Sequence[FormationReport], *, verbose: bool) -> None:
-    """Count what was rejected by rule, or list it."""
+    """Count what was rejected by rule; ``verbose``: also list it, and what is weak."""
     counts: Counter[str] = Counter()
     for report in reports:
         counts.update(report.rejected)
-        for decision in report.decisions if verbose else ():
-            if decision.action == "REJECTED":
-                run.out.paragraph("  ", describe_rejection(decision), indent=4)
+        if verbose:
+            print_judgements(run, report.decisions)
     if counts:
         by_rule = ", ".join(f"{count} {rule or 'other'}" for rule, count in counts.most_common())
         more = "" if verbose else "; --verbose lists them"

@@ -10,9 +10,9 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import choose_agent
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import invocation
-from edenmem.cli.app.views import usage_line
+from edenmem.cli.app.views import WEAK, print_judgements, usage_line
 from edenmem.cli.terminal.editing import read_text_option
-from edenmem.cli.terminal.prompts import ask_text
+from edenmem.cli.terminal.prompts import ask_text, person_is_there
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import UsageError
 from edenmem.models.formation import Decision
@@ -33,7 +33,7 @@ _OUTCOMES = {
 def remember(
     ctx: typer.Context,
     text: Annotated[
-        str | None, typer.Argument(metavar="[TEXT]", help="What to remember; - is stdin.")
+        list[str] | None, typer.Argument(metavar="[TEXT]", help="What to remember; - is stdin.")
     ] = None,
     agent: options.Agent = None,
     user: options.User = None,
@@ -51,14 +51,20 @@ def remember(
     edenmem remember "The hall opens at 9 on Saturdays." --agent mira
     edenmem remember --agent mira --user lena --file notes.txt --dry-run
     """
+    from edenmem.engine.formation.notes import demand_text
+
     run = invocation(ctx)
-    if text is not None and file is not None:
+    texts = text or []
+    if len(texts) > 1:
+        raise UsageError(f"{len(texts)} texts, one is the most", hint="put its words in quotes")
+    if texts and file is not None:
         raise UsageError("TEXT and --file exclude each other")
     chosen = choose_agent(run, agent)
     account = run.resolver.user(user) if user else None
-    given = read_text_option(text, file)
+    given = read_text_option(texts[0] if texts else None, file)
     if given is None:
-        given = ask_text("what to remember", "TEXT")
+        given = _ask_text()
+    demand_text(given)
     report = run.serve(
         lambda service: service.remember(
             given, agent_id=chosen.id, user_id=account.id if account else None, dry_run=dry_run
@@ -68,8 +74,26 @@ def remember(
     columns = [
         Column[Decision]("outcome", lambda each: _OUTCOMES[each.action][dry_run]),
         Column[Decision]("fact", lambda each: each.content, "text"),
-        Column[Decision]("why", lambda each: each.reason or None, "text"),
+        Column[Decision]("why", _explain, "text"),
     ]
     run.out.listing(report.decisions, columns, empty="no facts found", header=Decision)
+    if not run.out.is_data:
+        print_judgements(run, report.decisions)
     if report.usage:
         run.out.note(usage_line(report.usage))
+
+
+def _ask_text() -> str:
+    if not person_is_there():
+        raise UsageError(
+            "the text to remember is missing",
+            hint="give it as TEXT, with --file FILE, or - to read what is piped in",
+        )
+    return ask_text("what to remember", "TEXT")
+
+
+def _explain(decision: Decision) -> str | None:
+    """Why, in short: the whole reason of a rejection stands below the table."""
+    if decision.action == "REJECTED":
+        return decision.rule or None
+    return (WEAK if decision.weak else decision.reason) or None

@@ -132,6 +132,8 @@ def fact_filters(filter: FactFilter) -> list[Filter]:
         extra["formed_at"] = times
     if filter.session_id is not None:
         extra["session_id"] = object_id(filter.session_id)
+    if filter.weak:
+        extra["weak"] = True
     return [{**owner, **extra} for owner in group_filters(filter.scopes, fact_fields)]
 
 

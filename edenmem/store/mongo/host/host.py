@@ -364,6 +364,16 @@ class MongoHost:
             documents = self._db.messages.find(of_session, sort=_IN_ORDER)
         return (host_codec.message_from(document, session_id) for document in documents)
 
+    def messages_by_ids(self, message_ids: Sequence[str]) -> list[Message]:
+        """See `Host.messages_by_ids`."""
+        filters = [{"_id": {"$in": part}} for part in id_parts(message_ids)]
+        read: list[Message] = []
+        for document in self._db.find_all(self._db.messages, filters):
+            held = document.get("session")
+            session_ids = held if isinstance(held, list) else [held]
+            read.append(host_codec.message_from(document, str(next(iter(session_ids), ""))))
+        return sorted(read, key=lambda message: (message.created_at, message.id))
+
     def senders(self, session_id: str) -> tuple[str, ...]:
         """See `Host.senders`."""
         by_people: Filter = {"session": object_id(session_id), **BY_PEOPLE}

@@ -263,6 +263,13 @@ class Host(Part):
             return map(message_from, reversed(rows))
         return map(message_from, self._all_messages(session_id))
 
+    def messages_by_ids(self, message_ids: Sequence[str]) -> list[Message]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                f"{MESSAGE} WHERE m.id {AMONG} {_IN_ORDER}", (json_array(message_ids),)
+            ).fetchall()
+        return [message_from(row) for row in rows]
+
     def _all_messages(self, session_id: str) -> Iterator[Row]:
         last: Row = (-(2**63), "")
         while True:

@@ -28,6 +28,7 @@ def narrowing(filter: FactFilter) -> tuple[str, list[Any]]:
         ("f.formed_at >= ?", to_ms(filter.since)),
         ("f.formed_at < ?", to_ms(filter.until)),
         ("f.session_id = ?", filter.session_id),
+        ("f.weak = ?", filter.weak or None),
     ):
         if value is not None:
             conditions += f" AND {condition}"
