@@ -46,8 +46,8 @@ class Segment(msgspec.Struct, frozen=True):
     text: str
 
 
-#: A tool's line inside an agent's message, as the transcript writes it.
-_TOOL_LINE = re.compile(r"\s*tool \S.*?->")
+#: A tool's line inside an agent's message, as the transcript writes it and nobody else can.
+TOOL_LINE = re.compile(r"\s*tool \S.*?->")
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -86,7 +86,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             own: list[str] = []
             tool: list[str] = []
             for line in message.text.splitlines():
-                (tool if _TOOL_LINE.match(line) else own).append(line)
+                (tool if TOOL_LINE.match(line) else own).append(line)
             if own:
                 found.append(Segment(place, message.author, "\n".join(own)))
             if tool:

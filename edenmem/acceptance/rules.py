@@ -193,10 +193,12 @@ def judge(
     content = candidate.content
     if is_on["statement"] and evidence.user and not _is_about_users(evidence):
         content = statement.name_the_user(content, evidence.user)
+    if len(content) > MOST_CHARACTERS:  # what is not judged is not kept either
+        content = content[: MOST_CHARACTERS - 1] + "…"
     item = Item(
         candidate=candidate,
         evidence=evidence,
-        content=content[:MOST_CHARACTERS],
+        content=content,
         sources=candidate.sources,
     )
     violations: list[Violation] = []

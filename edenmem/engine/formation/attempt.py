@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from edenmem.engine.formation.formation_input import Material
 from edenmem.engine.formation.pipeline import Outcome
 from edenmem.engine.reports import FormationReport
 from edenmem.engine.runtime.llm_session import Asker
@@ -23,6 +24,8 @@ from edenmem.models.changes import (
 )
 from edenmem.models.formation import CallUsage, Decision, Formation
 from edenmem.models.host import Message
+from edenmem.models.memory import content_hash
+from edenmem.store.protocol.store import Store
 
 
 class Attempt(msgspec.Struct, kw_only=True):
@@ -78,6 +81,21 @@ class Attempt(msgspec.Struct, kw_only=True):
             changes = msgspec.structs.replace(changes, changes=both)
         self.changes = changes or self.changes
 
+    def list_new_facts(self, store: Store, material: Material) -> list[str]:
+        """The texts of the new facts that the formation took in, but for those that were deleted
+        since they were applied. Blocks."""
+        found = self.formation.decisions
+        refused = {each.content for each in found if each.action == "REJECTED"}
+        texts = [each.content for each in found if each.content not in refused]
+        if self.changes is not None and not self.results:  # a dry run, which applies nothing
+            return texts
+        added = {content_hash(each.content) for each in found if each.action == "ADD"}
+        there: set[str] = set()
+        for quota in material.quotas.items:
+            for scope in quota.changeable:
+                there.update(store.memory.facts_by_hashes(scope, tuple(added)))
+        return [text for text in texts if content_hash(text) not in added - there]
+
     def report(self, outcome: str, **fields: Any) -> FormationReport:
         """What became of the range so far."""
         report = FormationReport(
@@ -93,13 +111,6 @@ class Attempt(msgspec.Struct, kw_only=True):
         )
         changes = self.changes.changes if self.changes is not None else ()
         return report_of_changes(report, changes, self.results)
-
-
-def list_new_facts(decisions: Iterable[Decision]) -> list[str]:
-    """The texts of the new facts that a formation took in."""
-    found = tuple(decisions)
-    refused = {decision.content for decision in found if decision.action == "REJECTED"}
-    return [decision.content for decision in found if decision.content not in refused]
 
 
 def summary_of(changes: Iterable[Change], decisions: Iterable[Decision]) -> dict[str, int]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edenmem.engine.formation.attempt import Attempt, list_new_facts
+from edenmem.engine.formation.attempt import Attempt
 from edenmem.engine.formation.claims import Claim, Claims, LeaseLost, choose_range, halve
 from edenmem.engine.formation.formation_input import Material
 from edenmem.engine.formation.pipeline import Outcome, Pipeline
@@ -468,7 +468,7 @@ class Former:
         if not material.is_worth_asking:
             return pipeline.find_nothing(material)
         try:
-            new_facts = list_new_facts(attempt.formation.decisions)
+            new_facts = await in_thread(attempt.list_new_facts, self._store, material)
             return await pipeline.form_reflections(asker, material, new_facts)
         except ContextOverflow as error:
             parts = halve(messages, self._settings.formation)

@@ -14,6 +14,7 @@ from edenmem.acceptance.evidence import Candidate, Evidence, Judgement, Violatio
 from edenmem.acceptance.rules import judge
 from edenmem.engine.formation.formation_input import Material
 from edenmem.engine.runtime.answers import RewriteAnswer, RewrittenItem
+from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker, has_fence
 from edenmem.errors import (
     BudgetExceeded,
@@ -85,7 +86,11 @@ async def review(
     Raises:
         ProviderError: the model will not be asked any more by this run.
     """
-    reviews = [_conclude(judge(each, evidence, material.acceptance)) for each in candidates]
+    # A long range takes a while to read: other sessions go on meanwhile.
+    judgements = await in_thread(
+        lambda: [judge(each, evidence, material.acceptance) for each in candidates]
+    )
+    reviews = [_conclude(each) for each in judgements]
     places = [place for place, first in enumerate(reviews) if first.violations]
     if not places:
         return reviews
@@ -105,7 +110,7 @@ async def review(
             reviews[place] = msgspec.structs.replace(reviews[place], note="left out when sent back")
         else:
             again = old if new is None else _apply(new, old, item.word_limit)
-            last = judge(again, evidence, material.acceptance, is_last=True)
+            last = await in_thread(judge, again, evidence, material.acceptance, is_last=True)
             reviews[place] = _conclude(last, note)
     return reviews
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from edenmem.acceptance.evidence import Author, SourceMessage
+from edenmem.acceptance.evidence import TOOL_LINE, Author, SourceMessage
 from edenmem.engine.formation.thresholds import is_readable, most_characters
 from edenmem.models.host import Agent, Message, ToolCall, User
 from edenmem.models.ids import as_utc, is_id
@@ -171,10 +171,15 @@ def cut_middle(text: str, limit: int) -> str:
 
 def _read(message: Message, settings: FormationSettings) -> str:
     """What a message says, with the calls of tools; its lines are parted by newlines alone, though
-    a reader may take other characters for the end of a line too."""
+    a reader may take other characters for the end of a line too. What is said in the form of a
+    tool's line is given another arrow: only a tool's answer can look like one."""
     body = cut_middle(clean(message.content).strip(), most_characters(message, settings))
     calls = (_call(call, settings.tool_characters) for call in message.tool_calls)
-    lines = (line.rstrip() for part in (body, *calls) for line in part.splitlines())
+    said = (
+        line.replace("->", "→") if TOOL_LINE.match(line) else line for line in body.splitlines()
+    )
+    answered = (line for call in calls for line in call.splitlines())
+    lines = (line.rstrip() for line in (*said, *answered))
     return "\n".join(line for line in lines if line)
 
 

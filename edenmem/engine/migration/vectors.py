@@ -108,7 +108,7 @@ def check_vectors(
         facts=len(vectors),
         compared=len(sample),
         model=model if sample else "",
-        reason="" if sample or not len(vectors) else "no model of this machine made them",
+        reason="" if sample or not len(vectors) else "their model is not the one that runs here",
     ), found
 
 

@@ -25,7 +25,8 @@ from edenmem.cli.terminal.prompts import confirm
 from edenmem.errors import ExitCode
 
 if TYPE_CHECKING:
-    from edenmem.engine.migration.reports import RollbackReport
+    from edenmem.engine.migration.reports import RollbackReport, Verification
+    from edenmem.engine.service import MemoryService
     from edenmem.models.migration import MigrationRun
 
 _Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run, or its beginning.")]
@@ -135,6 +136,7 @@ def verify(
     found = run.service.migrations.find_run(run_id)
     import msgspec
 
+    from edenmem.engine.runtime.concurrency import in_thread
     from edenmem.models.v1 import V1Options
 
     v1_options = msgspec.convert(found.options, V1Options)
@@ -146,11 +148,16 @@ def verify(
         open_plan(run, source or run.service.migrations.source_of(found), v1_options) as plan,
         show_progress(run.out) as progress,
     ):
-        check = run.service.migrations.verify(
-            plan,
-            found,
-            tell=lambda items: progress.step("verifying", items, max(found.total, items)),
-        )
+
+        async def compare(service: MemoryService) -> Verification:
+            return await in_thread(
+                service.migrations.verify,
+                plan,
+                found,
+                tell=lambda items: progress.step("verifying", items, max(found.total, items)),
+            )
+
+        check = run.serve(compare)
     views.print_verification(run, check)
     if not check.complete:
         raise typer.Exit(ExitCode.SOME_FAILED)

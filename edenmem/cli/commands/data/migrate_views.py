@@ -403,7 +403,7 @@ def _describe_vectors(check: Verification) -> str | None:
     compared = f"{vectors.compared:,} compared with {vectors.model}"
     if not vectors.compared:
         compared = f"not compared with their texts: {vectors.reason}"
-    return f"{vectors.facts:,} searched for vectors of two texts; {compared}"
+    return f"{vectors.facts:,} searched for one that two texts share; {compared}"
 
 
 def _describe_unreadable(check: Verification) -> str | None:

@@ -146,13 +146,13 @@ def search(
     owners: options.Owners,
     kinds: options.Kinds = None,
     within: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             "--in",
             metavar="WHAT",
-            help="facts, reflections, texts; several with commas between.",
+            help="facts (the default), reflections, texts; commas between, or repeated.",
         ),
-    ] = "facts",
+    ] = None,
     recipe: Annotated[
         str | None,
         typer.Option(
@@ -203,11 +203,23 @@ def search(
     edenmem search lanterns --agent mira --in facts,reflections,texts
     """
     run = invocation(ctx)
-    places = parse_within(within)
+    places = parse_within(within or ["facts"])
     if "facts" in places:
         check_hold_facts(kinds or ())
-    elif why_not is not None:
-        raise UsageError("--why-not explains facts alone", hint="leave out --in")
+    of_facts = {
+        "--recipe": recipe,
+        "--rerank": rerank,
+        "--recency": recency,
+        "--mmr": mmr,
+        "--exact": exact or None,
+        "--explain": explain or None,
+        "--vectors": vectors or None,
+        "--why-not": why_not,
+    }
+    for option, value in of_facts.items():
+        shown_alone = option in ("--explain", "--vectors", "--why-not")
+        if value is not None and ("facts" not in places or (shown_alone and len(places) > 1)):
+            raise UsageError(f"{option} is about facts alone", hint="leave out --in, or the option")
     begin, end = options.period(since, until)
     texts = list(queries or ()) or [ask_text("query", "QUERY")]
     if len(texts) > 3:
@@ -244,18 +256,19 @@ def search(
         print_memory(run, report)
 
 
-def parse_within(given: str) -> tuple[MemoryKind, ...]:
+def parse_within(given: Sequence[str]) -> tuple[MemoryKind, ...]:
     """What ``--in`` names, each once.
 
     Raises:
         UsageError: it names something else, or nothing.
     """
     known: tuple[MemoryKind, ...] = get_args(MemoryKind)
-    named = [each.strip().lower() for each in given.split(",") if each.strip()]
+    words = [word for each in given for word in each.split(",")]
+    named = [word.strip().lower() for word in words if word.strip()]
     unknown = [each for each in named if each not in known]
     if unknown or not named:
         raise UsageError(
-            f"--in takes {', '.join(known)}: {one_line(given, 60)!r}",
+            f"--in takes {', '.join(known)}: {one_line(','.join(given), 60)!r}",
             hint="several go with commas between, as in --in facts,reflections",
         )
     return tuple(each for each in known if each in named)
@@ -265,6 +278,8 @@ def print_memory(run: Invocation, report: SearchReport) -> None:
     """Print what was found of several kinds: facts, then reflections, then texts."""
     for notice in report.notices:
         run.out.note(notice)
+    if report.hits and report.passages:
+        run.out.note("scores compare within one kind only")
     facts = [
         MemoryHit(
             kind="fact",
