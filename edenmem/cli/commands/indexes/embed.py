@@ -219,7 +219,7 @@ def backfill(
     edenmem embed backfill --agent mira --yes
     edenmem embed backfill --model text-embedding-3-large --compare queries.jsonl
     edenmem embed backfill --to provider=local --prepare-only
-    edenmem embed backfill --to local_model=multilingual-e5-small --compare queries.jsonl
+    edenmem embed backfill --to local_model=multilingual-e5-small
     """
     run = invocation(ctx)
     changes = changes_of(model, to or ())
