@@ -215,7 +215,7 @@ def test_the_doctor_tries_the_cluster(atlas_inside: Inside, atlas: AtlasServer) 
 
 def test_a_file_has_no_cluster_to_try(cli: Cli) -> None:
     refused = cli("doctor", "--atlas", "--yes")
-    assert refused.code == 5
+    assert refused.code == 2
     assert "EDENMEM_URI" in refused.err
 
 

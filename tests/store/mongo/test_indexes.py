@@ -253,6 +253,7 @@ def _use_everything(store: Store) -> None:
     list(store.host.messages(session.id, newest=2))
     store.host.senders(session.id)
     list(store.host.messages(session.id, ids=[messages[0].id]))
+    list(store.host.messages_by_ids([messages[0].id]))
 
     scopes = (
         Scope.agent(agent.id),
