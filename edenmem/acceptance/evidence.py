@@ -46,7 +46,7 @@ class Segment(msgspec.Struct, frozen=True):
     text: str
 
 
-#: A tool's line inside an agent's message, as the transcript writes it and nobody else can.
+#: A tool's line inside an agent's message. The transcript alone writes lines of this form.
 TOOL_LINE = re.compile(r"\s*tool \S.*?->")
 
 

@@ -16,7 +16,8 @@ from edenmem.acceptance.times import Time
 
 #: Numbers of an item that are explained, and of its sources that others are worked out of.
 _MOST_NUMBERS = 20
-#: A day without a year is at most so many days away: further, and one in another year is nearer.
+#: The most days between a message and a date without a year: beyond it, the same date of the next
+#: or the previous year is nearer.
 _NEAR_DAYS = 335
 
 _SENTENCE_START = re.compile(r"(?:\A|[.!?:;…。]\s+|[\"“«„(\[]\s?|^[-•*]\s?)\Z")
@@ -33,11 +34,11 @@ _VERB_AFTER_NAME = re.compile(
 def check_names(item: Item) -> str | Doubt | None:
     """Every name occurs in what was read or in what surrounded it."""
     if unknown := [name for name in _names_of(item) if not _is_known(item, name)]:
-        reason = f"names {_listed(unknown)}, which nobody mentioned"
+        reason = f"names {_listed(unknown)}, which was not mentioned"
         is_open = all(_ACRONYM.fullmatch(name) or _is_other_script(item, name) for name in unknown)
         return Doubt(reason) if is_open else reason
     if item.candidate.kind == "fact" and (unknown := _new_ideographs(item)):
-        reason = f"names {_listed(unknown)}, which nobody mentioned"
+        reason = f"names {_listed(unknown)}, which was not mentioned"
         is_open = _is_of_tool(item) or _is_other_script(item, unknown[0])
         return Doubt(reason) if is_open else reason
     return None
@@ -112,7 +113,7 @@ _COMMON = frozenset(
 
 
 def _new_ideographs(item: Item) -> list[str]:
-    """Ideographs side by side that nobody wrote and that no particle is made of: another name."""
+    """Return runs of ideographs that do not occur in the range and hold no particle: names."""
     common = words.stop_signs() | _COMMON
     seen = item.evidence.lines
     text = COUNTED.sub(" ", item.digits)
@@ -168,7 +169,7 @@ def check_numbers(item: Item) -> str | Doubt | None:
 
 
 def _ungrounded(item: Item) -> Iterator[tuple[str, bool]]:
-    """The numbers that nobody gave, as reasons, and whether the code can read what was said."""
+    """Return the numbers that do not occur, as reasons, and whether the code can read the rest."""
     evidence = item.evidence
     for said in item.days:
         if not is_date_said(item, said):
@@ -176,15 +177,15 @@ def _ungrounded(item: Item) -> Iterator[tuple[str, bool]]:
             yield reason, not (evidence.is_foreign or _has_movable_feast(item))
     for time in item.times:
         if not is_time_said(evidence, time):
-            reason = f"gives the time '{time.written}', which nobody mentioned"
+            reason = f"gives the time '{time.written}', which was not mentioned"
             yield reason, not _has_unread_number(item)
     for number in item.figures:
         if not is_number_said(item, number):
-            reason = f"gives the number '{number.written.strip()}', which nobody mentioned"
+            reason = f"gives the number '{number.written.strip()}', which was not mentioned"
             yield reason, not _has_unread_number(item) or _is_of_id(item, number)
     for written in numbers.find_mixed(item.digits):
         if written not in evidence.lines and not _is_number_with_unit(item, written):
-            yield f"names '{written}', which nobody mentioned", True
+            yield f"names '{written}', which was not mentioned", True
 
 
 def _is_year_of(item: Item, readings: Iterable[float | None]) -> bool:
