@@ -226,7 +226,8 @@ def test_a_number_may_be_written_in_another_way(line: str, content: str) -> None
     ],
 )
 def test_a_number_or_date_that_nobody_gave(line: str, content: str) -> None:
-    assert "which was not" in reasons(ask("numbers", content, said(line), 1))
+    said_so = reasons(ask("numbers", content, said(line), 1))
+    assert "which was not mentioned" in said_so or "which no" in said_so
 
 
 @pytest.mark.parametrize(
