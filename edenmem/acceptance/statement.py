@@ -264,11 +264,8 @@ def find_fault(text: str, language: str, speakers: Collection[str] = ()) -> str 
     if _QUESTION.search(bare.strip()) or _QUESTION_START.match(bare):
         return "is a question; state what was answered, or leave it out"
     for pattern in (_PRONOUN.get(language), _PRONOUN_UNSPACED.get(language), _ELIDED):
-        if (
-            pattern is not None
-            and (match := pattern.search(bare))
-            and not _is_proper(bare, match, speakers)
-        ):
+        found = pattern.finditer(bare) if pattern is not None else ()
+        if match := next((each for each in found if not _is_proper(bare, each, speakers)), None):
             return f"says '{match.group().strip()}'; name the person or thing instead"
     stripped = bare.lstrip(" -•*")
     third = _THIRD.get(language, _THIRD_UNSPACED)
@@ -284,6 +281,8 @@ def find_fault(text: str, language: str, speakers: Collection[str] = ()) -> str 
     return _find_fragment(text, bare, language, speakers)
 
 
+#: What stands before the first word of a sentence.
+_BEGINS = re.compile(r"(?:\A|[.!?…:;]\s+)\Z")
 _NUMERAL = re.compile(r"(?<=\s)[A-Z][a-z]+ \Z")
 
 
@@ -302,7 +301,7 @@ def _is_proper(text: str, match: re.Match[str], speakers: Collection[str]) -> bo
     return (
         written[0].isupper()
         and written not in ("I", "I'm", "I've", "I'd", "I'll")
-        and (match.start() > 0 or bool(following))
+        and (not _BEGINS.search(text[: match.start()]) or bool(following))
     )
 
 

@@ -647,3 +647,10 @@ def test_no_text_makes_a_rule_run_away(piece: str) -> None:
     evidence = said(f"anna: {text}", f"eve: {text}", template=text)
     for content in (text, text[:MOST_CHARACTERS]):
         judge(Candidate(content=content, sources=(1,)), evidence, ALL)
+
+
+def test_every_sentence_is_read_for_pronouns() -> None:
+    """A local model copied a whole message: the second sentence spoke of "my sister"."""
+    text = "No idea yet about the worktop. My sister Leela has the spare key, in case I am out."
+    judgement = ask("statement", text, said(f"anna: {text}"), 1)
+    assert reasons(judgement) == "says 'My'; name the person or thing instead"
