@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from functools import cache
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import msgspec
 from edenmem.acceptance.evidence import Candidate, Evidence, Judgement, SourceMessage
 from edenmem.acceptance.rules import judge
 from edenmem.settings.schema import AcceptanceSettings
+from tests.support.intervals import wilson
 
 DATA = Path(__file__).parent / "data"
 
@@ -22,11 +22,7 @@ LABELS = {"relative_date": "relative_dates", "secret": "secrets", "order": "orde
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """How many of how many, with the 95 % interval of Wilson (1927).
-
-    E. B. Wilson, Probable inference, the law of succession, and statistical inference, Journal of
-    the American Statistical Association 22, 209-212.
-    """
+    """How many of how many, with Wilson's 95 % interval."""
 
     count: int
     total: int
@@ -37,10 +33,7 @@ class Rate(msgspec.Struct, frozen=True):
 
     @property
     def interval(self) -> tuple[float, float]:
-        z, n, p = 1.959964, self.total, self.share
-        middle = (p + z * z / (2 * n)) / (1 + z * z / n)
-        half = z / (1 + z * z / n) * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-        return middle - half, middle + half
+        return wilson(self.count, self.total)
 
     def __str__(self) -> str:
         low, high = self.interval

@@ -28,7 +28,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
 import re
 import subprocess
@@ -42,6 +41,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 from openai import OpenAI, OpenAIError
+
+from tests.support.intervals import wilson
 
 CONVERSATIONS = Path(__file__).parent / "extraction" / "conversations.jsonl"
 _WORD = re.compile(r"\w+")
@@ -252,16 +253,6 @@ def _strings(value: Any) -> Iterator[str]:
             for each in value.values():
                 if isinstance(each, list | dict):
                     yield from _strings(each)
-
-
-def wilson(hits: int, of: int) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson 1927, https://doi.org/10.2307/2276774)."""
-    if not of:
-        return 0.0, 1.0
-    z, p = 1.96, hits / of
-    middle = (p + z * z / (2 * of)) / (1 + z * z / of)
-    half = z / (1 + z * z / of) * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def table(scores: dict[str, Score]) -> str:

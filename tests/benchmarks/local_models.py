@@ -26,12 +26,12 @@ from edenmem.engine.factory import open_embedder
 from edenmem.settings.schema import EmbeddingSettings, Settings
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks import labels
+from tests.support.intervals import paired_bootstrap
 from tests.support.runtime import make_runtime
 
 Model = Literal["all-MiniLM-L6-v2", "multilingual-e5-small"]
 MODELS: tuple[Model, ...] = ("all-MiniLM-L6-v2", "multilingual-e5-small")
 RECIPES = ("convex", "semantic")
-_RESAMPLES = 10_000
 _TIMED = 100
 
 
@@ -73,15 +73,6 @@ async def _each(evaluator: Evaluator, queries: Sequence[LabelledQuery]) -> Score
     return scores
 
 
-def interval(differences: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean of paired differences, by bootstrap."""
-    generator = np.random.default_rng(14)
-    values = np.asarray(differences)
-    picks = generator.integers(len(values), size=(_RESAMPLES, len(values)))
-    low, high = np.quantile(values[picks].mean(axis=1), [0.025, 0.975])
-    return float(low), float(high)
-
-
 def table(name: str, old: Scores, new: Scores, *, by_kind: bool) -> list[str]:
     """The rows of one set."""
     kinds = list(dict.fromkeys(kind for kind, _ in old)) if by_kind else []
@@ -101,7 +92,7 @@ def table(name: str, old: Scores, new: Scores, *, by_kind: bool) -> list[str]:
 
 def _row(label: str, recipe: str, pairs: Sequence[tuple[QueryScores, QueryScores]]) -> str:
     before, after = (np.mean([pair[side] for pair in pairs], axis=0) for side in (0, 1))
-    low, high = interval([new.ndcg - old.ndcg for old, new in pairs])
+    low, high = paired_bootstrap([new.ndcg - old.ndcg for old, new in pairs])
     gain = after[0] - before[0]
     return (
         f"| {label} | {recipe} | {len(pairs)} | {before[0]:.3f} | {after[0]:.3f} "

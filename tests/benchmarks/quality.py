@@ -39,6 +39,7 @@ from edenmem.search.recipes import RECIPES
 from edenmem.settings.schema import EmbeddingSettings, SearchSettings, Settings
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks import labels, locomo
+from tests.support.intervals import paired_bootstrap
 from tests.support.runtime import make_runtime
 
 SETTINGS = Settings(embedding=EmbeddingSettings(provider="local"))
@@ -132,16 +133,13 @@ class Difference(NamedTuple):
     high: float
 
 
-def compare(
-    before: Mapping[str, float], after: Mapping[str, float], *, samples: int = 10_000
-) -> Difference:
-    """Compare by the paired bootstrap (Efron and Tibshirani, 1993), over queries that both have."""
+def compare(before: Mapping[str, float], after: Mapping[str, float]) -> Difference:
+    """Compare by the paired bootstrap, over queries that both have."""
     both = sorted(before.keys() & after.keys())
     one, other = (np.array([each[query] for query in both]) for each in (before, after))
-    chosen = np.random.default_rng(20260314).integers(len(both), size=(samples, len(both)))
-    low, high = np.percentile((other - one)[chosen].mean(axis=1), [2.5, 97.5])
-    gain = float((other - one).mean())
-    return Difference(float(one.mean()), float(other.mean()), gain, float(low), float(high))
+    gains = other - one
+    low, high = paired_bootstrap(gains.tolist())
+    return Difference(float(one.mean()), float(other.mean()), float(gains.mean()), low, high)
 
 
 def _compared(

@@ -9,6 +9,7 @@ import pytest
 
 from tests.benchmarks import extracting
 from tests.benchmarks.extracting import Conversation, Extraction, is_grounded, normalise, score
+from tests.support.intervals import wilson
 
 ALL = extracting.read_conversations()
 NAMES = [each.session for each in ALL]
@@ -80,6 +81,6 @@ class TestTheScore:
         assert [list(extracting._strings(each)) for each in answers] == [["a", "b"]] * 3
 
     def test_the_interval_holds_the_share_and_stays_within_its_bounds(self) -> None:
-        assert extracting.wilson(0, 0) == (0.0, 1.0)
-        low, high = extracting.wilson(90, 100)
+        assert wilson(0, 0) == (0.0, 1.0)
+        low, high = wilson(90, 100)
         assert (round(low, 3), round(high, 3)) == (0.826, 0.945)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from tests.benchmarks import labels
-from tests.benchmarks.local_models import QueryScores, interval, table
+from tests.benchmarks.local_models import QueryScores, table
+from tests.support.intervals import paired_bootstrap
 
 LANGUAGES = labels.languages()
 
@@ -29,10 +30,10 @@ def test_the_set_in_six_languages_is_as_it_is_said_to_be() -> None:
 
 
 def test_an_interval_holds_what_is_sure_and_is_wider_for_what_varies() -> None:
-    assert interval([0.25] * 20) == (0.25, 0.25)
-    low, high = interval([1.0, 0.0] * 50)
+    assert paired_bootstrap([0.25] * 20) == (0.25, 0.25)
+    low, high = paired_bootstrap([1.0, 0.0] * 50)
     assert 0.35 < low < 0.45 < 0.55 < high < 0.65
-    wide = interval([1.0, 0.0] * 5)
+    wide = paired_bootstrap([1.0, 0.0] * 5)
     assert wide[1] - wide[0] > 2 * (high - low)
 
 

@@ -90,6 +90,8 @@ class Attempt(msgspec.Struct, kw_only=True):
         if self.changes is not None and not self.results:  # a dry run, which applies nothing
             return texts
         added = {content_hash(each.content) for each in found if each.action == "ADD"}
+        if not added:
+            return texts
         there: set[str] = set()
         for quota in material.quotas.items:
             for scope in quota.changeable:
