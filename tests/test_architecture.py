@@ -43,7 +43,9 @@ ARROWS = {
     "acceptance": BASE,  # what may be remembered of what a model wrote: pure
     "store": BASE | {"memory", "search"},
     "engine": BASE | MIDDLE | {"endpoint", "onnx"},
-    "cli": BASE | {"engine"},
+    "server": BASE | {"engine"},  # the doors for agents
+    "mcp": BASE | {"engine"},
+    "cli": BASE | {"engine", "mcp", "server"},
     "__main__": {"cli"},
 }
 
@@ -66,7 +68,12 @@ HOMES = {
     # one splits texts into words, in memory.
     "sqlite3": {"store/sqlite", "embed/query_file.py", "search/words.py"},
     "openai": {"llm", "embed", "endpoint"},
-    "httpx": {"llm", "embed", "endpoint"},
+    "httpx": {"llm", "embed", "endpoint", "server"},
+    "fastapi": {"server"},
+    "starlette": {"server"},
+    "uvicorn": {"server"},
+    "prometheus_client": {"server"},
+    "mcp": {"mcp"},
     "onnxruntime": {"onnx"},
     "tokenizers": {"onnx"},
     "jinja2": {"engine"},
@@ -88,6 +95,10 @@ HEAVY = (
     "pymongo",
     "bson",
     "pydantic",
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "prometheus_client",
     "jinja2",
     "plotext",
     "questionary",

@@ -19,7 +19,15 @@ from edenmem.settings.schema import SECRETS, Settings
 #: Settings that name a file or folder; a relative one is relative to the file that it stands in.
 PATHS = frozenset({"llm.replay", "llm.record", "embedding.local_path", "search.rerank_path"})
 #: Settings that may hold a password inside an address.
-ADDRESSES = frozenset({"store.uri", "llm.base_url", "embedding.base_url", "search.rerank_url"})
+ADDRESSES = frozenset(
+    {
+        "store.uri",
+        "llm.base_url",
+        "embedding.base_url",
+        "search.rerank_url",
+        "server.upstream_url",
+    }
+)
 
 
 @functools.cache
@@ -144,6 +152,8 @@ def _describe_type(kind: Any) -> str:
             return "convex, rrf, semantic or text, or one of them with +rerank, +recency or +mmr"
         case inspect.DictType(value_type=inspect.TupleType()):
             return "a table of model = [input price, output price]"
+        case inspect.DictType(value_type=inspect.StrType()):
+            return "a table of name = text"
         case inspect.DictType():
             return "a table of model = price"
         case _:

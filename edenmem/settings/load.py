@@ -46,6 +46,7 @@ _ADDRESS_OF = {
     "llm.api_key": "llm.base_url",
     "embedding.api_key": "embedding.base_url",
     "search.rerank_api_key": "search.rerank_url",
+    "server.upstream_api_key": "server.upstream_url",
 }
 
 

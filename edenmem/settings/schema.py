@@ -23,7 +23,11 @@ RecipeName = Annotated[str, Meta(pattern=r"^(convex|rrf|semantic|text)(\+(rerank
 def _mask(name: str, value: object) -> object:
     if name.endswith("api_key"):
         return MASK if value else ""
-    return redact_uri(str(value)) if name in {"uri", "base_url", "rerank_url"} else value
+    return (
+        redact_uri(str(value))
+        if name in {"uri", "base_url", "rerank_url", "upstream_url"}
+        else value
+    )
 
 
 class _Section(
@@ -230,6 +234,23 @@ class ColdSettings(_Section, frozen=True, kw_only=True):
     outage_after: Count = 3  # sessions in a row that a provider or the database fails: a run ends
 
 
+class ServerSettings(_Section, frozen=True, kw_only=True):
+    """The HTTP server, ``edenmem serve``.
+
+    ``upstream_url`` is the endpoint that chats are forwarded to; empty: ``llm.base_url``, with the
+    same key. ``users``: the name that a host calls a user → username or ID in edenmem.
+    """
+
+    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8377  # 0: any free port
+    agent: str = ""  # the agent of requests that name none
+    upstream_url: str = ""
+    upstream_api_key: str = ""  # sent where the caller brings no key of the upstream
+    users: dict[str, str] = {}
+    create_users: bool = False  # add users that nobody knows; never beside a platform by default
+    shutdown_seconds: NotNegative = 30  # for answers in progress when the server stops
+
+
 class Settings(_Section, frozen=True, kw_only=True):
     """The whole configuration."""
 
@@ -243,7 +264,10 @@ class Settings(_Section, frozen=True, kw_only=True):
     search: SearchSettings = SearchSettings()
     scopes: ScopesSettings = ScopesSettings()
     cold: ColdSettings = ColdSettings()
+    server: ServerSettings = ServerSettings()
 
 
 #: Settings whose values are never printed.
-SECRETS = frozenset({"llm.api_key", "embedding.api_key", "search.rerank_api_key"})
+SECRETS = frozenset(
+    {"llm.api_key", "embedding.api_key", "search.rerank_api_key", "server.upstream_api_key"}
+)

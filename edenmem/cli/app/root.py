@@ -37,6 +37,7 @@ class Entry(NamedTuple):
 
 
 _BEGIN, _WHO, _MEMORY, _WORK = "Begin", "Who and where", "Memory", "Work"
+_DOORS = "Doors for agents"
 
 COMMANDS: dict[str, Entry] = {
     entry.name: entry
@@ -108,6 +109,7 @@ COMMANDS: dict[str, Entry] = {
             "Indexes: create, list, status, conflicts, update, drop.",
             True,
         ),
+        Entry(_DOORS, "doors", "serve", "Serve memory over HTTP: a chat proxy that remembers."),
     )
 }
 

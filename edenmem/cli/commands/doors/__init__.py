@@ -1,0 +1,4 @@
+"""The doors for agents: HTTP, tokens and MCP.
+
+May import: app.
+"""
