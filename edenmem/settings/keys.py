@@ -120,6 +120,11 @@ def convert(key: str, raw: object, where: str, *, text: bool) -> object:
     return value
 
 
+def accepted_values(key: str) -> str:
+    """What a setting accepts, in words: "a whole number of at least 1"."""
+    return _describe_type(_type(key))
+
+
 def _type(key: str) -> Any:
     section: Any = Settings
     for name in key.split("."):

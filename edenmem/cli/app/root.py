@@ -50,6 +50,7 @@ COMMANDS: dict[str, Entry] = {
         ),
         Entry(_BEGIN, "start", "doctor", "Examine the store and its memory; mend what is safe."),
         Entry(_BEGIN, "start", "config", "The settings in force, and where each comes from.", True),
+        Entry(_BEGIN, "start", "help", "The help of a command, or a guide to a subject."),
         Entry(_WHO, "people", "agent", "Agents: list, show, add, enable, disable.", True),
         Entry(_WHO, "people", "user", "Users: list, show, add, merge.", True),
         Entry(_WHO, "people", "session", "Sessions: list, show, import.", True),

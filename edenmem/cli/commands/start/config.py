@@ -10,7 +10,8 @@ import typer
 
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import invocation
-from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.output import Output
+from edenmem.cli.terminal.tables import Column, format_cell
 from edenmem.errors import NotFoundError
 from edenmem.settings.schema import Settings
 
@@ -28,11 +29,15 @@ def show(
     changed: Annotated[
         bool, typer.Option("--changed", help="Only those that are not the default.")
     ] = False,
+    describe: Annotated[
+        bool, typer.Option("--describe", help="Add what each setting means and accepts.")
+    ] = False,
 ) -> None:
     """Show each setting, its value and where it comes from. Secrets are never shown.
 
     \b
     edenmem config show llm search.top_k
+    edenmem config show --describe cold
     edenmem config show --changed --format json
     """
     from edenmem.settings.load import effective
@@ -45,7 +50,13 @@ def show(
         for row in settings
         if (not keys or row[0].startswith(tuple(keys))) and not (changed and row[2] == "default")
     ]
-    run.out.listing(rows, _COLUMNS, data=_data, empty="every setting has its default")
+    empty = "every setting has its default"
+    if not describe:
+        run.out.listing(rows, _COLUMNS, data=_data, empty=empty)
+    elif run.out.is_data or not rows:
+        run.out.listing(rows, _COLUMNS, data=_described_data, empty=empty)
+    else:
+        _print_descriptions(run.out, rows)
 
 
 def _check_known(given: Sequence[str], known: Sequence[str]) -> None:
@@ -78,8 +89,33 @@ def _data(row: _Row) -> dict[str, Any]:
     return {"key": key, "value": value, "origin": origin}
 
 
+def _value(row: _Row) -> object:
+    return f"{row[1]:g}" if isinstance(row[1], float) else row[1]
+
+
+def _described_data(row: _Row) -> dict[str, Any]:
+    from edenmem.settings.descriptions import descriptions
+    from edenmem.settings.keys import accepted_values, defaults
+
+    key = row[0]
+    return {
+        **_data(row),
+        "description": descriptions()[key],
+        "accepts": accepted_values(key),
+        "default": defaults()[key],
+    }
+
+
+def _print_descriptions(out: Output, rows: Sequence[_Row]) -> None:
+    for row in rows:
+        about = _described_data(row)
+        out.heading(f"{row[0]} = {format_cell(_value(row)) or '(empty)'}")
+        out.paragraph("  ", about["description"])
+        out.paragraph("  ", f"Accepts {about['accepts']}. Set by: {row[2]}.")
+
+
 _COLUMNS: list[Column[_Row]] = [
     Column("key", lambda row: row[0], "name"),
-    Column("value", lambda row: f"{row[1]:g}" if isinstance(row[1], float) else row[1], "text"),
+    Column("value", _value, "text"),
     Column("origin", lambda row: row[2]),
 ]

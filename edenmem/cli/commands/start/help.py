@@ -1,0 +1,95 @@
+"""``edenmem help``: the help of a command, or a guide from ``edenmem/docs``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib.resources import files
+from typing import Annotated, Any
+
+import typer
+
+from edenmem.cli.app.framework import Command, single
+from edenmem.cli.app.invocation import invocation
+from edenmem.cli.terminal.output import Output, OutputFormat
+from edenmem.errors import NotFoundError
+
+app = single()
+
+_GUIDES = files("edenmem") / "docs"
+
+
+def guide_names() -> list[str]:
+    """The names of all guides, in alphabetical order."""
+    names = (entry.name for entry in _GUIDES.iterdir())
+    return sorted(name.removesuffix(".md") for name in names if name.endswith(".md"))
+
+
+@app.command("help", cls=Command)
+def show(
+    ctx: typer.Context,
+    topic: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[COMMAND | GUIDE]…", help="A command, or the name of a guide."),
+    ] = None,
+    guide: Annotated[
+        bool, typer.Option("--guide", "-g", help="Show the guide where a command has its name.")
+    ] = False,
+) -> None:
+    """Show the help of a command, or a guide. Without a name, list both.
+
+    \b
+    edenmem help fact add
+    edenmem help concepts
+    edenmem help --guide mcp
+    """
+    run = invocation(ctx)
+    root = ctx.find_root()
+    if not topic:
+        sys.stdout.write(f"{root.get_help()}\n\nGuides: {', '.join(guide_names())}.\n")
+        return
+    help_text = None if guide else _command_help(root, topic)
+    name = " ".join(topic)
+    if help_text is not None:
+        sys.stdout.write(f"{help_text}\n")
+        if name in guide_names():
+            run.out.note(f"there is also a guide: edenmem help --guide {name}")
+    elif name in guide_names():
+        _show_guide(run.out, (_GUIDES / f"{name}.md").read_text("utf-8"))
+    else:
+        known = [*guide_names(), *root.command.list_commands(root)]  # type: ignore[attr-defined]
+        near = get_close_matches(name, known, n=1)
+        raise NotFoundError(
+            f"there is no command or guide {name!r}",
+            hint=f"did you mean {near[0]}?" if near else "'edenmem help' lists both",
+        )
+
+
+def _command_help(root: typer.Context, words: Sequence[str]) -> str | None:
+    """The help of the command with these words, or None if there is no such command."""
+    context: Any = root
+    for word in words:
+        find = getattr(context.command, "get_command", None)
+        command = find(context, word) if find else None
+        if command is None:
+            return None
+        context = command.make_context(word, [], parent=context, resilient_parsing=True)
+    return str(context.get_help())
+
+
+def _show_guide(out: Output, text: str) -> None:
+    """Print Markdown: rendered in a pager on a terminal, as it is elsewhere."""
+    if not sys.stdout.isatty() or out.format is OutputFormat.MARKDOWN:
+        sys.stdout.write(text)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    os.environ.setdefault("LESS", "FRX")  # as Git does: keep colours, end if it fits one screen
+    color = out.is_colored(sys.stdout)
+    console = Console(no_color=not color, width=min(out.width, 88), highlight=False)
+    with console.capture() as rendered:
+        console.print(Markdown(text, hyperlinks=False))
+    typer.echo_via_pager(rendered.get(), color=color)

@@ -1,0 +1,44 @@
+"""``edenmem help``: commands and guides; ``config show --describe``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import edenmem
+from edenmem.cli.commands.start.help import guide_names
+from tests.cli.conftest import Cli
+
+DOCS = Path(edenmem.__file__).parent / "docs"
+
+
+def test_help_lists_commands_and_guides(cli: Cli) -> None:
+    shown = cli("help").ok().out
+    assert "consolidation" in shown
+    assert all(name in shown for name in guide_names())
+    assert set(guide_names()) == {path.stem for path in DOCS.glob("*.md")}
+
+
+def test_help_of_a_command_is_what_its_option_prints(cli: Cli) -> None:
+    assert cli("help", "fact", "add").ok().out == cli("fact", "add", "--help").ok().out
+
+
+@pytest.mark.parametrize("name", guide_names())
+def test_a_guide_is_plain_markdown_in_a_pipe(cli: Cli, name: str) -> None:
+    assert cli("help", "--guide", name).ok().out == (DOCS / f"{name}.md").read_text("utf-8")
+
+
+def test_an_unknown_name_is_refused_with_the_nearest(cli: Cli) -> None:
+    failed = cli("help", "mongdb")
+    assert failed.code == 3
+    assert "did you mean mongodb?" in failed.err
+
+
+def test_settings_are_described_for_people_and_programs(cli: Cli) -> None:
+    shown = cli("config", "show", "--describe", "search.top_k").ok().out
+    assert shown.splitlines()[0] == "search.top_k = 10"
+    assert "Maximum number of results." in shown
+    (row,) = cli.json("config", "show", "--describe", "search.top_k")
+    assert row["accepts"] == "a whole number from 1 to 100"
+    assert row["default"] == 10
