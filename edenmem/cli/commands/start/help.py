@@ -46,7 +46,7 @@ def show(
     edenmem help --guide mcp
     """
     run = invocation(ctx)
-    root = ctx.find_root()
+    root: Any = ctx.find_root()
     if not topic:
         sys.stdout.write(f"{root.get_help()}\n\nGuides: {', '.join(guide_names())}.\n")
         return
@@ -59,7 +59,7 @@ def show(
     elif name in guide_names():
         _show_guide(run.out, (_GUIDES / f"{name}.md").read_text("utf-8"))
     else:
-        known = [*guide_names(), *root.command.list_commands(root)]  # type: ignore[attr-defined]
+        known = [*guide_names(), *root.command.list_commands(root)]
         near = get_close_matches(name, known, n=1)
         raise NotFoundError(
             f"there is no command or guide {name!r}",
@@ -67,7 +67,7 @@ def show(
         )
 
 
-def _command_help(root: typer.Context, words: Sequence[str]) -> str | None:
+def _command_help(root: Any, words: Sequence[str]) -> str | None:
     """The help of the command with these words, or None if there is no such command."""
     context: Any = root
     for word in words:
@@ -90,6 +90,5 @@ def _show_guide(out: Output, text: str) -> None:
     os.environ.setdefault("LESS", "FRX")  # as Git does: keep colours, end if it fits one screen
     color = out.is_colored(sys.stdout)
     console = Console(no_color=not color, width=min(out.width, 88), highlight=False)
-    with console.capture() as rendered:
+    with console.pager(styles=True):
         console.print(Markdown(text, hyperlinks=False))
-    typer.echo_via_pager(rendered.get(), color=color)
