@@ -39,7 +39,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     completed: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True):
     """A fact's place in a list: rank from 0, raw score, share of the way from zero to the best.
 
     A rank of None: the list did not find the fact, its score was computed afterwards.
@@ -47,8 +47,18 @@ class _Entry(msgspec.Struct, frozen=True):
 
     rank: int | None
     score: float
-    normalised: float
-    passed: bool
+    share: float
+
+    def passes(self, floor: float | None) -> bool:
+        """Report whether the list found the fact and its score reaches the floor."""
+        return self.rank is not None and (floor is None or self.score >= floor)
+
+
+#: What each list has of each fact, found or completed.
+Entries = Mapping[ListName, Mapping[str, Entry]]
+Floors = Mapping[ListName, float | None]
+#: What each list adds to the score of each fact.
+Parts = Mapping[ListName, Mapping[str, float]]
 
 
 def semantic_list(
@@ -104,18 +114,13 @@ def convex(semantic: Listing, text: Listing, *, weight: float) -> Pool:
     that its words bring in keeps its score by meaning below the floor. If one list is empty, no
     score is above the other one's weight: to match in one way only is less evidence.
     """
-    shares = {semantic.name: weight, text.name: 1.0 - weight}
-    entries = {listing.name: _entries(listing) for listing in (semantic, text)}
+    entries = entries_of(semantic, text)
+    parts = convex_parts(entries, weight)
 
-    def fuse_scores(fact_id: str) -> tuple[float, dict[str, Any]]:
-        parts = {
-            name: shares[name] * of[fact_id].normalised
-            for name, of in entries.items()
-            if fact_id in of
-        }
-        return min(1.0, sum(parts.values())), {"parts": parts, "semantic_weight": weight}
+    def explain(fact_id: str) -> dict[str, Any]:
+        return {"parts": _of_fact(parts, fact_id), "semantic_weight": weight}
 
-    return _fuse("convex", (semantic, text), entries, fuse_scores)
+    return _pool("convex", (semantic, text), entries, sum_parts(parts), explain)
 
 
 def rrf(semantic: Listing, text: Listing, *, k: int, floor: float = 0.0) -> Pool:
@@ -126,23 +131,19 @@ def rrf(semantic: Listing, text: Listing, *, k: int, floor: float = 0.0) -> Pool
     cuts every fact that one list alone has after its 7th place, so there is none by default.
     """
     listings = (semantic, text)
-    entries = {listing.name: _entries(listing) for listing in listings}
-    highest = len(listings) / k
+    entries = entries_of(*listings)
+    floors = {listing.name: listing.floor for listing in listings}
+    parts = rrf_parts(entries, k, floors)
+    raws = sum_parts(parts)
 
-    def fuse_scores(fact_id: str) -> tuple[float, dict[str, Any]]:
-        parts = {
-            name: 1.0 / (k + entry.rank)
-            for name, of in entries.items()
-            if (entry := of.get(fact_id)) and entry.rank is not None and entry.passed
-        }
-        raw = sum(parts.values())
-        figures = {"parts": parts, "k": k, "raw": raw, "threshold": floor or None}
-        return min(1.0, raw / highest), figures
+    def explain(fact_id: str) -> dict[str, Any]:
+        figures = {"parts": _of_fact(parts, fact_id), "k": k, "raw": raws[fact_id]}
+        return {**figures, "threshold": floor or None}
 
-    pool = _fuse("rrf", listings, entries, fuse_scores)
+    pool = _pool("rrf", listings, entries, rrf_scores(raws, k), explain)
     hits, cuts = [], []
     for hit in pool.hits:
-        raw = hit.explain["fusion"]["raw"]
+        raw = raws[hit.fact_id]
         if raw >= floor:
             hits.append(hit)
             continue
@@ -153,21 +154,89 @@ def rrf(semantic: Listing, text: Listing, *, k: int, floor: float = 0.0) -> Pool
 
 def single(listing: Listing) -> Pool:
     """One list alone: semantic scores as they are, text scores as shares of the best one."""
-    entries = _entries(listing)
-
-    def score(fact_id: str) -> tuple[float, dict[str, Any]]:
-        entry = entries[fact_id]
-        if listing.name == "semantic":
-            return min(1.0, max(0.0, entry.score)), {}
-        return entry.normalised, {}
-
-    return _fuse(listing.name, (listing,), {listing.name: entries}, score)
+    entries = entries_of(listing)
+    scores = single_scores(entries)
+    return _pool(listing.name, (listing,), entries, scores, lambda _: {})
 
 
-def _entries(listing: Listing) -> dict[str, _Entry]:
+def entries_of(*listings: Listing) -> Entries:
+    """Return what each list has of each fact that it found or was completed for."""
+    return {listing.name: _entries(listing) for listing in listings}
+
+
+def convex_parts(entries: Entries, weight: float) -> Parts:
+    """Return what each list adds to the score of each candidate that it has: weight times share."""
+    weights = {"semantic": weight, "text": 1.0 - weight}
+    return {
+        name: {fact_id: weights[name] * entry.share for fact_id, entry in of.items()}
+        for name, of in entries.items()
+    }
+
+
+def rrf_parts(entries: Entries, k: int, floors: Floors) -> Parts:
+    """Return 1 / (k + rank) of each candidate in each list whose floor it passes."""
+    return {
+        name: {
+            fact_id: 1.0 / (k + entry.rank)
+            for fact_id, entry in of.items()
+            if entry.rank is not None and entry.passes(floors.get(name))
+        }
+        for name, of in entries.items()
+    }
+
+
+def sum_parts(parts: Parts) -> dict[str, float]:
+    """Add up what the lists give to each candidate."""
+    sums: dict[str, float] = {}
+    for of in parts.values():
+        for fact_id, part in of.items():
+            sums[fact_id] = sums.get(fact_id, 0.0) + part
+    return sums
+
+
+def rrf_scores(sums: Mapping[str, float], k: int) -> dict[str, float]:
+    """Score each sum as a share of the highest that two lists can give."""
+    return {fact_id: min(1.0, raw / (2 / k)) for fact_id, raw in sums.items()}
+
+
+def single_scores(entries: Entries) -> dict[str, float]:
+    """Score the candidates of one list: by meaning as they are, by words as shares of the best."""
+    ((name, of),) = entries.items()
+    if name == "semantic":
+        return {fact_id: min(1.0, max(0.0, entry.score)) for fact_id, entry in of.items()}
+    return {fact_id: entry.share for fact_id, entry in of.items()}
+
+
+def candidates_of(entries: Entries) -> list[str]:
+    """List the facts that a list found, each once, in the order of the lists."""
+    return list(
+        dict.fromkeys(
+            fact_id
+            for of in entries.values()
+            for fact_id, entry in of.items()
+            if entry.rank is not None
+        )
+    )
+
+
+def passing(entries: Entries, floors: Floors) -> set[str]:
+    """Return the facts that at least one list brings in."""
+    return {
+        fact_id
+        for name, of in entries.items()
+        for fact_id, entry in of.items()
+        if entry.passes(floors.get(name))
+    }
+
+
+def _of_fact(parts: Parts, fact_id: str) -> dict[ListName, float]:
+    return {name: of[fact_id] for name, of in parts.items() if fact_id in of}
+
+
+def _entries(listing: Listing) -> dict[str, Entry]:
     """What the list has of each fact that it is asked about: those found and those completed."""
     scores = {candidate.fact_id: candidate.score for candidate in listing.candidates}
-    ranks = {fact_id: rank for rank, fact_id in enumerate(scores)}
+    found = len(scores)
     scores |= {id: score for id, score in listing.completed.items() if id not in scores}
     if not scores:
         return {}
@@ -181,47 +250,45 @@ def _entries(listing: Listing) -> dict[str, _Entry]:
         return 1.0 if listing.zero is None else 0.0  # all are equal, or none is worth anything
 
     return {
-        fact_id: _Entry(
-            rank=ranks.get(fact_id),
-            score=score,
-            normalised=share(score),
-            passed=fact_id in ranks and (listing.floor is None or score >= listing.floor),
-        )
-        for fact_id, score in scores.items()
+        fact_id: Entry(place if place < found else None, score, share(score))
+        for place, (fact_id, score) in enumerate(scores.items())
     }
 
 
-def _fuse(
+def _pool(
     recipe: str,
     listings: Sequence[Listing],
-    entries: dict[ListName, dict[str, _Entry]],
-    fused: Callable[[str], tuple[float, dict[str, Any]]],
+    entries: Entries,
+    scores: Mapping[str, float],
+    explain_score: Callable[[str], dict[str, Any]],
 ) -> Pool:
+    """Rank the candidates that a list brings in, and say of each how its score came about."""
     hits: list[ScoredFact] = []
     cuts: list[Cut] = []
-    union = dict.fromkeys(each.fact_id for listing in listings for each in listing.candidates)
-    for fact_id in union:
+    kept = passing(entries, {listing.name: listing.floor for listing in listings})
+    for fact_id in candidates_of(entries):
         explain: dict[str, dict[str, Any]] = {
             listing.name: _explain(entries[listing.name][fact_id], listing.floor)
             for listing in listings
             if fact_id in entries[listing.name]
         }
-        if not any(of[fact_id].passed for of in entries.values() if fact_id in of):
+        if fact_id not in kept:
             cuts.append(_below_floor(fact_id, explain))
             continue
-        score, figures = fused(fact_id)
+        score = scores[fact_id]
+        figures = explain_score(fact_id)
         explain["fusion"] = {"recipe": recipe, "score": score, "threshold": None, **figures}
         hits.append(ScoredFact(fact_id=fact_id, score=score, explain=explain))
     return rank_hits("fusion", hits, cuts)
 
 
-def _explain(entry: _Entry, floor: float | None) -> dict[str, Any]:
+def _explain(entry: Entry, floor: float | None) -> dict[str, Any]:
     figures = {
         "rank": None,
         "score": entry.score,
         "threshold": floor,
-        "passed": entry.passed,
-        "normalised": entry.normalised,
+        "passed": entry.passes(floor),
+        "normalised": entry.share,
     }
     if entry.rank is None:
         return {**figures, "completed": True}

@@ -12,12 +12,21 @@ from edenmem.errors import UsageError
 from edenmem.models.embedding_scale import scale_of
 from edenmem.models.search import Candidate, Gap
 from edenmem.search.fusion import (
+    Entries,
+    Floors,
+    Listing,
     ListName,
     convex,
+    convex_parts,
+    entries_of,
     missing,
     rrf,
+    rrf_parts,
+    rrf_scores,
     semantic_list,
     single,
+    single_scores,
+    sum_parts,
     text_list,
 )
 from edenmem.search.ranking import Pool, by_score
@@ -130,6 +139,63 @@ def fuse(
         model: The embedding model, whose scale the semantic scores have.
         completed: Scores of facts that a list did not find, by fact.
     """
+    floors = floors_of(settings, model=model, text_floor=text_floor)
+    semantic, text = _listings(recipe, lists, floors, depth=depth, model=model, completed=completed)
+    if recipe.fusion == "convex":
+        return convex(semantic, text, weight=settings.semantic_weight)
+    if recipe.fusion == "rrf":
+        return rrf(semantic, text, k=settings.rrf_k, floor=settings.rrf_floor)
+    return single(semantic if recipe.semantic else text)
+
+
+def floors_of(settings: SearchSettings, *, model: str, text_floor: bool) -> Floors:
+    """Return the floor of each list; ``text_floor`` as in `fuse`."""
+    words = settings.text_floor if text_floor else 0.0
+    return {"semantic": semantic_floor(settings, model), "text": words or None}
+
+
+def unite(
+    recipe: Recipe,
+    lists: Mapping[ListName, Sequence[Candidate]],
+    *,
+    depth: int,
+    model: str = "",
+    completed: Mapping[ListName, Mapping[str, float]] = {},
+) -> Entries:
+    """Return what each list has of each candidate, so that `best_first` can order them by any
+    weights and floors. The arguments are those of `fuse`."""
+    both = _listings(recipe, lists, {}, depth=depth, model=model, completed=completed)
+    return entries_of(*(listing for listing in both if listing.name in recipe.lists))
+
+
+def best_first(
+    recipe: Recipe, entries: Entries, settings: SearchSettings, floors: Floors
+) -> list[str]:
+    """Order the candidates as `fuse` does, by the same scores, without floors for a result.
+
+    Of the settings it reads the weight for "convex" and k and the floors for "rrf"; `passing` says
+    which of the candidates `fuse` would keep.
+    """
+    if recipe.fusion == "convex":
+        scores = sum_parts(convex_parts(entries, settings.semantic_weight))
+    elif recipe.fusion == "rrf":
+        sums = sum_parts(rrf_parts(entries, settings.rrf_k, floors))
+        enough = {fact_id: raw for fact_id, raw in sums.items() if raw >= settings.rrf_floor}
+        scores = rrf_scores(enough, settings.rrf_k)
+    else:
+        scores = single_scores(entries)
+    return sorted(sorted(scores), key=scores.__getitem__, reverse=True)  # of equals the lower id
+
+
+def _listings(
+    recipe: Recipe,
+    lists: Mapping[ListName, Sequence[Candidate]],
+    floors: Floors,
+    *,
+    depth: int,
+    model: str,
+    completed: Mapping[ListName, Mapping[str, float]],
+) -> tuple[Listing, Listing]:
     cut = {name: by_score(found) for name, found in lists.items()}
     by_meaning, by_words = cut.get("semantic", []), cut.get("text", [])
     known: dict[ListName, dict[str, float]] = {"semantic": {}, "text": {}}
@@ -144,17 +210,12 @@ def fuse(
     semantic = semantic_list(
         by_meaning,
         depth=depth,
-        floor=semantic_floor(settings, model),
+        floor=floors.get("semantic"),
         zero=scale_of(model).zero_score,
         completed=known["semantic"],
     )
-    floor = settings.text_floor if text_floor else 0.0
-    text = text_list(by_words, depth=depth, floor=floor or None, completed=known["text"])
-    if recipe.fusion == "convex":
-        return convex(semantic, text, weight=settings.semantic_weight)
-    if recipe.fusion == "rrf":
-        return rrf(semantic, text, k=settings.rrf_k, floor=settings.rrf_floor)
-    return single(semantic if recipe.semantic else text)
+    text = text_list(by_words, depth=depth, floor=floors.get("text"), completed=known["text"])
+    return semantic, text
 
 
 def gaps_of(

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from edenmem.errors import ConfigError, UsageError
 from edenmem.models.search import Candidate
-from edenmem.search.recipes import RECIPES, Stage, fuse, recipe
+from edenmem.search.fusion import ListName, passing
+from edenmem.search.recipes import RECIPES, Stage, best_first, floors_of, fuse, recipe, unite
 from edenmem.settings import keys
 from edenmem.settings.schema import SearchSettings
 
@@ -98,3 +99,55 @@ def test_every_recipe_fuses(name: str) -> None:
     pool = fuse(plan, wanted, SETTINGS, depth=100, text_floor=False)
     assert {hit.fact_id for hit in pool.hits} == {c.fact_id for of in wanted.values() for c in of}
     assert all(hit.explain["fusion"]["recipe"] == name for hit in pool.hits)
+
+
+SEMANTIC = st.dictionaries(st.sampled_from("abcdefghijklmnop"), st.floats(0.4, 1.0), max_size=12)
+TEXT = st.dictionaries(st.sampled_from("abcdefghijklmnop"), st.floats(0.1, 30.0), max_size=12)
+
+
+@given(
+    semantic=SEMANTIC,
+    text=TEXT,
+    base=st.sampled_from(sorted(RECIPES)),
+    weight=st.sampled_from([0.0, 0.1, 0.3, 0.6, 1.0]),
+    floor=st.sampled_from([0.0, 0.55, 0.8]),
+    depth=st.integers(1, 12),
+    rrf_floor=st.sampled_from([0.0, 0.015]),
+    text_floor=st.booleans(),
+    model=st.sampled_from(["all-MiniLM-L6-v2-int8", "unknown"]),
+)
+def test_the_order_without_an_explanation_is_that_of_a_search(
+    *,
+    semantic: dict[str, float],
+    text: dict[str, float],
+    base: str,
+    weight: float,
+    floor: float,
+    depth: int,
+    rrf_floor: float,
+    text_floor: bool,
+    model: str,
+) -> None:
+    """Evaluation and tuning order by `unite`, `best_first` and `passing`, a search by `fuse`."""
+    plan = RECIPES[base]
+    settings = SearchSettings(semantic_weight=weight, semantic_floor=floor, rrf_floor=rrf_floor)
+    found: dict[ListName, list[Candidate]] = {
+        "semantic": [Candidate(*pair) for pair in semantic.items()],
+        "text": [Candidate(*pair) for pair in text.items()],
+    }
+    lists = {name: found[name] for name in plan.lists}
+    completed: dict[ListName, dict[str, float]] = {"semantic": {"a": 0.5}, "text": {"b": 1.0}}
+    pool = fuse(
+        plan,
+        lists,
+        settings,
+        depth=depth,
+        text_floor=text_floor,
+        model=model,
+        completed=completed,
+    )
+    entries = unite(plan, lists, depth=depth, model=model, completed=completed)
+    floors = floors_of(settings, model=model, text_floor=text_floor)
+    kept = passing(entries, floors)
+    ordered = [id for id in best_first(plan, entries, settings, floors) if id in kept]
+    assert ordered == [hit.fact_id for hit in pool.hits]

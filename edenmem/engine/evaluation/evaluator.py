@@ -7,6 +7,7 @@ written, no access is counted.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -20,10 +21,18 @@ from edenmem.engine.search.stages import Stages
 from edenmem.errors import UsageError
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
-from edenmem.search.fusion import ListName
+from edenmem.search.fusion import Entries, ListName, passing
 from edenmem.search.metrics import ndcg, recall, reciprocal_rank
 from edenmem.search.ranking import Pool
-from edenmem.search.recipes import RECIPES, Recipe, fuse, gaps_of
+from edenmem.search.recipes import (
+    RECIPES,
+    Recipe,
+    best_first,
+    floors_of,
+    fuse,
+    gaps_of,
+    unite,
+)
 from edenmem.settings.schema import SearchSettings
 from edenmem.store.protocol.store import batched
 
@@ -80,6 +89,10 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     lists: Mapping[ListName, Sequence[Candidate]]
     completed: Mapping[ListName, Mapping[str, float]] = msgspec.field(default_factory=dict)
     model: str = ""
+
+    def of(self, plan: Recipe) -> dict[ListName, Sequence[Candidate]]:
+        """The lists that the plan fuses."""
+        return {name: self.lists[name] for name in plan.lists}
 
 
 class Evaluator:
@@ -257,19 +270,26 @@ def ranking(
     """The ids that fusion alone would give a search with ``top_k`` (or 10 if that is more), best
     first."""
     count = max(top_k, CUTOFF)
-    return [hit.fact_id for hit in _fuse(plan, found, settings, ability, count).hits[:count]]
+    floors = floors_of(settings, model=found.model, text_floor=ability.text_floor)
+    entries = united(plan, found, depth=plan.depth(settings, count))
+    kept = passing(entries, floors)
+    order = best_first(plan, entries, settings, floors)
+    return list(itertools.islice(filter(kept.__contains__, order), count))
+
+
+def united(plan: Recipe, found: Candidates, *, depth: int) -> Entries:
+    """Return what the plan's lists have of each candidate among the first ``depth`` of a list."""
+    return unite(plan, found.of(plan), depth=depth, model=found.model, completed=found.completed)
 
 
 def _fuse(
     plan: Recipe, found: Candidates, settings: SearchSettings, ability: SearchAbility, count: int
 ) -> Pool:
-    lists = {name: found.lists[name] for name in plan.lists}
-    depth = plan.depth(settings, count)
     return fuse(
         plan,
-        lists,
+        found.of(plan),
         settings,
-        depth=depth,
+        depth=plan.depth(settings, count),
         text_floor=ability.text_floor,
         model=found.model,
         completed=found.completed,

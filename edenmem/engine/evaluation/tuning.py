@@ -13,9 +13,14 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from bisect import bisect
 from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from edenmem.engine.evaluation.evaluator import (
     CUTOFF,
@@ -23,7 +28,7 @@ from edenmem.engine.evaluation.evaluator import (
     Evaluator,
     RecipeScore,
     mean,
-    ranking,
+    united,
 )
 from edenmem.engine.evaluation.queries import LabelledQuery
 from edenmem.engine.runtime.concurrency import in_thread
@@ -31,8 +36,9 @@ from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import UsageError
 from edenmem.models.search import SearchAbility
 from edenmem.models.switch import VectorSwitch
+from edenmem.search.fusion import Entries, Floors, passing
 from edenmem.search.metrics import ndcg
-from edenmem.search.recipes import Recipe, recipe, semantic_floor
+from edenmem.search.recipes import Recipe, best_first, floors_of, recipe, semantic_floor
 from edenmem.settings.schema import SearchSettings
 
 #: The recipes that a change of model can change.
@@ -182,7 +188,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(["[search]", *lines])
 
 
-class _Trial(msgspec.Struct, frozen=True):
+class _Trial(NamedTuple):
     """Settings to try, with the recipe they are for."""
 
     plan: Recipe
@@ -222,9 +228,9 @@ async def tune(
     settings = msgspec.structs.replace(settings, semantic_floor=floor)
     longest = max(len(listing) for each in found for listing in each.lists.values())
     trials = _trials(plans, current, settings, longest)
-    # one row for each trial, one figure for each query
-    table = [await in_thread(_measure, trial, found, ability) for trial in trials]
-    return _choose(trials, table)
+    ways = _ways(trials, ability, found[0].model)
+    figures = [await in_thread(_measure, ways, each) for each in found]
+    return _choose(trials, list(zip(*figures, strict=True)))
 
 
 def _fusions(plans: Sequence[Recipe], current: Recipe) -> list[Recipe]:
@@ -258,22 +264,66 @@ def _distance(trial: _Trial, current: _Trial) -> tuple[bool, int, float]:
     return trial.plan.name != current.plan.name, sum(step > 0 for step in steps), sum(steps)
 
 
-def _measure(trial: _Trial, found: Sequence[Candidates], ability: SearchAbility) -> list[float]:
-    return [
-        ndcg(
-            ranking(trial.plan, each, trial.settings, ability, top_k=CUTOFF),
-            each.query.relevant,
-            k=CUTOFF,
-        )
-        for each in found
-    ]
+class _Way(NamedTuple):
+    """A trial and what decides its outcome, so that trials share what is alike in them."""
+
+    trial: _Trial
+    depth: int
+    floors: Floors
+    weight: float | None
+
+
+def _ways(trials: Sequence[_Trial], ability: SearchAbility, model: str) -> list[_Way]:
+    ways = []
+    for trial in trials:
+        plan, settings = trial.plan, trial.settings
+        depth = plan.depth(settings, CUTOFF)
+        floors = floors_of(settings, model=model, text_floor=ability.text_floor)
+        weight = {"convex": settings.semantic_weight, "rrf": settings.rrf_k}.get(plan.fusion)
+        ways.append(_Way(trial, depth, floors, weight))
+    return ways
+
+
+def _measure(ways: Sequence[_Way], found: Candidates) -> list[float]:
+    """Return the nDCG@10 of one query by each trial.
+
+    Lists are united once for a depth, ordered once for a weight and filtered once for a floor.
+    """
+    longest = max((len(listing) for listing in found.lists.values()), default=0)
+    meanings = sorted(-each.score for each in found.lists.get("semantic", ()))
+    entries: dict[tuple[str, int], Entries] = {}
+    kept: dict[tuple[Any, ...], set[str]] = {}
+    orders: dict[tuple[Any, ...], list[str]] = {}
+    figures: dict[tuple[str, ...], float] = {}
+    measured = []
+    for (plan, settings), depth, floors, weight in ways:
+        at = (plan.base, min(depth, longest))
+        if at not in entries:
+            entries[at] = united(plan, found, depth=depth)
+        # so many pass the floor by meaning: floors that cut alike are one
+        cut = bisect(meanings, -(floors["semantic"] or 0.0), hi=min(depth, len(meanings)))
+        floored = (*at, cut)
+        if floored not in kept:
+            kept[floored] = passing(entries[at], floors)
+        ordered = (*at, weight, cut if plan.fusion == "rrf" else None)
+        if ordered not in orders:
+            orders[ordered] = best_first(plan, entries[at], settings, floors)
+        top = tuple(islice(filter(kept[floored].__contains__, orders[ordered]), CUTOFF))
+        if top not in figures:
+            figures[top] = ndcg(top, found.query.relevant, k=CUTOFF)
+        measured.append(figures[top])
+    return measured
 
 
 def _choose(trials: Sequence[_Trial], table: Sequence[Sequence[float]]) -> Tuning:
-    """Choose among trials, of which the first is in force, by their figures for each query."""
+    """Choose among trials, of which the first is in force, by their figures for each query.
+
+    ``table`` has a row for each trial and a figure for each query in it.
+    """
     count = len(table[0])
     everything = range(count)
-    best = _best(table, everything)
+    figures = np.array(table)
+    best = _best(figures, everything)
     held_out = [0.0] * count
     agreed = 0
     chance = random.Random(_SEED)  # noqa: S311 - a draw that must come out the same every time
@@ -283,7 +333,7 @@ def _choose(trials: Sequence[_Trial], table: Sequence[Sequence[float]]) -> Tunin
         for fold in range(FOLDS):
             measured = order[fold::FOLDS]
             left_out = frozenset(measured)
-            choice = _best(table, [place for place in everything if place not in left_out])
+            choice = _best(figures, [place for place in everything if place not in left_out])
             agreed += choice == best
             for place in measured:
                 held_out[place] += table[choice][place]
@@ -307,10 +357,9 @@ def _choose(trials: Sequence[_Trial], table: Sequence[Sequence[float]]) -> Tunin
     )
 
 
-def _best(table: Sequence[Sequence[float]], places: Sequence[int]) -> int:
+def _best(table: NDArray[np.float64], places: Sequence[int]) -> int:
     """The row with the highest sum at these places; of equal ones (to rounding) the first."""
-    sums = [round(math.fsum(row[place] for place in places), 9) for row in table]
-    return sums.index(max(sums))
+    return int(np.argmax(table[:, list(places)].sum(axis=1).round(9)))
 
 
 def _standard_error(values: Sequence[float]) -> float:
