@@ -38,6 +38,7 @@ from edenmem.models.scope import Scope, ScopeKind
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder, QueryShelf
+    from edenmem.engine.access.tokens import TokenKeeper
     from edenmem.engine.cold.sessions import ColdSessions
     from edenmem.engine.consolidation.consolidator import Consolidator
     from edenmem.engine.context.builder import ContextBuilder
@@ -837,6 +838,13 @@ class MemoryService:
         from edenmem.engine.erasure.forgetting import Forgetter
 
         return Forgetter(self._runtime)
+
+    @cached_property
+    def tokens(self) -> TokenKeeper:
+        """Tokens that open the server to others."""
+        from edenmem.engine.access.tokens import TokenKeeper
+
+        return TokenKeeper(self._runtime)
 
     @cached_property
     def doctor(self) -> parts.Checkups:

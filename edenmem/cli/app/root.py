@@ -111,6 +111,7 @@ COMMANDS: dict[str, Entry] = {
             True,
         ),
         Entry(_DOORS, "doors", "serve", "Serve memory over HTTP: a chat proxy that remembers."),
+        Entry(_DOORS, "doors", "token", "Tokens of the server: create, list, revoke.", True),
     )
 }
 

@@ -1,4 +1,4 @@
 """Forgetting a user, a session, a group or an agent.
 
-May import: consolidation, context, edits, runtime, scopes, search.
+May import: access, consolidation, context, edits, runtime, scopes, search.
 """

@@ -3,7 +3,8 @@
 The order, in which it may be cut off anywhere and begun again with the same arguments:
 
 1. it is noted as begun: from now on nothing can be written back (see `edenmem.models.forgetting`);
-2. what is on its way is settled: what was said so far counts as done, no claim can record;
+2. tokens of the server stop opening it; what is on its way is settled: what was said so far
+   counts as done, no claim can record;
 3. what others have that names the subject, or was learned from it, is rewritten, then removed, as
    was decided for each, and older copies of it emptied;
 4. its memory is removed, what was derived from it first;
@@ -22,6 +23,7 @@ from functools import partial
 
 import msgspec
 
+from edenmem.engine.access.tokens import withdraw_tokens
 from edenmem.engine.consolidation.draft import without_version
 from edenmem.engine.edits.editor import Editor, make_edit
 from edenmem.engine.erasure.mentions import Names
@@ -180,6 +182,7 @@ class Forgetter:
     """
 
     def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._store = runtime.store
         self._settings = runtime.settings
         self._actor = runtime.actor
@@ -221,6 +224,7 @@ class Forgetter:
         begun = await in_thread(self._begin, plan)
         at = self._clock()
         removed: Counter[str] = Counter()
+        removed["tokens"] += await in_thread(withdraw_tokens, self._runtime, plan.subject)
         settled = await in_thread(self._store.erasure.settle_formations, plan.traces, at=at)
         removed["formations (emptied)"] += settled
         unfinished = [*failed, *await self._write(decisions, "rewrite")]

@@ -10,6 +10,7 @@ from itertools import islice
 
 import msgspec
 
+from edenmem.engine.access.tokens import find_tokens
 from edenmem.engine.erasure.mentions import MentionSurvey, Names
 from edenmem.engine.erasure.passages import trace_reflections, walk_traces
 from edenmem.engine.erasure.reports import ForgetPlan
@@ -45,6 +46,8 @@ class Survey:
         counts = self._store.erasure.count_traces(traces)
         if derived:
             counts["derived reflections"] = len(derived)
+        if tokens := sum(1 for _ in find_tokens(self._store.tokens, subject)):
+            counts["tokens"] = tokens
         names = Names(subject.names)
         mentions = MentionSurvey(self._store, self._settings).mentions(traces, names, derived)
         known = next(

@@ -16,6 +16,7 @@ from edenmem.store.mongo.formations.formations import MongoFormations
 from edenmem.store.mongo.formations.usage import MongoUsage
 from edenmem.store.mongo.host.contexts import MongoContexts
 from edenmem.store.mongo.host.host import MongoHost
+from edenmem.store.mongo.host.tokens import MongoTokens
 from edenmem.store.mongo.indexes.database import MongoDatabase
 from edenmem.store.mongo.indexes.indexes import MongoIndexes
 from edenmem.store.mongo.memory.audit_log import MongoAuditLog
@@ -65,6 +66,7 @@ class MongoStore:
         self.indexes = MongoIndexes(connection, slots)
         self.host = MongoHost(connection, transactions)
         self.contexts = MongoContexts(connection)
+        self.tokens = MongoTokens(connection)
         self.memory = MongoMemory(connection)
         self.history = MongoHistory(connection, self.memory)
         self.log = MongoAuditLog(connection)

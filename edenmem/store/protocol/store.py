@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:  # a command loads what it uses
+    from edenmem.store.protocol.access import Tokens
     from edenmem.store.protocol.database import Database, Migrations
     from edenmem.store.protocol.erasure import Erasure
     from edenmem.store.protocol.formations import ColdSessions, Formations, Usage
@@ -41,6 +42,10 @@ class Store(Protocol):
     @property
     def contexts(self) -> Contexts:
         """Contexts that are cached with their sessions."""
+
+    @property
+    def tokens(self) -> Tokens:
+        """Who may use the server, and how much was used."""
 
     @property
     def memory(self) -> Memory:

@@ -14,6 +14,7 @@ from edenmem.store.sqlite.formations.formations import Formations
 from edenmem.store.sqlite.formations.usage import Usage
 from edenmem.store.sqlite.host.contexts import Contexts
 from edenmem.store.sqlite.host.host import Host
+from edenmem.store.sqlite.host.tokens import Tokens
 from edenmem.store.sqlite.memory.history import History
 from edenmem.store.sqlite.memory.log import AuditLog
 from edenmem.store.sqlite.memory.memory import Memory, Propagation
@@ -37,6 +38,7 @@ class SqliteStore:
         self.database = Database(self.connections)
         self.host = Host(self.connections)
         self.contexts = Contexts(self.connections)
+        self.tokens = Tokens(self.connections)
         self.memory = Memory(self.connections)
         self.history = History(self.connections)
         self.changes = Changes(self.connections)

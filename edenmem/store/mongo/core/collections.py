@@ -28,6 +28,11 @@ COLD = "memory2_cold"
 #: What is forgotten: hashes, times and counts.
 FORGETTINGS = "memory2_forgettings"
 
+#: Access tokens: names, digests and the ids that they are limited to.
+TOKENS = "memory2_tokens"
+#: What was used in a day: hashes and counts.
+DAILY_USE = "memory2_daily_use"
+
 #: Collections with memory in them.
 OURS = (FACTS, REFLECTIONS, CONSOLIDATED, POLICIES, HISTORY, AUDIT, FORMATIONS, USAGE, MIGRATIONS)
 VECTOR_INDEX = "memory2_facts_vector"

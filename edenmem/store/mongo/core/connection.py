@@ -176,6 +176,16 @@ class Connection:
         return self.collection(names.FORGETTINGS)
 
     @property
+    def tokens(self) -> Collection:
+        """Access tokens."""
+        return self.collection(names.TOKENS)
+
+    @property
+    def daily_use(self) -> Collection:
+        """What was used in a day."""
+        return self.collection(names.DAILY_USE)
+
+    @property
     def switches(self) -> Collection:
         """The switch to another embedding model, if one is under way."""
         return self.collection(names.SWITCH)

@@ -1,4 +1,4 @@
-"""The platform's agents, users, sessions and messages.
+"""The platform's agents, users, sessions and messages; access tokens.
 
 May import: mongo.core, mongo.memory, protocol.
 """

@@ -1,4 +1,4 @@
-"""Agents, users, sessions and messages in SQLite.
+"""Agents, users, sessions, messages and access tokens in SQLite.
 
-May import: protocol, sqlite.core.
+May import: protocol, sqlite.core, sqlite.memory.
 """

@@ -1,0 +1,4 @@
+"""Tokens that open the server to others.
+
+May import: runtime.
+"""

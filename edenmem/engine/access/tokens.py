@@ -1,0 +1,177 @@
+"""Making, checking and revoking tokens for the server. All of it blocks."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+from edenmem.engine.runtime.runtime import Runtime
+from edenmem.errors import ConflictError, NotFoundError, StoreReadOnly, UsageError
+from edenmem.models.access import AccessToken, token_id
+from edenmem.models.forgetting import Subject
+from edenmem.models.ids import derived_id, new_id
+from edenmem.models.records import AuditEntry
+from edenmem.store.protocol.access import Tokens as TokenStore
+
+#: What every token begins with, so that a secret scanner knows one; then the id of its name.
+PREFIX = "edm_"
+_FORM = re.compile(r"edm_([0-9a-f]{24})_[0-9a-f]{64}\Z")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+
+#: How exact the time of the last use is; a request seldom costs a write.
+_USE_INTERVAL = timedelta(hours=1)
+
+#: The digest that is compared where there is no token.
+_NO_DIGEST = "0" * 64
+
+
+class TokenKeeper:
+    """Makes, checks and revokes tokens."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._store = runtime.store.tokens
+
+    def create(
+        self,
+        name: str,
+        *,
+        agents: Sequence[str],
+        user_id: str | None = None,
+        can_write: bool = False,
+        expires_at: datetime | None = None,
+    ) -> tuple[AccessToken, str]:
+        """Store a new token; return it with its secret, which is nowhere else.
+
+        Args:
+            name: What history and audit call whoever uses it.
+            agents: The ids of the agents that it opens.
+            user_id: The one user that it opens; None: every user of the agents.
+            can_write: Whether it may change memory.
+            expires_at: When it ends; None: never.
+
+        Raises:
+            UsageError: the name is not one, no agent is given, or it would end before it begins.
+            ConflictError: there is a token with this name.
+        """
+        now = self._runtime.clock()
+        if not _NAME.match(name):
+            raise UsageError(
+                f"invalid token name: {name!r}",
+                hint="use up to 64 letters, digits, '.', '_' and '-', first a letter or digit",
+            )
+        if not agents:
+            raise UsageError("a token without agents opens nothing", hint="add --agent")
+        if expires_at is not None and expires_at <= now:
+            raise UsageError("the token would have expired already")
+        secret = f"{PREFIX}{token_id(name)}_{secrets.token_hex(32)}"
+        token = AccessToken(
+            id=token_id(name),
+            name=name,
+            digest=_digest(secret),
+            agents=tuple(dict.fromkeys(agents)),
+            user_id=user_id,
+            can_write=can_write,
+            created_at=now,
+            created_by=self._runtime.actor.name,
+            expires_at=expires_at,
+        )
+        if not self._store.add(token, self._entry(token, "add_token", new_id())):
+            raise ConflictError(
+                f"the token name is taken: {name!r}", hint=f"edenmem token revoke {name}"
+            )
+        return token, secret
+
+    def list_all(self) -> list[AccessToken]:
+        """Return all tokens by name, expired ones too."""
+        return self._store.tokens()
+
+    def find(self, name: str) -> AccessToken:
+        """Return the token with this name.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        token = self._store.token(token_id(name))
+        if token is None:
+            raise NotFoundError(f"there is no token {name!r}", hint="see 'edenmem token list'")
+        return token
+
+    def revoke(self, name: str) -> AccessToken:
+        """Remove a token; whoever has it is refused from now on.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        token = self.find(name)
+        made = derived_id("remove_token", token.id, token.created_at.isoformat())
+        self._store.remove(token.id, self._entry(token, "remove_token", made))
+        return token
+
+    def check(self, secret: str) -> AccessToken | None:
+        """Return the token with this secret, unless it has expired or was revoked.
+
+        The time that this takes says nothing of a digest: digests are compared as a whole.
+        """
+        match = _FORM.match(secret)
+        found = self._store.token(match[1]) if match else None
+        digest = found.digest if found is not None else _NO_DIGEST
+        is_right = hmac.compare_digest(digest.encode(), _digest(secret).encode())
+        now = self._runtime.clock()
+        if found is None or not is_right or found.has_expired(now):
+            return None
+        if found.last_used_at is None or now - found.last_used_at >= _USE_INTERVAL:
+            self._note_use(found, now)
+        return found
+
+    def _note_use(self, token: AccessToken, now: datetime) -> None:
+        try:
+            self._store.note_use(token.id, now)
+        except StoreReadOnly:  # tokens are checked there all the same
+            return
+
+    def _entry(self, token: AccessToken, action: str, entry_id: str) -> AuditEntry:
+        """The audit entry, which names agents and nobody else."""
+        return AuditEntry(
+            id=entry_id,
+            change_set_id=entry_id,
+            at=self._runtime.clock(),
+            actor=self._runtime.actor,
+            action=action,
+            target_type="token",
+            target_id=token.id,
+            agent_id=token.agents[0] if len(token.agents) == 1 else "",
+        )
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def find_tokens(
+    store: TokenStore, subject: Subject
+) -> Iterator[tuple[AccessToken, tuple[str, ...]]]:
+    """Yield the tokens that open what is to be forgotten, with the agents that are left to each."""
+    users = frozenset(subject.accounts)
+    if (subject.kind == "user" and users) or (subject.kind == "agent" and subject.agent_id):
+        for token in store.tokens():
+            left = token.agents_without(subject.agent_id, users)
+            if left != token.agents:
+                yield token, left
+
+
+def withdraw_tokens(runtime: Runtime, subject: Subject) -> int:
+    """Close the tokens that open what is to be forgotten, and remove those that open nothing else.
+    Returns how many were changed."""
+    store, number = runtime.store.tokens, 0
+    for token, left in find_tokens(store, subject):
+        if left:
+            store.set_agents(token.id, left)
+        else:
+            TokenKeeper(runtime).revoke(token.name)
+        number += 1
+    return number
