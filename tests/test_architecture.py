@@ -44,7 +44,7 @@ ARROWS = {
     "store": BASE | {"memory", "search"},
     "engine": BASE | MIDDLE | {"endpoint", "onnx"},
     "server": BASE | {"engine"},  # the doors for agents
-    "mcp": BASE | {"engine"},
+    "mcp": BASE | {"engine", "server"},
     "cli": BASE | {"engine", "mcp", "server"},
     "__main__": {"cli"},
 }

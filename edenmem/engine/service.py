@@ -39,6 +39,7 @@ from edenmem.models.scope import Scope, ScopeKind
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder, QueryShelf
     from edenmem.engine.access.tokens import TokenKeeper
+    from edenmem.engine.agent_memory import AgentMemory
     from edenmem.engine.cold.sessions import ColdSessions
     from edenmem.engine.consolidation.consolidator import Consolidator
     from edenmem.engine.context.builder import ContextBuilder
@@ -680,6 +681,41 @@ class MemoryService:
         )
         view = await in_thread(current_view, self._store, session, agents[0], speaker=user_id)
         return await self._searcher.search(queries, view.reads, top_k=top_k)
+
+    # -- for one agent and user ----------------------------------------------------------------
+
+    async def memory_for(
+        self, agent: str, *, user: str | None = None, session: str | None = None
+    ) -> AgentMemory:
+        """Return memory as one agent sees it while it talks to a user, or in a session.
+
+        Args:
+            agent: The agent: username or ID.
+            user: The user: username or ID; None: only what the agent knows for everybody.
+            session: The session: name or ID; with it, whatever may be in its context.
+
+        Raises:
+            NotFoundError: one of them does not exist, or the agent takes no part in the session.
+        """
+        from edenmem.engine.agent_memory import AgentMemory
+
+        def resolve() -> tuple[str, str | None, str | None]:
+            agent_id = self.resolver.agent(agent).id
+            user_id = None if user is None else self.resolver.user(user).id
+            session_id = None if session is None else self.resolver.session(session).id
+            if session_id is not None:
+                lookups.session_and_agents(self._store, session_id, agent_id)
+            return agent_id, user_id, session_id
+
+        agent_id, user_id, session_id = await in_thread(resolve)
+        return AgentMemory(
+            self._runtime,
+            agent_id=agent_id,
+            user_id=user_id,
+            session_id=session_id,
+            searcher=self._searcher,
+            contexts=self._contexts,
+        )
 
     # -- looking on ----------------------------------------------------------------------------
 

@@ -112,6 +112,7 @@ COMMANDS: dict[str, Entry] = {
         ),
         Entry(_DOORS, "doors", "serve", "Serve memory over HTTP: a chat proxy that remembers."),
         Entry(_DOORS, "doors", "token", "Tokens of the server: create, list, revoke.", True),
+        Entry(_DOORS, "doors", "mcp", "Serve memory as tools of the Model Context Protocol."),
     )
 }
 

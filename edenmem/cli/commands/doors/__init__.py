@@ -1,4 +1,4 @@
 """The doors for agents: HTTP, tokens and MCP.
 
-May import: app.
+May import: app, terminal.
 """

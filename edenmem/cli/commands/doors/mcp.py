@@ -1,0 +1,174 @@
+"""``edenmem mcp``: memory as tools for agents that speak the Model Context Protocol."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.choosing import choose_agent
+from edenmem.cli.app.framework import Command, single
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.terminal.data import to_json
+from edenmem.errors import ConfigError, UsageError
+from edenmem.settings.paths import has_password, sqlite_path, user_config_file
+
+if TYPE_CHECKING:
+    from edenmem.engine.service import MemoryService
+    from edenmem.mcp.client_config import Client
+
+app = single()
+
+
+@app.command(cls=Command)
+def mcp(
+    ctx: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="config CLIENT",
+            help="Print the configuration of claude, cursor or vscode with the options given.",
+        ),
+    ] = None,
+    agent: options.Agent = None,
+    user: options.User = None,
+    session: options.Session = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Offer the tools that change memory, too.")
+    ] = False,
+) -> None:
+    """Serve memory as MCP tools over stdin and stdout, for a client that starts this command.
+
+    The options decide whose memory is served; no tool can reach any other. Without --user only
+    what the agent knows for everybody is served. --session serves what that session may see.
+    Only reading tools are offered, unless --write is given.
+
+    \b
+    edenmem mcp --agent mira --user lena
+    edenmem mcp config claude --agent mira --user lena --write
+    """
+    run = invocation(ctx)
+    if words:
+        _check_names(run, agent, user, session)
+        named = {"--agent": agent, "--user": user, "--session": session}
+        given: list[str] = []
+        for name, value in named.items():
+            given += [name, value] if value else []
+        _print_config(run, words, [*given, *(["--write"] if write else [])])
+        return
+    if run.out.is_data:
+        raise UsageError("--format does not apply: stdout carries the protocol")
+    _check_installed()
+    if write:
+        run.must_write("edenmem mcp --write")
+    chosen = choose_agent(run, agent)
+    user_id = run.resolver.user(user).id if user else None
+    session_id = run.resolver.session(session).id if session else None
+
+    async def work(service: MemoryService) -> None:
+        from edenmem.mcp.server import Reach, build_server, serve_stdio
+
+        memory = await service.memory_for(chosen.id, user=user_id, session=session_id)
+        reach = Reach(memory=memory, write=write)
+        await serve_stdio(build_server(lambda _: reach))
+
+    run.serve(work, llm=write)
+
+
+def _check_names(run: Invocation, agent: str | None, user: str | None, session: str | None) -> None:
+    """Refuse names that the server would refuse when a client starts it."""
+    if agent:
+        run.resolver.agent(agent)
+    if user:
+        run.resolver.user(user)
+    if session:
+        run.resolver.session(session)
+
+
+def _check_installed() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("mcp") is None:
+        raise ConfigError("the MCP server is not installed", hint='pip install "edenmem[mcp]"')
+
+
+# -- config ----------------------------------------------------------------------------------------
+
+
+def _print_config(run: Invocation, words: Sequence[str], options: Sequence[str]) -> None:
+    """Print the configuration of a client, whose working folder and environment are its own."""
+    from edenmem.mcp.client_config import stdio_config
+
+    client = _parse_client(words)
+    command = [*_own_command(), *_store_options(run), "mcp", *options]
+    sys.stdout.write(to_json(stdio_config(client, command), indent=2) + "\n")
+    _note_environment(run)
+
+
+def _parse_client(words: Sequence[str]) -> Client:
+    from edenmem.mcp.client_config import CLIENTS
+
+    if words[0] != "config":
+        raise UsageError(
+            f"unknown argument: {words[0]!r}", hint="'edenmem mcp config CLIENT' prints one"
+        )
+    named = words[1].lower() if len(words) == 2 else ""
+    for client in CLIENTS:
+        if client == named:
+            return client
+    given = " ".join(words[1:])
+    raise UsageError(
+        f"config takes claude, cursor or vscode: {given!r}",
+        hint="edenmem mcp config claude --agent NAME",
+    )
+
+
+def _own_command() -> list[str]:
+    """Return the words that start edenmem from anywhere."""
+    script = Path(sys.executable).with_name("edenmem")
+    return [str(script)] if script.is_file() else [sys.executable, "-m", "edenmem"]
+
+
+def _store_options(run: Invocation) -> list[str]:
+    """Return the options that find the same store and settings from another folder."""
+    given = []
+    own = user_config_file()
+    files = [file.absolute() for file in run.loaded.files if file.absolute() != own]
+    if files:
+        given += ["--config", str(files[0])]
+    if run.profile:
+        given += ["--profile", run.profile]
+    for key, value in run.overrides.items():
+        given += ["--set", f"{key}={value}"]
+    if run.read_only:
+        given.append("--read-only")
+    origin = run.loaded.origins.get("store.uri", "default")
+    if any(origin.startswith(str(file)) for file in run.loaded.files):
+        return given
+    return [*given, "--uri", _absolute_uri(run.settings.store.uri)]
+
+
+def _absolute_uri(uri: str) -> str:
+    from edenmem.engine.factory import default_sqlite_path
+
+    path = sqlite_path(uri) if uri else default_sqlite_path()
+    if path is not None:
+        return f"sqlite:///{path.absolute()}"
+    if has_password(uri):
+        raise UsageError(
+            "the URI of the store holds a password, which a client's configuration would show",
+            hint="write it into a configuration file that only you may read, and pass --config",
+        )
+    return uri
+
+
+def _note_environment(run: Invocation) -> None:
+    """Name the variables in force that a client would have to set as well."""
+    origins = {key: origin for key, origin in run.loaded.origins.items() if key != "store.uri"}
+    named = sorted({origin for origin in origins.values() if origin.isupper()})
+    if named:
+        run.out.note(f"set in this shell, and not for the client: {', '.join(named)}")

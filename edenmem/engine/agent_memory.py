@@ -1,0 +1,309 @@
+"""`AgentMemory`: memory as one agent sees it while it talks to one user, or in one session.
+
+What may be read and written is looked up on every call, by the rules of
+`edenmem.engine.scopes.visibility`: a switch, a pause or a second person in the session counts at
+once. A memory outside is answered as one that does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edenmem.acceptance.rules import object_to
+from edenmem.engine.edits.editor import make_edit
+from edenmem.engine.history.why import Source, fact_why
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.scopes import lookups
+from edenmem.engine.scopes.visibility import SessionView, current_view
+from edenmem.errors import NotFoundError, ScopeError, UsageError
+from edenmem.models.host import Agent, Message, Session
+from edenmem.models.ids import new_id
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.search import FactFilter
+
+if TYPE_CHECKING:
+    from edenmem.engine.context.builder import ContextBuilder
+    from edenmem.engine.context.recall import RecallMode
+    from edenmem.engine.reports import ContextReport, EditReport, FormationReport, SearchReport
+    from edenmem.engine.search.searcher import Searcher
+
+
+class FactOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a fact comes from, as far as its reader took part.
+
+    ``messages`` are those of the reader's own conversations, in order; ``hidden`` counts those of
+    others, and those that are gone. ``earlier`` are former texts, oldest first. ``is_note``: it was
+    extracted from a text that was given to be remembered.
+    """
+
+    fact: Fact
+    removed: bool
+    messages: tuple[Message, ...]
+    hidden: int
+    earlier: tuple[str, ...]
+    is_note: bool
+
+
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent and the session of one call, and what may be read and written there."""
+
+    agent: Agent
+    session: Session
+    view: SessionView
+
+
+class AgentMemory:
+    """One agent's memory for one user or session; `MemoryService.memory_for` makes it.
+
+    Safe to use for several calls at once.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        agent_id: str,
+        user_id: str | None,
+        session_id: str | None,
+        searcher: Searcher,
+        contexts: ContextBuilder,
+    ) -> None:
+        self._runtime = runtime
+        self._store = runtime.store
+        self._searcher = searcher
+        self._contexts = contexts
+        self.agent_id = agent_id
+        self.user_id = user_id
+        self.session_id = session_id
+
+    @property
+    def can_extract(self) -> bool:
+        """Whether there is a language model, without which `remember` fails."""
+        return self._runtime.llm is not None
+
+    # -- reading -------------------------------------------------------------------------------
+
+    async def search(
+        self, queries: str | Sequence[str], *, top_k: int | None = None
+    ) -> SearchReport:
+        """Find facts by meaning and by words.
+
+        Args:
+            queries: One query, or up to three that run together.
+            top_k: Maximum number of results for each query; None: the setting ``search.top_k``.
+
+        Raises:
+            UsageError: an argument is invalid.
+            EmbeddingModelMismatch: the stored vectors are of another model.
+            ProviderError: the query could not be embedded.
+        """
+        texts = (queries,) if isinstance(queries, str) else queries
+        place = await in_thread(self._place)
+        return await self._searcher.search(texts, place.view.reads, top_k=top_k)
+
+    async def context(
+        self, *, message: str | None = None, recall: RecallMode | None = None
+    ) -> ContextReport:
+        """Return the memory that belongs into the agent's prompt, as XML.
+
+        Args:
+            message: What the agent is about to answer, for recall.
+            recall: "off", "heuristic", "llm" or "always"; None: the setting ``context.recall``.
+        """
+        place = await in_thread(self._place)
+        is_stored = self.session_id is not None
+        return await self._contexts.build(
+            place.session,
+            place.agent,
+            speaker=self.user_id,
+            message=message,
+            recall=recall,
+            force_refresh=not is_stored,
+            keep=is_stored,
+        )
+
+    async def facts(self, *, limit: int = 20, containing: str = "") -> list[Fact]:
+        """Return the most recently made or corrected facts.
+
+        Args:
+            limit: Maximum number of facts.
+            containing: Only facts with this text in them, in any case.
+        """
+        if limit < 1:
+            raise UsageError(f"limit must be at least 1: {limit}")
+        return await in_thread(self._facts, limit, containing.casefold())
+
+    async def why(self, fact_id: str) -> FactOrigin:
+        """Return where a fact comes from; removed facts have an origin too.
+
+        Raises:
+            NotFoundError: there is no such fact within reach.
+        """
+        return await in_thread(self._why, fact_id)
+
+    # -- writing -------------------------------------------------------------------------------
+
+    async def remember(self, text: str, *, dry_run: bool = False) -> FormationReport:
+        """Extract the facts of a text with the language model, and keep what is new.
+
+        Raises:
+            UsageError: there is no text.
+            ScopeError: no scope would take a fact.
+            ConfigError: no language model is configured; `add_fact` needs none.
+            ProviderError: the model failed.
+        """
+        from edenmem.engine.formation.notes import remember
+
+        place = await in_thread(self._place)
+        user = place.view.user
+        is_open = any(scope.user_id for scope in place.view.writes_facts)
+        return await remember(
+            self._runtime, text, place.agent, user if is_open else None, dry_run=dry_run
+        )
+
+    async def add_fact(self, content: str, *, shared: bool | None = None) -> EditReport:
+        """Store one fact as it is written, without a language model.
+
+        Args:
+            content: One statement that is understood without its conversation.
+            shared: True: for all users of the agent; False: for this user; None: for this user if
+                there is one.
+
+        Raises:
+            UsageError: the text is empty or too long, or is not to be remembered: a secret, or an
+                order to the agent.
+            ScopeError: the scope takes no facts.
+        """
+        place = await in_thread(self._place)
+        scope = _scope_for(place, shared)
+        _check_content(content)
+        return await make_edit(
+            self._runtime,
+            lambda editor: editor.add_fact(scope, content, session_id=self.session_id),
+        )
+
+    async def edit_fact(self, fact_id: str, content: str, *, version: int) -> EditReport:
+        """Give a fact a new text; the old one stays in its history.
+
+        Args:
+            fact_id: The ID of the fact.
+            content: The new text.
+            version: The version of the fact that was read.
+
+        Raises:
+            NotFoundError: there is no such fact within reach.
+            ConflictError: the fact has changed since that version.
+            UsageError: the text is empty or too long, or is not to be remembered.
+            ScopeError: the fact's scope is closed for changes.
+        """
+        await in_thread(self._check_writable, fact_id)
+        _check_content(content)
+        return await make_edit(
+            self._runtime,
+            lambda editor: editor.edit_fact(fact_id, content, expected_version=version),
+        )
+
+    async def forget_fact(self, fact_id: str) -> EditReport:
+        """Remove a fact; ``edenmem fact restore`` brings it back.
+
+        Raises:
+            NotFoundError: there is no such fact within reach.
+            ScopeError: the fact's scope is closed for changes.
+        """
+        await in_thread(self._check_writable, fact_id)
+        return await make_edit(self._runtime, lambda editor: editor.delete_fact(fact_id))
+
+    # -- in a thread ---------------------------------------------------------------------------
+
+    def _place(self) -> _Place:
+        agent = lookups.existing_agent(self._store, self.agent_id)
+        if self.session_id is not None:
+            session = lookups.existing_session(self._store, self.session_id)
+        else:  # never stored: it stands for a talk of the two
+            users = (self.user_id,) if self.user_id else ()
+            session = Session(id=new_id(), agents=(agent.id,), users=users)
+        view = current_view(self._store, session, agent, speaker=self.user_id)
+        return _Place(agent=agent, session=session, view=view)
+
+    def _facts(self, limit: int, wanted: str) -> list[Fact]:
+        scopes = _fact_scopes(self._place().view.reads)
+        found = self._store.memory.facts(FactFilter(scopes=scopes), limit=None if wanted else limit)
+        return list(islice((each for each in found if wanted in each.content.casefold()), limit))
+
+    def _why(self, fact_id: str) -> FactOrigin:
+        view = self._place().view
+        try:
+            found = fact_why(self._store, fact_id)
+        except NotFoundError:
+            raise _unknown(fact_id) from None
+        if found.fact.home not in view.reads:
+            raise _unknown(fact_id)
+        sources = (found.source, *found.other_sources)
+        shown = [each for each in sources if self._took_part(each, view)]
+        messages = tuple(message for each in shown for message in each.messages)
+        named = {*found.fact.source_message_ids, *(m.id for each in sources for m in each.messages)}
+        return FactOrigin(
+            fact=found.fact,
+            removed=found.removed,
+            messages=messages,
+            hidden=len(named) - len(messages),
+            earlier=found.replaced,
+            is_note=found.is_note,
+        )
+
+    def _took_part(self, source: Source, view: SessionView) -> bool:
+        """Whether the reader knows the conversation: it is this session, or the one person of
+        this memory was in it."""
+        if source.session is None:
+            return False
+        if source.session.id == self.session_id:
+            return True
+        own = {account.id for account in view.person.accounts} if view.person else set()
+        return bool(own & {*source.session.users, *self._store.host.senders(source.session.id)})
+
+    def _check_writable(self, fact_id: str) -> None:
+        view = self._place().view
+        fact = self._store.memory.fact(fact_id)
+        if fact is None or fact.home not in view.reads:
+            raise _unknown(fact_id)
+        if fact.home not in view.writes_facts:
+            raise _closed(fact.home)
+
+
+def _fact_scopes(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
+    return tuple(scope for scope in scopes if scope.kind is not ScopeKind.SESSION)
+
+
+def _scope_for(place: _Place, shared: bool | None) -> Scope:
+    """The scope that a new fact goes to."""
+    user = place.view.user
+    if shared is False and user is None:
+        raise UsageError("there is no single user here to keep a fact for")
+    scope = (
+        Scope.agent(place.agent.id)
+        if shared or user is None
+        else Scope.user(place.agent.id, user.id)
+    )
+    if scope not in place.view.writes_facts:
+        raise _closed(scope)
+    return scope
+
+
+def _check_content(content: str) -> None:
+    """Refuse what no conversation may bring into memory either."""
+    if content.strip() and (why := object_to(content)):
+        raise UsageError(f"the fact {why}")
+
+
+def _unknown(fact_id: str) -> NotFoundError:
+    return NotFoundError(f"there is no fact {fact_id}")
+
+
+def _closed(scope: Scope) -> ScopeError:
+    return ScopeError(f"{scope.kind} memory takes no changes: it is switched off or paused")

@@ -1,0 +1,6 @@
+"""Memory as tools of the Model Context Protocol, over stdio or streamable HTTP.
+
+Needs the extra ``mcp``. Agent, user and session are fixed when a server starts; no tool takes them.
+
+May import: models, settings, errors, text, engine, server.
+"""

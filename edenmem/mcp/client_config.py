@@ -1,0 +1,51 @@
+"""Ready-made configuration of MCP clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+Client = Literal["claude", "cursor", "vscode"]
+CLIENTS: tuple[Client, ...] = get_args(Client)
+
+#: The name of the server in a client.
+NAME = "edenmem"
+
+
+class _Form(NamedTuple):
+    """How a client writes down servers: the key of the table, and the types it wants named."""
+
+    table: str
+    stdio: str = ""
+    http: str = ""
+
+
+_FORMS: Mapping[Client, _Form] = {
+    "claude": _Form("mcpServers", http="http"),
+    "cursor": _Form("mcpServers"),
+    "vscode": _Form("servers", stdio="stdio", http="http"),
+}
+
+
+def stdio_config(client: Client, command: Sequence[str]) -> dict[str, Any]:
+    """Return the configuration by which a client starts the server itself."""
+    form = _FORMS[client]
+    kind = {"type": form.stdio} if form.stdio else {}
+    server = {**kind, "command": command[0], "args": list(command[1:])}
+    return {form.table: {NAME: server}}
+
+
+def http_config(client: Client, url: str, *, token_variable: str = "") -> dict[str, Any]:
+    """Return the configuration by which a client calls a server that runs elsewhere.
+
+    Args:
+        client: Whose configuration.
+        url: Where the server is.
+        token_variable: The environment variable of the client that holds the token.
+    """
+    form = _FORMS[client]
+    server: dict[str, Any] = {**({"type": form.http} if form.http else {}), "url": url}
+    if token_variable:
+        reference = f"${{{token_variable}}}" if client == "claude" else f"${{env:{token_variable}}}"
+        server["headers"] = {"Authorization": f"Bearer {reference}"}
+    return {form.table: {NAME: server}}

@@ -1,0 +1,323 @@
+"""The tools: their arguments, what they do, and how they are described to a model.
+
+Descriptions say when to call a tool, what to pass and what comes back, in short sentences that a
+small model understands. No tool has an argument that names an agent, a user or a session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from mcp import types
+from msgspec import Meta
+
+from edenmem.engine.agent_memory import AgentMemory
+from edenmem.errors import UsageError
+from edenmem.mcp import results
+from edenmem.mcp.framing import framed_json, framed_xml
+
+_FactId = Annotated[
+    str,
+    Meta(
+        pattern="^[0-9a-f]{24}$",
+        description="The `id` of a fact, copied from a result of search_facts or list_facts.",
+    ),
+]
+_Content = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=1000,
+        description="One short statement with names and dates, such as: "
+        "Lena's workshop opens on 3 March 2026.",
+    ),
+]
+
+
+class _Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The arguments of a tool. Unknown ones are refused."""
+
+
+class SearchArguments(_Arguments, frozen=True, kw_only=True):
+    """The arguments of `search_facts`."""
+
+    query: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=1000)]],
+        Meta(
+            min_length=1,
+            max_length=3,
+            description="1 to 3 questions or key phrases; use several to ask in different words.",
+        ),
+    ]
+    top_k: Annotated[
+        int, Meta(ge=1, le=100, description="Maximum number of facts for each query.")
+    ] = 10
+    debug: Annotated[bool, Meta(description="Include scores and timings. Rarely needed.")] = False
+
+
+class ContextArguments(_Arguments, frozen=True, kw_only=True):
+    """The arguments of `get_memory_context`."""
+
+    message: Annotated[
+        str,
+        Meta(
+            max_length=10_000,
+            description="The user's message that you are about to answer, to include facts that "
+            "fit it. Leave it out for the general context.",
+        ),
+    ] = ""
+
+
+class ListArguments(_Arguments, frozen=True, kw_only=True):
+    """The arguments of `list_facts`."""
+
+    limit: Annotated[int, Meta(ge=1, le=100, description="Maximum number of facts.")] = 20
+    containing: Annotated[
+        str, Meta(max_length=200, description="Only facts that contain this text.")
+    ] = ""
+
+
+class WhyArguments(_Arguments, frozen=True, kw_only=True):
+    """The arguments of `why`."""
+
+    fact_id: _FactId
+
+
+class RememberArguments(_Arguments, frozen=True, kw_only=True):
+    """The arguments of `remember`."""
+
+    text: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=20_000,
+            description="What to remember, in full sentences with names and dates.",
+        ),
+    ]
+
+
+class EditArguments(_Arguments, frozen=True, kw_only=True):
+    """The arguments of `edit_fact`."""
+
+    fact_id: _FactId
+    version: Annotated[
+        int, Meta(ge=1, description="The `version` of the fact, copied from the same result.")
+    ]
+    content: _Content
+
+
+class ForgetArguments(_Arguments, frozen=True, kw_only=True):
+    """The arguments of `forget_fact`."""
+
+    fact_id: _FactId
+
+
+async def search_facts(memory: AgentMemory, given: SearchArguments) -> results.FactSearch:
+    """Search long-term memory for facts about people, projects, dates and earlier conversations.
+
+    Call this before you say that you do not know something, and whenever the user refers to the
+    past. Returns facts, best first; an empty list means that nothing is known.
+    """
+    report = await memory.search(given.query, top_k=given.top_k)
+    return results.fact_search(report, debug=given.debug)
+
+
+async def get_memory_context(memory: AgentMemory, given: ContextArguments) -> results.MemoryContext:
+    """Get what should always be in mind in this conversation, as XML.
+
+    It holds summaries, recent observations and recent facts. Call this once at the start of a
+    conversation.
+    """
+    message = given.message.strip()
+    report = await memory.context(message=message or None, recall="always" if message else "off")
+    return results.memory_context(report)
+
+
+async def list_facts(memory: AgentMemory, given: ListArguments) -> results.FactList:
+    """List the newest facts in memory.
+
+    Use search_facts to answer a question, and this to show the user what is remembered.
+    """
+    found = await memory.facts(limit=given.limit + 1, containing=given.containing)
+    items = [results.fact_item(fact) for fact in found[: given.limit]]
+    return results.FactList(facts=items, more=len(found) > given.limit)
+
+
+async def why(memory: AgentMemory, given: WhyArguments) -> results.FactSource:
+    """Explain where one fact comes from.
+
+    Returns the messages that it was learned from, and what it said before it was corrected.
+    Needs the id of the fact.
+    """
+    return results.fact_source(await memory.why(given.fact_id))
+
+
+async def remember(memory: AgentMemory, given: RememberArguments) -> results.Remembered:
+    """Store something for later conversations.
+
+    Call this when the user asks you to remember something, or states a lasting fact. Write full
+    sentences; say who it is about. Never store passwords, keys or card numbers. Returns what
+    was kept, and why anything was not.
+    """
+    if memory.can_extract:
+        return results.remembered(await memory.remember(given.text))
+    return results.remembered_fact(await memory.add_fact(given.text))
+
+
+async def edit_fact(memory: AgentMemory, given: EditArguments) -> results.FactChange:
+    """Replace the text of one fact that is wrong or out of date.
+
+    First find the fact with search_facts, then pass its id, its version and the corrected text.
+    If it has changed meanwhile, this fails: read it again.
+    """
+    report = await memory.edit_fact(given.fact_id, given.content, version=given.version)
+    return results.fact_change(report)
+
+
+async def forget_fact(memory: AgentMemory, given: ForgetArguments) -> results.FactChange:
+    """Remove one fact from memory.
+
+    Call this only when the user asks to forget something. First find the fact with
+    search_facts, then pass its id. An operator can restore it.
+    """
+    return results.fact_change(await memory.forget_fact(given.fact_id))
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool: its name and its description are those of its function."""
+
+    run: Callable[[AgentMemory, Any], Awaitable[msgspec.Struct]]
+    title: str
+    arguments: type[_Arguments]
+    result: type[msgspec.Struct]
+    is_writing: bool = False
+    is_destructive: bool = False
+    is_idempotent: bool = True
+
+    @property
+    def name(self) -> str:
+        """The name that a model calls."""
+        return self.run.__name__
+
+    def described(self) -> types.Tool:
+        """Return the tool as a client lists it."""
+        return types.Tool(
+            name=self.name,
+            title=self.title,
+            description=" ".join((self.run.__doc__ or "").split()),
+            input_schema=_schema(self.arguments),
+            output_schema=_schema(self.result),
+            annotations=types.ToolAnnotations(
+                title=self.title,
+                read_only_hint=not self.is_writing,
+                destructive_hint=self.is_destructive,
+                idempotent_hint=self.is_idempotent,
+                open_world_hint=False,
+            ),
+        )
+
+    async def call(
+        self, memory: AgentMemory, arguments: Mapping[str, Any] | None
+    ) -> types.CallToolResult:
+        """Run the tool.
+
+        Raises:
+            UsageError: the arguments do not fit the schema.
+        """
+        result = await self.run(memory, _read(arguments or {}, self.arguments))
+        if isinstance(result, results.MemoryContext):
+            text = framed_xml(result.context)
+        else:
+            text = framed_json(result)
+        return types.CallToolResult(
+            content=[types.TextContent(type="text", text=text)],
+            structured_content=msgspec.to_builtins(result),
+        )
+
+
+_TOOLS = (
+    Tool(
+        run=search_facts,
+        title="Search memory",
+        arguments=SearchArguments,
+        result=results.FactSearch,
+    ),
+    Tool(
+        run=get_memory_context,
+        title="Get the memory context",
+        arguments=ContextArguments,
+        result=results.MemoryContext,
+    ),
+    Tool(
+        run=list_facts,
+        title="List facts",
+        arguments=ListArguments,
+        result=results.FactList,
+    ),
+    Tool(
+        run=why,
+        title="Explain a fact",
+        arguments=WhyArguments,
+        result=results.FactSource,
+    ),
+    Tool(
+        run=remember,
+        title="Remember",
+        arguments=RememberArguments,
+        result=results.Remembered,
+        is_writing=True,
+        is_destructive=True,  # what it contradicts is revised
+        is_idempotent=False,
+    ),
+    Tool(
+        run=edit_fact,
+        title="Correct a fact",
+        arguments=EditArguments,
+        result=results.FactChange,
+        is_writing=True,
+        is_destructive=True,
+    ),
+    Tool(
+        run=forget_fact,
+        title="Forget a fact",
+        arguments=ForgetArguments,
+        result=results.FactChange,
+        is_writing=True,
+        is_destructive=True,
+    ),
+)
+
+TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in _TOOLS}
+
+
+def tools_for(*, write: bool) -> dict[str, Tool]:
+    """Return the tools of a client that may write, or may only read."""
+    return {name: tool for name, tool in TOOLS.items() if write or not tool.is_writing}
+
+
+def _schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the JSON schema of a struct, an object at the top as the protocol demands."""
+    schema = msgspec.json.schema(struct)
+    definitions = schema.pop("$defs")
+    own = definitions.pop(struct.__name__)
+    own.pop("title", None)
+    return {**own, "$defs": definitions} if definitions else dict(own)
+
+
+def _read(arguments: Mapping[str, Any], kind: type[_Arguments]) -> _Arguments:
+    """Return the arguments as they were meant: a number in quotes is a number, null is left out,
+    and one query may come without its list.
+
+    Raises:
+        UsageError: they do not fit.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    if isinstance(given.get("query"), str):
+        given["query"] = [given["query"]]
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        taken = ", ".join(kind.__struct_fields__)
+        raise UsageError(f"invalid arguments: {error}", hint=f"arguments: {taken}") from None

@@ -1,0 +1,138 @@
+"""``edenmem mcp`` as clients start it: a process, its streams, and the configuration for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from edenmem.models.changes import AddFact
+from edenmem.models.scope import Scope
+from edenmem.store.sqlite import SqliteStore
+from tests.support.builders import change_set, make_agent, make_fact, make_user
+
+MIRA, LENA = make_agent("mira"), make_user("lena")
+HERS = make_fact(Scope.user(MIRA.id, LENA.id), "Lena's order is OP-7731.")
+#: As a client asks first; nothing else may be needed for an answer.
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a store and a configuration file that names it."""
+    store = SqliteStore(tmp_path / "memory.db")
+    store.database.initialise()
+    store.host.add_agent(MIRA)
+    store.host.add_user(LENA)
+    store.changes.apply(change_set(AddFact(fact=HERS)))
+    store.database.close()
+    text = '[store]\nuri = "sqlite:///memory.db"\n[embedding]\nprovider = "none"\n'
+    (tmp_path / "edenmem.toml").write_text(text)
+    return tmp_path
+
+
+def run(place: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "edenmem", *arguments],
+        cwd=place,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_client_starts_it_from_the_configuration_that_is_printed(
+    place: Path, tmp_path_factory: pytest.TempPathFactory, mode: str
+) -> None:
+    printed = run(place, "mcp", "config", "claude", "--agent", "mira", "--user", "lena", "--write")
+    assert (printed.returncode, printed.stderr) == (0, "")
+    server = json.loads(printed.stdout)["mcpServers"]["edenmem"]
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    process = StdioServerParameters(**server, cwd=str(elsewhere), env=dict(os.environ))
+    async with Client(process, mode=mode) as client:
+        assert len((await client.list_tools()).tools) == 7
+        found = await client.call_tool("search_facts", {"query": ["order"]})
+        assert found.structured_content is not None
+        assert [fact["content"] for fact in found.structured_content["facts"]] == [HERS.content]
+        assert not found.is_error
+
+
+def test_stdout_holds_only_the_protocol(place: Path) -> None:
+    """With one agent the command notes which one it took, and stdin that ends ends it."""
+    call = {"name": "list_facts", "arguments": {}}
+    lines: list[dict[str, Any]] = [
+        INITIALIZE,
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+    ]
+    stdin = "no json\n" + "".join(f"{json.dumps(line)}\n" for line in lines)
+    done = run(place, "mcp", "--read-only", stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {answer["jsonrpc"] for answer in answers} == {"2.0"}
+    assert 1 in {answer.get("id") for answer in answers}
+    assert "agent: mira" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("client", "table", "keys"),
+    [
+        ("claude", "mcpServers", {"command", "args"}),
+        ("cursor", "mcpServers", {"command", "args"}),
+        ("vscode", "servers", {"type", "command", "args"}),
+    ],
+)
+def test_each_client_gets_its_own_form(
+    place: Path, client: str, table: str, keys: set[str]
+) -> None:
+    done = run(place, "mcp", "config", client, "--agent", "mira")
+    server = json.loads(done.stdout)[table]["edenmem"]
+    assert server.keys() == keys
+    assert Path(server["command"]).is_absolute()
+    arguments = server["args"]
+    assert arguments[arguments.index("--config") + 1] == str(place / "edenmem.toml")
+    assert arguments[-3:] == ["mcp", "--agent", "mira"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["config"], 2, "claude, cursor or vscode"),
+        (["config", "emacs"], 2, "'emacs'"),
+        (["setup"], 2, "unknown argument: 'setup'"),
+        (["config", "claude", "--agent", "nobody"], 3, "no agent 'nobody'"),
+        (["--agent", "nobody"], 3, "no agent 'nobody'"),
+        (["--user", "nobody"], 3, "no user 'nobody'"),
+        (["--write", "--read-only"], 2, "forbids it"),
+        (["--format", "json"], 2, "stdout carries the protocol"),
+        (["config", "claude", "--uri", "mongodb://a:secret@h/x"], 2, "holds a password"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_at_once(
+    place: Path, arguments: list[str], code: int, said: str
+) -> None:
+    done = run(place, "mcp", *arguments)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert done.stdout == ""
+    assert "secret" not in done.stderr
