@@ -1,4 +1,4 @@
-"""The parts of the README that are made from the code.
+"""The parts of the README and of the guides that are made from the code.
 
 ``python -m tests.support.readme`` writes them.
 
@@ -19,31 +19,37 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
+GUIDES = ROOT / "edenmem" / "docs"
+PICTURE = GUIDES / "images" / "demo.svg"
 
 
-def text() -> str:
-    """The whole README."""
-    return README.read_text("utf-8")
+def pages() -> list[Path]:
+    """The README and every guide."""
+    return [README, *sorted(GUIDES.glob("*.md"))]
 
 
 def made(name: str) -> str:
-    """What the README has as the part of that name."""
-    found = re.search(rf"<!-- made: {name} -->\n(.*?)<!-- end: {name} -->", text(), re.DOTALL)
-    assert found, f"README.md has no part {name!r}"
-    return found[1]
+    """The part of that name as it stands on its page."""
+    for page in pages():
+        part = rf"<!-- made: {name} -->\n(.*?)<!-- end: {name} -->"
+        if found := re.search(part, page.read_text("utf-8"), re.DOTALL):
+            return found[1]
+    raise AssertionError(f"no page has a part {name!r}")
 
 
 def command(name: str) -> str:
-    """The one line that a person pastes."""
-    found = re.search(rf"<!-- command: {name} -->\n```sh\n(.*?)\n```", text(), re.DOTALL)
+    """The one line that a person pastes from the README."""
+    block = rf"<!-- command: {name} -->\n```sh\n(.*?)\n```"
+    found = re.search(block, README.read_text("utf-8"), re.DOTALL)
     assert found, f"README.md has no command {name!r}"
     assert "\n" not in found[1]
     return found[1]
 
 
-def blocks(language: str) -> list[str]:
-    """All fenced blocks in a language, in order."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", text(), re.DOTALL | re.MULTILINE)
+def blocks(language: str, page: Path) -> list[str]:
+    """All fenced blocks of a page in a language, in order."""
+    fenced = rf"^```{language}\n(.*?)^```$"
+    return re.findall(fenced, page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
 
 
 def command_table() -> str:
@@ -80,29 +86,70 @@ def exit_code_table() -> str:
     return "\n".join(rows) + "\n"
 
 
-def demo_output() -> str:
-    """What ``edenmem demo`` prints at 80 columns, its folder named plainly."""
-    with tempfile.TemporaryDirectory() as folder:
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("EDENMEM_", "OPENAI_"))}
-        result = subprocess.run(
-            [sys.executable, "-m", "edenmem", "demo", "--folder", f"{folder}/demo"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=True,
-            cwd=folder,
-            env=clean | {"COLUMNS": "80", "HOME": folder, "PYTHONUNBUFFERED": "1"},
-        )
-        printed = result.stdout.replace(f"{folder}/demo", "/tmp/edenmem-demo-1x2y3z")
-        printed = printed.replace(f"{ROOT}/", "")
-    return "```\n" + printed.rstrip() + "\n```\n"
+def settings_table() -> str:
+    """Every setting with its meaning, what it accepts, and its default."""
+    from edenmem.settings.descriptions import descriptions
+    from edenmem.settings.keys import accepted_values, defaults
+
+    lines: list[str] = []
+    section = ""
+    for key, description in descriptions().items():
+        table, _, name = key.rpartition(".")
+        if table != section:
+            section = table
+            lines += ["", f"### {table}", "", "| key | meaning | accepts | default |"]
+            lines += ["|---|---|---|---|"]
+        default = defaults()[key]
+        shown = "" if default in ("", None, {}) else f"`{default}`"
+        cells = (f"`{name}`", description, accepted_values(key), shown)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n\n"
 
 
 MAKERS: dict[str, Callable[[], str]] = {
     "commands": command_table,
     "exit codes": exit_code_table,
-    "demo": demo_output,
+    "settings": settings_table,
 }
+
+
+def demo_output(*, color: bool = False) -> str:
+    """What ``edenmem demo`` prints at 80 columns, with its IDs and folder written plainly."""
+    with tempfile.TemporaryDirectory() as folder:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("EDENMEM_", "OPENAI_"))}
+        command = [sys.executable, "-m", "edenmem", "demo", "--folder", f"{folder}/demo"]
+        environment = clean | {"COLUMNS": "80", "HOME": folder}
+        if color:
+            environment["FORCE_COLOR"] = "1"
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, cwd=folder, env=environment
+        )
+        printed = done.stdout.replace(f"{folder}/demo", "/tmp/edenmem-demo-1x2y3z")
+    return re.sub(r"\b[0-9a-f]{24}\b", _plain_id(), printed)
+
+
+def _plain_id() -> Callable[[re.Match[str]], str]:
+    known: dict[str, str] = {}
+    return lambda found: known.setdefault(found[0], f"{'65f3a1b2c4d5e6f7a8b9c0':s}{len(known):02d}")
+
+
+def draw_demo() -> str:
+    """The picture of the demo, as SVG."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(record=True, width=80, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
+    console.print(Text("$ edenmem demo", style="bold"))
+    console.print(Text.from_ansi(demo_output(color=True)), end="")
+    return console.export_svg(title="edenmem", unique_id="demo")
+
+
+def picture_text() -> str:
+    """The words of the picture as they stand in its file."""
+    import html
+
+    found = re.findall(r"<text [^>]*>([^<]*)</text>", PICTURE.read_text("utf-8"))
+    return " ".join(html.unescape(" ".join(found)).split())
 
 
 def _between(part: str, found: re.Match[str]) -> str:
@@ -110,17 +157,22 @@ def _between(part: str, found: re.Match[str]) -> str:
 
 
 def write() -> None:
-    """Make every part anew."""
-    whole = text()
-    for name, make in MAKERS.items():
-        whole, count = re.subn(
-            rf"(<!-- made: {name} -->\n).*?(<!-- end: {name} -->)",
-            partial(_between, make()),
-            whole,
-            flags=re.DOTALL,
-        )
-        assert count == 1, name
-    README.write_text(whole, "utf-8")
+    """Write every part that is made from the code, and the picture."""
+    written = set()
+    for page in pages():
+        whole = page.read_text("utf-8")
+        for name, make in MAKERS.items():
+            whole, count = re.subn(
+                rf"(<!-- made: {name} -->\n).*?(<!-- end: {name} -->)",
+                partial(_between, make()),
+                whole,
+                flags=re.DOTALL,
+            )
+            written |= {name} if count else set()
+        page.write_text(whole, "utf-8")
+    assert written == set(MAKERS), set(MAKERS) - written
+    PICTURE.parent.mkdir(exist_ok=True)
+    PICTURE.write_text(draw_demo(), "utf-8")
 
 
 if __name__ == "__main__":

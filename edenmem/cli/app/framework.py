@@ -17,7 +17,7 @@ from typer.main import get_command, get_group
 
 from edenmem.cli.app.invocation import Invocation, command_line
 from edenmem.cli.app.parameters import lighten, spread_groups
-from edenmem.cli.terminal.output import OutputFormat
+from edenmem.cli.terminal.output import ColorWhen, OutputFormat
 from edenmem.errors import ExitCode, UsageError
 
 #: The global options that the help of each command shows.
@@ -119,6 +119,15 @@ def _global_options(
             expose_value=False,
         ),
     ] = None,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Short for --format json.",
+            callback=_keep,
+            expose_value=False,
+        ),
+    ] = False,
     quiet: Annotated[
         bool,
         typer.Option(
@@ -129,11 +138,21 @@ def _global_options(
             expose_value=False,
         ),
     ] = False,
+    color: Annotated[
+        ColorWhen | None,
+        typer.Option(
+            "--color",
+            metavar="WHEN",
+            help="always, auto or never.  [env: FORCE_COLOR, NO_COLOR]",
+            callback=_keep,
+            expose_value=False,
+        ),
+    ] = None,
     no_color: Annotated[
         bool,
         typer.Option(
             "--no-color",
-            help="No colours.  [env: NO_COLOR]",
+            help="Short for --color never.",
             callback=_keep,
             expose_value=False,
         ),

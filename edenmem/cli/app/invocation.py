@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edenmem.cli.terminal.output import Output, OutputFormat
+from edenmem.cli.terminal.output import ColorWhen, Output, OutputFormat
 from edenmem.errors import EdenmemWarning, UsageError, WriteRefused
 from edenmem.models.changes import Actor
 from edenmem.models.ids import new_id
@@ -38,7 +38,7 @@ class Invocation:
         self.read_only = False
         self.format = OutputFormat.TABLE
         self.quiet = False
-        self.no_color = False
+        self.color: ColorWhen | None = None
         self.traceback = False
         self.command = "edenmem"
         self.is_writing = False
@@ -52,6 +52,10 @@ class Invocation:
                     raise UsageError(f"--set {text!r}: write KEY=VALUE, such as search.top_k=5")
                 _refuse_secret(key.strip())
                 self.overrides[key.strip()] = setting
+        elif name == "no_color":
+            self.color = ColorWhen.NEVER
+        elif name == "json":
+            self.format = OutputFormat.JSON
         else:
             setattr(self, name, value)
 
@@ -81,7 +85,7 @@ class Invocation:
     @cached_property
     def out(self) -> Output:
         """Where results and notes go."""
-        return Output(self.format, quiet=self.quiet, color=not self.no_color)
+        return Output(self.format, quiet=self.quiet, color=self.color)
 
     @cached_property
     def loaded(self) -> LoadedSettings:

@@ -183,7 +183,7 @@ def _version(value: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version.", callback=_version, is_eager=True),
+        typer.Option("--version", "-V", help="Show the version.", callback=_version, is_eager=True),
     ] = False,
 ) -> None:
     """Long-term memory for AI agents, in SQLite or MongoDB.

@@ -34,6 +34,23 @@ class OutputFormat(StrEnum):
     MARKDOWN = "markdown"
 
 
+class ColorWhen(StrEnum):
+    """When to print colours."""
+
+    ALWAYS = "always"
+    AUTO = "auto"
+    NEVER = "never"
+
+
+def _color_from_environment() -> ColorWhen:
+    """``NO_COLOR`` (no-color.org) wins over ``FORCE_COLOR`` (force-color.org)."""
+    if os.environ.get("NO_COLOR"):
+        return ColorWhen.NEVER
+    if os.environ.get("FORCE_COLOR"):
+        return ColorWhen.ALWAYS
+    return ColorWhen.NEVER if os.environ.get("TERM") == "dumb" else ColorWhen.AUTO
+
+
 class Output:
     """Prints results in one format; what a person should know goes to stderr.
 
@@ -41,10 +58,12 @@ class Output:
     it is exact, and JSON escapes what a terminal would obey.
     """
 
-    def __init__(self, format: OutputFormat, *, quiet: bool = False, color: bool = True) -> None:
+    def __init__(
+        self, format: OutputFormat, *, quiet: bool = False, color: ColorWhen | None = None
+    ) -> None:
         self.format = format
         self._quiet = quiet
-        self._color = color and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self._color = color or _color_from_environment()
 
     @property
     def is_data(self) -> bool:
@@ -68,7 +87,9 @@ class Output:
 
     def is_colored(self, stream: Any) -> bool:
         """Whether to write colours to this stream."""
-        return self._color and bool(stream.isatty())
+        if self._color is ColorWhen.AUTO:
+            return bool(stream.isatty())
+        return self._color is ColorWhen.ALWAYS
 
     @property
     def shows_progress(self) -> bool:
@@ -231,7 +252,7 @@ class Output:
         elif self.format is OutputFormat.MARKDOWN:
             self.line(tables.markdown_table(columns, rows))
         elif sys.stdout.isatty():
-            tables.print_rich_table(columns, rows, color=self._color)
+            tables.print_rich_table(columns, rows, color=self.is_colored(sys.stdout))
         else:
             for line in tables.plain_table(columns, rows, self._pipe_width):
                 self.line(line)

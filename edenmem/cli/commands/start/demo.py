@@ -1,11 +1,11 @@
-"""``edenmem demo``: the whole road on an example, by the same calls as the other commands."""
+"""``edenmem demo``: a story on one screen, told by the same calls as the other commands."""
 
 from __future__ import annotations
 
-import contextlib
 import shlex
+import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -13,50 +13,56 @@ import typer
 
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.people.session import print_import
-from edenmem.cli.commands.search.context import print_context
-from edenmem.cli.commands.search.search import print_search
-from edenmem.cli.commands.work.consolidate import print_consolidations
-from edenmem.cli.commands.work.form import form_each, print_formations
-from edenmem.errors import ConflictError, ExitCode, NotFoundError
+from edenmem.cli.terminal.progress import show_progress
+from edenmem.cli.terminal.tables import style
+from edenmem.errors import ConflictError, ExitCode, NotFoundError, ProviderError
+from edenmem.text import printable
 
 if TYPE_CHECKING:
+    from edenmem.engine.history.why import FactWhy
     from edenmem.engine.service import MemoryService
 
 app = single()
 
 #: In a wheel, and in a checkout.
 _PLACES = ("_examples/community", "../examples/community")
+_AGENT = "mira"
+_QUERY = "what does the insurance cost?"
+_CORRECTION = "Insurance of the Lantern Walk 2026 costs 830 euros with Nordkust Mutual."
+_SESSION = "tomas-klangwerk"
+#: Columns of the words at the left.
+_MARGIN = 11
 
 
-class _Search(NamedTuple):
-    query: str
-    agent: str
-    user: str | None = None
-
-
-_SEARCHES = (
-    _Search("what glue do we use for the lanterns?", "mira", "lena"),
-    _Search("who pays, and when is it due", "mira", "tomas"),
-    _Search("board 17 keeps resetting", "otto", "priya"),
-)
-_SESSION = "lena-progress"
+class _Story(NamedTuple):
+    conversations: int
+    facts: int
+    reflections: int
+    texts: int
+    failed: int
 
 
 @app.command(cls=Command)
 def demo(
     ctx: typer.Context,
     folder: Annotated[
-        str | None, typer.Option("--folder", metavar="DIR", help="Where the new file goes.")
+        str | None, typer.Option("--folder", metavar="DIR", help="Folder of the new file.")
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Ask the configured model instead of the script.")
+    ] = False,
+    xml: Annotated[
+        bool, typer.Option("--xml", help="Also print the context that an agent gets.")
+    ] = False,
+    remove: Annotated[bool, typer.Option("--rm", help="Remove the new file at the end.")] = False,
 ) -> None:
-    """See the whole of it work on an example, in a new file.
+    """Form, find, explain, correct and undo a memory, on an example.
 
-    Conversations of a small invented community are imported, memories formed and consolidated,
-    three searches run, and the context of one session shown. Without an endpoint the answers are
-    scripted: no model is asked.
+    Conversations of a small invented community are imported into a new SQLite file and memory is
+    formed from them. The answers of the language model are scripted unless --live is given.
 
     \b
+    edenmem demo
     edenmem demo --folder first-look
     """
     run = invocation(ctx)
@@ -64,19 +70,19 @@ def demo(
     example = example_folder()
     file = _new_file(folder)
     run.move_to(f"sqlite:///{file}")
-    if not (run.settings.llm.api_key or run.settings.llm.base_url):
-        run.override(
-            {"llm.provider": "replay", "llm.replay": str(example / "answers.jsonl")},
-        )
-    with _chapter(run, f"1. A new store: {file}"):
+    if not live:
+        script = {"llm.provider": "replay", "llm.replay": str(example / "answers.jsonl")}
+        run.override(script)
+    try:
         run.service.setup.make()
-    with (
-        _chapter(run, "2. Conversations of a small community"),
-        (example / "sessions.jsonl").open("rb") as lines,
-    ):
-        print_import(run, run.service.sessions.import_lines(lines, add_missing=True))
-    failed = run.serve(lambda service: _work(run, service), llm=True)
-    _farewell(run, file)
+        with (example / "sessions.jsonl").open("rb") as lines:
+            run.service.sessions.import_lines(lines, add_missing=True)
+        failed = run.serve(lambda service: _tell(run, service, xml=xml), llm=True)
+    finally:
+        if remove:
+            run.close()
+            shutil.rmtree(file.parent)
+    _print_next(run, file, removed=remove)
     if failed:
         raise typer.Exit(ExitCode.SOME_FAILED)
 
@@ -106,54 +112,88 @@ def _new_file(folder: str | None) -> Path:
     return file
 
 
-async def _work(run: Invocation, service: MemoryService) -> bool:
-    """Form, consolidate, search, and show a context; whether anything failed."""
-    with _chapter(run, "3. Memories are formed"):
-        # In the order in which they were held: what is said later corrects what was said before.
-        sessions = list(run.service.host.sessions())[::-1]
-        formed = await form_each(run, service, sessions, consolidate=False)
-        print_formations(run, formed, sessions)
-    with _chapter(run, "4. What has gathered is consolidated"):
-        written = await service.consolidate_all()
-        print_consolidations(run, written, diffs=False)
-    for number, (query, agent, user) in enumerate(_SEARCHES, 5):
-        with _chapter(run, f"{number}. edenmem {_search_command(query, agent, user)}"):
-            found = await service.search(
-                [query],
-                agent_id=run.resolver.agent(agent).id,
-                user_id=run.resolver.user(user).id if user else None,
-                top_k=4,
-            )
-            print_search(run, found)
-    with _chapter(run, f"8. edenmem context show {_SESSION}"):
+async def _tell(run: Invocation, service: MemoryService, *, xml: bool) -> bool:
+    """Tell the story; whether a formation or consolidation failed."""
+    story = await _form(run, service)
+    _print(
+        run,
+        "Formed",
+        f"{story.conversations} conversations became {story.facts} facts, "
+        f"{story.reflections} reflections and {story.texts} texts",
+    )
+    agent = run.resolver.agent(_AGENT).id
+    found = await service.search([_QUERY], agent_id=agent, top_k=1)
+    _print(run, "Found", f"edenmem search {shlex.quote(_QUERY)} --agent {_AGENT}", command=True)
+    if not found.hits:
+        raise ProviderError("the model formed no fact that answers the question", hint="try again")
+    fact = found.hits[0].fact
+    _print_words(run, fact.content)
+    _print_why(run, run.service.history.fact_why(fact.id))
+    edited = await service.edit(
+        lambda editor: editor.edit_fact(
+            fact.id, _CORRECTION, expected_version=fact.version, reason="demo"
+        )
+    )
+    _print(run, "Corrected", f"edenmem fact edit {fact.id} --content '…'", command=True)
+    _print_words(run, _CORRECTION)
+    assert edited.result is not None
+    entry = edited.result.change_id
+    run.service.undo.entry(entry, force=False, reason="demo")
+    _print(run, "Undone", f"edenmem undo {entry}", command=True)
+    _print_words(run, run.service.memory.find_fact(fact.id).content)
+    if xml:
         session = run.resolver.session(_SESSION)
-        print_context(run, await service.assemble_context(session.id))
-    return any(report.outcome == "failed" for report in formed) or any(
-        report.outcome == "failed" for report in written
+        run.out.document((await service.assemble_context(session.id)).xml)
+    return bool(story.failed)
+
+
+async def _form(run: Invocation, service: MemoryService) -> _Story:
+    """Form and consolidate everything, oldest session first: later ones correct earlier ones."""
+    sessions = list(run.service.host.sessions())[::-1]
+    formed = []
+    with show_progress(run.out) as progress:
+        for number, session in enumerate(sessions, 1):
+            progress.say("forming memory", number, len(sessions))
+            formed += await service.form_memories(session.id, consolidate=False)
+        progress.say("consolidating")
+        written = await service.consolidate_all()
+    return _Story(
+        conversations=len(sessions),
+        facts=sum(report.facts_added for report in formed),
+        reflections=sum(sum(report.reflections.values()) for report in formed),
+        texts=sum(report.outcome == "written" for report in written),
+        failed=sum(report.outcome == "failed" for report in [*formed, *written]),
     )
 
 
-def _search_command(query: str, agent: str, user: str | None) -> str:
-    return f"search {shlex.quote(query)} --agent {agent}" + (f" --user {user}" if user else "")
+def _print_why(run: Invocation, why: FactWhy) -> None:
+    """Print what was said last about the fact, and what the model decided."""
+    _print(run, "Why", f"edenmem fact why {why.fact.id}", command=True)
+    messages = (why.source, *why.other_sources)[-1].messages
+    known = run.service.scopes.labels([each.sender for each in messages if each.sender])
+    for message in messages:
+        who = message.name or known.get(message.sender or "", message.role)
+        _print_words(run, f"{message.created_at:%Y-%m-%d} {who}: {message.content}")
+    reasons = [entry.reason for entry in why.changes if entry.reason]
+    if reasons:
+        _print_words(run, f"→ {reasons[-1]}")
 
 
-@contextlib.contextmanager
-def _chapter(run: Invocation, title: str) -> Iterator[None]:
-    run.out.heading(title)
-    yield
-    run.out.line()
+def _print(run: Invocation, word: str, text: str, *, command: bool = False) -> None:
+    """Print one step: its word at the left, and what it is or the command that does it."""
+    colored = run.out.is_colored(sys.stdout)
+    words = style(printable(text), "36", colored) if command else printable(text)
+    run.out.line(style(word.ljust(_MARGIN), "1", colored) + words)
 
 
-def _farewell(run: Invocation, file: Path) -> None:
-    run.out.heading("Now yours: the same file, your own commands")
-    for line in (
-        f"export EDENMEM_URI={shlex.quote(f'sqlite:///{file}')}",
-        "edenmem status",
-        "edenmem scope list",
-        "edenmem fact list --agent mira --user lena",
-        "edenmem search 'how bright may the whale be' --agent otto --explain",
-        "edenmem consolidation show --agent mira --user lena",
-        "edenmem context show harbour-lights-second --message 'Is the permit there?' "
-        "--recall always",
-    ):
-        run.out.line(f"  {line}")
+def _print_words(run: Invocation, text: str) -> None:
+    run.out.paragraph(" " * (_MARGIN + 2), text)
+
+
+def _print_next(run: Invocation, file: Path, *, removed: bool) -> None:
+    if removed:
+        _print(run, "Removed", f"{file.parent}")
+        return
+    _print(run, "Your turn", f"export EDENMEM_URI={shlex.quote(f'sqlite:///{file}')}", command=True)
+    for line in ("edenmem scope list --agent mira", "edenmem help tour"):
+        _print(run, "", line, command=True)
