@@ -270,23 +270,38 @@ def test_a_demo_does_not_touch_a_file_that_is_there(empty_cli: Cli, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_the_demo_goes_the_whole_road(empty_cli: Cli, tmp_path: Path) -> None:
-    told = empty_cli("demo", "--folder", str(tmp_path / "demo")).ok()
-    for said in (
-        "13 new sessions",
-        "3. Memories are formed",
-        "4. What has gathered is consolidated",
-        "7. edenmem search",
-        "<MemoryContext>",
-    ):
-        assert said in told.out
+def test_the_demo_tells_its_story_in_a_new_file(empty_cli: Cli, tmp_path: Path) -> None:
+    model = {"EDENMEM_EMBEDDING_PROVIDER": "local"}
+    told = empty_cli("demo", "--folder", str(tmp_path / "demo"), "--xml", env=model).ok()
+    words = [line.split()[0] for line in told.out.splitlines() if line[:1].strip()]
+    assert [word for word in words if word[0] != "<" and word != "-"][:5] == [
+        "Formed",
+        "Found",
+        "Why",
+        "Corrected",
+        "Undone",
+    ]
+    assert "<MemoryContext>" in told.out
     assert "scripted answers" in told.err
-    commands = told.out.split("Now yours")[1].splitlines()[2:]
-    assert len(commands) >= 5
+    found, _, undone = (part.strip() for part in told.out.partition("Why"))
+    insurance = " ".join(found.split("--agent mira")[1].split())
+    assert "810 euros" in insurance
+    assert insurance in " ".join(undone.split("Undone")[1].split())
     uri = f"sqlite:///{tmp_path}/demo/memory.db"
-    assert uri in told.out
-    for command in commands:
-        assert command.strip().startswith("edenmem ")
+    assert f"export EDENMEM_URI={uri}" in told.out
+    actions = [row["action"] for row in empty_cli.json("log", "--limit", "2", "--uri", uri)]
+    assert actions == ["revise_fact", "revise_fact"]
+
+
+@pytest.mark.slow
+def test_the_demo_removes_its_file_when_asked(empty_cli: Cli, tmp_path: Path) -> None:
+    told = empty_cli("demo", "--folder", str(tmp_path / "demo"), "--rm").ok()
+    assert "Removed" in told.out
+    assert not (tmp_path / "demo").exists()
+    (tmp_path / "notes.txt").write_text("mine")
+    empty_cli("demo", "--folder", str(tmp_path), "--rm").ok()
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert not list(tmp_path.glob("memory.db*"))
 
 
 @pytest.mark.slow

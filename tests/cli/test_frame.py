@@ -214,3 +214,29 @@ def test_a_password_in_an_address_is_warned_about(shared_cli: Cli) -> None:
     assert refused.code == 5
     assert "can see the password in --uri" in refused.err
     assert "hunter2" not in refused.err
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "is_colored"),
+    [
+        ((), {}, False),  # in a pipe
+        (("--color", "always"), {}, True),
+        ((), {"FORCE_COLOR": "1"}, True),
+        (("--color", "never"), {"FORCE_COLOR": "1"}, False),
+        (("--no-color",), {"FORCE_COLOR": "1"}, False),
+        ((), {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        (("--color", "always"), {"NO_COLOR": "1"}, True),
+    ],
+)
+def test_colours_are_as_asked(
+    cli: Cli, options: tuple[str, ...], environment: dict[str, str], is_colored: bool
+) -> None:
+    shown = cli("config", "show", "--describe", "search.top_k", *options, env=environment).ok()
+    assert ("\x1b[" in shown.out) == is_colored
+
+
+def test_short_forms(cli: Cli) -> None:
+    assert cli("-V").ok().out == cli("--version").ok().out
+    long = cli("agent", "list", "--format", "json").ok().out
+    assert cli("agent", "list", "--json").ok().out == long
+    assert cli("--json", "agent", "list").ok().out == long

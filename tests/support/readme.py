@@ -8,6 +8,7 @@ pastes stands alone in a fenced block below ``<!-- command: NAME -->``.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -100,7 +101,7 @@ def settings_table() -> str:
             lines += ["", f"### {table}", "", "| key | meaning | accepts | default |"]
             lines += ["|---|---|---|---|"]
         default = defaults()[key]
-        shown = "" if default in ("", None, {}) else f"`{default}`"
+        shown = "" if default in ("", None, {}) else f"`{json.dumps(default)}`"
         cells = (f"`{name}`", description, accepted_values(key), shown)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n\n"
@@ -130,7 +131,7 @@ def demo_output(*, color: bool = False) -> str:
 
 def _plain_id() -> Callable[[re.Match[str]], str]:
     known: dict[str, str] = {}
-    return lambda found: known.setdefault(found[0], f"{'65f3a1b2c4d5e6f7a8b9c0':s}{len(known):02d}")
+    return lambda found: known.setdefault(found[0], f"65f3a1b2c4d5e6f7a8b9c0{len(known):02d}")
 
 
 def draw_demo() -> str:
@@ -141,7 +142,8 @@ def draw_demo() -> str:
     console = Console(record=True, width=80, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
     console.print(Text("$ edenmem demo", style="bold"))
     console.print(Text.from_ansi(demo_output(color=True)), end="")
-    return console.export_svg(title="edenmem", unique_id="demo")
+    picture = console.export_svg(title="edenmem", unique_id="demo")
+    return re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)  # loads nothing
 
 
 def picture_text() -> str:

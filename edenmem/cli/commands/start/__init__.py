@@ -1,4 +1,4 @@
 """Setting up and looking at a store.
 
-May import: app, commands.indexes, commands.people, commands.search, commands.work, terminal.
+May import: app, commands.indexes, terminal.
 """

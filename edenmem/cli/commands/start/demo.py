@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -81,7 +81,7 @@ def demo(
     finally:
         if remove:
             run.close()
-            shutil.rmtree(file.parent)
+            _remove(file)
     _print_next(run, file, removed=remove)
     if failed:
         raise typer.Exit(ExitCode.SOME_FAILED)
@@ -110,6 +110,14 @@ def _new_file(folder: str | None) -> Path:
     if file.exists():
         raise ConflictError(f"{file} exists already", hint="name another --folder")
     return file
+
+
+def _remove(file: Path) -> None:
+    """Remove the new store, and its folder unless something else is in it."""
+    for each in file.parent.glob(f"{file.name}*"):  # with its log of SQLite
+        each.unlink()
+    with contextlib.suppress(OSError):
+        file.parent.rmdir()
 
 
 async def _tell(run: Invocation, service: MemoryService, *, xml: bool) -> bool:
@@ -162,7 +170,8 @@ async def _form(run: Invocation, service: MemoryService) -> _Story:
         facts=sum(report.facts_added for report in formed),
         reflections=sum(sum(report.reflections.values()) for report in formed),
         texts=sum(report.outcome == "written" for report in written),
-        failed=sum(report.outcome == "failed" for report in [*formed, *written]),
+        failed=[report.outcome for report in formed].count("failed")
+        + [report.outcome for report in written].count("failed"),
     )
 
 
@@ -192,7 +201,7 @@ def _print_words(run: Invocation, text: str) -> None:
 
 def _print_next(run: Invocation, file: Path, *, removed: bool) -> None:
     if removed:
-        _print(run, "Removed", f"{file.parent}")
+        _print(run, "Removed", str(file))
         return
     _print(run, "Your turn", f"export EDENMEM_URI={shlex.quote(f'sqlite:///{file}')}", command=True)
     for line in ("edenmem scope list --agent mira", "edenmem help tour"):
