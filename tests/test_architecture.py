@@ -70,7 +70,7 @@ HOMES = {
     "openai": {"llm", "embed", "endpoint"},
     "httpx": {"llm", "embed", "endpoint", "server"},
     "fastapi": {"server"},
-    "starlette": {"server"},
+    "starlette": {"server", "mcp"},
     "uvicorn": {"server"},
     "prometheus_client": {"server"},
     "mcp": {"mcp"},

@@ -71,6 +71,7 @@ class AgentMemory:
         agent_id: str,
         user_id: str | None,
         session_id: str | None,
+        own_only: bool,
         searcher: Searcher,
         contexts: ContextBuilder,
     ) -> None:
@@ -81,6 +82,7 @@ class AgentMemory:
         self.agent_id = agent_id
         self.user_id = user_id
         self.session_id = session_id
+        self._own_only = own_only
 
     @property
     def can_extract(self) -> bool:
@@ -181,7 +183,7 @@ class AgentMemory:
             ScopeError: the scope takes no facts.
         """
         place = await in_thread(self._place)
-        scope = _scope_for(place, shared)
+        scope = self._scope_for(place, shared)
         _check_content(content)
         return await make_edit(
             self._runtime,
@@ -272,27 +274,28 @@ class AgentMemory:
         fact = self._store.memory.fact(fact_id)
         if fact is None or fact.home not in view.reads:
             raise _unknown(fact_id)
-        if fact.home not in view.writes_facts:
-            raise _closed(fact.home)
+        self._check_open(fact.home, view)
+
+    def _scope_for(self, place: _Place, shared: bool | None) -> Scope:
+        """The scope that a new fact goes to."""
+        user = place.view.user
+        if shared is False and user is None:
+            raise UsageError("there is no single user here to keep a fact for")
+        is_shared = shared or user is None
+        agent_id = place.agent.id
+        scope = Scope.agent(agent_id) if is_shared or not user else Scope.user(agent_id, user.id)
+        self._check_open(scope, place.view)
+        return scope
+
+    def _check_open(self, scope: Scope, view: SessionView) -> None:
+        if self._own_only and scope.kind is not ScopeKind.USER:
+            raise ScopeError(f"{scope.kind} memory is shared, and takes no changes from one user")
+        if scope not in view.writes_facts:
+            raise ScopeError(f"{scope.kind} memory takes no changes: it is switched off or paused")
 
 
 def _fact_scopes(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
     return tuple(scope for scope in scopes if scope.kind is not ScopeKind.SESSION)
-
-
-def _scope_for(place: _Place, shared: bool | None) -> Scope:
-    """The scope that a new fact goes to."""
-    user = place.view.user
-    if shared is False and user is None:
-        raise UsageError("there is no single user here to keep a fact for")
-    scope = (
-        Scope.agent(place.agent.id)
-        if shared or user is None
-        else Scope.user(place.agent.id, user.id)
-    )
-    if scope not in place.view.writes_facts:
-        raise _closed(scope)
-    return scope
 
 
 def _check_content(content: str) -> None:
@@ -303,7 +306,3 @@ def _check_content(content: str) -> None:
 
 def _unknown(fact_id: str) -> NotFoundError:
     return NotFoundError(f"there is no fact {fact_id}")
-
-
-def _closed(scope: Scope) -> ScopeError:
-    return ScopeError(f"{scope.kind} memory takes no changes: it is switched off or paused")

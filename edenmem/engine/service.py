@@ -685,7 +685,13 @@ class MemoryService:
     # -- for one agent and user ----------------------------------------------------------------
 
     async def memory_for(
-        self, agent: str, *, user: str | None = None, session: str | None = None
+        self,
+        agent: str,
+        *,
+        user: str | None = None,
+        session: str | None = None,
+        actor_name: str | None = None,
+        own_only: bool = False,
     ) -> AgentMemory:
         """Return memory as one agent sees it while it talks to a user, or in a session.
 
@@ -693,6 +699,9 @@ class MemoryService:
             agent: The agent: username or ID.
             user: The user: username or ID; None: only what the agent knows for everybody.
             session: The session: name or ID; with it, whatever may be in its context.
+            actor_name: Who history and audit show as the author of changes; None: the service's
+                actor.
+            own_only: Refuse edits of memory that is not the user's own.
 
         Raises:
             NotFoundError: one of them does not exist, or the agent takes no part in the session.
@@ -708,11 +717,15 @@ class MemoryService:
             return agent_id, user_id, session_id
 
         agent_id, user_id, session_id = await in_thread(resolve)
+        runtime = self._runtime
+        if actor_name is not None:
+            runtime = runtime.for_actor(msgspec.structs.replace(runtime.actor, name=actor_name))
         return AgentMemory(
-            self._runtime,
+            runtime,
             agent_id=agent_id,
             user_id=user_id,
             session_id=session_id,
+            own_only=own_only,
             searcher=self._searcher,
             contexts=self._contexts,
         )

@@ -15,7 +15,7 @@ from edenmem.errors import UnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fastapi import FastAPI
+    from starlette.types import ASGIApp
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -45,7 +45,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 async def serve(
-    app: FastAPI, listener: socket.socket, *, shutdown_seconds: int, ready: Callable[[], None]
+    app: ASGIApp, listener: socket.socket, *, shutdown_seconds: int, ready: Callable[[], None]
 ) -> None:
     """Serve until SIGTERM or SIGINT; then finish the answers that are in progress.
 

@@ -199,6 +199,13 @@ async def test_a_fact_is_corrected_explained_and_forgotten(
     assert actions[:2] == ["remove_fact", "revise_fact"]
 
 
+async def test_one_users_memory_changes_nothing_that_is_shared(service: MemoryService) -> None:
+    memory = await service.memory_for("mira", user="lena", own_only=True)
+    async with client_of(memory, write=True) as client:
+        assert "is shared" in await refusal(client, "forget_fact", fact_id=SHARED.id)
+        assert (await call(client, "forget_fact", fact_id=HERS.id))["done"] == "removed"
+
+
 async def test_remember_without_a_model_keeps_one_fact_that_may_be_kept(
     service: MemoryService,
 ) -> None:

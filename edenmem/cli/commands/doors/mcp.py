@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -40,34 +40,58 @@ def mcp(
     write: Annotated[
         bool, typer.Option("--write", help="Offer the tools that change memory, too.")
     ] = False,
+    http: Annotated[
+        bool, typer.Option("--http", help="Serve streamable HTTP instead of stdin and stdout.")
+    ] = False,
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="HOST", help="With --http: where to listen.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", min=0, max=65_535, metavar="PORT", help="With --http (default 8378, 0 = any)."
+        ),
+    ] = None,
 ) -> None:
     """Serve memory as MCP tools over stdin and stdout, for a client that starts this command.
 
     The options decide whose memory is served; no tool can reach any other. Without --user only
     what the agent knows for everybody is served. --session serves what that session may see.
-    Only reading tools are offered, unless --write is given.
+    Only reading tools are offered, unless --write is given. With --http callers need a token
+    (edenmem token create), unless the server listens on this machine alone.
 
     \b
     edenmem mcp --agent mira --user lena
+    edenmem mcp --agent mira --http
     edenmem mcp config claude --agent mira --user lena --write
     """
     run = invocation(ctx)
+    address = _parse_address(host, port, http=http)
+    if session and http:
+        raise UsageError("--session does not go with --http, which serves many conversations")
     if words:
         _check_names(run, agent, user, session)
-        named = {"--agent": agent, "--user": user, "--session": session}
+        client = _parse_client(words)
+        if address:
+            _print_http_config(client, address)
+            return
         given: list[str] = []
-        for name, value in named.items():
+        for name, value in {"--agent": agent, "--user": user, "--session": session}.items():
             given += [name, value] if value else []
-        _print_config(run, words, [*given, *(["--write"] if write else [])])
+        _print_config(run, client, [*given, *(["--write"] if write else [])])
         return
     if run.out.is_data:
         raise UsageError("--format does not apply: stdout carries the protocol")
-    _check_installed()
+    _check_installed(http=http)
     if write:
         run.must_write("edenmem mcp --write")
     chosen = choose_agent(run, agent)
     user_id = run.resolver.user(user).id if user else None
     session_id = run.resolver.session(session).id if session else None
+
+    if address:
+        _serve_http(run, address, agent_id=chosen.id, user_id=user_id, write=write)
+        return
 
     async def work(service: MemoryService) -> None:
         from edenmem.mcp.server import Reach, build_server, serve_stdio
@@ -77,6 +101,48 @@ def mcp(
         await serve_stdio(build_server(lambda _: reach))
 
     run.serve(work, llm=write)
+
+
+class _Address(NamedTuple):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+
+def _parse_address(host: str | None, port: int | None, *, http: bool) -> _Address | None:
+    if not http and (host is not None or port is not None):
+        raise UsageError("--host and --port need --http")
+    return _Address(host or "127.0.0.1", 8378 if port is None else port) if http else None
+
+
+def _serve_http(
+    run: Invocation, address: _Address, *, agent_id: str, user_id: str | None, write: bool
+) -> None:
+    from edenmem.mcp.http import PATH, create_app
+    from edenmem.server import process
+    from edenmem.server.access import is_loopback
+
+    listener = process.open_socket(address.host, address.port)
+
+    async def work(service: MemoryService) -> None:
+        application = create_app(
+            service,
+            run.settings,
+            agent_id=agent_id,
+            user_id=user_id,
+            write=write,
+            is_local=is_loopback(listener.getsockname()[0]),
+        )
+        await process.serve(
+            application,
+            listener,
+            shutdown_seconds=run.settings.server.shutdown_seconds,
+            ready=lambda: run.out.note(f"listening on {process.url_of(listener)}{PATH}"),
+        )
+
+    with listener:
+        run.serve(work, llm=write)
 
 
 def _check_names(run: Invocation, agent: str | None, user: str | None, session: str | None) -> None:
@@ -89,24 +155,39 @@ def _check_names(run: Invocation, agent: str | None, user: str | None, session: 
         run.resolver.session(session)
 
 
-def _check_installed() -> None:
+def _check_installed(*, http: bool) -> None:
     from importlib.util import find_spec
 
     if find_spec("mcp") is None:
         raise ConfigError("the MCP server is not installed", hint='pip install "edenmem[mcp]"')
+    if http and find_spec("fastapi") is None:
+        raise ConfigError("--http needs the server", hint='pip install "edenmem[mcp,server]"')
 
 
 # -- config ----------------------------------------------------------------------------------------
 
 
-def _print_config(run: Invocation, words: Sequence[str], options: Sequence[str]) -> None:
+def _print_config(run: Invocation, client: Client, options: Sequence[str]) -> None:
     """Print the configuration of a client, whose working folder and environment are its own."""
     from edenmem.mcp.client_config import stdio_config
 
-    client = _parse_client(words)
     command = [*_own_command(), *_store_options(run), "mcp", *options]
     sys.stdout.write(to_json(stdio_config(client, command), indent=2) + "\n")
     _note_environment(run)
+
+
+def _print_http_config(client: Client, address: _Address) -> None:
+    """Print the configuration of a client for a server that runs already."""
+    from edenmem.mcp.client_config import http_config
+
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    is_local = address.host in ("127.0.0.1", "::1", "localhost")
+    config = http_config(
+        client,
+        f"http://{host}:{address.port}/mcp",
+        token_variable="" if is_local else "EDENMEM_TOKEN",
+    )
+    sys.stdout.write(to_json(config, indent=2) + "\n")
 
 
 def _parse_client(words: Sequence[str]) -> Client:

@@ -1,0 +1,120 @@
+"""The tools over streamable HTTP: who calls is found out before the protocol sees a request.
+
+Access follows the rules of `edenmem.server.access`: tokens, or this machine only. Requests are
+independent of each other, so no session of the protocol can be taken over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from mcp.server import ServerRequestContext
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from edenmem.engine.service import MemoryService
+from edenmem.mcp.server import Reach, build_server
+from edenmem.server.access import AccessDenied, caller
+from edenmem.server.state import ServerState
+from edenmem.settings.schema import Settings
+
+#: Where clients find the protocol.
+PATH = "/mcp"
+
+#: The largest request; the longest argument of a tool has 20,000 characters.
+MAX_BODY = 256 * 1024
+
+_REACH = "edenmem.reach"
+
+
+def create_app(
+    service: MemoryService,
+    settings: Settings,
+    *,
+    agent_id: str,
+    user_id: str | None,
+    write: bool,
+    is_local: bool,
+) -> Starlette:
+    """Return the application.
+
+    Args:
+        service: The engine with its models; whoever made it closes it.
+        settings: The settings in force.
+        agent_id: The agent whose memory is served.
+        user_id: The user whose memory is served too; None: the user of the caller's token, if it
+            has one.
+        write: Whether callers that may write are offered the tools that do.
+        is_local: Whether the server listens on loopback only.
+    """
+
+    async def find_reach(request: Request) -> Reach:
+        who = await caller(request)
+        if not who.may_reach_agent(agent_id):
+            raise AccessDenied("the token is for another agent", status=403)
+        if user_id is not None and not who.may_reach_user(user_id):
+            raise AccessDenied("the token is for another user", status=403)
+        memory = await service.memory_for(
+            agent_id,
+            user=user_id or who.user_id,
+            actor_name=who.name if who.token_id is not None else None,
+            own_only=who.user_id is not None,
+        )
+        return Reach(memory=memory, write=write and who.write)
+
+    app = build_server(_reach_of).streamable_http_app(
+        streamable_http_path=PATH,
+        json_response=True,
+        stateless_http=True,
+        max_request_body_size=MAX_BODY,
+        # The rules of access have looked at the Host and Origin headers.
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+    app.state.edenmem = ServerState(service=service, settings=settings, is_local=is_local)
+    app.add_middleware(_Gate, find_reach=find_reach)
+    return app
+
+
+def _reach_of(context: ServerRequestContext[Any, Any]) -> Reach:
+    assert context.request is not None
+    reach = context.request.scope[_REACH]
+    assert isinstance(reach, Reach)
+    return reach
+
+
+class _Gate:
+    """Refuses requests that may not be served, and notes what the others reach."""
+
+    def __init__(self, app: ASGIApp, *, find_reach: Callable[[Request], Awaitable[Reach]]) -> None:
+        self._app = app
+        self._find_reach = find_reach
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            if scope["method"] != "POST":  # there is nothing to listen for, and no session to end
+                answer = JSONResponse(
+                    {"error": "method_not_allowed"}, status_code=405, headers={"Allow": "POST"}
+                )
+                await answer(scope, receive, send)
+                return
+            try:
+                scope[_REACH] = await self._find_reach(Request(scope))
+            except AccessDenied as error:
+                await _refuse(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _refuse(error: AccessDenied) -> JSONResponse:
+    """Return the answer to a caller without a valid token (401), or with one for others (403)."""
+    kind = "invalid_token" if error.status == 401 else "insufficient_scope"
+    header = f'Bearer realm="edenmem", error="{kind}", error_description="{error.message}"'
+    return JSONResponse(
+        {"error": kind, "error_description": error.advised_message},
+        status_code=error.status,
+        headers={"WWW-Authenticate": header},
+    )

@@ -1,0 +1,153 @@
+"""``edenmem mcp --http``: the official client, and who is let in."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from edenmem.engine.service import MemoryService
+from edenmem.mcp.http import create_app
+from edenmem.models.changes import AddFact
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
+from edenmem.store.sqlite import SqliteStore
+from tests.support.builders import change_set, make_agent, make_fact, make_user
+
+MIRA, OTTO = make_agent("mira"), make_agent("otto")
+LENA, TOMAS = make_user("lena"), make_user("tomas")
+SHARED = make_fact(Scope.agent(MIRA.id), "The walk starts at 17:30.")
+HERS = make_fact(Scope.user(MIRA.id, LENA.id), "Lena's order is OP-7731.")
+HIS = make_fact(Scope.user(MIRA.id, TOMAS.id), "Tomas pays with card 9931.")
+BASE = "http://127.0.0.1:8378"
+
+Open = Callable[..., AbstractAsyncContextManager[httpx2.AsyncClient]]
+
+
+@pytest.fixture
+def service(sqlite_store: Store) -> MemoryService:
+    for agent in (MIRA, OTTO):
+        sqlite_store.host.add_agent(agent)
+    for user in (LENA, TOMAS):
+        sqlite_store.host.add_user(user)
+    sqlite_store.changes.apply(change_set(*(AddFact(fact=fact) for fact in (SHARED, HERS, HIS))))
+    return MemoryService(sqlite_store, Settings())
+
+
+@pytest.fixture
+def connect(service: MemoryService) -> Open:
+    """A function that opens an HTTP client of a server."""
+
+    @asynccontextmanager
+    async def open_one(
+        *,
+        user_id: str | None = None,
+        write: bool = True,
+        is_local: bool = True,
+        address: str = "127.0.0.1",
+        **headers: str,
+    ) -> AsyncIterator[httpx2.AsyncClient]:
+        app = create_app(
+            service,
+            Settings(),
+            agent_id=MIRA.id,
+            user_id=user_id,
+            write=write,
+            is_local=is_local,
+        )
+        transport = httpx2.ASGITransport(app=app, client=(address, 5000))
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(transport=transport, headers=headers) as client,
+        ):
+            yield client
+
+    return open_one
+
+
+async def listed(http: httpx2.AsyncClient) -> tuple[set[str], int]:
+    """The facts that a client is shown, and how many tools it is offered."""
+    async with Client(streamable_http_client(f"{BASE}/mcp", http_client=http)) as client:
+        tools = (await client.list_tools()).tools
+        found = await client.call_tool("list_facts", {})
+        assert found.structured_content is not None
+        return {fact["content"] for fact in found.structured_content["facts"]}, len(tools)
+
+
+async def test_this_machine_is_served_without_a_token(connect: Open) -> None:
+    async with connect(user_id=LENA.id) as http:
+        assert await listed(http) == ({SHARED.content, HERS.content}, 7)
+    async with connect(write=False) as http:
+        assert await listed(http) == ({SHARED.content}, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"is_local": False}, 401),
+        ({"address": "203.0.113.7"}, 401),
+        ({"x-forwarded-for": "203.0.113.7"}, 401),
+        ({"host": "evil.example"}, 403),
+        ({"origin": "https://evil.example"}, 403),
+    ],
+)
+async def test_others_are_refused_as_the_protocol_asks(
+    connect: Open, options: dict[str, str | bool], status: int
+) -> None:
+    async with connect(**options) as http:
+        for path in ("/mcp", "/elsewhere"):
+            answer = await http.post(f"{BASE}{path}", json={"jsonrpc": "2.0", "method": "ping"})
+            assert answer.status_code == status
+            assert answer.headers["www-authenticate"].startswith('Bearer realm="edenmem", error=')
+
+
+async def test_there_is_nothing_to_listen_to(connect: Open) -> None:
+    async with connect() as http:
+        assert (await http.get(f"{BASE}/mcp")).status_code == 405
+
+
+async def test_a_request_that_is_too_large_is_refused(connect: Open) -> None:
+    async with connect() as http:
+        answer = await http.post(
+            f"{BASE}/mcp",
+            content=b'{"a": "' + b"x" * 400_000 + b'"}',
+            headers={"content-type": "application/json", "accept": "application/json"},
+        )
+        assert answer.status_code == 413
+
+
+@pytest.mark.slow
+async def test_the_process_serves_and_stops(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "memory.db")
+    store.database.initialise()
+    store.host.add_agent(MIRA)
+    store.changes.apply(change_set(AddFact(fact=SHARED)))
+    store.database.close()
+    arguments = ["--uri", f"sqlite:///{tmp_path}/memory.db", "--http", "--port", "0"]
+    with subprocess.Popen(  # noqa: ASYNC220
+        [sys.executable, "-W", "error", "-m", "edenmem", "mcp", "--agent", "mira", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "EDENMEM_EMBEDDING_PROVIDER": "none"},
+    ) as process:
+        assert process.stderr is not None
+        found = re.match(r"listening on (\S+)", process.stderr.readline())
+        assert found
+        async with Client(found[1]) as client:
+            result = await client.call_tool("list_facts", {})
+            assert SHARED.content in str(result.structured_content)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert (process.stdout and process.stdout.read()) == ""
