@@ -325,30 +325,46 @@ def test_killed_outright_it_goes_on(
     store.database.close()
 
 
+#: Runs the command line, and gets a signal when the ledger is written for the third time.
+SIGNALLED = """
+import os, sys
+from edenmem.__main__ import main
+from edenmem.store.sqlite.core.migrations import Migrations
+
+put, count, number = Migrations.put_migration_run, 0, int(sys.argv.pop(1))
+
+def put_and_signal(self, run):
+    global count
+    put(self, run)
+    count += 1
+    if count == 3:
+        os.kill(os.getpid(), number)
+
+Migrations.put_migration_run = put_and_signal
+main()
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_interrupts_a_run_at_once(
     new_cli: Inside, empty_cli: Cli, dump: Path, tmp_path: Path, name: str
 ) -> None:
     command = ("migrate", "v1", "--from", str(dump), "--yes", "--no-embed", "--batch-size", "1")
-    store = SqliteStore(tmp_path / "new.db")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "edenmem", *command],
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, str(int(getattr(signal, name))), *command],
         cwd=tmp_path,
         env=empty_cli.environment(80, {}),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
-    while process.poll() is None and not store.migrations.migration_runs():
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(0.02)
-    process.send_signal(getattr(signal, name))
-    assert process.wait(60) == 130
-    store.database.close()
+    assert done.returncode == 130, done.stderr
     (run,) = new_cli.json("migrate", "status")[0]["runs"]
     assert run["state"] == "interrupted"
-    done = new_cli.json(*command)[0]
-    assert (done["run"]["id"], done["run"]["resumed"]) == (run["id"], 1)
+    assert 0 < run["done"] < run["total"]
+    report = new_cli.json(*command)[0]
+    assert (report["run"]["id"], report["run"]["resumed"]) == (run["id"], 1)
 
 
 @pytest.mark.parametrize(
