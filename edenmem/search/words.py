@@ -13,7 +13,7 @@ import re
 import sqlite3
 import threading
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 _PAIRS = (
@@ -135,14 +135,46 @@ def within_one_edit(one: str, other: str) -> bool:
     )
 
 
+#: Words of plain ASCII texts with what the index makes of each; emptied when it has so many.
+_stems: dict[str, str] = {}
+_MOST_STEMS = 50_000
+_ASCII_WORDS = re.compile("[a-z0-9]+")
+
+
 def index_words(texts: Iterable[str]) -> list[list[str]]:
     """The words of each text, in order, as the index would have them: folded and stemmed."""
-    given = [normalise_for_index(text) for text in texts]
-    placed: list[list[tuple[int, str]]] = [[] for _ in given]
+    given = list(texts)
+    plain = {text: _ASCII_WORDS.findall(text.lower()) for text in given if text.isascii()}
+    stems = _stem({word for words in plain.values() for word in words})
+    known = {text: [stems[word] for word in words] for text, words in plain.items()}
+    others = [text for text in dict.fromkeys(given) if text not in known]
+    known |= dict(zip(others, _split_and_stem(others), strict=True))
+    return [known[text] for text in given]
+
+
+def _stem(words: set[str]) -> dict[str, str]:
+    """What the index makes of single words; the scratch index is asked only for new ones."""
+    found = {word: _stems[word] for word in words if word in _stems}
+    new = [word for word in words if word not in found]
+    if new:
+        made = _split_and_stem(new)
+        found |= {word: stem for word, [stem] in zip(new, made, strict=True)}
+        if len(_stems) + len(new) > _MOST_STEMS:
+            _stems.clear()
+        _stems.update((word, found[word]) for word in new)
+    return found
+
+
+def _split_and_stem(texts: Sequence[str]) -> list[list[str]]:
+    """The words of each text, by a scratch index."""
+    if not texts:
+        return []
+    placed: list[list[tuple[int, str]]] = [[] for _ in texts]
     scratch = _scratch()
     scratch.execute("BEGIN")
     try:
-        scratch.executemany("INSERT INTO t (rowid, w) VALUES (?, ?)", enumerate(given))
+        rows = enumerate(map(normalise_for_index, texts))
+        scratch.executemany("INSERT INTO t (rowid, w) VALUES (?, ?)", rows)
         for number, offset, word in scratch.execute('SELECT doc, "offset", term FROM v'):
             placed[number].append((offset, word))
     finally:

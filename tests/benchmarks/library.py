@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from pathlib import Path
 
+from edenmem.engine.runtime.concurrency import run
 from edenmem.engine.search.searcher import Searcher
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.sqlite import SqliteStore
@@ -22,7 +22,7 @@ def main() -> None:
         scopes.append(Scope(ScopeKind(kind), agent, owner))
     store = SqliteStore(Path(sys.argv[1]))
     searcher = Searcher(make_runtime(store))
-    report = asyncio.run(
+    report = run(
         searcher.search(
             [query["text"]],
             scopes,

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from edenmem.embed.protocol import Embedder, QueryShelf
-from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.concurrency import demand_loop, in_thread
 from edenmem.errors import ProviderError
 
 
@@ -35,6 +35,7 @@ class QueryVectors:
             vectors |= await in_thread(self._shelf.get, model, unknown)
             unknown = [text for text in unknown if text not in vectors]
         if unknown:
+            await demand_loop()
             try:
                 made = (await self._embedder.embed(unknown, role="query")).vectors
             except ProviderError as error:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from edenmem.engine.runtime.concurrency import gather_or_cancel, in_thread
+from edenmem.engine.runtime.concurrency import demand_loop, gather_or_cancel, in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.stopwatch import Stopwatch
 from edenmem.errors import ConfigError, ProviderError
@@ -130,6 +130,7 @@ class Stages:
         assert reranker is not None
         short = [shortlist(pool, depth=self._settings.rerank_depth) for pool in pools]
         short, facts = await self._load(short, scopes, known)
+        await demand_loop()
 
         async def one(pool: Pool, text: str) -> Pool:
             ids = [hit.fact_id for hit in pool.hits]

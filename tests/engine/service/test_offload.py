@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from edenmem.engine.runtime import concurrency as offload
-from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.concurrency import demand_loop, gather_or_cancel, in_thread, run
 
 who = contextvars.ContextVar("who", default="nobody")
 
@@ -91,3 +91,46 @@ async def test_threads_are_bounded_and_a_queued_call_of_a_cancelled_task_never_b
     await in_thread(calls.append, "after")
     assert calls == ["after"]
     assert most == offload.THREADS
+
+
+def test_work_that_needs_no_loop_runs_without_one_and_in_order() -> None:
+    seen: list[str] = []
+
+    def note(what: str) -> str:
+        seen.append(what)
+        assert threading.current_thread() is threading.main_thread()
+        return what
+
+    async def main() -> list[str]:
+        with pytest.raises(RuntimeError):
+            asyncio.get_running_loop()
+        return await gather_or_cancel([in_thread(note, "a"), in_thread(note, "b")])
+
+    assert run(main()) == seen == ["a", "b"]
+
+
+def test_work_goes_on_in_a_loop_from_where_it_demands_one() -> None:
+    async def embed() -> str:
+        await demand_loop()
+        await asyncio.sleep(0)
+        return "vector"
+
+    async def main() -> tuple[list[str], bool]:
+        found = await gather_or_cancel([in_thread(lambda: "words"), embed()])
+        return found, await in_thread(lambda: threading.current_thread() is threading.main_thread())
+
+    assert run(main()) == (["words", "vector"], False)
+
+
+@pytest.mark.parametrize("with_loop", [False, True])
+def test_the_first_failure_of_work_without_a_loop_closes_the_rest(with_loop: bool) -> None:
+    async def fail() -> None:
+        if with_loop:
+            await demand_loop()
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        await gather_or_cancel([fail(), in_thread(lambda: None)])
+
+    with pytest.raises(ZeroDivisionError):  # a coroutine that is never awaited is a warning
+        run(main())

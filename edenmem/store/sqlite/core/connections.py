@@ -33,6 +33,9 @@ from edenmem.store.sqlite.core.schema import (
 #: Five vectors of 1,536 dimensions fill such a page to 94 %; one would fill 75 % of a page of 8 K.
 PAGE_SIZE = 32_768
 _CACHE_KIB = 65_536
+#: As much of the file as SQLite will map. A page is five times as large as the vector that is
+#: wanted of it, and copying whole pages took half of the time of a search.
+_MAPPED = 0x7FFF0000
 #: Seconds between two tries at what SQLite does not wait for by itself.
 _PAUSE = 0.01
 #: Primary result codes of a read that could not make the log's index.
@@ -340,6 +343,12 @@ os.register_at_fork(
     after_in_parent=partial(_after_fork, in_child=False),
     after_in_child=partial(_after_fork, in_child=True),
 )
+
+
+def map_file(connection: sqlite3.Connection) -> None:
+    """Read the file through the system's memory from now on: for searches, which touch many pages
+    and need little of each."""
+    connection.execute(f"PRAGMA mmap_size = {_MAPPED}")
 
 
 def _use_log(connection: sqlite3.Connection) -> None:

@@ -14,7 +14,7 @@ import threading
 import unicodedata
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from edenmem.models.search import Candidate
@@ -27,13 +27,20 @@ from edenmem.search.text_ranking import (
     weigh,
 )
 from edenmem.search.words import index_words, is_fuzzy, within_one_edit
+from edenmem.store.sqlite.core.connections import map_file
 from edenmem.store.sqlite.core.part import json_array
 from edenmem.store.sqlite.core.words import quote, scope_word
 
 #: More scopes than this are joined instead of being words of the query.
 _MOST_SCOPE_WORDS = 32
+#: What a scope of so many facts has is kept by itself, so that all who search in it share that; of
+#: more such scopes than so many, together: each costs a query of the index for each word.
+_LARGE, _MOST_LARGE = 1000, 4
 #: How often a fact has a word is looked up for so many of the best, at least for so many.
 _HEAD, _LEAST_HEAD = 4, 100
+#: The mean length of a scope's facts is that of so many of its newest: to read the lengths of all
+#: took half of the time of a search, and a mean of a thousand is within two in a hundred.
+_MEASURED = 1000
 #: Sums that differ by less may be equal once they are rounded.
 _ROUNDING = 1e-9
 #: How many unknown words of a query are looked up.
@@ -62,21 +69,33 @@ class Posting(NamedTuple):
     lengths: array[int]
 
 
+class _Part(NamedTuple):
+    """Some of the scopes, which the index is asked about together."""
+
+    scopes: tuple[_Revision, ...]
+
+    @property
+    def numbers(self) -> list[int]:
+        """The scopes by their numbers alone."""
+        return [number for number, _ in self.scopes]
+
+
 class _Size(NamedTuple):
     """Facts that are searched, and words in all of them."""
 
     facts: int
-    words: int
+    words: float
 
 
 class Postings:
-    """What was looked up in the index, as long as no scope of it changes; bounded.
+    """What was looked up in the index, as long as no scope of it changes; bounded, each entry to
+    sixteen bytes.
 
     The revisions of the scopes are part of each key, and are read in the transaction of the
     search, so that what another process wrote is never missed.
     """
 
-    def __init__(self, limit: int = 300_000) -> None:
+    def __init__(self, limit: int = 1_000_000) -> None:
         self._limit = limit
         self._held = 0
         self._known: OrderedDict[Any, tuple[int, Any]] = OrderedDict()
@@ -122,23 +141,21 @@ class TextQuery:
         known: Postings,
     ) -> None:
         self._db = connection
-        self._within = ""
+        map_file(connection)
         self._conditions, self._values = conditions, list(values)
         self._known = known
         self._scopes = json_array(numbers)
-        self._revisions: tuple[_Revision, ...] = tuple(
-            connection.execute(
-                "SELECT scope_id, revision FROM scopes"
-                " WHERE scope_id IN (SELECT value FROM json_each(?)) ORDER BY scope_id",
-                (self._scopes,),
-            ).fetchall()
-        )
+        rows = connection.execute(
+            "SELECT scope_id, revision, facts FROM scopes"
+            " WHERE scope_id IN (SELECT value FROM json_each(?)) ORDER BY scope_id",
+            (self._scopes,),
+        ).fetchall()
+        self._revisions: tuple[_Revision, ...] = tuple((row[0], row[1]) for row in rows)
+        large = {row[0] for row in rows if row[2] >= _LARGE}
+        self._parts = _split(self._revisions, large if len(large) <= _MOST_LARGE else set())
         self._narrowing = (conditions, tuple(values))
         self._key = (self._revisions, *self._narrowing)
         self._searched: _Size | None = None
-        if len(numbers) <= _MOST_SCOPE_WORDS:
-            words = " OR ".join(scope_word(number) for number in numbers)
-            self._within = f"scope : ({words}) AND "
 
     def best(self, query: str, limit: int) -> list[Candidate]:
         """The facts that match any of the query's words, best first, equal ones by id."""
@@ -199,75 +216,87 @@ class TextQuery:
         weighed = weigh(having, total=size.facts, mean_length=mean)
         scores: dict[int, float] = {}
         for term in weighed.weights:
-            facts, lengths = self._posting(term, terms[term])
-            shares = {length: weighed.share(term, 1, length) for length in set(lengths)}
-            for number, length in zip(facts, lengths, strict=True):
-                scores[number] = scores.get(number, 0.0) + shares[length]
+            of_term: dict[int, float] = {}
+            for part in self._parts:
+                facts, lengths = self._posting(part, term, terms[term])
+                shares = {length: weighed.share(term, 1, length) for length in set(lengths)}
+                of_term.update(zip(facts, map(shares.__getitem__, lengths), strict=True))
+            for number in scores.keys() & of_term.keys():
+                of_term[number] += scores[number]
+            scores |= of_term
         return _Matches(weighed, scores)
 
     def _size(self) -> _Size:
-        """How many facts are searched, and how many words they have; kept by scope."""
+        """How many facts are searched, and about how many words they have; kept by scope."""
         if self._searched is None:
-            keys = {scope: ("size", scope, *self._narrowing) for scope in self._revisions}
-            sizes: dict[_Revision, _Size | None]
-            sizes = {scope: self._known.get(key) for scope, key in keys.items()}
-            unknown = [scope for scope, size in sizes.items() if size is None]
-            counted = self._count_words([number for number, _ in unknown]) if unknown else {}
-            for scope in unknown:
-                sizes[scope] = counted.get(scope[0], _Size(0, 0))
-                self._known.put(keys[scope], sizes[scope], 1)
-            each = [size for size in sizes.values() if size]
+            each = [self._size_of(scope) for scope in self._revisions]
             self._searched = _Size(sum(one.facts for one in each), sum(one.words for one in each))
         return self._searched
 
-    def _count_words(self, numbers: Sequence[int]) -> dict[int, _Size]:
+    def _size_of(self, scope: _Revision) -> _Size:
+        key = ("size", scope, *self._narrowing)
+        known: _Size | None = self._known.get(key)
+        if known is None:
+            known = self._count_words(scope[0])
+            self._known.put(key, known, 1)
+        return known
+
+    def _count_words(self, scope_id: int) -> _Size:
+        within = f"FROM facts f WHERE f.scope_id = ?{self._conditions}"
+        values = (scope_id, *self._values)
+        (facts,) = self._db.execute(f"SELECT count(*) {within}", values).fetchone()
+        if not facts:
+            return _Size(0, 0.0)
         rows = self._db.execute(
-            f"SELECT f.scope_id, d.sz, count(*) FROM facts f JOIN {_SIZES} d ON d.id = f.fact_no"
-            f" WHERE f.scope_id IN (SELECT value FROM json_each(?)){self._conditions}"
-            " GROUP BY f.scope_id, d.sz",
-            (json_array(numbers), *self._values),
+            f"SELECT d.sz FROM (SELECT f.fact_no {within} ORDER BY f.recent_at DESC, f.id LIMIT ?)"
+            f" JOIN {_SIZES} d ON d.id = fact_no",
+            (*values, _MEASURED),
         )
-        found: dict[int, _Size] = {}
-        for scope, sizes, count in rows:
-            known = found.get(scope, _Size(0, 0))
-            found[scope] = _Size(known.facts + count, known.words + _LENGTHS[sizes] * count)
-        return found
+        lengths = [_LENGTHS[sizes] for (sizes,) in rows]
+        return _Size(facts, facts * sum(lengths) / max(len(lengths), 1))
 
     def _having(self, term: Term, written: str) -> int:
         """How many of the facts in question have a term."""
         if self._size().facts <= MANY:
-            return len(self._posting(term, written).facts)
-        count: int | None = self._known.get((self._key, term, "count"))
+            return sum(len(self._posting(part, term, written).facts) for part in self._parts)
+        return sum(self._count(part, term, written) for part in self._parts)
+
+    def _count(self, part: _Part, term: Term, written: str) -> int:
+        key = (part, *self._narrowing, term, "count")
+        count: int | None = self._known.get(key)
         if count is None:
-            count = self._ask("count(*)", "", written)[0][0]
+            ((count,),) = self._ask(part, "count(*)", "", written)
             assert count is not None
-            self._known.put((self._key, term, "count"), count, 1)
+            self._known.put(key, count, 1)
         return count
 
-    def _posting(self, term: Term, written: str) -> Posting:
-        """The facts in question that have a term."""
-        posting: Posting | None = self._known.get((self._key, term))
+    def _posting(self, part: _Part, term: Term, written: str) -> Posting:
+        """The facts of some scopes that have a term."""
+        key = (part, *self._narrowing, term)
+        posting: Posting | None = self._known.get(key)
         if posting is None:
-            rows = self._ask("t.rowid, d.sz", f"JOIN {_SIZES} d ON d.id = t.rowid", written)
-            posting = Posting(
-                array("q", [number for number, _ in rows]),
-                array("L", [_LENGTHS[sizes] for _, sizes in rows]),
-            )
-            self._known.put((self._key, term), posting, len(rows) + 1)
+            join = f"JOIN {_SIZES} d ON d.id = t.rowid"
+            rows = self._ask(part, "t.rowid, d.sz", join, written)
+            numbers, sizes = zip(*rows, strict=True) if rows else ((), ())
+            posting = Posting(array("q", numbers), array("L", map(_LENGTHS.__getitem__, sizes)))
+            self._known.put(key, posting, len(rows) + 1)
         return posting
 
-    def _ask(self, columns: str, join: str, written: str) -> list[Any]:
-        """Rows of the index for the facts in question that have a word or phrase."""
+    def _ask(self, part: _Part, columns: str, join: str, written: str) -> list[Any]:
+        """Rows of the index for the facts of some scopes that have a word or phrase."""
         values: list[Any] = []
-        if self._conditions or not self._within:
+        within = ""
+        if len(part.scopes) <= _MOST_SCOPE_WORDS:
+            within = f"scope : ({' OR '.join(map(scope_word, part.numbers))}) AND "
+        if self._conditions or not within:
             join += (
                 " JOIN facts f ON f.fact_no = t.rowid AND f.scope_id IN"
                 " (SELECT value FROM json_each(?))"
             )
-            values.append(self._scopes)
+            values.append(json_array(part.numbers))
         rows = self._db.execute(
             f"SELECT {columns} FROM facts_text t {join} WHERE facts_text MATCH ?{self._conditions}",
-            (*values, f"{self._within}content : {quote(written)}", *self._values),
+            (*values, f"{within}content : {quote(written)}", *self._values),
         )
         return rows.fetchall()
 
@@ -304,6 +333,13 @@ class TextQuery:
         having = {term: self._having(term, form) for term, form in written.items()}
         ranked = sorted(having, key=lambda term: (-having[term], term))
         return {term: written[term] for term in ranked[:MOST_NEIGHBOURS] if having[term]}
+
+
+def _split(scopes: Sequence[_Revision], alone: Collection[int]) -> list[_Part]:
+    """Parts: each of the scopes that are to be alone, and all others together."""
+    parts = [_Part((scope,)) for scope in scopes if scope[0] in alone]
+    others = tuple(scope for scope in scopes if scope[0] not in alone)
+    return [*parts, _Part(others)] if others else parts
 
 
 #: Endings of words whose stem is not its own stem: "univers" is that of "universe" alone.
@@ -350,7 +386,7 @@ def _may_repeat(content: str, beginnings: set[str]) -> bool:
     folded = content.lower()
     if not folded.isascii():
         folded = _MARKS.sub("", unicodedata.normalize("NFKD", folded))
-    return any(folded.count(each) > 1 for each in beginnings)
+    return max(map(folded.count, beginnings), default=0) > 1
 
 
 def _edits_of_head(word: str) -> set[str]:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edenmem.models.search import SCORE_DECIMALS, Candidate
+from edenmem.store.sqlite.core.connections import map_file
 from edenmem.store.sqlite.core.part import json_array
 
 Numbers = npt.NDArray[np.int64]
@@ -148,9 +149,6 @@ _QUERY_BITS = 4
 #: A dimension so many times as large as nearly all others is not cut to their size: such a query
 #: is taken at twice as many bits.
 _RULING = 4.0
-#: As much of the file as SQLite will map. A page is five times as large as the vector that is
-#: wanted of it, and copying whole pages took half of the time of a search.
-_MAPPED = 0x7FFF0000
 #: Vectors that an exact scan holds at a time.
 _SCAN = 2048
 #: A search asks for no more at once; who looks for duplicates does.
@@ -243,7 +241,7 @@ class ExactScores:
 
     def __init__(self, connection: sqlite3.Connection, model: tuple[int, int]) -> None:
         self._db = connection
-        self._db.execute(f"PRAGMA mmap_size = {_MAPPED}")
+        map_file(connection)
         self._model_id, self._dimensions = model
 
     def score(self, facts: Numbers, queries: Exact) -> tuple[Numbers, Exact]:
