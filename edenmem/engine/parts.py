@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from edenmem.engine.evaluation.queries import LabelledQuery
     from edenmem.engine.evaluation.tuning import Comparison, Tuning
     from edenmem.engine.exchange.edits import ApplyReport, Edit
+    from edenmem.engine.exchange.files import Source
     from edenmem.engine.exchange.importer import Importer
+    from edenmem.engine.exchange.mem0 import Mem0Lines
     from edenmem.engine.history.undo import MissingVectors, UndoStep
     from edenmem.engine.indexes.atlas_trial import AtlasReport
     from edenmem.engine.stats.statistics import MemoryStatistics
@@ -175,6 +177,21 @@ class Exchange:
         from edenmem.engine.exchange.importer import Importer
 
         return Importer(self._runtime)
+
+    def read_mem0(
+        self, source: Source, *, agent: str | None, user: str | None, add_missing: bool
+    ) -> Mem0Lines:
+        """The memories of a file from mem0, for the importer; see `Mem0Lines`."""
+        from edenmem.engine.exchange.mem0 import Mem0Lines
+
+        return Mem0Lines(
+            source,
+            self._runtime.store,
+            now=self._runtime.clock(),
+            agent=agent,
+            user=user,
+            add_missing=add_missing,
+        )
 
     async def take_folder(self, edits: Sequence[Edit], *, allow_long: bool) -> ApplyReport:
         """Make the edits of a folder; see `apply_edits`."""

@@ -91,6 +91,27 @@ def test_a_line_of_ones_own_and_a_conflict(cli: Cli, tmp_path: Path) -> None:
     assert cli("import", "-", "--delete", input="").code == 2
 
 
+def test_memories_of_mem0_come_in_by_their_own_format(cli: Cli) -> None:
+    one = {"id": "a-1", "memory": "Lena rows on Sundays.", "created_at": "2025-03-01T02:00:00Z"}
+    export = json.dumps({"results": [one | {"user_id": "lena"}, one | {"user_id": "stranger"}]})
+    asked = ("import", "-", "--format", "mem0", "--agent", "mira")
+    refused = cli(*asked, input=export)
+    assert (refused.code, "entry 2: there is no user 'stranger'" in refused.err) == (2, True)
+    done = cli(*asked, "--skip-bad", input=export)
+    assert (done.code, "entry 2: " in done.err, "undo --run" in done.err) == (1, True, True)
+    (fact,) = [
+        fact
+        for fact in cli.json("fact", "list", "--agent", "mira", "--user", "lena")
+        if fact["content"] == one["memory"]
+    ]
+    assert fact["formed_at"].startswith("2025-03-01T02:00:00")
+    assert cli.json("log")[0]["reason"] == "imported from mem0 a-1"
+    (report,) = json.loads(cli("import", "-", "--format", "json", input="").ok().out)
+    assert report["counts"] == {}
+    assert cli("import", "-", "--agent", "mira", input="").code == 2
+    assert cli("import", "-", "--format", "xml", input="").code == 2
+
+
 @pytest.mark.slow
 def test_markdown_is_shown_as_a_plan_and_asked_about(cli: Cli, tmp_path: Path) -> None:
     cli("export", "notes", "--format", "markdown", "--agent", "mira").ok()

@@ -183,11 +183,15 @@ def global_parameters(*, shown: frozenset[str] | None = None) -> tuple[Any, ...]
 
 
 class Command(TyperCommand):
-    """A command that also takes the global options, so that they may follow its name."""
+    """A command that also takes the global options, so that they may follow its name.
+
+    An option of its own takes the place of a global one of the same name.
+    """
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         own = attributes.pop("params", None) or []
-        shared = global_parameters(shown=_SHOWN)
+        names = {name for parameter in own for name in parameter.opts}
+        shared = [p for p in global_parameters(shown=_SHOWN) if names.isdisjoint(p.opts)]
         attributes["epilog"] = attributes.get("epilog") or (
             "The options of 'edenmem --help' may be given here too."
         )

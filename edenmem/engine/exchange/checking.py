@@ -10,8 +10,8 @@ import msgspec
 
 from edenmem.engine.exchange import records as lines
 from edenmem.engine.exchange.exporter import is_whole
-from edenmem.engine.exchange.files import Source
-from edenmem.engine.exchange.records import Digest, Parser
+from edenmem.engine.exchange.files import Lines
+from edenmem.engine.exchange.records import Digest, Parser, take_origin
 from edenmem.errors import InputError
 from edenmem.models.backup import Record, RecordKind
 
@@ -53,7 +53,7 @@ class Line(NamedTuple):
     data: dict[str, Any]
 
 
-def read_header(source: Source) -> dict[str, Any]:
+def read_header(source: Lines) -> dict[str, Any]:
     """The first line, if it is a header.
 
     Raises:
@@ -79,7 +79,7 @@ def read_header(source: Source) -> dict[str, Any]:
 class Checker:
     """One way through a file."""
 
-    def __init__(self, source: Source, *, allow_incomplete: bool = False) -> None:
+    def __init__(self, source: Lines, *, allow_incomplete: bool = False) -> None:
         self._source = source
         self._allow_incomplete = allow_incomplete
         self.header = read_header(source)
@@ -101,6 +101,7 @@ class Checker:
         try:
             for line in self._verify():
                 try:
+                    take_origin(line.kind, line.data, whole=self.whole)
                     parser.parse(line.kind, line.data)
                 except InputError as error:
                     self._note(line.number, error.message)
@@ -187,9 +188,16 @@ def _object(text: bytes) -> dict[str, Any]:
     return data
 
 
-def good_lines(
-    source: Source, checked: FileCheck, parser: Parser
-) -> Iterator[tuple[int, RecordKind, Record]]:
+class Good(NamedTuple):
+    """A record of a file, the number of its line, and where the line says that it comes from."""
+
+    number: int
+    kind: RecordKind
+    record: Record
+    origin: str
+
+
+def good_lines(source: Lines, checked: FileCheck, parser: Parser) -> Iterator[Good]:
     """The records of a file that was checked, without the lines that are bad."""
     for number, raw in _until(source.lines(), checked.last):
         text = raw.strip()
@@ -200,7 +208,8 @@ def good_lines(
             type_ = data.pop("type", None)
             if isinstance(type_, str) and type_ in _KINDS:
                 kind = RecordKind(type_)
-                yield number, kind, parser.parse(kind, data)
+                origin = take_origin(kind, data, whole=checked.whole)
+                yield Good(number, kind, parser.parse(kind, data), origin)
         except InputError:
             continue  # it was told when the file was checked
 

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from edenmem.errors import ConflictError, InputError
 
@@ -71,9 +71,27 @@ def open_compressor(raw: IO[bytes], compress: bool) -> Iterator[IO[bytes]]:
         yield file  # type: ignore[misc]
 
 
+class Lines(Protocol):
+    """Numbered lines that can be gone through again and again."""
+
+    @property
+    def unit(self) -> str:
+        """What the numbers count: "line", or "entry" of a document."""
+
+    @property
+    def left_out(self) -> int:
+        """How many records the last pass left out on purpose."""
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """The number of each line, from 1, and its bytes."""
+
+
 class Source:
     """Lines that can be gone through again and again. What comes from a pipe is kept meanwhile in
     a file that nobody else can open."""
+
+    unit = "line"
+    left_out = 0
 
     def __init__(self, raw: IO[bytes], name: str) -> None:
         self.name = name
@@ -102,6 +120,13 @@ class Source:
             shutil.copyfileobj(stream, spool)
             yield cls(spool, name)
 
+    def rewind(self) -> Any:
+        """The file from its beginning, decompressed if it is compressed."""
+        self._raw.seek(0)
+        start = self._raw.read(2)
+        self._raw.seek(0)
+        return gzip.GzipFile(fileobj=self._raw) if start == _GZIP else self._raw
+
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """The number of each line, from 1, and its bytes with its end, if it has one.
 
@@ -109,10 +134,7 @@ class Source:
             InputError: the file is compressed and ends or breaks on the way, or a line is longer
                 than any can be; ``line`` is the first that was not read.
         """
-        self._raw.seek(0)
-        start = self._raw.read(2)
-        self._raw.seek(0)
-        file: Any = gzip.GzipFile(fileobj=self._raw) if start == _GZIP else self._raw
+        file = self.rewind()
         number = 0
         while True:
             number += 1

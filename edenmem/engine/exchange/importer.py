@@ -17,8 +17,8 @@ from typing import Any, Literal
 import msgspec
 
 from edenmem.engine.edits import checks as edit_checks
-from edenmem.engine.exchange.checking import TOLD, Checker, FileCheck, Problem, good_lines
-from edenmem.engine.exchange.files import Source
+from edenmem.engine.exchange.checking import TOLD, Checker, FileCheck, Good, Problem, good_lines
+from edenmem.engine.exchange.files import Lines
 from edenmem.engine.exchange.records import Parser
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
@@ -219,7 +219,8 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
 class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
     """What an import did, or (``dry_run``) would do: by type, how many records were added, were
     there already, were replaced, differ, or could not be had. The first problems and conflicts are
-    told one by one. ``run_id`` is that of its audit entries."""
+    told one by one. ``run_id`` is that of its audit entries. ``vectors_left_out`` counts vectors
+    that cannot be used here, by reason. ``unit`` is what the number of a line counts."""
 
     dry_run: bool
     counts: dict[str, dict[str, int]]
@@ -230,6 +231,8 @@ class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
     damage: str = ""
     run_id: str | None = None
     without_vector: int = 0
+    vectors_left_out: dict[str, int] = msgspec.field(default_factory=dict)
+    unit: str = "line"
 
     def total(self, what: str) -> int:
         """All records of which this became."""
@@ -245,7 +248,7 @@ class Importer:
 
     def take(
         self,
-        source: Source,
+        source: Lines,
         *,
         on_conflict: OnConflict = "keep",
         skip_bad: bool = False,
@@ -283,8 +286,8 @@ class Importer:
 
         checked = checker.check(parser(), tell=lambda done: tell("checking", done, 0))
         if checked.bad and not skip_bad:
-            raise _bad_lines(checked)
-        work = _Work(self._runtime, checked)
+            raise _bad_lines(checked, source.unit)
+        work = _Work(self._runtime, checked, source)
         if on_conflict == "fail" and not dry_run:
             look = work.run(good_lines(source, checked, parser()), "keep", True, tell)
             if look.differing:
@@ -296,7 +299,7 @@ class Importer:
                 )
         return work.run(good_lines(source, checked, parser()), on_conflict, dry_run, tell)
 
-    def _user_id(self, source: Source, name: str) -> str:
+    def _user_id(self, source: Lines, name: str) -> str:
         user = People(self._store).user(name)
         if user is not None:
             return user.id
@@ -318,8 +321,8 @@ class _UserLine(msgspec.Struct):
     id: str = ""
 
 
-def _bad_lines(checked: FileCheck) -> InputError:
-    shown = [f"line {line}: {reason}" for line, reason in checked.problems[:8]]
+def _bad_lines(checked: FileCheck, unit: str) -> InputError:
+    shown = [f"{unit} {line}: {reason}" for line, reason in checked.problems[:8]]
     more = [f"and {checked.bad - len(shown)} more"] if checked.bad > len(shown) else []
     return InputError(
         "\n  ".join([f"{checked.bad} of the lines cannot be taken:", *shown, *more]),
@@ -330,8 +333,10 @@ def _bad_lines(checked: FileCheck) -> InputError:
 class _Work:
     """One way through the records of a file that was checked."""
 
-    def __init__(self, runtime: Runtime, checked: FileCheck) -> None:
+    def __init__(self, runtime: Runtime, checked: FileCheck, source: Lines) -> None:
         self._store = runtime.store
+        self._embedder = runtime.embedder
+        self._source = source
         self._settings = runtime.settings
         self._actor = runtime.actor
         self._clock = runtime.clock
@@ -339,7 +344,7 @@ class _Work:
 
     def run(
         self,
-        lines: Iterator[tuple[int, RecordKind, Record]],
+        lines: Iterator[Good],
         on_conflict: OnConflict,
         dry_run: bool,
         tell: Callable[[str, int, int], None],
@@ -351,14 +356,17 @@ class _Work:
         self._changed = False
         self._closed: dict[Scope, str] = {}
         self._misfits: dict[str, bool] = {}
+        self._lengths: dict[str, int] = {}
         self._forgotten = Forgotten(self._store, self._checked.header)
         done = 0
-        for kind, of_kind in groupby(lines, key=lambda line: line[1]):
+        for kind, of_kind in groupby(lines, key=lambda line: line.kind):
             for batch in batched(of_kind, _BATCH):
-                self._take(kind, [number for number, _, _ in batch], [r for _, _, r in batch])
+                self._take(kind, batch)
                 done += len(batch)
                 tell("looking" if dry_run else "storing", done, self._checked.records)
         tally = self._tally
+        if self._source.left_out:
+            tally.add(RecordKind.FACT, "left out", self._source.left_out)
         return RestoreReport(
             dry_run=dry_run,
             counts=tally.counts,
@@ -369,34 +377,56 @@ class _Work:
             damage=self._checked.damage,
             run_id=self._actor.run_id if self._changed else None,
             without_vector=tally.without_vector,
+            vectors_left_out=tally.vectors_left_out,
+            unit=self._source.unit,
         )
 
-    def _take(self, kind: RecordKind, numbers: list[int], records: list[Record]) -> None:
-        news = not self._checked.whole and isinstance(records[0], _NEWS)
+    def _take(self, kind: RecordKind, lines: Sequence[Good]) -> None:
+        news = not self._checked.whole and isinstance(lines[0].record, _NEWS)
         if not self._checked.whole and kind in _PAST:
-            self._tally.add(kind, "left out", len(records))
+            self._tally.add(kind, "left out", len(lines))
             return
-        records = [self._searchable(record) for record in records]
+        records = [self._searchable(line.record) for line in lines]
         answers = self._load(kind, records, dry_run=self._dry_run or news)
         if news:
-            answers = self._add(records, answers)
-        for number, record, answer in zip(numbers, records, answers, strict=True):
+            answers = self._add(records, answers, [line.origin for line in lines])
+        for line, record, answer in zip(lines, records, answers, strict=True):
             if answer.status is LoadStatus.DIFFERS and self._replaces:
                 answer, word = self._replace(kind, record, answer)
             else:
                 word = answer.status.value
-            self._tally.note(number, kind, record, answer, word)
+            self._tally.note(line.number, kind, record, answer, word)
 
     def _searchable(self, record: Record) -> Record:
-        """The record, a fact without the vector that the platform could not search by here."""
-        if not isinstance(record, Fact) or not record.embedding_model:
+        """The record, a fact without a vector that search here could not compare."""
+        if not isinstance(record, Fact) or record.embedding is None:
             return record
         model = record.embedding_model
-        if model not in self._misfits:
+        if model and model not in self._misfits:
             self._misfits[model] = bool(self._store.switches.platform_model(model))
-        if not self._misfits[model]:
+        reason = "" if self._checked.header else self._why_unusable(record.embedding, model)
+        if reason:
+            self._tally.leave_out_vector(reason)
+        elif not model or not self._misfits[model]:
             return record
         return msgspec.structs.replace(record, embedding=None, embedding_model=None)
+
+    def _why_unusable(self, vector: bytes, model: str | None) -> str:
+        """Why a vector of a line that we did not write is not taken; "" if it is."""
+        if not model:
+            return "no embedding_model is named"
+        mine = self._embedder
+        if mine is not None and model != mine.model:
+            return f"they are of {model}, and the model in force is {mine.model}"
+        length = mine.dimensions if mine else self._lengths.setdefault(model, len(vector) // 4)
+        if len(vector) != 4 * length:
+            return f"a vector of {model} has {length} numbers"
+        import numpy as np
+
+        numbers = np.frombuffer(vector, dtype="<f4")
+        if not np.isfinite(numbers).all() or not numbers.any():
+            return "a number is not finite, or all are 0"
+        return ""
 
     def _load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool
@@ -422,7 +452,9 @@ class _Work:
 
     # -- what is new here --------------------------------------------------------------------
 
-    def _add(self, records: Sequence[Record], answers: Sequence[LoadResult]) -> list[LoadResult]:
+    def _add(
+        self, records: Sequence[Record], answers: Sequence[LoadResult], origins: Sequence[str]
+    ) -> list[LoadResult]:
         """The answers after what is new was added as a change."""
         found = list(answers)
         changes: dict[int, Change] = {}
@@ -434,13 +466,13 @@ class _Work:
             if closed:
                 found[place] = LoadResult(status=LoadStatus.REFUSED, detail=closed)
             elif not self._dry_run:
-                changes[place] = self._addition(record)
+                changes[place] = self._addition(record, origins[place])
         for place, result in zip(changes, self._apply(changes.values()), strict=True):
             found[place] = _answer(result)
         return found
 
-    def _addition(self, record: Fact | Reflection | Consolidation | Policy) -> Change:
-        at, reason = self._clock(), "imported"
+    def _addition(self, record: Fact | Reflection | Consolidation | Policy, origin: str) -> Change:
+        at, reason = self._clock(), f"imported from {origin}" if origin else "imported"
         match record:
             case Fact():
                 return AddFact(fact=record, reason=reason)
@@ -520,6 +552,11 @@ class _Tally:
         self.failed = 0
         self.differing = 0
         self.without_vector = 0
+        self.vectors_left_out: dict[str, int] = {}
+
+    def leave_out_vector(self, reason: str) -> None:
+        """Count a vector that is not taken."""
+        self.vectors_left_out[reason] = self.vectors_left_out.get(reason, 0) + 1
 
     def add(self, kind: RecordKind, word: str, number: int = 1) -> None:
         """So many records more of which this became."""

@@ -8,7 +8,6 @@ derived from what the line says, so that the same line is the same record again.
 from __future__ import annotations
 
 import hashlib
-import struct
 from datetime import datetime
 from typing import Any
 
@@ -133,6 +132,28 @@ _TIMES = {
 _OWNED = (Fact, Reflection, Consolidation, Policy)
 
 
+#: The longest origin of a line, in characters.
+_LONGEST_ORIGIN = 300
+
+
+def take_origin(kind: RecordKind, data: dict[str, Any], *, whole: bool) -> str:
+    """Take the ``source`` out of the fields of a fact or reflection; "" for none.
+
+    It is no field of a record but goes into the reason of the change that adds it.
+
+    Raises:
+        InputError: it is no text, or a long one.
+    """
+    if whole or kind not in (RecordKind.FACT, RecordKind.REFLECTION) or "source" not in data:
+        return ""
+    given = data.pop("source")
+    if given is None:
+        return ""
+    if not isinstance(given, str) or len(given) > _LONGEST_ORIGIN:
+        raise InputError(f"source is no text of at most {_LONGEST_ORIGIN} characters")
+    return " ".join(clean(given).split())
+
+
 class Parser:
     """Makes records of lines.
 
@@ -185,6 +206,8 @@ class Parser:
         if kind in OF_SCOPES:
             self._resolve(data)
         unknown = data.keys() - _FIELDS[kind] - set(OWNERS) - {"agent_id", "scope"}
+        if kind in (RecordKind.FACT, RecordKind.REFLECTION) and not self._whole:
+            unknown -= {"created_at"}
         if unknown:
             raise InputError(f"{kind} has no field {', '.join(map(repr, sorted(unknown)))}")
         if kind is RecordKind.FACT:
@@ -263,6 +286,10 @@ class Parser:
     def _complete(self, kind: RecordKind, data: dict[str, Any]) -> None:
         match kind:
             case RecordKind.FACT | RecordKind.REFLECTION:
+                if not self._whole and "created_at" in data:
+                    if "formed_at" in data:
+                        raise InputError("it has both 'created_at' and 'formed_at'")
+                    data["formed_at"] = data.pop("created_at")
                 content = _text(data, "content")
                 if not self._whole:
                     content = data["content"] = clean(content).strip()
@@ -291,8 +318,6 @@ class Parser:
                 self._check_text(record.content, self._settings.formation.fact_words)
                 if record.version < 1 or record.access_count < 0:
                     raise InputError("a version is at least 1, and a count at least 0")
-                if record.embedding is not None and not record.embedding_model and not self._whole:
-                    raise InputError("an embedding needs its embedding_model")
                 if record.embedding is None and record.embedding_model:
                     return msgspec.structs.replace(record, embedding_model=None)
             case Reflection():
@@ -337,10 +362,12 @@ def _pack_embedding(embedding: object) -> object:
     """A list of numbers as the bytes of float32 numbers; anything else as it is."""
     if not isinstance(embedding, list):
         return embedding
-    try:
-        return struct.pack(f"<{len(embedding)}f", *embedding)
-    except (struct.error, OverflowError) as error:
-        raise InputError("its embedding is no list of numbers") from error
+    if not all(isinstance(number, int | float) for number in embedding):
+        raise InputError("its embedding is no list of numbers")
+    import numpy as np
+
+    with np.errstate(over="ignore"):  # what is too large is not finite, and left out later
+        return np.array(embedding, dtype=np.float64).astype("<f4").tobytes()
 
 
 def _in_utc(record: Any, names: tuple[str, ...]) -> Any:

@@ -33,6 +33,7 @@ from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from tests.store.contract.test_backup import fill
 from tests.support.builders import NOW, change_set, make_agent, make_fact, make_user
+from tests.support.embedder import FakeEmbedder
 from tests.support.forgetting import fill as fill_town
 from tests.support.forgetting import forget, make_town
 from tests.support.memory import add_fact
@@ -271,7 +272,8 @@ def test_a_file_may_bring_whom_its_lines_name(sqlite_store: Store) -> None:
         ({"scope": "agent", "formed_at": "yesterday"}, "formed_at"),
         ({"scope": "agent", "formed_at": "0001-01-01T00:00:00+23:59"}, "out of range"),
         ({"scope": "agent", "embedding": ["x"], "embedding_model": "m"}, "no list of numbers"),
-        ({"scope": "agent", "embedding": [1.0]}, "needs its embedding_model"),
+        ({"scope": "agent", "source": 7}, "source is no text"),
+        ({"scope": "agent", "created_at": "2026-01-01", "formed_at": "2026-01-01"}, "has both"),
         ({"scope": "shard", "shard": "a\x1b"}, "shard is empty, too long"),
         ({"type": "spell"}, "no type 'spell'"),
     ],
@@ -291,16 +293,38 @@ def test_lines_that_may_not_be_are_named_and_keep_the_others_out_unless_skipped(
     assert {fact.content for fact in facts(town)} == {"Before.", "Tea is hot."}
 
 
-@pytest.mark.parametrize("vector", [[0.0, 0.0], [float("1e39")]])
-def test_vectors_that_are_none_are_refused(town: Store, vector: list[float]) -> None:
-    bad = line(scope="agent", embedding=vector, embedding_model="m")
-    report = None
-    try:
-        report = imported(town, bad + line(scope="agent", content="Other."), skip_bad=True)
-    except InputError:
-        pytest.fail("one vector keeps the others out")
-    assert report.failed == 1
-    assert [fact.content for fact in facts(town)] == ["Other."]
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"embedding": [0.0, 0.0, 0.0], "embedding_model": "m"}, "all are 0"),
+        ({"embedding": [1e39, 1.0, 0.0], "embedding_model": "m"}, "not finite"),
+        ({"embedding": [1.0, 0.0], "embedding_model": "m"}, "has 3 numbers"),
+        ({"embedding": [1.0, 0.0, 0.0]}, "no embedding_model"),
+        ({"embedding": [1.0, 0.0, 0.0], "embedding_model": "other"}, "in force is m"),
+    ],
+)
+def test_a_vector_that_cannot_be_compared_is_left_out_and_its_fact_taken(
+    town: Store, given: dict[str, Any], reason: str
+) -> None:
+    good = {"embedding": [0.0, 1.0, 0.0], "embedding_model": "m"}
+    data = line(scope="agent", **given) + line(scope="agent", content="Other.", **good)
+    embedder = FakeEmbedder(model="m", dimensions=3)
+    importer = Importer(make_runtime(town, clock=clock, embedder=embedder))
+    report = importer.take(Source(io.BytesIO(data.encode()), "test"))
+    assert (report.total("added"), report.without_vector, report.failed) == (2, 1, 0)
+    ((why, count),) = report.vectors_left_out.items()
+    assert (reason in why, count) == (True, 1)
+    assert town.vectors.vector_models() == {"": 1, "m": 1}
+
+
+def test_a_line_may_say_when_and_from_where(town: Store) -> None:
+    given = line(scope="agent", created_at="2024-05-01T10:00:00+02:00", source="notes of 2024\n")
+    report = imported(town, given)
+    (fact,) = facts(town)
+    assert fact.formed_at.isoformat() == "2024-05-01T08:00:00+00:00"
+    (entry,) = town.log.audit()
+    assert (entry.reason, entry.actor.run_id) == ("imported from notes of 2024", report.run_id)
+    assert imported(town, given).counts == {"fact": {"same": 1}}
 
 
 def test_memory_of_those_whom_nobody_knows_is_refused(town: Store) -> None:

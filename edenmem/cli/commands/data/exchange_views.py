@@ -48,11 +48,12 @@ def print_import(run: Invocation, report: RestoreReport) -> None:
     if report.damage:
         print_error(f"the file is damaged: {report.damage}", None)
     for line, reason in report.problems[:_SHOWN]:
-        print_error(f"line {line}: {reason}", None)
+        print_error(f"{report.unit} {line}: {reason}", None)
     if report.failed > _SHOWN:
         print_error(f"{report.failed - _SHOWN:,} more lines could not be taken", None)
     for conflict in report.conflicts[:_SHOWN]:
-        print_error(f"line {conflict.line}: {conflict.type} {conflict.id}: {conflict.detail}", None)
+        place = f"{report.unit} {conflict.line}"
+        print_error(f"{place}: {conflict.type} {conflict.id}: {conflict.detail}", None)
     if report.differing:
         more = f" ({report.differing - _SHOWN:,} more)" if report.differing > _SHOWN else ""
         print_error(
@@ -60,6 +61,8 @@ def print_import(run: Invocation, report: RestoreReport) -> None:
             f" {report.differing:,}{more}",
             "--on-conflict replace takes the file's; what it replaces stays in the history",
         )
+    for reason, count in report.vectors_left_out.items():
+        run.out.note(f"vectors that were left out: {count:,}; {reason}")
     if report.without_vector:
         run.out.note(
             f"facts that came without a vector: {report.without_vector:,};"

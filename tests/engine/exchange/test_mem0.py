@@ -1,0 +1,205 @@
+"""Memories that mem0 exported: every shape, once, and nothing that is somebody else's."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edenmem.engine.exchange import importer as importing
+from edenmem.engine.exchange import mem0
+from edenmem.engine.exchange.files import Source
+from edenmem.engine.exchange.importer import Importer, RestoreReport
+from edenmem.engine.exchange.mem0 import Mem0Lines
+from edenmem.errors import InputError
+from edenmem.models.ids import derived_id
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.store.protocol.store import Store
+from tests.support.builders import NOW, make_agent, make_user
+from tests.support.runtime import make_runtime
+
+
+def memory(number: int = 1, **fields: Any) -> dict[str, Any]:
+    """One as mem0's get_all returns it."""
+    return {
+        "id": f"3f0e6b5c-0000-4000-8000-{number:012}",
+        "memory": f"Anna keeps bicycle {number} in the shed.",
+        "hash": "0" * 32,
+        "metadata": {"topic": "bicycles"},
+        "created_at": "2025-03-01T02:00:00.250000-07:00",
+        "updated_at": None,
+        "user_id": "anna",
+        **fields,
+    }
+
+
+def page(*memories: dict[str, Any]) -> str:
+    return json.dumps({"count": 9, "next": "https://x/?page=2", "results": memories, "more": []})
+
+
+MANY = [memory(number) for number in range(3)]
+SHAPES = {
+    "get_all": json.dumps({"results": MANY, "relations": [{"source": "anna"}]}),
+    "pretty": json.dumps({"results": MANY}, indent=2),
+    "list": "\n " + json.dumps(MANY),
+    "lines": "\n\n".join(map(json.dumps, MANY)),
+    "pages": page(*MANY[:2]) + "\n" + page(*MANY[2:]),
+    "pretty pages": json.dumps({"results": MANY[:1]}, indent=1)
+    + json.dumps({"results": MANY[1:]}, indent=1),
+}
+
+
+@pytest.fixture
+def town(sqlite_store: Store) -> Store:
+    """A store that knows eve and anna."""
+    sqlite_store.host.add_agent(make_agent("eve"))
+    sqlite_store.host.add_user(make_user("anna"))
+    return sqlite_store
+
+
+def imported(store: Store, text: str | bytes, **options: Any) -> RestoreReport:
+    taken = {name: options.pop(name) for name in ("skip_bad", "dry_run") if name in options}
+    raw = text.encode() if isinstance(text, str) else text
+    lines = Mem0Lines(Source(io.BytesIO(raw), "test"), store, now=NOW, **{"agent": "eve"} | options)
+    return Importer(make_runtime(store, clock=lambda: NOW)).take(lines, **taken)
+
+
+def facts(store: Store, user: str | None = "anna") -> list[Fact]:
+    (eve,) = store.host.agents()
+    agent = eve.id
+    scope = Scope.agent(agent)
+    if user:
+        (found,) = store.host.find("user", user)
+        scope = Scope.user(agent, found.id)
+    return list(store.memory.facts(FactFilter(scopes=(scope,))))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_is_read_and_twice_is_once(town: Store, shape: str) -> None:
+    assert imported(town, SHAPES[shape], dry_run=True).counts == {"fact": {"added": 3}}
+    report = imported(town, SHAPES[shape])
+    assert report.counts == {"fact": {"added": 3}}
+    assert {fact.id: fact.content for fact in facts(town)} == {
+        derived_id("mem0", one["id"]): one["memory"] for one in MANY
+    }
+    assert {fact.formed_at.isoformat() for fact in facts(town)} == {
+        "2025-03-01T09:00:00.250000+00:00"
+    }
+    reasons = {entry.reason for entry in town.log.audit(run_id=report.run_id)}
+    assert f"imported from mem0 {MANY[0]['id']}" in reasons
+    assert imported(town, SHAPES[shape]).counts == {"fact": {"same": 3}}
+
+
+def test_a_memory_goes_to_those_whom_it_names_and_to_nobody_wider(town: Store) -> None:
+    def of(**fields: Any) -> dict[str, Any]:
+        return memory(**{"user_id": None, **fields})
+
+    both = of(number=1, user_id="anna", agent_id="eve", run_id="r1")
+    agents = of(number=2, agent_id="eve")
+    assert imported(town, json.dumps([both, agents]), agent=None).failed == 0
+    assert [fact.content for fact in facts(town)] == [both["memory"]]
+    assert [fact.content for fact in facts(town, None)] == [agents["memory"]]
+    run = json.dumps([of(number=3, run_id="r1")])
+    assert "user" in imported(town, run, skip_bad=True).problems[0].reason
+    assert len(facts(town, None)) == 1
+    assert imported(town, run, user="anna").total("added") == 1
+    for stranger in (of(user_id="bela"), of(agent_id="adam"), of(user_id={"a": 1})):
+        assert imported(town, json.dumps([stranger]), skip_bad=True).failed == 1
+    assert imported(town, json.dumps([memory(4)]), agent=None, skip_bad=True).failed == 1
+
+
+def test_users_that_are_missing_are_added_when_asked(town: Store) -> None:
+    data = "\n".join(json.dumps(memory(n, user_id=f"new{n % 2}")) for n in range(4))
+    report = imported(town, data, add_missing=True)
+    assert report.counts == {"user": {"added": 2}, "fact": {"added": 4}}
+    assert len(facts(town, "new1")) == 2
+    assert imported(town, data, add_missing=True).counts == {"fact": {"same": 4}}
+
+
+def test_what_mem0_would_not_return_is_left_out_and_counted(town: Store) -> None:
+    gone = [
+        memory(1, expiration_date="2020-01-01"),
+        memory(2, replaced_by="3f0e6b5c-0000-4000-8000-000000000003"),
+    ]
+    report = imported(town, json.dumps([*gone, memory(3, expiration_date="2999-01-01")]))
+    assert report.counts == {"fact": {"left out": 2, "added": 1}}
+    assert len(facts(town)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "number"),
+    [
+        ("\n".join([json.dumps(MANY[0]), '{"id": ', json.dumps(MANY[1])]), "line", 2),
+        ("\n".join([json.dumps(MANY[0]), "[1]", json.dumps(MANY[1])]), "line", 2),
+        (json.dumps([MANY[0], {"id": "x", "user_id": "anna"}, MANY[1]]), "entry", 2),
+        (json.dumps([MANY[0], memory(7, memory="\ud800"), MANY[1]]), "entry", 2),
+        (json.dumps([MANY[0], 7, MANY[1]]), "entry", 2),
+        (json.dumps({"results": [*MANY[:2], MANY[2]]})[:-30], "entry", 3),
+        (json.dumps(MANY[:2])[:-1] + "\xff", "entry", 3),
+        (json.dumps(MANY[:2])[:-1] + "}", "entry", 3),
+        (json.dumps([MANY[0], memory(7, memory="x@y"), MANY[1]]).replace("@", "\xff"), "entry", 2),
+    ],
+)
+def test_what_is_bad_is_named_and_the_others_are_kept(
+    town: Store, text: str, unit: str, number: int
+) -> None:
+    with pytest.raises(InputError, match=f"{unit} {number}: "):
+        imported(town, text.encode("latin-1"))
+    assert facts(town) == []
+    report = imported(town, text.encode("latin-1"), skip_bad=True)
+    assert [problem.line for problem in report.problems] == [number]
+    assert (report.unit, report.total("added")) == (unit, 2)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)
+
+
+@given(values=st.lists(VALUES), chunk=st.integers(1, 40), indent=st.none() | st.integers(0, 2))
+def test_a_document_is_read_alike_however_it_arrives(
+    values: list[Any], chunk: int, indent: int | None
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mem0, "_CHUNK", chunk)
+        for document in (values, {"count": 1, "results": values, "x": [values]}):
+            raw = json.dumps(document, indent=indent, ensure_ascii=False).encode()
+            assert list(mem0._Document(io.BytesIO(raw)).values()) == values
+
+
+def test_a_large_file_is_read_bit_by_bit(town: Store) -> None:
+    raw = io.BytesIO(json.dumps([memory(n) for n in range(20_000)]).encode())
+    lines = Mem0Lines(Source(raw, "test"), town, now=NOW, agent="eve").lines()
+    next(lines)
+    assert raw.tell() < len(raw.getvalue()) / 20
+
+
+def test_an_import_that_was_killed_is_completed_by_the_next(
+    town: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "_BATCH", 10)
+    data = json.dumps([memory(number) for number in range(35)])
+    apply, calls = importing._Work._apply, 0
+
+    def killed(work: Any, changes: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+        return apply(work, changes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(importing._Work, "_apply", killed)
+        with pytest.raises(KeyboardInterrupt):
+            imported(town, data)
+    assert len(facts(town)) == 20
+    assert imported(town, data).counts == {"fact": {"same": 20, "added": 15}}
+    assert len(facts(town)) == len({fact.content for fact in facts(town)}) == 35
