@@ -156,6 +156,10 @@ class MemoryService:
         service._runtime = runtime
         return service
 
+    def for_actor(self, actor: Actor) -> MemoryService:
+        """Return a service on the same store and models whose changes this actor makes."""
+        return self.from_runtime(self._runtime.for_actor(actor))
+
     @classmethod
     def without_models(
         cls, settings: Settings, *, find_actor: Callable[[], Actor] = current_actor

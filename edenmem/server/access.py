@@ -7,12 +7,21 @@ from typing import Annotated
 
 import msgspec
 from fastapi import Depends, Request
+from starlette.datastructures import Headers
 
+from edenmem.engine.access.tokens import PREFIX
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.service import MemoryService
 from edenmem.errors import EdenmemError
+from edenmem.models.scope import Scope, ScopeKind
 from edenmem.server.state import state_of
 
 #: Headers that a reverse proxy adds: behind one, every caller has the proxy's address.
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+
+
+#: A token in this header leaves ``Authorization`` to the key of the upstream.
+TOKEN_HEADER = "x-edenmem-token"  # noqa: S105 - a name
 
 
 class AccessDenied(EdenmemError):
@@ -22,6 +31,11 @@ class AccessDenied(EdenmemError):
         super().__init__(message, hint=hint)
         self.status = status
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the answer."""
+        return {"WWW-Authenticate": 'Bearer realm="edenmem"'} if self.status == 401 else {}
+
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """A caller and the limits of what it may reach.
@@ -30,6 +44,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         name: The name that history and audit show.
         agents: The ids of the agents within reach; None: all.
         user_id: The only user within reach; None: all users.
+        accounts: The ids of all accounts of that user.
         write: Whether it may change memory by hand. A chat is stored either way.
         token_id: The id of its token; None: a local caller without one.
     """
@@ -37,6 +52,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     agents: frozenset[str] | None = None
     user_id: str | None = None
+    accounts: frozenset[str] = frozenset()
     write: bool = False
     token_id: str | None = None
 
@@ -45,8 +61,25 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         return self.agents is None or agent_id in self.agents
 
     def may_reach_user(self, user_id: str | None) -> bool:
-        """Return whether the user is; None is a request without a user."""
-        return self.user_id is None or self.user_id == user_id
+        """Return whether the user, by any account, is; None is a request without a user."""
+        return self.user_id is None or user_id == self.user_id or user_id in self.accounts
+
+    def may_read(self, scope: Scope) -> bool:
+        """Return whether the caller may see what is in a scope.
+
+        One user's token opens no group and no session: others take part in them.
+        """
+        if not self.may_reach_agent(scope.agent_id):
+            return False
+        if self.user_id is None or scope.kind in (ScopeKind.AGENT, ScopeKind.SHARD):
+            return True
+        return scope.kind is ScopeKind.USER and self.may_reach_user(scope.owner)
+
+    def may_write(self, scope: Scope) -> bool:
+        """Return whether the caller may change what is in a scope: with one user's token that
+        user's memory alone."""
+        is_own = self.user_id is None or scope.kind is ScopeKind.USER
+        return self.write and is_own and self.may_read(scope)
 
 
 def is_loopback(host: str) -> bool:
@@ -67,6 +100,17 @@ def _hostname(authority: str) -> str:
     return authority.partition(":")[0]
 
 
+def token_of(headers: Headers) -> str | None:
+    """Return the token of edenmem that a request brings. Another bearer token is the key of the
+    upstream, and none of ours."""
+    given = headers.get(TOKEN_HEADER)
+    if given is not None:
+        return given.strip()
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    is_ours = scheme.lower() == "bearer" and value.strip().startswith(PREFIX)
+    return value.strip() if is_ours else None
+
+
 async def caller(request: Request) -> Caller:
     """Return who sent the request.
 
@@ -78,6 +122,9 @@ async def caller(request: Request) -> Caller:
         AccessDenied: the caller may not be served.
     """
     state = state_of(request)
+    secret = token_of(request.headers)
+    if secret is not None:
+        return await in_thread(_check_token, state.service, secret)
     peer = request.client.host if request.client else ""
     is_direct = is_loopback(peer) and not any(name in request.headers for name in _FORWARDED)
     if not (state.is_local and is_direct):
@@ -90,5 +137,38 @@ async def caller(request: Request) -> Caller:
     return Caller(name="local", write=True)
 
 
+def _check_token(service: MemoryService, secret: str) -> Caller:
+    """Return the caller with this token; an unknown, an expired and a revoked one are alike."""
+    token = service.tokens.check(secret)
+    if token is None:
+        raise AccessDenied("the token is not valid")
+    accounts = frozenset[str]()
+    if token.user_id is not None:
+        accounts = frozenset((token.user_id, *service.host.person(token.user_id).ids))
+    return Caller(
+        name=token.name,
+        agents=frozenset(token.agents),
+        user_id=token.user_id,
+        accounts=accounts,
+        write=token.can_write,
+        token_id=token.id,
+    )
+
+
 #: What a route takes as a parameter: ``async def read(caller: FromCaller)``.
 FromCaller = Annotated[Caller, Depends(caller)]
+
+
+async def writer(caller: FromCaller) -> Caller:
+    """Return a caller that may change memory.
+
+    Raises:
+        AccessDenied: its token may only read.
+    """
+    if not caller.write:
+        raise AccessDenied("the token may only read", status=403)
+    return caller
+
+
+#: What a route takes that changes memory by hand.
+FromWriter = Annotated[Caller, Depends(writer)]

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, FastAPI
 
 from edenmem import __version__
 from edenmem.engine.service import MemoryService
 from edenmem.models.host import Agent
-from edenmem.server.access import AccessDenied
+from edenmem.server import health, problems, reference, rest, rest_search
+from edenmem.server.limits import Limits
 from edenmem.server.state import ServerState
 from edenmem.settings.schema import Settings
 
 #: The routers of the application. A module that adds routes adds its router here.
-ROUTERS: tuple[APIRouter, ...] = ()
+ROUTERS: tuple[APIRouter, ...] = (
+    health.router,
+    rest.router,
+    rest_search.router,
+    reference.router,
+)
 
 
 def create_app(
@@ -35,13 +40,15 @@ def create_app(
         is_local: Whether the server listens on loopback only, so that callers of this machine
             need no token.
     """
-    app = FastAPI(title="edenmem", version=__version__, lifespan=_lifespan)
-    app.state.edenmem = ServerState(
-        service=service, settings=settings, agent=agent, is_local=is_local
+    app = FastAPI(
+        title="edenmem", version=__version__, lifespan=_lifespan, docs_url=None, redoc_url=None
     )
+    state = ServerState(service=service, settings=settings, agent=agent, is_local=is_local)
+    app.state.edenmem = state
     for router in ROUTERS:
         app.include_router(router)
-    app.add_exception_handler(AccessDenied, _refuse)
+    problems.add_handlers(app)
+    app.add_middleware(Limits, settings=settings.server, metrics=state.metrics)
     return app
 
 
@@ -49,10 +56,3 @@ def create_app(
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Run what must be running while requests are served."""
     yield
-
-
-async def _refuse(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, AccessDenied)
-    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
-    content = {"error": {"message": error.advised_message, "type": "access_denied"}}
-    return JSONResponse(content, status_code=error.status, headers=headers)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.requests import HTTPConnection
 
 from edenmem.engine.service import MemoryService
 from edenmem.models.host import Agent
+from edenmem.server.metrics import Metrics
 from edenmem.settings.schema import Settings
 
 
@@ -20,12 +21,16 @@ class ServerState:
         settings: The settings in force.
         agent: The agent of requests that name none; None: each request must name one.
         is_local: Whether the server listens on a loopback address only.
+        metrics: The numbers of this application.
+        readiness: When it was last examined whether the server is ready, and the state of parts.
     """
 
     service: MemoryService
     settings: Settings
     agent: Agent | None = None
     is_local: bool = False
+    metrics: Metrics = field(default_factory=Metrics)
+    readiness: tuple[float, dict[str, str]] | None = None
 
 
 def state_of(connection: HTTPConnection) -> ServerState:

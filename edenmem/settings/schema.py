@@ -372,6 +372,16 @@ class ServerSettings(_Section, frozen=True, kw_only=True):
     users: dict[str, str] = {}
     create_users: bool = False  # add users that nobody knows; never beside a platform by default
     shutdown_seconds: NotNegative = 30  # for answers in progress when the server stops
+    max_body_mb: Count = 32
+    """Maximum size of a request's body, in megabytes."""
+    max_requests: Count = 256
+    """Maximum number of requests at the same time; more are answered with 503."""
+    request_seconds: Seconds = 60.0
+    """Time limit for receiving a body, and for the answer of a request to ``/api``."""
+    daily_tokens: NotNegative = 0
+    """Tokens of models that one user may use in a day (UTC), 0 for no limit."""
+    daily_cost: Annotated[float, Meta(ge=0)] = 0.0
+    """Cost in dollars that one user may cause in a day (UTC), 0 for no limit."""
 
 
 class Settings(_Section, frozen=True, kw_only=True):

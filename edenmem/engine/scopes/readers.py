@@ -101,6 +101,8 @@ class MemoryReader:
         self.facts = store.memory.facts
         self.fact = store.memory.fact
         self.reflections = store.memory.reflections
+        self.reflection = store.memory.reflection
+        self.pending = store.memory.pending
 
     def find_reflections(
         self,

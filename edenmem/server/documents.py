@@ -1,0 +1,355 @@
+"""What the REST endpoints take and return."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable
+from datetime import datetime
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import msgspec
+from fastapi import Header, Path, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from edenmem.errors import ConflictError
+from edenmem.models.changes import AuditEntry
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.server.access import Caller
+from edenmem.server.problems import Refused
+
+T = TypeVar("T")
+
+#: The longest text that any field takes; limits of words are the engine's.
+_MOST_CHARACTERS = 200_000
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Long = Annotated[str, Field(min_length=1, max_length=_MOST_CHARACTERS)]
+Named = Annotated[str, Path(min_length=1, max_length=200)]
+OptionalName = Annotated[str | None, Query(min_length=1, max_length=200)]
+Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of items.")]
+Offset = Annotated[int, Query(ge=0, le=100_000, description="Number of items to skip.")]
+IfMatch = Annotated[
+    str | None, Header(max_length=200, description="The ETag of the version that you saw.")
+]
+FactScope = Literal["agent", "shard", "group", "user"]
+
+
+#: Bodies have the fields that are named here, of these types, and no others.
+_STRICT = ConfigDict(extra="forbid", strict=True)
+
+
+class NewContent(BaseModel):
+    """A new text in place of an old one."""
+
+    model_config = _STRICT
+
+    content: Long
+
+
+class Switch(BaseModel):
+    """Whether something is on."""
+
+    model_config = _STRICT
+
+    enabled: bool
+
+
+class ShardSettings(BaseModel):
+    """Settings of a shard, or its text. Null gives a setting back to its default."""
+
+    model_config = _STRICT
+
+    memory_instructions: Annotated[str, Field(max_length=_MOST_CHARACTERS)] | None = None
+    is_active: bool = True
+    max_facts: Annotated[int, Field(ge=0)] | None = None
+    consolidate_at: Annotated[int, Field(ge=1)] | None = None
+    content: Long | None = None
+
+    def changes(self) -> dict[str, object]:
+        """The fields of a policy that were given."""
+        names = {"is_active": "active", "max_facts": "fact_buffer_max"}
+        given = self.model_dump(exclude_unset=True, exclude={"content", "name"})
+        return {names.get(name, name): value for name, value in given.items()}
+
+
+class NewShard(ShardSettings):
+    """A new shard."""
+
+    name: Name
+    content: None = None
+
+
+class NewFact(BaseModel):
+    """A new fact, and whose it is."""
+
+    model_config = _STRICT
+
+    content: Long
+    agent: Name | None = None
+    scope: FactScope | None = None
+    user: Name | None = None
+    shard: Name | None = None
+    group: Name | None = None
+    private: bool = False
+    reason: Annotated[str, Field(max_length=1000)] = ""
+
+
+class FactDocument(BaseModel):
+    """A fact. One user's token sees the sources of that user's own facts alone."""
+
+    id: str
+    scope: ScopeKind
+    agent_id: str
+    user_id: str | None
+    group_id: str | None
+    shard: str | None
+    content: str
+    version: int
+    formed_at: datetime
+    updated_at: datetime | None
+    private: bool
+    weak: bool
+    session_id: str | None
+    source_message_ids: list[str]
+
+
+class ReflectionDocument(BaseModel):
+    """A reflection: v1's directive or suggestion."""
+
+    id: str
+    content: str
+    version: int
+    formed_at: datetime
+    updated_at: datetime | None
+
+
+class TextDocument(BaseModel):
+    """The text of one account with one agent, and what is about to be worked into it."""
+
+    agent_id: str
+    user_id: str
+    content: str
+    version: int
+    word_limit: int
+    updated_at: datetime | None
+    user_memory_enabled: bool
+    directives: list[ReflectionDocument]
+
+
+class ShardDocument(BaseModel):
+    """A shard: its settings, its text, its newest facts, and what waits to be worked in."""
+
+    id: str
+    name: str
+    memory_instructions: str | None
+    is_active: bool
+    max_facts: int | None
+    consolidate_at: int | None
+    content: str
+    version: int
+    updated_at: datetime | None
+    facts: list[FactDocument]
+    suggestions: list[ReflectionDocument]
+
+
+class SwitchDocument(BaseModel):
+    """An agent's switches."""
+
+    agent_id: str
+    user_memory_enabled: bool
+    agent_memory_enabled: bool
+
+
+class HitDocument(FactDocument):
+    """A fact that was found."""
+
+    score: float
+    explain: dict[str, Any] | None
+
+
+class PassageDocument(BaseModel):
+    """A reflection, or a paragraph of a text, that was found."""
+
+    kind: str
+    id: str
+    scope: ScopeKind
+    owner: str
+    content: str
+    at: datetime | None
+    score: float
+
+
+class SearchDocument(BaseModel):
+    """What a search found, best first."""
+
+    queries: list[str]
+    recipe: str
+    hits: list[HitDocument]
+    passages: list[PassageDocument]
+    notices: list[str]
+
+
+class ContextDocument(BaseModel):
+    """The memory that goes into a prompt, as XML."""
+
+    context: str
+    built_at: datetime
+    recall: str
+    queries: list[str]
+
+
+class EntryDocument(BaseModel):
+    """One change of memory: who made it, by what, and the documents before and after it."""
+
+    id: str
+    at: datetime
+    actor: str
+    command: str
+    action: str
+    target_type: str
+    target_id: str
+    scope: ScopeKind | None
+    owner: str | None
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    reason: str
+    undoes: str | None
+
+
+class Page(BaseModel, Generic[T]):
+    """A part of a list. ``next_offset`` is where the next part begins, null at the end."""
+
+    items: list[T]
+    next_offset: int | None
+
+
+def page(rows: list[T], limit: int, offset: int) -> Page[T]:
+    """Return a page of rows, of which one more than ``limit`` was read."""
+    more = offset + limit if len(rows) > limit else None
+    return Page[Any](items=rows[:limit], next_offset=more)
+
+
+# -- from memory ---------------------------------------------------------------------------------
+
+
+def fact_document(fact: Fact, caller: Caller) -> FactDocument:
+    """Return a fact as the caller may see it."""
+    return FactDocument(**_fact_fields(fact, caller))
+
+
+def hit_document(fact: Fact, caller: Caller, score: float, explain: Any) -> HitDocument:
+    """Return a found fact as the caller may see it."""
+    return HitDocument(**_fact_fields(fact, caller), score=score, explain=explain)
+
+
+def _fact_fields(fact: Fact, caller: Caller) -> dict[str, Any]:
+    fields = {name: getattr(fact, name) for name in FactDocument.model_fields}
+    shows_sources = caller.user_id is None or fact.scope is ScopeKind.USER
+    sources = fact.source_message_ids if shows_sources else ()
+    return {
+        **fields,
+        "session_id": fact.session_id if shows_sources else None,
+        "source_message_ids": list(sources),
+    }
+
+
+def reflection_document(reflection: Reflection) -> ReflectionDocument:
+    """Return a reflection without its sources."""
+    fields = {name: getattr(reflection, name) for name in ReflectionDocument.model_fields}
+    return ReflectionDocument(**fields)
+
+
+def shard_document(
+    policy: Policy,
+    text: Consolidation | None,
+    facts: list[FactDocument],
+    suggestions: list[Reflection],
+) -> ShardDocument:
+    """Return a shard with what is in it."""
+    return ShardDocument(
+        id=policy.id,
+        name=policy.shard or "",
+        memory_instructions=policy.memory_instructions,
+        is_active=policy.active,
+        max_facts=policy.fact_buffer_max,
+        consolidate_at=policy.consolidate_at,
+        content=text.consolidated_content if text else "",
+        version=text.version if text else 0,
+        updated_at=text.updated_at if text else None,
+        facts=facts,
+        suggestions=[reflection_document(each) for each in suggestions],
+    )
+
+
+def entry_document(entry: AuditEntry, caller: Caller) -> EntryDocument:
+    """Return an entry of the log as the caller may see it."""
+    return EntryDocument(
+        id=entry.id,
+        at=entry.at,
+        actor=entry.actor.name,
+        command=entry.actor.command,
+        action=entry.action,
+        target_type=entry.target_type,
+        target_id=entry.target_id,
+        scope=entry.scope.kind if entry.scope else None,
+        owner=entry.scope.owner if entry.scope else None,
+        before=_visible(entry.before, caller),
+        after=_visible(entry.after, caller),
+        reason=entry.reason,
+        undoes=entry.undoes,
+    )
+
+
+def _visible(document: dict[str, Any] | None, caller: Caller) -> dict[str, Any] | None:
+    """What one user's token may see of a document of that user: not the others that it names."""
+    if document is None or caller.user_id is None:
+        return document
+    plain: dict[str, Any] = msgspec.to_builtins(document)
+    return {name: value for name, value in plain.items() if name != "related_users"}
+
+
+def scope_of(
+    agent_id: str, kind: str, *, account: str | None, shard: str | None, group: str | None
+) -> Scope:
+    """Return the scope of a kind with its owner; `ScopeError` if that is missing."""
+    owners = {"user": account, "shard": shard, "group": group}
+    return Scope(ScopeKind(kind), agent_id, owners.get(kind) or "")
+
+
+# -- versions ------------------------------------------------------------------------------------
+
+_TAGS = re.compile(r'(?:\A|,)\s*"([0-9]{1,18})"\s*(?=,|\Z)')
+
+
+def set_etag(response: Response, version: int) -> None:
+    """Write the version of a text as the ETag."""
+    response.headers["ETag"] = f'"{version}"'
+
+
+def check_etag(if_match: str | None, version: int, *, required: bool = True) -> int:
+    """Return the version that a change is decided on, which is the current one.
+
+    Raises:
+        Refused: no version is named (428), or another one (412).
+    """
+    if if_match is None:
+        if not required:
+            return version
+        raise Refused(428, "an If-Match header with the ETag of the text is required")
+    is_current = version > 0 if if_match.strip() == "*" else str(version) in _TAGS.findall(if_match)
+    if not is_current:
+        raise Refused(412, f"the text is at version {version}", {"ETag": f'"{version}"'})
+    return version
+
+
+async def as_decided(change: Awaitable[T]) -> T:
+    """Return what a change that was decided on a version comes to.
+
+    Raises:
+        Refused: another one was first (412).
+    """
+    try:
+        return await change
+    except ConflictError as error:
+        raise Refused(412, error.message) from error

@@ -1,0 +1,188 @@
+"""Limits on the size, number and duration of requests, and on what a user uses in a day."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from datetime import datetime, timedelta
+from time import monotonic
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.models.access import DailyUse
+from edenmem.models.ids import utc_now
+from edenmem.server.access import Caller
+from edenmem.server.metrics import Metrics
+from edenmem.server.problems import Refused, problem
+from edenmem.server.state import ServerState
+from edenmem.settings.schema import ServerSettings
+
+#: Paths that are answered whatever the load.
+_ALWAYS = ("/health", "/metrics")
+#: Paths whose answers have a time limit. Those of the proxy wait for the upstream.
+_TIMED = ("/api/", "/ready")
+#: What of a request was not read must not be taken for the next one.
+_CLOSE = {"Connection": "close"}
+
+
+class Limits:
+    """ASGI middleware: limits and counts requests, and lets the parts of a stream pass.
+
+    Args:
+        app: What answers.
+        settings: The limits.
+        metrics: Where requests are counted.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
+        self._app = app
+        self._settings = settings
+        self._metrics = metrics
+        self._in_flight = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answer = _Answer(send)
+        begun = monotonic()
+        self._in_flight += 1
+        self._metrics.in_flight.set(self._in_flight)
+        status = 499  # the client is gone
+        try:
+            await self._answer(scope, receive, answer)
+        except Exception:
+            status = 500
+            raise
+        finally:
+            self._in_flight -= 1
+            self._metrics.in_flight.set(self._in_flight)
+            self._metrics.count(scope, answer.status or status, monotonic() - begun)
+
+    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        path, settings = scope["path"], self._settings
+        if self._in_flight > settings.max_requests and path not in _ALWAYS:
+            await self._refuse(scope, receive, answer, "requests", 503, "too many requests at once")
+            return
+        body = _Body(receive, settings.max_body_mb * 1_000_000, settings.request_seconds)
+        if _announced_length(scope) > body.limit:
+            await self._refuse(scope, receive, answer, "body", 413, body.too_large)
+            return
+        limit = settings.request_seconds if path.startswith(_TIMED) else None
+        try:
+            async with asyncio.timeout(limit) as answer.timeout:
+                await self._app(scope, body, answer)
+        except TimeoutError:
+            if answer.status is not None or not answer.timeout.expired():
+                raise
+            await self._refuse(scope, receive, answer, "time", 504, "the answer took too long")
+        finally:
+            if body.refused:
+                self._metrics.refused.labels(body.refused).inc()
+
+    async def _refuse(
+        self, scope: Scope, receive: Receive, answer: _Answer, limit: str, status: int, detail: str
+    ) -> None:
+        self._metrics.refused.labels(limit).inc()
+        headers = {**_CLOSE, "Retry-After": "1"} if status == 503 else _CLOSE
+        await problem(scope, status, detail, headers=headers)(scope, receive, answer)
+
+
+class _Answer:
+    """The way back to the client. ``status`` is that of the answer, once it has begun; from then
+    on no time limit holds."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status: int | None = None
+        self.timeout = asyncio.timeout(None)
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            if self.timeout.when() is not None:
+                self.timeout.reschedule(None)
+        await self._send(message)
+
+
+class _Body:
+    """A request's body, which must be short enough and arrive in time."""
+
+    def __init__(self, receive: Receive, limit: int, seconds: float) -> None:
+        self._receive = receive
+        self._left = self.limit = limit
+        self._end = monotonic() + seconds
+        self._is_whole = False
+        self.too_large = f"the body is larger than {limit // 1_000_000} MB"
+        self.refused = ""
+
+    async def __call__(self) -> Message:
+        if self._is_whole:  # what follows is the end of the connection, which may take long
+            return await self._receive()
+        try:
+            async with asyncio.timeout(max(0.0, self._end - monotonic())):
+                message = await self._receive()
+        except TimeoutError:
+            self.refused = "slow body"
+            raise Refused(408, "the body did not arrive in time", _CLOSE) from None
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            self.refused = "body"
+            raise Refused(413, self.too_large, _CLOSE)
+        self._is_whole = not message.get("more_body", False)
+        return message
+
+
+def _announced_length(scope: Scope) -> int:
+    value = dict(scope["headers"]).get(b"content-length", b"0")
+    return int(value) if value.isdigit() else 0
+
+
+# -- what a user uses in a day -------------------------------------------------------------------
+
+
+async def check_daily_use(state: ServerState, caller: Caller, user_id: str | None) -> None:
+    """See that the user may still use models today; to be called before a chat is forwarded.
+
+    Raises:
+        Refused: the day's tokens or money are used up (429).
+    """
+    settings = state.settings.server
+    if not (settings.daily_tokens or settings.daily_cost):
+        return
+    now = utc_now()
+    use = await in_thread(state.service.store.tokens.daily_use, _holder(caller, user_id), _day(now))
+    tokens, cost = settings.daily_tokens, settings.daily_cost
+    if (tokens and use.tokens >= tokens) or (cost and use.cost >= cost):
+        tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+        wait = max(1, int((tomorrow - now).total_seconds()))
+        raise Refused(429, "the limit of this day is reached", {"Retry-After": str(wait)})
+
+
+async def count_daily_use(
+    state: ServerState, caller: Caller, user_id: str | None, *, tokens: int, cost: float = 0.0
+) -> None:
+    """Count what a chat used; to be called after it, however it ended."""
+    settings = state.settings.server
+    if not (settings.daily_tokens or settings.daily_cost):
+        return
+    if state.settings.store.read_only:
+        return
+    await in_thread(
+        state.service.store.tokens.add_use,
+        _holder(caller, user_id),
+        _day(utc_now()),
+        DailyUse(tokens=max(0, tokens), cost=max(0.0, cost)),
+    )
+
+
+def _holder(caller: Caller, user_id: str | None) -> str:
+    """The name under which use is counted: a hash, of the user or else of the token."""
+    whose = f"user:{user_id}" if user_id else f"token:{caller.token_id or 'local'}"
+    return hashlib.sha256(whose.encode()).hexdigest()[:32]
+
+
+def _day(now: datetime) -> str:
+    return now.date().isoformat()

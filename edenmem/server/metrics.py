@@ -1,0 +1,70 @@
+"""Numbers about the server for Prometheus: no contents, no ids, and labels of few values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+#: The media type of what `Metrics.expose` returns.
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+
+
+class Metrics:
+    """The counters of one application.
+
+    Attributes:
+        requests: Requests by route, method and status.
+        seconds: Time to the end of the answer, by route.
+        in_flight: Requests in progress.
+        refused: Requests that a limit refused, by limit.
+        memory_skipped: Chats that went on without a part of memory, by stage and reason.
+        tokens: Tokens of models that chats used, by direction.
+    """
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "edenmem_requests",
+            "Requests by route, method and status.",
+            ("route", "method", "status"),
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "edenmem_request_seconds",
+            "Time to the end of the answer.",
+            ("route",),
+            buckets=(0.005, 0.025, 0.1, 0.5, 2.5, 10, 60),
+            registry=registry,
+        )
+        self.in_flight = Gauge(
+            "edenmem_requests_in_flight", "Requests in progress.", registry=registry
+        )
+        self.refused = Counter(
+            "edenmem_requests_refused",
+            "Requests refused by a limit.",
+            ("limit",),
+            registry=registry,
+        )
+        self.memory_skipped = Counter(
+            "edenmem_memory_skipped",
+            "Chats that went on without a part of memory.",
+            ("stage", "reason"),
+            registry=registry,
+        )
+        self.tokens = Counter(
+            "edenmem_chat_tokens", "Tokens that chats used.", ("direction",), registry=registry
+        )
+
+    def count(self, scope: Any, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        route = getattr(scope.get("route"), "path", "other")
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self.requests.labels(route, method, str(status)).inc()
+        self.seconds.labels(route).observe(seconds)
+
+    def expose(self) -> bytes:
+        """Return all numbers in Prometheus' text format."""
+        return generate_latest(self._registry)

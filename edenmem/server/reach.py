@@ -1,0 +1,221 @@
+"""What of memory a request may reach. All of it blocks.
+
+A thing that does not exist and one that is out of reach look the same, and are looked for in the
+same way, so that neither words nor time tell them apart.
+"""
+
+from __future__ import annotations
+
+import socket
+from functools import cached_property
+from typing import Annotated, TypeVar
+
+from fastapi import Depends, Request
+
+from edenmem.errors import NotFoundError, UsageError
+from edenmem.models.changes import Actor
+from edenmem.models.host import Agent, Session
+from edenmem.models.ids import is_id
+from edenmem.models.memory import Fact, Policy, Reflection
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.server.access import AccessDenied, Caller, FromCaller, FromWriter
+from edenmem.server.state import ServerState, state_of
+
+T = TypeVar("T", Fact, Reflection)
+
+#: An id that nothing has.
+_NOBODY = "0" * 24
+
+
+class Reach:
+    """One caller's part of memory.
+
+    Attributes:
+        service: The engine; what it changes is the caller's change.
+        caller: Who asks.
+    """
+
+    def __init__(self, state: ServerState, caller: Caller, command: str) -> None:
+        actor = Actor(name=caller.name, host=socket.gethostname(), command=command)
+        self.service = state.service.for_actor(actor)
+        self.caller = caller
+        self._default = state.agent
+
+    @cached_property
+    def agents(self) -> tuple[Agent, ...]:
+        """The agents of the caller's token."""
+        found = map(self.service.host.agent, sorted(self.caller.agents or ()))
+        return tuple(agent for agent in found if agent is not None)
+
+    def agent(self, text: str | None) -> Agent:
+        """Return the agent with this id or username; None: the only one of the token, or that of
+        the server.
+
+        Raises:
+            NotFoundError: there is none within reach.
+            UsageError: none is named, and there is no default.
+        """
+        if text is None:
+            return self._choose_agent()
+        if self.caller.agents is not None:
+            candidates = self.agents
+        else:
+            found = self.service.store.host.find("agent", text)
+            agents = (self.service.host.agent(each.id) for each in found)
+            candidates = tuple(agent for agent in agents if agent is not None)
+        for agent in candidates:
+            if text in (agent.id, agent.username):
+                return agent
+        raise NotFoundError("there is no such agent")
+
+    def agent_now(self, agent: Agent) -> Agent:
+        """Return the agent as it is stored now."""
+        return self.service.host.agent(agent.id) or agent
+
+    def _choose_agent(self) -> Agent:
+        if len(self.agents) == 1:
+            return self.agents[0]
+        if self._default is not None and self.caller.may_reach_agent(self._default.id):
+            return self._default
+        raise UsageError("an agent is required: name one as 'agent'")
+
+    def account(self, agent: Agent, text: str | None) -> str | None:
+        """Return the id of the account that a request is about: the one it names by id or
+        username, or else the token's.
+
+        A token of all users knows those of whom its agent has memory, or with whom it talked.
+
+        Raises:
+            NotFoundError: there is none within reach.
+            UsageError: several accounts have the name.
+        """
+        if text is None:
+            return self.caller.user_id
+        found = self._accounts(text)
+        if self.caller.user_id is not None:
+            within = [each for each in found if each in self.caller.accounts]
+        elif self.caller.token_id is not None:
+            within = [each for each in found or [_NOBODY] if self._is_known(agent, each)]
+        else:
+            within = found
+        if len(within) > 1:
+            raise UsageError("several accounts have this name: give an id")
+        if not within:
+            raise NotFoundError("there is no such user")
+        return within[0]
+
+    def demand_account(self, agent: Agent, text: str | None) -> str:
+        """Return the account as `account` does, where there must be one.
+
+        Raises:
+            UsageError: none is named, and the caller's token is not one user's.
+        """
+        account = self.account(agent, text)
+        if account is None:
+            raise UsageError("a user is required: add '?user=USER'")
+        return account
+
+    def _accounts(self, text: str) -> list[str]:
+        found = [each.id for each in self.service.store.host.find("user", text)]
+        users = self.service.store.host.users_by_ids(found)
+        named = [id for id in found if id in users and text in (id, users[id].username)]
+        # What is left of a user that is gone can be looked at by the whole id.
+        return named or ([text] if is_id(text) and self._has_memory(text) else [])
+
+    def _has_memory(self, account: str) -> bool:
+        left = self.service.store.memory.scopes(kinds=[ScopeKind.USER], user_ids=[account])
+        return next(iter(left), None) is not None
+
+    def _is_known(self, agent: Agent, account: str) -> bool:
+        memory = self.service.store.memory.scopes(
+            agent_id=agent.id, kinds=[ScopeKind.USER], user_ids=[account]
+        )
+        has_memory = next(iter(memory), None) is not None
+        talks = self.service.host.sessions(agent_id=agent.id, user_id=account, limit=1)
+        return next(iter(talks), None) is not None or has_memory
+
+    def shard(self, agent: Agent, text: str) -> Policy:
+        """Return the policy of the agent's shard with this name or id.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        shards = self.service.host.shards(agent.id)
+        for shard in shards:
+            if text in (shard.shard, shard.id):
+                return shard
+        why = "" if shards else (
+            ": the agent has no shards; a migration with '--shards merge' made them the agent's"
+            " own memory"
+        )  # fmt: skip
+        raise NotFoundError(f"there is no such shard{why}")
+
+    def session(self, agent: Agent, text: str) -> Session:
+        """Return the session of the agent with this id; with one user's token one in which that
+        user takes part.
+
+        Raises:
+            NotFoundError: there is none within reach.
+        """
+        session = self.service.host.session(text) if is_id(text) else None
+        if session is not None and agent.id in session.agents:
+            people = {*session.users, session.owner}
+            if self.caller.user_id is None or people & self.caller.accounts:
+                return session
+        raise NotFoundError("there is no such session")
+
+    def fact(self, fact_id: str) -> Fact:
+        """Return the fact with this id.
+
+        Raises:
+            NotFoundError: there is none within reach.
+        """
+        return self._within(self.service.memory.fact(fact_id) if is_id(fact_id) else None)
+
+    def memory(self, memory_id: str) -> Fact | Reflection:
+        """Return the fact or reflection with this id.
+
+        Raises:
+            NotFoundError: there is none within reach.
+        """
+        known = is_id(memory_id)
+        fact = self.service.memory.fact(memory_id) if known else None
+        reflection = self.service.memory.reflection(memory_id) if known else None
+        return self._within(fact) if fact is not None else self._within(reflection)
+
+    def _within(self, found: T | None) -> T:
+        if found is None or not self.caller.may_read(found.home):
+            raise NotFoundError("there is no such memory")
+        return found
+
+    def demand_write(self, scope: Scope) -> None:
+        """See that the caller may change what is in a scope that it may read.
+
+        Raises:
+            AccessDenied: it may not.
+        """
+        if not self.caller.may_write(scope):
+            raise AccessDenied(
+                "the token of one user may change only that user's memory", status=403
+            )
+
+
+def _reach(request: Request, caller: Caller) -> Reach:
+    route = getattr(request.scope.get("route"), "path", request.url.path)
+    return Reach(state_of(request), caller, f"serve {request.method} {route}")
+
+
+async def reading(request: Request, caller: FromCaller) -> Reach:
+    """Return what a request that reads may reach."""
+    return _reach(request, caller)
+
+
+async def writing(request: Request, caller: FromWriter) -> Reach:
+    """Return what a request that changes memory may reach."""
+    return _reach(request, caller)
+
+
+#: What routes that read take as a parameter.
+Reading = Annotated[Reach, Depends(reading)]
+#: What routes that change memory take as a parameter.
+Writing = Annotated[Reach, Depends(writing)]

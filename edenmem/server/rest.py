@@ -1,0 +1,289 @@
+"""The endpoints of v1 on the memory of today: user texts and reflections, shards, facts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.errors import ConflictError, NotFoundError, UsageError
+from edenmem.models.memory import Fact, Policy, Reflection
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.search import FactFilter
+from edenmem.server.access import AccessDenied
+from edenmem.server.documents import (
+    FactDocument,
+    IfMatch,
+    Named,
+    NewContent,
+    NewShard,
+    OptionalName,
+    ReflectionDocument,
+    ShardDocument,
+    ShardSettings,
+    Switch,
+    SwitchDocument,
+    TextDocument,
+    as_decided,
+    check_etag,
+    fact_document,
+    reflection_document,
+    set_etag,
+    shard_document,
+)
+from edenmem.server.reach import Reach, Reading, Writing
+
+router = APIRouter(prefix="/api", tags=["memory of v1"])
+
+#: The newest facts of a shard that are shown with it; '/api/facts' has all.
+_FACTS_OF_SHARD = 50
+
+_EMPTY: dict[int | str, dict[str, Any]] = {204: {"description": "Done."}}
+
+
+# -- the memory of a user ------------------------------------------------------------------------
+
+
+@router.get("/agents/{agent_id}/memory", summary="Read a user's text and directives")
+async def read_user_memory(
+    agent_id: Named, reach: Reading, response: Response, user: OptionalName = None
+) -> TextDocument:
+    """Return what the agent always knows of one account of a user: the text, whose version is the
+    ETag, and the directives that are about to be worked into it."""
+    document = await in_thread(_read_user_memory, reach, agent_id, user)
+    set_etag(response, document.version)
+    return document
+
+
+def _read_user_memory(reach: Reach, agent_id: str, user: str | None) -> TextDocument:
+    agent = reach.agent(agent_id)
+    account = reach.demand_account(agent, user)
+    scope = Scope.user(agent.id, account)
+    text = reach.service.memory.text(scope)
+    status = reach.service.scopes.status(scope)
+    return TextDocument(
+        agent_id=agent.id,
+        user_id=account,
+        content=text.consolidated_content if text else "",
+        version=text.version if text else 0,
+        word_limit=status.word_limit,
+        updated_at=text.updated_at if text else None,
+        user_memory_enabled=agent.user_memory_enabled,
+        directives=[reflection_document(each) for each in reach.service.memory.pending(scope)],
+    )
+
+
+@router.post("/agents/{agent_id}/memory", summary="Replace a user's text")
+async def write_user_memory(
+    agent_id: Named,
+    body: NewContent,
+    reach: Writing,
+    response: Response,
+    if_match: IfMatch = None,
+    user: OptionalName = None,
+) -> TextDocument:
+    """Write the text as its next version; pending directives stay pending. Needs ``If-Match``
+    (``"0"`` where there is no text yet)."""
+
+    def write() -> TextDocument:
+        agent = reach.agent(agent_id)
+        scope = Scope.user(agent.id, reach.demand_account(agent, user))
+        _write_text(reach, scope, body.content, if_match)
+        return _read_user_memory(reach, agent_id, user)
+
+    document = await as_decided(in_thread(write))
+    set_etag(response, document.version)
+    return document
+
+
+def _write_text(reach: Reach, scope: Scope, content: str, if_match: str | None) -> None:
+    reach.demand_write(scope)
+    text = reach.service.memory.text(scope)
+    version = check_etag(if_match, text.version if text else 0)
+    reach.service.editor.edit_consolidation(scope, content, expected_version=version)
+
+
+@router.patch("/agents/{agent_id}/user-memory-enabled", summary="Switch user memory on or off")
+async def switch_user_memory(agent_id: Named, body: Switch, reach: Writing) -> SwitchDocument:
+    """Switch the memory of the agent's users on or off: for all of them, so that one user's token
+    may not."""
+
+    def switch() -> SwitchDocument:
+        agent = reach.agent(agent_id)
+        if reach.caller.user_id is not None:
+            raise AccessDenied("the token of one user may not switch an agent", status=403)
+        reach.service.editor.set_agent(agent.id, user_memory=body.enabled)
+        changed = reach.agent_now(agent)
+        return SwitchDocument(
+            agent_id=agent.id,
+            user_memory_enabled=changed.user_memory_enabled,
+            agent_memory_enabled=changed.agent_memory_enabled,
+        )
+
+    return await in_thread(switch)
+
+
+@router.delete(
+    "/agents/{agent_id}/memory/{directive_id}",
+    summary="Delete a directive",
+    status_code=204,
+    responses=_EMPTY,
+)
+async def delete_directive(agent_id: Named, directive_id: Named, reach: Writing) -> None:
+    """Delete a reflection about a user. A text that absorbed it keeps what it says."""
+
+    def delete() -> None:
+        agent = reach.agent(agent_id)
+        found = reach.memory(directive_id)
+        is_directive = isinstance(found, Reflection) and found.scope is ScopeKind.USER
+        if not is_directive or found.agent_id != agent.id:
+            raise NotFoundError("there is no such memory")
+        reach.demand_write(found.home)
+        reach.service.editor.delete_reflection(found.id)
+
+    await in_thread(delete)
+
+
+# -- shards --------------------------------------------------------------------------------------
+
+
+@router.get("/agents/{agent_id}/collective-memory", summary="Read the shards of an agent")
+async def read_shards(agent_id: Named, reach: Reading) -> list[ShardDocument]:
+    """Return all shards by name, each with its settings, text, newest facts and suggestions."""
+
+    def read() -> list[ShardDocument]:
+        agent = reach.agent(agent_id)
+        return [_read_shard(reach, each) for each in reach.service.host.shards(agent.id)]
+
+    return await in_thread(read)
+
+
+def _read_shard(reach: Reach, policy: Policy) -> ShardDocument:
+    memory, scope = reach.service.memory, policy.home
+    facts = memory.facts(FactFilter(scopes=(scope,)), limit=_FACTS_OF_SHARD)
+    return shard_document(
+        policy,
+        memory.text(scope),
+        [fact_document(each, reach.caller) for each in facts],
+        memory.pending(scope),
+    )
+
+
+@router.post("/agents/{agent_id}/collective-memory", summary="Create a shard", status_code=201)
+async def create_shard(
+    agent_id: Named, body: NewShard, reach: Writing, response: Response
+) -> ShardDocument:
+    """Create a shard with its own instructions for what to remember."""
+
+    def create() -> ShardDocument:
+        agent = reach.agent(agent_id)
+        scope = Scope.shard(agent.id, body.name)
+        reach.demand_write(scope)
+        if reach.service.scopes.policy(scope) is not None:
+            raise ConflictError("the agent has a shard with this name already")
+        settings = {"active": True, **body.changes()}
+        reach.service.editor.set_policy(scope, settings, expected_version=0)
+        return _read_shard(reach, reach.shard(agent, body.name))
+
+    shard = await in_thread(create)
+    set_etag(response, shard.version)
+    return shard
+
+
+@router.patch("/agents/{agent_id}/collective-memory/{shard_id}", summary="Change a shard")
+async def change_shard(
+    agent_id: Named,
+    shard_id: Named,
+    body: ShardSettings,
+    reach: Writing,
+    response: Response,
+    if_match: IfMatch = None,
+) -> ShardDocument:
+    """Change settings of a shard, or its text (``content``, with ``If-Match``): one of the two.
+    A shard is named by its name or its id in v1."""
+
+    def change() -> ShardDocument:
+        agent = reach.agent(agent_id)
+        scope, settings = reach.shard(agent, shard_id).home, body.changes()
+        reach.demand_write(scope)
+        if (body.content is None) == (not settings):
+            raise UsageError("give either 'content' or settings of the shard")
+        if body.content is not None:
+            _write_text(reach, scope, body.content, if_match)
+        else:
+            reach.service.editor.set_policy(scope, settings)
+        return _read_shard(reach, reach.shard(agent, shard_id))
+
+    shard = await as_decided(in_thread(change))
+    set_etag(response, shard.version)
+    return shard
+
+
+@router.delete(
+    "/agents/{agent_id}/collective-memory/{shard_id}/memory/{memory_id}",
+    summary="Delete a fact or suggestion of a shard",
+    status_code=204,
+    responses=_EMPTY,
+)
+async def delete_shard_memory(
+    agent_id: Named, shard_id: Named, memory_id: Named, reach: Writing
+) -> None:
+    """Delete a fact or a suggestion. Its versions stay in the history."""
+
+    def delete() -> None:
+        agent = reach.agent(agent_id)
+        scope = reach.shard(agent, shard_id).home
+        found = reach.memory(memory_id)
+        if found.home != scope:
+            raise NotFoundError("there is no such memory")
+        reach.demand_write(scope)
+        editor = reach.service.editor
+        if isinstance(found, Fact):
+            editor.delete_fact(found.id)
+        else:
+            editor.delete_reflection(found.id)
+
+    await in_thread(delete)
+
+
+# -- single memories -----------------------------------------------------------------------------
+
+
+@router.patch("/memory-sessions/{memory_id}", summary="Edit a fact or reflection")
+async def edit_memory(
+    memory_id: Named,
+    body: NewContent,
+    reach: Writing,
+    response: Response,
+    if_match: IfMatch = None,
+) -> FactDocument | ReflectionDocument:
+    """Give a fact, or a reflection that is still pending, a new text. Needs ``If-Match`` with its
+    version."""
+    found = await in_thread(reach.memory, memory_id)
+    reach.demand_write(found.home)
+    version = check_etag(if_match, found.version)
+    if isinstance(found, Fact):
+        return await edit_fact(reach, found, body.content, version, response)
+    editor = reach.service.editor
+    await as_decided(
+        in_thread(editor.edit_reflection, found.id, body.content, expected_version=version)
+    )
+    after = await in_thread(reach.memory, memory_id)
+    set_etag(response, after.version)
+    assert isinstance(after, Reflection)
+    return reflection_document(after)
+
+
+async def edit_fact(
+    reach: Reach, fact: Fact, content: str, version: int, response: Response
+) -> FactDocument:
+    """Give a fact a new text with its vector."""
+    await as_decided(
+        reach.service.edit(
+            lambda editor: editor.edit_fact(fact.id, content, expected_version=version)
+        )
+    )
+    after = await in_thread(reach.fact, fact.id)
+    set_etag(response, after.version)
+    return fact_document(after, reach.caller)

@@ -1,0 +1,309 @@
+"""Searching, facts, contexts and the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+
+from edenmem.engine.reports import MemoryKind
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.errors import NotFoundError
+from edenmem.models.changes import AuditEntry
+from edenmem.models.host import Agent
+from edenmem.models.ids import as_utc
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.search import FactFilter
+from edenmem.server.documents import (
+    ContextDocument,
+    EntryDocument,
+    FactDocument,
+    FactScope,
+    IfMatch,
+    Limit,
+    Named,
+    NewContent,
+    NewFact,
+    Offset,
+    OptionalName,
+    Page,
+    PassageDocument,
+    SearchDocument,
+    check_etag,
+    entry_document,
+    fact_document,
+    hit_document,
+    page,
+    scope_of,
+    set_etag,
+)
+from edenmem.server.reach import Reach, Reading, Writing
+from edenmem.server.rest import edit_fact
+
+router = APIRouter(prefix="/api", tags=["memory"])
+
+_Query = Annotated[str, Query(min_length=1, max_length=8_000)]
+_Kinds = Annotated[list[FactScope], Query(description="Only scopes of these kinds.", max_length=4)]
+_Shards = Annotated[list[str], Query(description="Only these shards.", max_length=50)]
+_Time = Annotated[datetime | None, Query(description="ISO 8601; UTC without an offset.")]
+
+
+@router.get("/search", summary="Search memory")
+async def search(
+    reach: Reading,
+    q: Annotated[list[_Query], Query(min_length=1, max_length=3, description="1 to 3 queries.")],
+    agent: OptionalName = None,
+    user: OptionalName = None,
+    group: OptionalName = None,
+    shard: _Shards = [],  # noqa: B006 - FastAPI copies defaults
+    scope: _Kinds = [],  # noqa: B006
+    within: Annotated[list[MemoryKind], Query(max_length=3)] = ["facts"],  # noqa: B006
+    session: OptionalName = None,
+    since: _Time = None,
+    until: _Time = None,
+    top_k: Annotated[int | None, Query(ge=1, le=100)] = None,
+    recipe: OptionalName = None,
+    explain: bool = False,
+) -> SearchDocument:
+    """Search the agent's memory and its shards', with ``user`` and ``group`` theirs too."""
+
+    def resolve() -> tuple[Agent, str | None, str | None]:
+        chosen = reach.agent(agent)
+        _check_group(reach, group)
+        talk = reach.session(chosen, session).id if session else None
+        return chosen, reach.account(chosen, user), talk
+
+    chosen, account, session_id = await in_thread(resolve)
+    report = await reach.service.search(
+        q,
+        agent_id=chosen.id,
+        user_id=account,
+        group_id=group,
+        shards=shard or None,
+        kinds=[ScopeKind(kind) for kind in scope] or None,
+        within=within,
+        session_id=session_id,
+        since=_utc(since),
+        until=_utc(until),
+        top_k=top_k,
+        recipe=recipe,
+    )
+    return SearchDocument(
+        queries=list(report.queries),
+        recipe=report.recipe,
+        hits=[
+            hit_document(hit.fact, reach.caller, hit.score, hit.explain if explain else None)
+            for hit in report.hits
+        ],
+        passages=[
+            PassageDocument(
+                kind=each.kind,
+                id=each.id,
+                scope=each.scope.kind,
+                owner=each.scope.owner,
+                content=each.content,
+                at=each.at,
+                score=each.score,
+            )
+            for each in report.passages
+        ],
+        notices=list(report.notices),
+    )
+
+
+def _check_group(reach: Reach, group: str | None) -> None:
+    """See that the caller may see groups.
+
+    Raises:
+        NotFoundError: its token is one user's.
+    """
+    if group is not None and reach.caller.user_id is not None:
+        raise NotFoundError("there is no such group")
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return None if moment is None else as_utc(moment)
+
+
+# -- facts ---------------------------------------------------------------------------------------
+
+
+@router.get("/facts", summary="List facts")
+async def list_facts(
+    reach: Reading,
+    agent: OptionalName = None,
+    user: OptionalName = None,
+    group: OptionalName = None,
+    shard: _Shards = [],  # noqa: B006
+    scope: _Kinds = [],  # noqa: B006
+    since: _Time = None,
+    until: _Time = None,
+    limit: Limit = 50,
+    offset: Offset = 0,
+) -> Page[FactDocument]:
+    """Return facts of the agent and its shards, with ``user`` and ``group`` theirs too; most
+    recently made or corrected first."""
+
+    def read() -> Page[FactDocument]:
+        chosen = reach.agent(agent)
+        _check_group(reach, group)
+        scopes = reach.service.scopes.readable(
+            chosen,
+            user_id=reach.account(chosen, user),
+            group_id=group,
+            shards=shard or None,
+            kinds=[ScopeKind(kind) for kind in scope] or None,
+        )
+        filter = FactFilter(scopes=scopes, since=_utc(since), until=_utc(until))
+        facts = reach.service.memory.facts(filter, limit=offset + limit + 1)
+        found = [fact_document(each, reach.caller) for each in islice(facts, offset, None)]
+        return page(found, limit, offset)
+
+    return await in_thread(read)
+
+
+@router.post("/facts", summary="Add a fact", status_code=201)
+async def add_fact(body: NewFact, reach: Writing, response: Response) -> FactDocument:
+    """Store a fact as it is written. Without ``scope`` it is the user's if one is named or the
+    token is one user's, and else the agent's. One that is known already is returned with 200."""
+
+    def resolve() -> Scope:
+        chosen = reach.agent(body.agent)
+        _check_group(reach, body.group)
+        account = reach.account(chosen, body.user)
+        shard = reach.shard(chosen, body.shard).shard if body.shard else None
+        named = "shard" if shard else "group" if body.group else "user" if account else "agent"
+        kind = body.scope or named
+        made = scope_of(chosen.id, kind, account=account, shard=shard, group=body.group)
+        reach.demand_write(made)
+        return made
+
+    scope = await in_thread(resolve)
+    report = await reach.service.edit(
+        lambda editor: editor.add_fact(
+            scope, body.content, private=body.private, reason=body.reason
+        )
+    )
+    if report.action == "none" or (report.result and report.result.status == "duplicate"):
+        response.status_code = 200
+    fact = await in_thread(reach.fact, report.target_id)
+    set_etag(response, fact.version)
+    return fact_document(fact, reach.caller)
+
+
+@router.get("/facts/{fact_id}", summary="Read a fact")
+async def read_fact(fact_id: Named, reach: Reading, response: Response) -> FactDocument:
+    """Return one fact; its version is the ETag."""
+    fact = await in_thread(reach.fact, fact_id)
+    set_etag(response, fact.version)
+    return fact_document(fact, reach.caller)
+
+
+@router.patch("/facts/{fact_id}", summary="Edit a fact")
+async def change_fact(
+    fact_id: Named,
+    body: NewContent,
+    reach: Writing,
+    response: Response,
+    if_match: IfMatch = None,
+) -> FactDocument:
+    """Give a fact a new text; the old one stays in its history. Needs ``If-Match``."""
+    fact = await in_thread(reach.fact, fact_id)
+    reach.demand_write(fact.home)
+    version = check_etag(if_match, fact.version)
+    return await edit_fact(reach, fact, body.content, version, response)
+
+
+@router.delete(
+    "/facts/{fact_id}",
+    summary="Delete a fact",
+    status_code=204,
+    responses={204: {"description": "Done."}},
+)
+async def delete_fact(fact_id: Named, reach: Writing, if_match: IfMatch = None) -> None:
+    """Delete a fact; its versions stay in the history. ``If-Match`` is optional."""
+
+    def delete() -> None:
+        fact = reach.fact(fact_id)
+        reach.demand_write(fact.home)
+        version = check_etag(if_match, fact.version, required=False)
+        reach.service.editor.delete_fact(fact.id, expected_version=version)
+
+    await in_thread(delete)
+
+
+# -- contexts and the log ------------------------------------------------------------------------
+
+
+@router.get("/context", summary="The memory for a prompt")
+async def context(
+    reach: Reading,
+    session: Annotated[str, Query(min_length=1, max_length=200)],
+    agent: OptionalName = None,
+    user: OptionalName = None,
+    message: Annotated[str | None, Query(max_length=8_000)] = None,
+    recall: Literal["off", "heuristic", "llm", "always"] | None = None,
+) -> ContextDocument:
+    """Build the context of a session for its agent, as XML; ``message`` is what is about to be
+    answered, for recall. In a group chat no user's memory is in it, whoever asks."""
+
+    def resolve() -> tuple[str, str, str | None]:
+        chosen = reach.agent(agent)
+        talk = reach.session(chosen, session)
+        speaker = reach.account(chosen, user)
+        if user is None and reach.caller.user_id is not None:
+            own = [each for each in talk.users if each in reach.caller.accounts]
+            speaker = own[0] if own else speaker
+        return chosen.id, talk.id, speaker
+
+    agent_id, session_id, speaker = await in_thread(resolve)
+    report = await reach.service.assemble_context(
+        session_id, agent_id=agent_id, user_id=speaker, message=message, recall=recall, keep=False
+    )
+    return ContextDocument(
+        context=report.xml,
+        built_at=report.built_at,
+        recall=report.recall,
+        queries=list(report.queries),
+    )
+
+
+@router.get("/log", summary="Who changed what")
+async def log(
+    reach: Reading,
+    agent: OptionalName = None,
+    user: OptionalName = None,
+    since: _Time = None,
+    until: _Time = None,
+    limit: Limit = 50,
+    offset: Offset = 0,
+) -> Page[EntryDocument]:
+    """Return changes of the agent's memory, newest first; with ``user`` those of that user's
+    memory, which are all that one user's token sees."""
+
+    def read() -> Page[EntryDocument]:
+        chosen = reach.agent(agent)
+        account = reach.account(chosen, user)
+        most = offset + limit + 1
+        entries: Sequence[AuditEntry]
+        history = reach.service.history
+        begin, end = _utc(since), _utc(until)
+        if account is None:
+            entries = list(history.entries(agent_id=chosen.id, limit=most, since=begin, until=end))
+        else:
+            scopes = [
+                Scope.user(chosen.id, each) for each in reach.service.host.person(account).ids
+            ]
+            found = (
+                entry
+                for each in scopes
+                for entry in history.entries(scope=each, limit=most, since=begin, until=end)
+            )
+            entries = sorted(found, key=lambda entry: (entry.at, entry.id), reverse=True)
+        shown = [entry_document(each, reach.caller) for each in entries[offset:most]]
+        return page(shown, limit, offset)
+
+    return await in_thread(read)
