@@ -1,11 +1,14 @@
 """`MemoryService`: the whole of edenmem for a program that runs agents.
 
-    service = MemoryService.from_settings()
-    async with service:
-        context = await service.get_memory_context(session_id)      # before the agent answers
+    async with MemoryService.from_settings() as service:
+        await service.ensure_session("chat-42", agents=["mira"], users=["lena"])
+        context = await service.get_memory_context("chat-42")       # before the agent answers
         ...                                                         # the agent answers
-        await service.add_messages(session_id, messages)            # unless the host stores them
-        await service.maybe_form_memories(session_id)               # after it has answered
+        await service.add_messages("chat-42", [                     # unless the host stores them
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": answer},
+        ])
+        await service.maybe_form_memories("chat-42")                # after it has answered
 
 Every method is safe to call from any number of tasks at once: what must not happen twice is
 guarded in the database, not here.
@@ -17,7 +20,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import cached_property
@@ -32,6 +35,7 @@ from edenmem.engine.runtime.current_actor import current_actor
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes import lookups
 from edenmem.engine.scopes.visibility import current_view, reader_scopes
+from edenmem.errors import UsageError
 from edenmem.models.formation import Reach, Trigger
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope, ScopeKind
@@ -67,7 +71,7 @@ if TYPE_CHECKING:
     from edenmem.engine.search.why_not import Detective
     from edenmem.llm.protocol import LLM
     from edenmem.models.changes import Actor
-    from edenmem.models.host import Agent, Message, Session
+    from edenmem.models.host import Agent, Message, Session, User
     from edenmem.rerank.protocol import Reranker
     from edenmem.settings.schema import Settings
     from edenmem.store.protocol.store import Store
@@ -107,8 +111,9 @@ def _has_changes(report: FormationReport) -> bool:
 class MemoryService:
     """Long-term memory for agents: contexts, formation, consolidation and search.
 
-    Sessions, agents and users are named by their ids (24 hex digits). An ``agent_id`` may be left
-    out: then formation works for every agent of the session, and a context is that of its first.
+    Sessions, agents and users are given by ID (24 hex digits) or by name. An ``agent_id`` may be
+    left out: then formation works for every agent of the session, and a context is that of its
+    first.
 
     Args:
         store: Where memory is; see `edenmem.engine.factory.open_store`.
@@ -321,7 +326,7 @@ class MemoryService:
         return await self._contexts.build(
             session,
             agents[0],
-            speaker=user_id,
+            speaker=await in_thread(lookups.speaker_id, self._store, user_id),
             message=message,
             recall=recall,
             force_refresh=force_refresh,
@@ -352,19 +357,118 @@ class MemoryService:
 
     # -- conversations -------------------------------------------------------------------------
 
-    async def add_messages(self, session_id: str, messages: Sequence[Message]) -> int:
+    async def ensure_agent(self, agent: str, *, owner: str | None = None) -> Agent:
+        """Return the agent with this name or ID; add it, with its memory on, if there is none.
+
+        Args:
+            agent: The host's name for it, which becomes its username.
+            owner: Who owns an agent that is added; MongoDB demands one.
+
+        Raises:
+            UsageError: the name is blank, or the store demands an owner.
+            ConflictError: the agent was deleted.
+        """
+        from edenmem.engine.sessions.conversation import ensure_agent
+
+        return await in_thread(ensure_agent, self._runtime, agent, owner=owner)
+
+    async def ensure_user(self, user: str) -> User:
+        """Return the user with this name or ID; add an account if there is none.
+
+        Args:
+            user: The host's name or key for the user, which becomes the username.
+
+        Raises:
+            UsageError: the name is blank.
+            ConflictError: the account was deleted.
+        """
+        from edenmem.engine.sessions.conversation import ensure_user
+
+        return await in_thread(ensure_user, self._runtime, user)
+
+    async def ensure_session(
+        self,
+        session: str,
+        *,
+        agents: Sequence[str],
+        users: Sequence[str] = (),
+        group: str | None = None,
+        title: str | None = None,
+        incognito: bool = False,
+    ) -> Session:
+        """Return the session with the host's key, with these agents and users in it; add the
+        session, and agents and users that nobody knows.
+
+        Args:
+            session: The host's key of the conversation, such as "chat-42".
+            agents: Who answers, by name or ID.
+            users: Who asks, by name or ID. With a second user in it, no user's memory is used.
+            group: The group that a new session belongs to.
+            title: The title of a new session.
+            incognito: Whether nothing is remembered of a new session.
+
+        Raises:
+            UsageError: a name is blank, or the store demands an owner.
+            ConflictError: something was deleted, or the session is not incognito as it should be.
+        """
+        from edenmem.engine.sessions import conversation
+
+        for named in (agents, users):
+            if isinstance(named, str):
+                raise UsageError(f"agents and users must be lists: {named!r:.60}")
+
+        def ensure() -> Session:
+            people = [conversation.ensure_user(self._runtime, user) for user in users]
+            owner = people[0].id if people else None
+            return conversation.ensure_session(
+                self._runtime,
+                session,
+                agents=[
+                    conversation.ensure_agent(self._runtime, agent, owner=owner) for agent in agents
+                ],
+                users=people,
+                group=group,
+                title=title,
+                incognito=incognito,
+            )
+
+        return await in_thread(ensure)
+
+    async def add_messages(
+        self,
+        session_id: str,
+        messages: Sequence[Message | Mapping[str, Any]],
+        *,
+        user: str | None = None,
+        agent: str | None = None,
+    ) -> int:
         """Store messages of a session, for hosts that do not store them themselves.
 
-        Ids that the session has already are left alone, so the same messages may be handed over
-        twice. People who wrote and are not among the session's users yet are added to them.
+        A dict is a message in the form of chat APIs: ``role`` and ``content`` (a text or parts),
+        ``tool_calls``, and if the host has them ``name`` (who wrote it), ``created_at`` and
+        ``id``. Messages whose ids the session has already are left alone, so the same ones may be
+        handed over twice; a dict without an ``id`` is new each time. People who wrote and are not
+        among the session's users yet are added to them.
+
+        Args:
+            session_id: The conversation.
+            messages: In order.
+            user: Who wrote the messages of people that name nobody; None: the session's only user.
+            agent: Which agent wrote the answers that name none; None: the session's first.
 
         Returns:
             How many were new.
 
         Raises:
-            NotFoundError: there is no such session.
+            NotFoundError: there is no such session, or a sender does not exist.
+            UsageError: it is no list of messages, or nobody can tell who wrote one.
+            InputError: a dict is not a message.
         """
-        return await in_thread(lookups.add_messages, self._store, session_id, tuple(messages))
+        from edenmem.engine.sessions.conversation import store_messages
+
+        return await in_thread(
+            store_messages, self._runtime, session_id, messages, user=user, agent=agent
+        )
 
     async def on_session_start(
         self, session_id: str, *, agent_id: str | None = None, user_id: str | None = None
@@ -594,7 +698,7 @@ class MemoryService:
 
     async def search(
         self,
-        queries: Sequence[str],
+        queries: str | Sequence[str],
         *,
         agent_id: str,
         user_id: str | None = None,
@@ -609,7 +713,7 @@ class MemoryService:
         user and the group that are named. Without ``user_id`` no user's memory is seen.
 
         Args:
-            queries: One to three, run together.
+            queries: One, or up to three that run together.
             agent_id: Whose memory.
             user_id: This user's facts too, those of all their accounts; any account names the user.
             account_id: Of the user's accounts only this one.
@@ -627,42 +731,63 @@ class MemoryService:
             EmbeddingModelMismatch: the stored vectors are of another model.
             ProviderError: the query could not be embedded, or what was found not be reranked.
         """
+        from edenmem.engine.search.request import validate_filters
+
+        chosen, asked = validate_filters(within, kinds, options.get("since"), options.get("until"))
         agent = await in_thread(lookups.existing_agent, self._store, agent_id)
-        session_id = options.get("session_id")
-        own = [kind for kind in kinds or () if not (session_id and kind is ScopeKind.SESSION)]
+        talk: tuple[Scope, ...] = ()
+        if session_ref := options.get("session_id"):
+            session = await in_thread(lookups.existing_session, self._store, session_ref)
+            options["session_id"] = session.id
+            if not asked or ScopeKind.SESSION in asked:
+                talk = (Scope.session(agent.id, session.id),)
+        own = [kind for kind in asked if not (talk and kind is ScopeKind.SESSION)]
         scopes: tuple[Scope, ...] = ()
-        if own or not kinds:
+        if own or not asked:
             scopes = await in_thread(
-                reader_scopes,
-                self._store,
-                agent,
-                user_id=user_id,
-                account_id=account_id,
-                group_id=group_id,
-                shards=shards,
-                kinds=own,
+                self._scopes_of, agent, user_id, account_id, group_id, shards, own
             )
-        if set(within) == {"facts"}:
+        if set(chosen) == {"facts"}:
             return await self._searcher.search(queries, scopes, **options)
         from edenmem.engine.search.passages import search_passages
 
-        talk = (
-            (Scope.session(agent_id, session_id),)
-            if session_id and (not kinds or own != list(kinds))
-            else ()
-        )
         found = await in_thread(
-            search_passages, self._runtime, queries, (*scopes, *talk), within, **options
+            search_passages, self._runtime, queries, (*scopes, *talk), chosen, **options
         )
-        if "facts" not in within:
+        if "facts" not in chosen:
             return found
         report = await self._searcher.search(queries, scopes, **options)
         return msgspec.structs.replace(report, passages=found.passages)
 
+    def _scopes_of(
+        self,
+        agent: Agent,
+        user: str | None,
+        account: str | None,
+        group: str | None,
+        shards: Sequence[str] | None,
+        kinds: Sequence[ScopeKind],
+    ) -> tuple[Scope, ...]:
+        """The scopes that an operator's search covers, of owners by name or ID."""
+        user_id = self.resolver.user_id(user, agent_id=agent.id) if user else None
+        return reader_scopes(
+            self._store,
+            agent,
+            user_id=user_id,
+            account_id=(
+                self.resolver.account_id(account, user_id=user_id, agent_id=agent.id)
+                if account
+                else None
+            ),
+            group_id=self.resolver.group(agent, group) if group else None,
+            shards=shards,
+            kinds=kinds,
+        )
+
     async def search_facts(
         self,
         session_id: str,
-        queries: Sequence[str],
+        queries: str | Sequence[str],
         *,
         agent_id: str | None = None,
         user_id: str | None = None,
@@ -675,7 +800,7 @@ class MemoryService:
 
         Args:
             session_id: The conversation.
-            queries: One to three, run together.
+            queries: One, or up to three that run together.
             agent_id: Who searches; None: the session's first agent.
             user_id: For whom, if the host knows; see `assemble_context`.
             top_k: The most results for each query; None: the setting.
@@ -683,7 +808,8 @@ class MemoryService:
         session, agents = await in_thread(
             lookups.session_and_agents, self._store, session_id, agent_id
         )
-        view = await in_thread(current_view, self._store, session, agents[0], speaker=user_id)
+        speaker = await in_thread(lookups.speaker_id, self._store, user_id)
+        view = await in_thread(current_view, self._store, session, agents[0], speaker=speaker)
         return await self._searcher.search(queries, view.reads, top_k=top_k)
 
     # -- for one agent and user ----------------------------------------------------------------
@@ -713,12 +839,12 @@ class MemoryService:
         from edenmem.engine.agent_memory import AgentMemory
 
         def resolve() -> tuple[str, str | None, str | None]:
-            agent_id = self.resolver.agent(agent).id
-            user_id = None if user is None else self.resolver.user(user).id
-            session_id = None if session is None else self.resolver.session(session).id
-            if session_id is not None:
-                lookups.session_and_agents(self._store, session_id, agent_id)
-            return agent_id, user_id, session_id
+            agent_id = lookups.existing_agent(self._store, agent).id
+            user_id = None if user is None else lookups.existing_user(self._store, user).id
+            if session is None:
+                return agent_id, user_id, None
+            found, _ = lookups.session_and_agents(self._store, session, agent_id)
+            return agent_id, user_id, found.id
 
         agent_id, user_id, session_id = await in_thread(resolve)
         runtime = self._runtime
@@ -748,11 +874,12 @@ class MemoryService:
         """
         from edenmem.engine.reports import MemoryStats
 
+        agent = await in_thread(lookups.existing_agent, self._store, agent_id)
         statuses = await self.consolidation_status(agent_id, user_id=user_id, session_id=session_id)
         scopes = [status.scope for status in statuses]
         texts = await in_thread(self._store.memory.consolidations, scopes)
         return MemoryStats(
-            agent_id=agent_id,
+            agent_id=agent.id,
             scopes=statuses,
             texts=tuple(texts[scope] for scope in scopes if scope in texts),
         )

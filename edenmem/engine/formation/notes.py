@@ -102,7 +102,7 @@ def demand_text(text: str) -> str:
     Raises:
         UsageError: there is none.
     """
-    whole = clean(text).strip()
+    whole = clean(text).strip() if isinstance(text, str) else ""
     if not whole:
         raise UsageError("there is no text to remember")
     return whole

@@ -9,49 +9,82 @@ import msgspec
 from edenmem.engine.reports import ScopeStatus
 from edenmem.engine.scopes.overview import scope_statuses
 from edenmem.engine.scopes.people import person_of
+from edenmem.engine.scopes.references import Resolver
 from edenmem.engine.scopes.visibility import human_senders
-from edenmem.errors import NotFoundError
+from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.host import Agent, Message, Session, User
+from edenmem.models.ids import is_id
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 
 
-def existing_session(store: Store, session_id: str) -> Session:
-    """The session.
+def existing_session(store: Store, session: str) -> Session:
+    """The session with this ID or name.
 
     Raises:
         NotFoundError: there is none, or it is deleted.
     """
-    session = store.host.session(session_id)
-    if session is None:
-        raise NotFoundError(f"there is no session {session_id}", hint="see 'edenmem session list'")
-    return session
+    demand_reference("session", session)
+    if not is_id(session):
+        return Resolver(store).session(session)
+    found = store.host.session(session)
+    if found is None:
+        raise NotFoundError(f"there is no session {session}", hint="see 'edenmem session list'")
+    return found
 
 
-def existing_agent(store: Store, agent_id: str) -> Agent:
-    """The agent.
-
-    Raises:
-        NotFoundError: there is none, or it is deleted.
-    """
-    agent = store.host.agent(agent_id)
-    if agent is None:
-        raise NotFoundError(f"there is no agent {agent_id}", hint="see 'edenmem agent list'")
-    return agent
-
-
-def existing_user(store: Store, user_id: str) -> User:
-    """The account.
+def existing_agent(store: Store, agent: str) -> Agent:
+    """The agent with this ID or username.
 
     Raises:
         NotFoundError: there is none, or it is deleted.
     """
-    found = store.host.accounts_of(user_id)
-    user = next((each for each in found if each.id == user_id and not each.deleted), None)
+    demand_reference("agent", agent)
+    if not is_id(agent):
+        return Resolver(store).agent(agent)
+    found = store.host.agent(agent)
+    if found is None:
+        raise NotFoundError(f"there is no agent {agent}", hint="see 'edenmem agent list'")
+    return found
+
+
+def existing_user(store: Store, user: str) -> User:
+    """The account with this ID or username.
+
+    Raises:
+        NotFoundError: there is none, or it is deleted.
+    """
+    demand_reference("user", user)
+    if not is_id(user):
+        return Resolver(store).user(user)
+    found = store.host.user(user)
+    if found is None:
+        raise NotFoundError(f"there is no user {user}", hint="see 'edenmem user list'")
+    return found
+
+
+def speaker_id(store: Store, user: str | None) -> str | None:
+    """The ID of the account that an agent is about to answer, given by ID or username. An ID that
+    no account has is that of a stranger.
+
+    Raises:
+        NotFoundError: no account has that name.
+    """
     if user is None:
-        raise NotFoundError(f"there is no user {user_id}", hint="see 'edenmem user list'")
-    return user
+        return None
+    demand_reference("user", user)
+    return user if is_id(user) else Resolver(store).user(user).id
+
+
+def demand_reference(what: str, given: object) -> None:
+    """Refuse what is neither an ID nor a name.
+
+    Raises:
+        UsageError: it is not a text, or blank.
+    """
+    if not isinstance(given, str) or not given.strip():
+        raise UsageError(f"{what} must be a name or an ID: {given!r:.60}")
 
 
 def session_and_agents(
@@ -63,11 +96,14 @@ def session_and_agents(
         NotFoundError: no such session, the agent takes no part in it, or no agent is left.
     """
     session = existing_session(store, session_id)
-    if agent_id is not None and agent_id not in session.agents:
-        agent = store.host.agent(agent_id)
-        who = repr(agent.username) if agent else agent_id
-        raise NotFoundError(f"agent {who} takes no part in session {session.label!r}")
-    wanted = session.agents if agent_id is None else (agent_id,)
+    wanted = session.agents
+    if agent_id is not None:
+        agent = existing_agent(store, agent_id)
+        if agent.id not in session.agents:
+            raise NotFoundError(
+                f"agent {agent.username!r} takes no part in session {session.label!r}"
+            )
+        wanted = (agent.id,)
     agents = [agent for agent in map(store.host.agent, wanted) if agent is not None]
     if not agents:
         raise NotFoundError(f"no agent of session {session.label} exists (any more)")
@@ -94,7 +130,8 @@ def waiting_scopes(
 ) -> list[Scope]:
     """Scopes that are due, or have a version that is still to be propagated; with ``every``, also
     all in which a reflection is pending."""
-    owners = person_of(store, user_id).ids if user_id else None
+    agent_id = existing_agent(store, agent_id).id if agent_id else None
+    owners = _owners(store, user_id) if user_id else None
     statuses = scope_statuses(
         store, settings, agent_id=agent_id, kinds=kinds, user_ids=owners, min_pending=1
     )
@@ -112,11 +149,18 @@ def agent_statuses(
 ) -> tuple[ScopeStatus, ...]:
     """The agent's scopes, of user scopes only the named user's, of session scopes only the named
     session's, if one is named."""
-    existing_agent(store, agent_id)
-    owners = (None, *person_of(store, user_id).ids) if user_id else None
+    agent_id = existing_agent(store, agent_id).id
+    owners = (None, *_owners(store, user_id)) if user_id else None
+    session_id = existing_session(store, session_id).id if session_id else None
     return tuple(
         status
         for status in scope_statuses(store, settings, agent_id=agent_id, details=True)
         if (owners is None or status.scope.user_id in owners)
         and (session_id is None or status.scope.session_id in (None, session_id))
     )
+
+
+def _owners(store: Store, user: str) -> tuple[str, ...]:
+    """The owners of the scopes of a user, given by ID or username."""
+    demand_reference("user", user)
+    return person_of(store, Resolver(store).user_id(user)).ids

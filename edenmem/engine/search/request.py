@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import get_args
 
 from edenmem.embed import EMBEDDER_HINT
 from edenmem.embed.protocol import Embedder
+from edenmem.engine.reports import MemoryKind
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import UsageError
+from edenmem.models.scope import ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.search.recipes import MAX_QUERIES, Recipe, Stage
 from edenmem.search.recipes import recipe as named_recipe
@@ -18,12 +22,16 @@ from edenmem.text import clean
 MAX_TOP_K = 100
 
 
-def validate_queries(queries: Sequence[str]) -> tuple[str, ...]:
-    """The queries as they are searched.
+def validate_queries(queries: str | Sequence[str]) -> tuple[str, ...]:
+    """The queries as they are searched; a text alone is one.
 
     Raises:
         UsageError: there is none, too many, or a blank one.
     """
+    if isinstance(queries, str):
+        queries = (queries,)
+    if not all(isinstance(query, str) for query in queries):
+        raise UsageError(f"a query must be a text: {queries!r:.60}")
     texts = tuple(clean(query).strip() for query in queries)
     if not texts or not all(texts):
         raise UsageError("a query is needed, and it must not be blank")
@@ -38,9 +46,35 @@ def validate_top_k(top_k: int) -> int:
     Raises:
         UsageError: it may not.
     """
+    if isinstance(top_k, bool) or not isinstance(top_k, int):
+        raise UsageError(f"top_k must be a whole number: {top_k!r:.60}")
     if not 1 <= top_k <= MAX_TOP_K:
         raise UsageError(f"top_k is {top_k}, and may be 1 to {MAX_TOP_K}")
     return top_k
+
+
+def validate_filters(
+    within: str | Sequence[str],
+    kinds: str | Sequence[str] | None,
+    since: object,
+    until: object,
+) -> tuple[tuple[MemoryKind, ...], tuple[ScopeKind, ...]]:
+    """What is searched, and the kinds of scopes; a text alone is one.
+
+    Raises:
+        UsageError: one of them does not exist, or a time is not one.
+    """
+    asked = [within] if isinstance(within, str) else within
+    known: tuple[MemoryKind, ...] = get_args(MemoryKind)
+    if not asked or not set(asked) <= set(known):
+        raise UsageError(f"within takes {', '.join(known)}: {within!r:.60}")
+    named = [kinds] if isinstance(kinds, str) else kinds or ()
+    if not set(named) <= set(ScopeKind):
+        raise UsageError(f"kinds takes {', '.join(ScopeKind)}: {kinds!r:.60}")
+    for name, moment in (("since", since), ("until", until)):
+        if moment is not None and not isinstance(moment, datetime):
+            raise UsageError(f"{name} must be a datetime: {moment!r:.60}")
+    return tuple(each for each in known if each in asked), tuple(map(ScopeKind, named))
 
 
 def choose_recipe(

@@ -1,4 +1,4 @@
-"""The import of conversations.
+"""Conversations from elsewhere: imported from files, or handed over by a program.
 
-May import: edits, reports, runtime.
+May import: edits, reports, runtime, scopes.
 """

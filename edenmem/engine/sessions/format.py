@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import json
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import IO, Annotated, Any, get_args
 
@@ -215,6 +215,21 @@ def parse(data: bytes) -> ParsedSession:
             _message(message, f"messages[{place}]") for place, message in enumerate(line.messages)
         ),
     )
+
+
+def parse_message(value: Mapping[str, Any], path: str) -> ParsedMessage:
+    """The message that an object in the form of a chat API describes.
+
+    Raises:
+        BadLine: it is not a message.
+    """
+    at = value.get("created_at")
+    given = {**value, "created_at": at if isinstance(at, str) else None}
+    try:
+        message = msgspec.convert(given, _Message)
+    except msgspec.ValidationError as error:
+        raise BadLine(f"{path}.{_readable(str(error))}") from None
+    return _message(message, path)
 
 
 def _line(data: bytes) -> _Line:

@@ -394,8 +394,10 @@ async def test_stats_and_status(cast: Cast, service: MemoryService) -> None:
     assert set(status) == {cast.agent_scope, cast.anna_scope, cast.bruno_scope, cast.session_scope}
     assert (status[cast.anna_scope].due, status[cast.anna_scope].consolidate_at) == (True, 4)
     assert not status[cast.bruno_scope].due
+    other = make_session([cast.eve])
+    cast.store.host.put_session(other)
     stats = await service.memory_stats(
-        cast.eve.id, user_id=cast.anna_on_discord.id, session_id=new_id()
+        cast.eve.id, user_id=cast.anna_on_discord.id, session_id=other.id
     )
     assert {s.scope for s in stats.scopes} == {cast.agent_scope, cast.anna_scope}
     assert [text.consolidated_content for text in stats.texts if text.version] == [

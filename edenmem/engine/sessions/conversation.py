@@ -1,0 +1,257 @@
+"""Conversations of a host that is a program: its own ids, and messages as chat APIs have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from edenmem.engine.edits.checks import add_account
+from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.scopes.lookups import add_messages, existing_session
+from edenmem.engine.scopes.references import Resolver
+from edenmem.engine.sessions.format import BadLine, ParsedMessage, parse_message
+from edenmem.engine.sessions.people import People
+from edenmem.errors import ConflictError, InputError, UsageError
+from edenmem.models.host import STORED, Agent, Message, Session, User, owner_of
+from edenmem.models.ids import as_utc, derived_id, is_id, new_id
+from edenmem.store.protocol.store import Store
+from edenmem.text import clean
+
+T = TypeVar("T")
+
+#: The longest name that a host may use for something.
+_MAX_KEY = 1000
+
+
+def ensure_agent(runtime: Runtime, agent: str, *, owner: str | None = None) -> Agent:
+    """Return the agent with this username or ID; add it, with its memory on, if there is none.
+
+    Raises:
+        UsageError: the name is blank, or the store demands an owner.
+        ConflictError: the ID belongs to an agent that was deleted.
+    """
+    people = People(runtime.store)
+    people.owner_id = Resolver(runtime.store).user(owner).id if owner else None
+    name = demand_key("agent", agent)
+    found = people.agent(name)
+    if found is not None:
+        return found
+    add_account(runtime, people.agent_or_new(name))
+    return _there(People(runtime.store).agent(name), "agent", name)
+
+
+def ensure_user(runtime: Runtime, user: str) -> User:
+    """Return the user with this username or ID; add an account if there is none.
+
+    Raises:
+        UsageError: the name is blank.
+        ConflictError: the ID belongs to an account that was deleted.
+    """
+    people = People(runtime.store)
+    name = demand_key("user", user)
+    found = people.user(name)
+    if found is not None:
+        return found
+    add_account(runtime, people.user_or_new(name))
+    return _there(People(runtime.store).user(name), "user", name)
+
+
+def ensure_session(
+    runtime: Runtime,
+    session: str,
+    *,
+    agents: Sequence[Agent],
+    users: Sequence[User],
+    group: str | None = None,
+    title: str | None = None,
+    incognito: bool = False,
+) -> Session:
+    """Return the session with the host's key, with these agents and users in it; add what is
+    missing. Group, title and incognito are those of a session that is new.
+
+    Raises:
+        UsageError: the key is blank, there is no agent, or the store demands an owner.
+        ConflictError: the session is deleted, or is not incognito as it should be.
+    """
+    key = demand_key("session", session)
+    session_id = key if is_id(key) else derived_id("session", key)
+    stored = runtime.store.host.session(session_id)
+    if incognito and stored is not None and not stored.incognito:
+        raise ConflictError(f"the session exists already, and is not incognito: {key!r}")
+    if not agents and stored is None:
+        raise UsageError("a session needs an agent")
+    wanted = stored or Session(
+        id=session_id,
+        agents=(),
+        group_id=group,
+        name=None if key == session_id else key,
+        title=title,
+        incognito=incognito,
+        imported=True,
+        status=STORED,
+        created_at=runtime.clock(),
+    )
+    wanted = msgspec.structs.replace(
+        wanted,
+        agents=_union(wanted.agents, (agent.id for agent in agents)),
+        users=_union(wanted.users, (user.id for user in users)),
+    )
+    if wanted == stored:
+        return stored
+    wanted = msgspec.structs.replace(wanted, owner=owner_of(wanted, agents))
+    if reason := runtime.store.host.refusal(wanted):
+        raise UsageError(reason, hint="name a user, or an agent with an owner")
+    runtime.store.host.put_session(wanted)
+    return _there(runtime.store.host.session(session_id), "session", key)
+
+
+def store_messages(
+    runtime: Runtime,
+    session_ref: str,
+    given: Sequence[Message | Mapping[str, Any]],
+    *,
+    user: str | None = None,
+    agent: str | None = None,
+) -> int:
+    """Store messages of a session; returns how many were new.
+
+    Args:
+        runtime: Where to.
+        session_ref: The session: ID or name.
+        given: Messages, or dicts in the form of chat APIs; see `MemoryService.add_messages`.
+        user: Who wrote the messages of people that name nobody; None: the session's only user.
+        agent: Which agent wrote the answers that name none; None: the session's first.
+
+    Raises:
+        NotFoundError: there is no such session, or a sender does not exist.
+        UsageError: it is not a list of messages, or nobody can tell who wrote one.
+        InputError: a dict is not a message.
+    """
+    if isinstance(given, str | bytes | Mapping | Message):
+        raise UsageError(f"messages must be a list: {type(given).__name__}")
+    session = existing_session(runtime.store, session_ref)
+    senders = _Senders(runtime.store, session, user=user, agent=agent)
+    now = runtime.clock()
+    messages = []
+    for place, each in enumerate(given):
+        path = f"messages[{place}]"
+        if isinstance(each, Message):
+            messages.append(_own(each, session, senders, path))
+        elif isinstance(each, Mapping):
+            at = now + timedelta(milliseconds=place)
+            messages.append(_converted(each, session, senders, path, at))
+        else:
+            raise UsageError(f"{path} must be a Message or a dict: {type(each).__name__}")
+    return add_messages(runtime.store, session.id, messages)
+
+
+class _Senders:
+    """Who wrote the messages of a session, by what the host calls them."""
+
+    def __init__(
+        self, store: Store, session: Session, *, user: str | None, agent: str | None
+    ) -> None:
+        self._resolver = Resolver(store)
+        self._session = session
+        self._user = self._id("user", user) if user else None
+        self._agent = self._id("assistant", agent) if agent else next(iter(session.agents), None)
+        self._known: dict[tuple[str, str], str] = {}
+
+    def of(self, role: str, named: str | None, path: str) -> str | None:
+        """Return the ID of a sender: the one that is named, or the only one that it can be."""
+        if role == "assistant":
+            return self._look_up(role, named) if named else self._agent
+        if role != "user":
+            return None
+        if named:
+            return self._look_up(role, named)
+        if self._user is None and len(self._session.users) > 1:
+            raise UsageError(
+                f"{path}: who wrote it? the session has {len(self._session.users)} users",
+                hint="set 'name' in the message, or pass user=",
+            )
+        return self._user or next(iter(self._session.users), None)
+
+    def _look_up(self, role: str, named: str) -> str:
+        found = self._known.get((role, named))
+        if found is None:
+            found = self._known[role, named] = self._id(role, named)
+        return found
+
+    def _id(self, role: str, named: str) -> str:
+        if is_id(named):
+            return named
+        is_agent = role == "assistant"
+        return (self._resolver.agent(named) if is_agent else self._resolver.user(named)).id
+
+
+def _own(message: Message, session: Session, senders: _Senders, path: str) -> Message:
+    """Return a message with the ID of its sender in place of a name."""
+    if message.session_id != session.id:
+        raise UsageError(f"{path}: it is of another session: {message.session_id}")
+    if not is_id(message.id):
+        raise UsageError(f"{path}: the id must be 24 hex digits: {message.id!r}")
+    if message.sender is None or is_id(message.sender):
+        return message
+    sender = senders.of(message.role, message.sender, path)
+    return msgspec.structs.replace(message, sender=sender)
+
+
+def _converted(
+    given: Mapping[str, Any], session: Session, senders: _Senders, path: str, at: datetime
+) -> Message:
+    """Return the message that a dict describes."""
+    try:
+        parsed = parse_message(given, path)
+    except BadLine as error:
+        raise InputError(str(error)) from None
+    return Message(
+        id=_id_of(given.get("id"), session, path),
+        session_id=session.id,
+        role=parsed.role,
+        content=parsed.content,
+        created_at=_time_of(given.get("created_at"), parsed, path) or at,
+        sender=senders.of(parsed.role, parsed.name, path),
+        name=parsed.name,
+        tool_calls=parsed.tool_calls,
+    )
+
+
+def _id_of(key: object, session: Session, path: str) -> str:
+    """Return an ID for the host's own; without one the message is a new one."""
+    if key is None:
+        return new_id()
+    if not isinstance(key, str) or not key.strip():
+        raise InputError(f"{path}.id: a text is expected")
+    return key if is_id(key) else derived_id("message", session.id, key)
+
+
+def _time_of(given: object, parsed: ParsedMessage, path: str) -> datetime | None:
+    return as_utc(given) if isinstance(given, datetime) else parsed.at
+
+
+def demand_key(what: str, given: object) -> str:
+    """Return what a host calls something, without the space around it.
+
+    Raises:
+        UsageError: it is not a text, is blank, or is too long.
+    """
+    if not isinstance(given, str):
+        raise UsageError(f"a {what} is named by a text: {type(given).__name__}")
+    key = clean(given).strip()
+    if not key or len(key) > _MAX_KEY:
+        raise UsageError(f"a {what} needs a name of 1 to {_MAX_KEY} characters: {key[:40]!r}")
+    return key
+
+
+def _union(there: Sequence[str], more: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*there, *more)))
+
+
+def _there(found: T | None, what: str, name: str) -> T:
+    if found is None:
+        raise ConflictError(f"the {what} cannot be added, it was deleted: {name!r}")
+    return found

@@ -1,0 +1,305 @@
+"""What a host program hands over: names, its own keys, messages as dicts, and mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from edenmem.engine.service import MemoryService
+from edenmem.errors import ConflictError, EdenmemError, InputError, NotFoundError, UsageError
+from edenmem.models.changes import AddFact
+from edenmem.models.host import Message
+from edenmem.models.ids import derived_id
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
+from tests.support.builders import (
+    FixedClock,
+    change_set,
+    make_agent,
+    make_fact,
+    make_message,
+    make_session,
+    make_user,
+)
+
+MIRA = make_agent("mira")
+LENA, TOMAS = make_user("lena"), make_user("tomas")
+TALK = make_session([MIRA], [LENA], name="talk", id=derived_id("session", "talk"))
+TEA = make_fact(Scope.user(MIRA.id, LENA.id), "Lena drinks green tea.")
+UNKNOWN = "0" * 24
+
+
+@pytest.fixture
+def service(store: Store, clock: FixedClock) -> MemoryService:
+    store.host.add_agent(MIRA)
+    for user in (LENA, TOMAS):
+        store.host.add_user(user)
+    store.host.put_session(TALK)
+    store.changes.apply(change_set(AddFact(fact=TEA)))
+    return MemoryService(store, Settings(), clock=clock)
+
+
+sqlite_only = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+
+
+# -- names ---------------------------------------------------------------------------------------
+
+
+@sqlite_only
+async def test_a_name_finds_what_its_id_finds(service: MemoryService) -> None:
+    for agent, user, session in (("mira", "lena", "talk"), (MIRA.id, LENA.id, TALK.id)):
+        found = await service.search("tea", agent_id=agent, user_id=user)
+        assert [hit.fact.id for hit in found.hits] == [TEA.id]
+        assert found.queries == ("tea",)
+        in_talk = await service.search_facts(session, ["tea"], agent_id=agent, user_id=user)
+        assert len(in_talk.hits) == 1
+        context = await service.get_memory_context(session, agent_id=agent, user_id=user)
+        assert "green tea" in context
+        stats = await service.memory_stats(agent, user_id=user, session_id=session)
+        assert stats.agent_id == MIRA.id
+        assert await service.form_memories(session, agent_id=agent) is not None
+        memory = await service.memory_for(agent, user=user, session=session)
+        assert (memory.agent_id, memory.user_id, memory.session_id) == (MIRA.id, LENA.id, TALK.id)
+
+
+Call = Callable[[MemoryService], Coroutine[Any, Any, object]]
+
+WRONG: dict[str, tuple[Call, type[EdenmemError], str]] = {
+    "no such agent": (
+        lambda s: s.search("tea", agent_id="nobody"),
+        NotFoundError,
+        "no agent 'nobody'",
+    ),
+    "no such user": (
+        lambda s: s.search("tea", agent_id="mira", user_id="nobody"),
+        NotFoundError,
+        "no user 'nobody'",
+    ),
+    "id of no user": (
+        lambda s: s.search("tea", agent_id="mira", user_id=UNKNOWN),
+        NotFoundError,
+        "no user",
+    ),
+    "no such group": (
+        lambda s: s.search("tea", agent_id="mira", group_id="nobody"),
+        NotFoundError,
+        "group 'nobody'",
+    ),
+    "no such session": (
+        lambda s: s.get_memory_context("nowhere"),
+        NotFoundError,
+        "no session 'nowhere'",
+    ),
+    "stranger by name": (
+        lambda s: s.get_memory_context("talk", user_id="nobody"),
+        NotFoundError,
+        "no user 'nobody'",
+    ),
+    "remember for nobody": (
+        lambda s: s.remember("Tea.", agent_id="mira", user_id="nobody"),
+        NotFoundError,
+        "no user 'nobody'",
+    ),
+    "empty agent": (
+        lambda s: s.search("tea", agent_id=""),
+        UsageError,
+        "agent must be a name or an ID",
+    ),
+    "agent object": (
+        lambda s: s.search("tea", agent_id=MIRA),  # type: ignore[arg-type]
+        UsageError,
+        "agent must be a name or an ID",
+    ),
+    "number as query": (
+        lambda s: s.search([7], agent_id="mira"),  # type: ignore[list-item]
+        UsageError,
+        "a query must be a text",
+    ),
+    "no query": (lambda s: s.search([], agent_id="mira"), UsageError, "a query is needed"),
+    "text as number": (
+        lambda s: s.search("tea", agent_id="mira", top_k="5"),  # type: ignore[typeddict-item]
+        UsageError,
+        "top_k must be a whole number",
+    ),
+    "unknown kind of memory": (
+        lambda s: s.search("tea", agent_id="mira", within="notes"),  # type: ignore[arg-type]
+        UsageError,
+        "within takes facts, reflections, texts",
+    ),
+    "unknown kind of scope": (
+        lambda s: s.search("tea", agent_id="mira", kinds="users"),  # type: ignore[arg-type]
+        UsageError,
+        "kinds takes agent, shard",
+    ),
+    "time as text": (
+        lambda s: s.search("tea", agent_id="mira", since="7d"),  # type: ignore[typeddict-item]
+        UsageError,
+        "since must be a datetime",
+    ),
+    "nothing to remember": (
+        lambda s: s.remember(None, agent_id="mira"),  # type: ignore[arg-type]
+        UsageError,
+        "no text to remember",
+    ),
+    "text as messages": (
+        lambda s: s.add_messages("talk", "hello"),  # type: ignore[arg-type]
+        UsageError,
+        "messages must be a list: str",
+    ),
+    "one message": (
+        lambda s: s.add_messages("talk", {"role": "user"}),  # type: ignore[arg-type]
+        UsageError,
+        "messages must be a list: dict",
+    ),
+    "texts as messages": (
+        lambda s: s.add_messages("talk", ["hello"]),  # type: ignore[list-item]
+        UsageError,
+        "messages[0] must be a Message or a dict: str",
+    ),
+    "no role": (
+        lambda s: s.add_messages("talk", [{"content": "hello"}]),
+        InputError,
+        "missing required field `role`",
+    ),
+    "unknown role": (
+        lambda s: s.add_messages("talk", [{"role": "robot", "content": "hello"}]),
+        InputError,
+        "messages[0].role: 'robot'",
+    ),
+    "unknown sender": (
+        lambda s: s.add_messages("talk", [{"role": "user", "name": "nobody", "content": "hi"}]),
+        NotFoundError,
+        "no user 'nobody'",
+    ),
+    "another session's message": (
+        lambda s: s.add_messages("talk", [make_message(UNKNOWN)]),
+        UsageError,
+        "of another session",
+    ),
+    "users as a text": (
+        lambda s: s.ensure_session("chat", agents=["mira"], users="lena"),
+        UsageError,
+        "must be lists",
+    ),
+    "no agents": (lambda s: s.ensure_session("chat", agents=[]), UsageError, "needs an agent"),
+    "blank name": (lambda s: s.ensure_user("  "), UsageError, "needs a name"),
+    "number as a name": (
+        lambda s: s.ensure_user(42),  # type: ignore[arg-type]
+        UsageError,
+        "named by a text: int",
+    ),
+}
+
+
+@sqlite_only
+@pytest.mark.parametrize("case", WRONG)
+async def test_a_mistake_is_an_error_and_never_an_empty_result(
+    service: MemoryService, case: str
+) -> None:
+    call, kind, said = WRONG[case]
+    with pytest.raises(kind) as caught:
+        await call(service)
+    assert said in caught.value.message
+
+
+# -- messages ------------------------------------------------------------------------------------
+
+
+async def test_a_sender_by_name_is_the_sessions_user(service: MemoryService, store: Store) -> None:
+    """As a person that nobody knows, the name would make a group chat, without user memory."""
+    message = make_message(TALK, "Good morning.", sender="lena")
+    assert await service.add_messages("talk", [message]) == 1
+    assert [stored.sender for stored in store.host.messages(TALK.id)] == [LENA.id]
+    assert "green tea" in await service.get_memory_context("talk", force_refresh=True)
+
+
+async def test_messages_of_a_chat_api_are_stored_in_order(
+    service: MemoryService, store: Store
+) -> None:
+    call = {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "find", "arguments": '{"a": 1}'},
+    }
+    turn: list[dict[str, Any]] = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Where is it?"}], "id": "m-1"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "here", "tool_call_id": "call_1"},
+        {"role": "assistant", "content": "Here.", "created_at": "2026-03-14T13:00:00Z"},
+        {"role": "user", "content": "Ok", "created_at": datetime(2026, 3, 14, 14, tzinfo=UTC)},
+    ]
+    assert await service.add_messages("talk", turn) == 6
+    assert await service.add_messages("talk", turn[1:2]) == 0
+    stored = list(store.host.messages(TALK.id))
+    assert [(m.role, m.content) for m in stored] == [
+        ("system", "Be brief."),
+        ("user", "Where is it?"),
+        ("assistant", ""),
+        ("tool", "here"),
+        ("assistant", "Here."),
+        ("user", "Ok"),
+    ]
+    assert [m.sender for m in stored] == [None, LENA.id, MIRA.id, None, MIRA.id, LENA.id]
+    assert stored[2].tool_calls[0].args == {"a": 1}
+
+
+@sqlite_only
+async def test_in_a_group_a_message_must_say_who_wrote_it(
+    service: MemoryService, store: Store
+) -> None:
+    group = await service.ensure_session("group", agents=["mira"], users=["lena", "tomas"])
+    hello = {"role": "user", "content": "Hello."}
+    with pytest.raises(UsageError, match="who wrote it"):
+        await service.add_messages("group", [hello])
+    await service.add_messages("group", [hello], user="tomas")
+    await service.add_messages("group", [{**hello, "name": "lena"}])
+    senders = [message.sender for message in store.host.messages(group.id)]
+    assert senders == [TOMAS.id, LENA.id]
+
+
+# -- the host's own keys ---------------------------------------------------------------------------
+
+
+async def test_what_a_host_names_is_made_once(service: MemoryService, store: Store) -> None:
+    first = await service.ensure_session("chat-42", agents=["otto"], users=["user-8731"])
+    again = await service.ensure_session("chat-42", agents=["otto"], users=["user-8731"])
+    assert first == again
+    assert first.id == derived_id("session", "chat-42")
+    assert first.name == "chat-42"
+    otto = await service.ensure_agent("otto")
+    assert (otto.user_memory_enabled, otto.agent_memory_enabled) == (True, True)
+    user = await service.ensure_user("user-8731")
+    assert (first.agents, first.users) == ((otto.id,), (user.id,))
+    wider = await service.ensure_session("chat-42", agents=["mira"], users=["lena"])
+    assert wider.agents == (otto.id, MIRA.id)
+    assert wider.users == (user.id, LENA.id)
+    assert (await service.ensure_user("LENA")).id == LENA.id
+    actions = {entry.action for entry in store.log.audit(target_id=user.id)}
+    assert actions == {"add_user"}
+
+
+@sqlite_only
+async def test_a_session_does_not_become_incognito_unseen(service: MemoryService) -> None:
+    with pytest.raises(ConflictError, match="not incognito"):
+        await service.ensure_session("talk", agents=["mira"], incognito=True)
+    await service.ensure_session("secret", agents=["mira"], users=["lena"], incognito=True)
+    secret = await service.ensure_session("secret", agents=["mira"], incognito=True)
+    assert secret.incognito
+
+
+@sqlite_only
+async def test_text_kinds_of_scopes_are_kinds(service: MemoryService) -> None:
+    for kinds in (["user"], [ScopeKind.USER], "user"):
+        found = await service.search(
+            "tea",
+            agent_id="mira",
+            user_id="lena",
+            kinds=kinds,  # type: ignore[arg-type]
+        )
+        assert len(found.hits) == 1
+    assert isinstance(make_message(TALK), Message)
