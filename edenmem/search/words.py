@@ -182,6 +182,39 @@ def _split_and_stem(texts: Sequence[str]) -> list[list[str]]:
     return [[word for _, word in sorted(words)] for words in placed]
 
 
+def match_spans(text: str, queries: Iterable[str]) -> list[tuple[int, int]]:
+    """Where a text has words of the queries, stop words aside: begin and end of each, in order.
+
+    Words match by their stem, as they do in the index. In scripts without spaces a query's pairs or
+    threes of characters are looked for.
+    """
+    unspaced = _patterns()[0]
+    words = {word for query in queries for word in query_words(query)}
+    runs = {word.replace(" ", "") for word in words if unspaced.match(word)}
+    stems = {stem for found in index_words(w for w in words if w not in runs) for stem in found}
+    pieces = list(re.finditer(r"\w+", text))
+    spans = [
+        piece.span()
+        for piece, found in zip(pieces, index_words(piece[0] for piece in pieces), strict=True)
+        if not unspaced.search(piece[0]) and not stems.isdisjoint(found)
+    ]
+    for run in runs:
+        starts = (found.start() for found in re.finditer(f"(?={re.escape(run)})", text))
+        spans += [(start, start + len(run)) for start in starts]
+    return _merge(spans)
+
+
+def _merge(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The spans in order, those that touch or overlap made one."""
+    merged: list[tuple[int, int]] = []
+    for begin, end in sorted(spans):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
 _of_thread = threading.local()
 
 

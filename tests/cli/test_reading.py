@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.cli.conftest import LENA, MIRA, VISIT, Cli, Inside
@@ -182,3 +184,21 @@ def test_reflections_and_texts_are_searched_if_asked_for(inside: Inside) -> None
     wrong = inside("search", "x", "--agent", "mira", "--in", "facts,dreams")
     assert (wrong.code, wrong.out) == (2, "")
     assert "--in takes facts, reflections, texts: 'facts,dreams'" in wrong.err
+
+
+def test_search_shows_whole_facts_on_a_terminal(cli: Cli) -> None:
+    long = "The lantern workshop at the old ferry hall is open on Tuesday and Thursday until nine."
+    cli("fact", "add", "--agent", "mira", "--content", long).ok()
+    screen = cli.on_terminal("search", "workshops", "--agent", "mira", columns=60).out
+    assert "\x1b[1;33mworkshop\x1b[0m" in screen
+    plain = " ".join(re.sub(r"\x1b\[[\d;]*m", "", screen).split())
+    assert long in plain
+    assert all(len(line) <= 60 for line in re.sub(r"\x1b\[[\d;]*m", "", screen).splitlines())
+
+
+def test_what_search_found_cannot_write_to_the_terminal(cli: Cli) -> None:
+    cli("fact", "add", "--agent", "mira", "--content", "A workshop \x1b[2J[red]x[/red] \x07").ok()
+    screen = cli.on_terminal("search", "workshop", "--agent", "mira").out
+    assert "\x1b[2J" not in screen
+    assert "\x07" not in screen
+    assert "[red]x[/red]" in screen

@@ -71,6 +71,11 @@ class Output:
         return self.format in (OutputFormat.JSON, OutputFormat.JSONL, OutputFormat.CSV)
 
     @property
+    def is_screen(self) -> bool:
+        """Whether a person reads the results on a terminal, in no particular format."""
+        return self.format is OutputFormat.TABLE and sys.stdout.isatty()
+
+    @property
     def width(self) -> int:
         """Columns of the terminal, or of ``COLUMNS``, or 80."""
         return shutil.get_terminal_size().columns

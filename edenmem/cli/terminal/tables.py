@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Generic, Literal, NamedTuple, TypeVar
 
@@ -190,6 +190,21 @@ def markdown_escape(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", text)
 
 
+def _breakable(text: str, width: int) -> Iterator[str]:
+    """The words of a text; a run of wide characters that is longer than a line in parts."""
+    for word in text.split(" "):
+        if display_width(word) <= max(width, 2) or display_width(word) == len(word):
+            yield word
+            continue
+        part = ""
+        for character in word:
+            if part and display_width(part + character) > width:
+                yield part
+                part = ""
+            part += character
+        yield part
+
+
 def style(text: str, code: str, color: bool) -> str:
     """``text`` in an ANSI style (``1`` bold, ``2`` dim, ``31`` red …) if colours are wanted."""
     return f"\x1b[{code}m{text}\x1b[0m" if color else text
@@ -205,9 +220,13 @@ def in_full(value: object) -> str:
 
 
 def wrap_text(text: str, width: int) -> list[str]:
-    """The lines of a text of one line, broken between words; a longer word stays whole."""
+    """The lines of a text of one line, broken between words.
+
+    A longer word stays whole, so that it can be copied, unless its script puts no spaces between
+    words.
+    """
     lines, used = [""], 0
-    for word in text.split(" "):
+    for word in _breakable(text, width):
         wide = display_width(word)
         if used and used + 1 + wide > width:
             lines.append(word)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, get_args
@@ -14,7 +16,8 @@ from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.prompts import ask_text
-from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.tables import Column, style, unique_beginnings, wrap_text
+from edenmem.cli.terminal.times import ago
 from edenmem.engine.reports import (
     DroppedCandidate,
     MemoryHit,
@@ -22,6 +25,7 @@ from edenmem.engine.reports import (
     SearchHit,
     SearchReport,
 )
+from edenmem.engine.search.highlight import match_spans
 from edenmem.errors import UsageError
 from edenmem.models.host import Agent
 from edenmem.models.memory import Fact
@@ -31,20 +35,36 @@ if TYPE_CHECKING:
     from edenmem.engine.search.why_not import ListPlace, WhyNot
 
 
+#: Figures of a stage that have a column of their own, or that hold for the whole search.
+_SHOWN_ELSEWHERE = frozenset(
+    {"rank", "score", "threshold", "normalised", "passed", "recipe", "semantic_weight"}
+)
+
+
 def print_stages(run: Invocation, explain: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print a line for each stage: its rank, its score, and its other figures."""
-    for stage, said in explain.items():
-        run.out.paragraph(f"   {stage:<9} ", figures(said))
+    """Print a table with a line for each stage: rank, score, threshold and its other figures."""
+    run.out.listing(
+        [(stage, said) for stage, said in explain.items()], _STAGES, empty="no stage was passed"
+    )
 
 
-def print_dropped(run: Invocation, dropped: DroppedCandidate) -> None:
-    """Print where a fact was cut, and why."""
-    named = dropped.why.startswith(dropped.stage)
-    why = dropped.why if named else f"{dropped.stage}: {dropped.why}"
-    if run.out.is_data:
-        run.out.note(f"   {dropped.fact_id}  {why}")
-    else:
-        run.out.paragraph(f"   {dropped.fact_id}  ", why)
+def _rest(row: tuple[str, Mapping[str, Any]]) -> str:
+    """What has no column of its own: sums written as such, the others by name."""
+    rest = {name: value for name, value in row[1].items() if name not in _SHOWN_ELSEWHERE}
+    parts = rest.pop("parts", {})
+    total = " + ".join(f"{name} {figures(value)}" for name, value in parts.items())
+    failed = "below the threshold" if row[1].get("passed") is False else ""
+    return ", ".join(filter(None, (failed, total, figures(rest))))
+
+
+_STAGES: list[Column[tuple[str, Mapping[str, Any]]]] = [
+    Column("stage", lambda row: row[0]),
+    Column("rank", lambda row: row[1].get("rank"), "number"),
+    Column("score", lambda row: row[1].get("score"), "number"),
+    Column("threshold", lambda row: row[1].get("threshold"), "number"),
+    Column("normalised", lambda row: row[1].get("normalised"), "number"),
+    Column("figures", _rest, "text"),
+]
 
 
 def figures(said: object) -> str:
@@ -162,7 +182,17 @@ def search(
         ),
     ] = None,
     top_k: Annotated[
-        int | None, typer.Option("--top-k", "-k", min=1, max=100, metavar="N", help="Results.")
+        int | None,
+        typer.Option(
+            "--limit",
+            "-n",
+            "--top-k",
+            "-k",
+            min=1,
+            max=100,
+            metavar="N",
+            help="Maximum number of results.",
+        ),
     ] = None,
     since: options.Since = None,
     until: options.Until = None,
@@ -251,7 +281,7 @@ def search(
         )
     )
     if set(places) == {"facts"}:
-        print_search(run, report, explain=explain, vectors=vectors)
+        print_search(run, report, queries=texts, explain=explain, vectors=vectors)
     else:
         print_memory(run, report)
 
@@ -312,11 +342,29 @@ def print_memory(run: Invocation, report: SearchReport) -> None:
 
 
 def print_search(
-    run: Invocation, report: SearchReport, *, explain: bool = False, vectors: bool = False
+    run: Invocation,
+    report: SearchReport,
+    *,
+    queries: Sequence[str] = (),
+    explain: bool = False,
+    vectors: bool = False,
 ) -> None:
-    """Print the result of a search, with ``explain`` how it came about."""
+    """Print the result of a search, with ``explain`` how it came about.
+
+    On a terminal facts are shown whole, with the words of ``queries`` marked.
+    """
     for notice in report.notices:
         run.out.note(notice)
+    if run.out.is_screen and report.hits:
+        _show_hits(run, report.hits, queries, explain=explain)
+    else:
+        _list_hits(run, report, explain=explain, vectors=vectors)
+    if explain:
+        _print_remains(run, report)
+
+
+def _list_hits(run: Invocation, report: SearchReport, *, explain: bool, vectors: bool) -> None:
+    """Print hits as rows of a table or as data."""
 
     def data(hit: SearchHit) -> dict[str, Any]:
         fields = to_data(hit.fact, vectors=vectors) | {"score": hit.score}
@@ -324,24 +372,61 @@ def print_search(
 
     header = [*keys_of(Fact, vectors=vectors), "score", *(["explain"] if explain else [])]
     run.out.listing(report.hits, _columns(run), data=data, empty="nothing found", header=header)
-    if not explain:
-        return
-    tell = run.out.note if run.out.is_data else run.out.safe
-    if not run.out.is_data:
+    if explain and not run.out.is_data:
         for place, hit in enumerate(report.hits, 1):
-            tell(f"\n{place}. {hit.fact.id}")
+            run.out.safe(f"\n{place}. {hit.fact.id}")
             print_stages(run, hit.explain)
-    if report.dropped:
-        tell("\ndropped:")
-        for dropped in report.dropped:
-            print_dropped(run, dropped)
+
+
+def _show_hits(
+    run: Invocation, hits: Sequence[SearchHit], queries: Sequence[str], *, explain: bool
+) -> None:
+    """Print each hit for a person: a line about it, and the whole fact below."""
+    label = run.service.scopes.labels([hit.fact.home for hit in hits]).within_agent
+    short = unique_beginnings([hit.fact.id for hit in hits])
+    colored = run.out.is_colored(sys.stdout)
+    for place, hit in enumerate(hits, 1):
+        about = (short[hit.fact.id], one_line(label(hit.fact.home)), ago(hit.fact.recent_at))
+        score = style(f"{hit.score:.3f}", "1", colored)
+        run.out.line(f"{place:>2}  {score}  {style(' · '.join(about), '2', colored)}")
+        for line in wrap_text(one_line(hit.fact.content), run.out.width - 4):
+            run.out.line(f"    {_mark(line, queries, colored)}")
+        if explain:
+            print_stages(run, hit.explain)
+            run.out.line()
+
+
+def _mark(line: str, queries: Sequence[str], colored: bool) -> str:
+    """The line with the words of the queries in bold yellow."""
+    marked, end = [], 0
+    for begin, stop in match_spans(line, queries) if colored else ():
+        marked += [line[end:begin], style(line[begin:stop], "1;33", colored)]
+        end = stop
+    return "".join([*marked, line[end:]])
+
+
+def _print_remains(run: Invocation, report: SearchReport) -> None:
+    """Print what was dropped, summarised for people, and the time that each stage took."""
     timings = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in report.timings_ms.items())
     how = f"recipe {report.recipe}, {timings}"
-    tell("")
     if run.out.is_data:
+        for dropped in report.dropped:
+            run.out.note(f"dropped: {dropped.fact_id}  {_reason(dropped)}")
         run.out.note(how)
-    else:
-        run.out.paragraph("", how)
+        return
+    if report.dropped:
+        stages = Counter(dropped.stage for dropped in report.dropped)
+        counts = ", ".join(f"{count} at {stage}" for stage, count in stages.items())
+        nearest = report.dropped[0]
+        best = f"the best of them: {nearest.fact_id}, {_reason(nearest)}"
+        run.out.paragraph("dropped: ", f"{counts}; {best}")
+    run.out.paragraph("", how)
+
+
+def _reason(dropped: DroppedCandidate) -> str:
+    """Why a candidate was dropped, with the stage unless the reason names it."""
+    named = dropped.why.startswith(dropped.stage)
+    return dropped.why if named else f"{dropped.stage}: {dropped.why}"
 
 
 def _columns(run: Invocation) -> Any:

@@ -147,6 +147,7 @@ async def _tell(run: Invocation, service: MemoryService, *, xml: bool) -> bool:
     assert edited.result is not None
     entry = edited.result.change_id
     run.service.undo.entry(entry, force=False, reason="demo")
+    await service.undo.make_vectors(run.service.undo.missing)
     _print(run, "Undone", f"edenmem undo {entry}", command=True)
     _print_words(run, run.service.memory.find_fact(fact.id).content)
     if xml:
