@@ -513,6 +513,7 @@ class MemoryService:
         dry_run: bool = False,
         consolidate: bool = True,
         reach: Reach = Reach.WAITING,
+        is_time_up: Callable[[], bool] | None = None,
     ) -> list[FormationReport]:
         """Make memories of what was said since the last time.
 
@@ -527,6 +528,8 @@ class MemoryService:
             dry_run: Ask the models and report what would be written, but write nothing.
             consolidate: Also consolidate what is due; False leaves it to a later run.
             reach: Which messages: those that neither edenmem nor the platform formed, or more.
+            is_time_up: Tells, when the work is cancelled, whether its time was up. The first range
+                had all the time then: if the models answer others, it counts as a failed try.
 
         Returns:
             One report for each range of messages and agent, consolidations with an agent's last.
@@ -548,6 +551,7 @@ class MemoryService:
                 dry_run=dry_run,
                 consolidate=consolidate,
                 reach=reach,
+                is_time_up=is_time_up,
             )
             for agent in agents
         )
@@ -593,9 +597,15 @@ class MemoryService:
         dry_run: bool,
         consolidate: bool,
         reach: Reach,
+        is_time_up: Callable[[], bool] | None,
     ) -> list[FormationReport]:
         reports = await self._former.form(
-            session, agent, trigger=trigger, dry_run=dry_run, reach=reach
+            session,
+            agent,
+            trigger=trigger,
+            dry_run=dry_run,
+            reach=reach,
+            is_time_up=is_time_up,
         )
         at_end = trigger is Trigger.SESSION_END
         if dry_run or not (at_end or any(_has_changes(report) for report in reports)):

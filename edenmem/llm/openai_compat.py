@@ -96,7 +96,7 @@ class OpenAILLM:
                 f"llm.max_cost limits the run, and llm.prices has no price of {request.model!r}",
                 hint=f'add "{request.model}" = [INPUT, OUTPUT], in dollars for a million tokens',
             )
-        usage: list[CallUsage] = []
+        usage = request.spent
         try:
             async with asyncio.timeout(request.timeout):
                 value = await self._value(request, usage)

@@ -26,6 +26,9 @@ class LLMRequest(msgspec.Struct, Generic[AnswerT], frozen=True, kw_only=True):
     - consolidation: ``<kind>/<agent>[/<owner's name>]/<version it starts from>``
     - propagation: ``<kind>/<agent>/<owner's name>/<version>/<kind above>[/<group above>]``
     - merging: ``<kind>/<agent>[/<owner's name>]/<beginning of the oldest fact>``
+
+    ``spent`` grows with each call that is made for it, so that what a cancelled request has cost
+    is known too.
     """
 
     task: str
@@ -35,6 +38,7 @@ class LLMRequest(msgspec.Struct, Generic[AnswerT], frozen=True, kw_only=True):
     user: str
     answer: type[AnswerT]
     timeout: float | None = None
+    spent: list[CallUsage] = msgspec.field(default_factory=list)
 
 
 class LLMAnswer(msgspec.Struct, Generic[AnswerT], frozen=True, kw_only=True):

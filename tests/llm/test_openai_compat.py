@@ -838,11 +838,14 @@ async def test_cancelling_propagates_and_frees_the_place(server: FakeOpenAI) -> 
     """Known failure 13: a time limit cancels; what is under way ends as cancelled."""
     server.script.append(Reply(hang=True))
     async with connected(server, concurrency=1, max_tokens=10_000) as llm:
-        task = asyncio.create_task(llm.ask(request()))
+        asked = request()
+        task = asyncio.create_task(llm.ask(asked))
         await asyncio.to_thread(server.hanging.wait)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        [lost] = asked.spent
+        assert (lost.estimated, lost.input_tokens + lost.output_tokens) == (True, 506)
         assert (await llm.ask(request())).value == LISBON
         assert llm.budget.tokens == 506 + 120, "the cancelled call counts by estimate"
 

@@ -162,7 +162,13 @@ class SessionWork(Protocol):
     """What is done with a session; `edenmem.engine.service.MemoryService` does it."""
 
     async def form_memories(
-        self, session_id: str, *, agent_id: str, trigger: Trigger, reach: Reach
+        self,
+        session_id: str,
+        *,
+        agent_id: str,
+        trigger: Trigger,
+        reach: Reach,
+        is_time_up: Callable[[], bool] | None,
     ) -> list[FormationReport]:
         """Form what is due, and consolidate what is due then."""
 
@@ -426,12 +432,20 @@ class _Run:
                 for look in due
             )
             return
-        await self._in_time(session, [self._form(session, look) for look in due])
+        await self._in_time(
+            session, lambda is_time_up: [self._form(session, look, is_time_up) for look in due]
+        )
 
-    async def _in_time(self, session: Session, work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-        """What the work on a session's agents comes to; nothing if time ran out."""
+    async def _in_time(
+        self,
+        session: Session,
+        begin: Callable[[Callable[[], bool]], Sequence[Coroutine[Any, Any, T]]],
+    ) -> list[T]:
+        """What the work on a session's agents comes to; nothing if time ran out. ``begin`` gets
+        what says whether it did."""
         try:
-            async with asyncio.timeout(self._settings.session_timeout_seconds):
+            async with asyncio.timeout(self._settings.session_timeout_seconds) as limit:
+                work = begin(limit.expired)
                 # All agents at once: one that hangs takes no time from another. Each brings its
                 # own trouble home, so that here nothing but a cancellation can be raised.
                 found = await asyncio.gather(*work, return_exceptions=True)
@@ -447,8 +461,12 @@ class _Run:
         """Consolidate what a run that died after it had formed a session left due, and whether
         nothing is left of that. The session is looked at once more after it was formed, and then
         settled, so it is never far to look for."""
-        work = [self._consolidate(session, agent_id) for agent_id in agents]
-        return not work or await self._in_time(session, work) == [True] * len(work)
+        if not agents:
+            return True
+        done = await self._in_time(
+            session, lambda _: [self._consolidate(session, agent_id) for agent_id in agents]
+        )
+        return done == [True] * len(agents)
 
     async def _consolidate(self, session: Session, agent_id: str) -> bool:
         try:
@@ -465,7 +483,7 @@ class _Run:
             for text in texts
         )
 
-    async def _form(self, session: Session, look: Prospect) -> None:
+    async def _form(self, session: Session, look: Prospect, is_time_up: Callable[[], bool]) -> None:
         agent_id = look.agent.id
         try:
             reports = await self._work.form_memories(
@@ -473,6 +491,7 @@ class _Run:
                 agent_id=agent_id,
                 trigger=Trigger.COLD,
                 reach=self._options.reach,
+                is_time_up=is_time_up,
             )
             for report in failures_of(reports):
                 self.tally.failed.append(await self._failure(report, session))

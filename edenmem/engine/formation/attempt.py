@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -33,7 +33,8 @@ class Attempt(msgspec.Struct, kw_only=True):
 
     ``split_off`` counts messages that were given back, since all together were too long for a
     model. ``decisions``, ``changes`` and ``results`` are those of this worker's steps, and of one
-    that it found recorded and applied.
+    that it found recorded and applied. ``is_time_up``: see `Former.form`; None: this range had
+    not all of the time.
     """
 
     formation: Formation
@@ -44,6 +45,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     changes: ChangeSet | None = None
     results: tuple[ChangeResult, ...] = ()
     recorded_calls: int = 0
+    is_time_up: Callable[[], bool] | None = None
 
     @property
     def usage(self) -> tuple[CallUsage, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from datetime import datetime
 from functools import reduce
@@ -115,6 +115,7 @@ class Former:
         trigger: Trigger,
         dry_run: bool = False,
         reach: Reach = Reach.WAITING,
+        is_time_up: Callable[[], bool] | None = None,
     ) -> list[FormationReport]:
         """Form what is due of a session for one of its agents, range by range.
 
@@ -124,6 +125,9 @@ class Former:
 
         To form again what edenmem formed (``reach``), its formations are superseded first: their
         messages wait like new ones, so that a run that is cut off loses none of them.
+
+        ``is_time_up`` tells, when the work is cancelled, whether its time was up. The first range
+        had all of it, and that counts as a failed try if the models answer others.
 
         Raises:
             ConfigError: a model is needed and none is configured.
@@ -142,7 +146,9 @@ class Former:
                 self._look, session, agent, reach, supersede_but=formed
             )
             if unfinished is not None:
-                report = await self._resume(unfinished, session, agent, trigger, dry_run)
+                report = await self._resume(
+                    unfinished, session, agent, trigger, dry_run, is_time_up
+                )
                 left = await in_thread(self._count_backlog, session, agent, reach)
                 report = msgspec.structs.replace(report, left=left)
             else:
@@ -156,11 +162,14 @@ class Former:
                     )
                     return reports or [idle]
                 backlog = msgspec.structs.replace(backlog, messages=backlog.messages[:most])
-                report = await self._begin(backlog, session, agent, trigger, dry_run, reach)
+                report = await self._begin(
+                    backlog, session, agent, trigger, dry_run, reach, is_time_up
+                )
                 waiting = (backlog.total if waiting is None else waiting) - report.messages
             if report.split_off:
                 most = report.messages
             reports.append(report)
+            is_time_up = None  # the next range has less time
             if report.outcome not in ("applied", "resumed"):
                 break
         return reports
@@ -248,8 +257,9 @@ class Former:
         agent: Agent,
         trigger: Trigger,
         dry_run: bool,
+        is_time_up: Callable[[], bool] | None,
     ) -> FormationReport:
-        attempt = Attempt(formation=unfinished)
+        attempt = Attempt(formation=unfinished, is_time_up=is_time_up)
         if unfinished.status is FormationStatus.RECORDED:
             await in_thread(self._complete, attempt, dry_run)
             if dry_run:
@@ -301,6 +311,7 @@ class Former:
         trigger: Trigger,
         dry_run: bool,
         reach: Reach,
+        is_time_up: Callable[[], bool] | None,
     ) -> FormationReport:
         self._demand_llm()
         messages = choose_range(backlog.messages, self._settings.formation)
@@ -314,7 +325,7 @@ class Former:
         claim = await self._claims.take(open_new)
         if claim is None:
             return self._report(session, agent, "taken", left=left)
-        attempt = Attempt(formation=claim.formation, messages=messages)
+        attempt = Attempt(formation=claim.formation, messages=messages, is_time_up=is_time_up)
         report = await self._perform(attempt, claim.key, session, agent, dry_run)
         return msgspec.structs.replace(report, left=left + attempt.split_off)
 
@@ -343,7 +354,7 @@ class Former:
         except LeaseLost:
             is_ours = False
         except asyncio.CancelledError:
-            await self._claims.give_back(attempt.formation, usage=attempt.new_usage)
+            await self._give_back_cancelled(attempt)
             raise
         except (UnavailableError, ConfigError, InputError, FactKeyConflict) as error:
             if _may_be_its_fault(error):
@@ -362,6 +373,22 @@ class Former:
             # The record is another worker's by now, and what was paid here is not its cost.
             await self._keep_usage(agent, attempt.new_usage)
         return attempt.report("applied" if is_ours else "taken")
+
+    async def _give_back_cancelled(self, attempt: Attempt) -> None:
+        """Give back a range whose work was cancelled; a failed try if it took all of the time and
+        the models answer others."""
+        is_slow = False
+        if attempt.is_time_up is not None and attempt.is_time_up() and attempt.asker is not None:
+            with suppress(asyncio.CancelledError):  # once more: nothing is known then
+                is_slow = await self._is_up(attempt, attempt.asker)
+        if is_slow:
+            await self._report_failure(
+                attempt,
+                "not formed within cold.session_timeout_seconds; raise it, or lower "
+                "formation.max_characters",
+            )
+        else:
+            await self._claims.give_back(attempt.formation, usage=attempt.new_usage)
 
     async def _take_steps(
         self, attempt: Attempt, asker: Asker, session: Session, agent: Agent, dry_run: bool

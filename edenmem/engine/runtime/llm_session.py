@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 
@@ -95,9 +96,9 @@ def _environment() -> Environment:
 class Asker:
     """Asks about one thing, named by ``key`` (see `edenmem.llm.protocol.LLMRequest`).
 
-    ``spent`` grows with each answer, and with what a failure cost, so that whoever handles an
-    error later knows what was paid. ``asked`` are the tasks in order. ``timeout``: the seconds for
-    each answer, without retries; None: as the settings say.
+    ``spent`` grows with each answer, and with what a failed or a cancelled call cost, so that the
+    handler of an error knows what was paid. ``asked`` are the tasks in order. ``timeout``: the
+    seconds for each answer, without retries; None: as the settings say.
     """
 
     def __init__(self, llm: LLM, key: str, *, timeout: float | None = None) -> None:
@@ -126,10 +127,13 @@ class Asker:
             answer=answer,
             timeout=self._timeout,
         )
+        spent: Sequence[CallUsage] = request.spent  # of a request that is cancelled
         try:
             reply = await self._llm.ask(request)
+            spent = reply.usage
         except ProviderError as error:
-            self.spent.extend(error.usage)
+            spent = error.usage
             raise
-        self.spent.extend(reply.usage)
+        finally:
+            self.spent.extend(spent)
         return reply.value

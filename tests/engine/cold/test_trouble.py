@@ -24,7 +24,7 @@ from edenmem.errors import (
     ReplayMiss,
     StoreError,
 )
-from edenmem.models.formation import FormationStatus
+from edenmem.models.formation import CallUsage, FormationStatus
 from tests.engine.cold.conftest import (
     ADAM,
     EVE,
@@ -113,6 +113,32 @@ async def test_known_failure_13_a_time_limit_loses_nothing(
     quiet.llm.script("facts", fact_of)
     assert (await quiet.run()).formed == 1
     quiet.check([slow, other])
+
+
+async def test_a_range_that_takes_all_of_the_time_is_a_failed_try(
+    quiet: Quiet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only if the models answer others; what the cancelled call may have cost is kept."""
+    no_clock(monkeypatch)
+    quiet.add("slow", days=9)
+    lost = CallUsage(task="facts", model="m", input_tokens=7, output_tokens=3, estimated=True)
+
+    async def hang(request: Any) -> Any:
+        request.spent.append(lost)
+        await hang_until_time_is_up()
+
+    quiet.llm.script("facts", hang)
+    quiet.llm.script("doctor", {"ok": True})
+    attempts = []
+    for _ in range(3):
+        assert (await quiet.run()).timed_out == ("slow",)
+        attempts.append(quiet.formations()[0].attempts)
+        assert (await quiet.run()).timed_out == ()  # it waits, or is over
+        quiet.clock.advance(hours=1)
+    assert attempts == [1, 2, 3]
+    [kept] = quiet.formations(FormationStatus.FAILED)
+    assert "cold.session_timeout_seconds" in (kept.error or "")
+    assert [call for call in kept.usage if call.task == "facts"] == [lost] * 3
 
 
 async def test_an_agent_that_hangs_takes_no_time_from_another(
