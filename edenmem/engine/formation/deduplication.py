@@ -28,6 +28,7 @@ from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import (
     BudgetExceeded,
     ConfigError,
+    ContextOverflow,
     ProviderAuthError,
     ProviderError,
     ProviderMisconfigured,
@@ -294,25 +295,40 @@ class Deduplicator:
         verdicts = {item.number: Verdict("ADD", "nothing like it is known") for item in compared}
         if not asked:
             return verdicts
-        values: dict[str, object] = {
-            "now": material.origin.at,
-            "facts": asked,
-            "fact_words": self._settings.fact_words,
-        }
-        model = material.quotas.fast_model
+        decisions, failed = await self._decide(asker, material, asked)
+        template = render_own_words("dedup", **self._values(material, asked))
+
+        def objection(item: ComparedFact, target: Fact, text: str) -> str:
+            return _object(material, template, item.new, target, text)
+
+        compared_ones = [item for item in asked if item.number not in failed]
+        resolved = resolve(compared_ones, decisions, self._settings.fact_words, objection)
+        return verdicts | resolved | failed
+
+    async def _decide(
+        self, asker: Asker, material: Material, asked: Sequence[ComparedFact]
+    ) -> tuple[list[DedupDecision], dict[int, Verdict]]:
+        """The model's decisions, and the verdicts of facts that it could not be asked about; in
+        two calls if all facts are too long for one."""
+        values, model = self._values(material, asked), material.quotas.fast_model
         try:
             answer = await asker.ask("dedup", DedupAnswer, model=model, **values)
         except (ProviderAuthError, ProviderMisconfigured, BudgetExceeded, ReplayMiss):
             raise  # no later call of this run will be answered either: the range is kept whole
         except ProviderError as error:
+            if isinstance(error, ContextOverflow) and len(asked) > 1:
+                half = len(asked) // 2
+                first = await self._decide(asker, material, asked[:half])
+                second = await self._decide(asker, material, asked[half:])
+                return [*first[0], *second[0]], first[1] | second[1]
             why = f"not compared: {error.message}"
-            return verdicts | {item.number: Verdict("ADD", why) for item in asked}
-        template = render_own_words("dedup", **values)
+            return [], {item.number: Verdict("ADD", why) for item in asked}
+        numbers = {item.number for item in asked}
+        return [each for each in answer.decisions if _number(each.fact, "N") in numbers], {}
 
-        def objection(item: ComparedFact, target: Fact, text: str) -> str:
-            return _object(material, template, item.new, target, text)
-
-        return verdicts | resolve(asked, answer.decisions, self._settings.fact_words, objection)
+    def _values(self, material: Material, asked: Sequence[ComparedFact]) -> dict[str, object]:
+        fact_words = self._settings.fact_words
+        return {"now": material.origin.at, "facts": asked, "fact_words": fact_words}
 
     async def _embed_merged(
         self, asker: Asker, compared: Sequence[ComparedFact], verdicts: Mapping[int, Verdict]

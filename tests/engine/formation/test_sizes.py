@@ -9,8 +9,9 @@ import pytest
 
 from edenmem.errors import ContextOverflow, ProviderTimeout, StoreError
 from edenmem.models.formation import FormationStatus, Trigger
-from tests.engine.formation.conftest import World, facts, reflections
+from tests.engine.formation.conftest import World, decision, decisions, facts, reflections
 from tests.support.interposed import InterposedStore
+from tests.support.memory import add_fact
 
 _SAID = re.compile(r"tile (\d+) is green")
 
@@ -173,3 +174,33 @@ async def test_an_embedder_that_is_down_is_an_outage(world: World) -> None:
     with pytest.raises(ProviderTimeout):
         await world.form()
     assert world.formation(FormationStatus.RELEASED).attempts == 0
+
+
+async def test_facts_that_are_too_many_to_compare_at_once_are_compared_in_parts(
+    world: World,
+) -> None:
+    texts = [f"Anna Duarte owns the {name} boat." for name in ("red", "blue", "green", "grey")]
+    for text in texts:
+        add_fact(
+            world.store,
+            world.cast.anna_scope,
+            text,
+            embedding=world.embedder.vector(text),
+            embedding_model=world.embedder.model,
+        )
+    world.say("I painted my boats.")
+    world.llm.script("facts", facts(*(f"{text} It is new." for text in texts)))
+
+    def compare(request: Any) -> Any:
+        asked = sorted(set(re.findall(r"\bN(\d)\b", request.user)))
+        if len(asked) > 1:
+            raise ContextOverflow("the request is too long", hint="lower a setting")
+        elsewhere = decision(int(asked[0]) % 4 + 1, "NONE", 1)  # of a fact that was not asked about
+        target = int(re.findall(r"\bE(\d+)\b", request.user)[0])
+        return decisions(elsewhere, decision(int(asked[0]), "NONE", target))
+
+    world.llm.script("dedup", compare)
+    report = await world.form_one(dedup_floor=0.0)
+    assert [each.action for each in report.decisions] == ["NONE"] * 4
+    assert world.contents(world.cast.anna_scope) == sorted(texts)
+    assert len(world.llm.requests_for("dedup")) == 7  # one, two halves, four
