@@ -132,14 +132,31 @@ def load_settings(
         if not values[key] and environ.get(variable):
             values[key], origins[key] = environ[variable], variable
 
+    settings = msgspec.convert(_nest(values), Settings)
+    _check_limits(settings, origins)
     return LoadedSettings(
-        settings=msgspec.convert(_nest(values), Settings),
+        settings=settings,
         origins=origins,
         profile=chosen,
         profiles=tuple(sorted({name for file in files for name in file.profiles})),
         files=tuple(file.path for file in files),
         warnings=(*_warn_exposed(files), *_warn_overruled(asked, files), *kept_back),
     )
+
+
+def _check_limits(settings: Settings, origins: Mapping[str, str]) -> None:
+    """Refuse limits that contradict each other.
+
+    Raises:
+        ConfigError: an item would be rejected that need not be rewritten.
+    """
+    floor, reject = settings.acceptance.words_floor, settings.acceptance.words_reject
+    if reject > floor:
+        raise ConfigError(
+            f"acceptance.words_reject ({origins['acceptance.words_reject']}) is above "
+            f"acceptance.words_floor ({origins['acceptance.words_floor']}): {reject:g} > {floor:g}",
+            hint="set words_reject to words_floor or less",
+        )
 
 
 def effective(loaded: LoadedSettings) -> list[tuple[str, object, str]]:

@@ -125,6 +125,12 @@ def test_what_is_not_paused_is_not_resumed(cli: Cli) -> None:
     assert "resumed" in cli("scope", "resume", *scope).ok().out
 
 
+def test_status_of_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    elsewhere = Cli(f"sqlite:///{tmp_path}/none/memory.db", tmp_path)
+    told = elsewhere("status")
+    assert (told.code, f"does not exist: {tmp_path}/none" in told.err, told.out) == (3, True, "")
+
+
 def test_status_says_what_waits(cli: Cli) -> None:
     store = store_of(cli)
     session = store.host.session(VISIT)

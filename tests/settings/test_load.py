@@ -134,6 +134,13 @@ def test_working_in_the_users_own_folder_reads_the_file_once(machine: Machine) -
     assert machine.load().files == (machine.user_file,)
 
 
+def test_limits_that_contradict_each_other_are_refused(machine: Machine) -> None:
+    machine.folder("[acceptance]\nwords_floor = 0.3")
+    with pytest.raises(ConfigError, match=r"words_reject \(default\) is above .*: 0.4 > 0.3"):
+        machine.load()
+    assert machine.load(overrides={"acceptance.words_reject": "0.3"}).settings.acceptance
+
+
 def test_one_limit_of_one_scope_leaves_the_others_as_they_are(machine: Machine) -> None:
     machine.folder("[scopes.user]\nword_limit = 200")
     machine.environ["EDENMEM_SCOPES_AGENT_CONSOLIDATE_AT"] = "3"

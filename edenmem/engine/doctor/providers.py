@@ -79,11 +79,19 @@ class Providers:
         if self.llm is not None:
             names.append(self.llm.description)
         elif "llm" not in faulty:
-            yield CheckFinding(_CHECK, _finding("llm", f"no language model: {LLM_HINT}"), NOTE)
-        if online:
-            yield from self._ask()
-        if names:
-            yield Remark(_CHECK, ", ".join(names) + (" answer" if online else ""))
+            none = "no language model was asked: there is none" if online else "no language model"
+            yield CheckFinding(_CHECK, _finding("llm", f"{none}: {LLM_HINT}"), NOTE)
+        if not online:
+            if names:
+                yield Remark(_CHECK, ", ".join(names))
+            return
+        troubles = list(self._ask())
+        yield from troubles
+        if self.llm is not None and self.llm.is_scripted:
+            yield Remark(_CHECK, f"{self.llm.description} was not asked")
+            names.pop()
+        if names and not troubles:
+            yield Remark(_CHECK, f"{', '.join(names)} {'answer' if names[1:] else 'answers'}")
 
     def _ask(self) -> Iterator[CheckFinding]:
         assert self._runner is not None

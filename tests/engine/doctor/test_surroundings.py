@@ -183,7 +183,10 @@ def test_models_are_asked_only_online(on_sqlite: SqliteWard) -> None:
     EMBEDDER.calls.clear()
     examine(on_sqlite)
     assert not EMBEDDER.calls
-    assert check(visit(on_sqlite.store, "providers"), "providers").state is State.NOTE
+    alone = check(visit(on_sqlite.store, "providers"), "providers")
+    assert alone.state is State.NOTE
+    assert "no language model was asked" in alone.examples[0].detail
+    assert alone.remark.endswith(" answers")
     EMBEDDER.failures.append(ProviderTimeout("the endpoint did not answer"))
     down = check(visit(on_sqlite.store, "providers"), "providers")
     assert down.state is State.PROBLEM

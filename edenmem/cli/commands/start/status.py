@@ -14,7 +14,9 @@ from edenmem.cli.app.views import dollars, token_count
 from edenmem.cli.commands.indexes.switch_views import standing
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.scopes.overview import AgentOverview, ModelUsage, StoreOverview
+from edenmem.errors import NotFoundError
 from edenmem.models.formation import Formation, FormationStatus, UsageTotal
+from edenmem.settings.paths import sqlite_path
 
 app = single()
 
@@ -28,6 +30,12 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     edenmem status --agent mira --format json
     """
     run = invocation(ctx)
+    path = sqlite_path(run.loaded.settings.store.uri)
+    if path is not None and not path.parent.is_dir():
+        raise NotFoundError(
+            f"the folder of the store does not exist: {path.parent}",
+            hint="check --uri, or make the store with 'edenmem init'",
+        )
     agent_id = agent_id_of(run, agent)
     overview = run.service.scopes.overview(agent_id=agent_id)
     for notice in overview.notices:
