@@ -11,7 +11,7 @@ from edenmem import __version__
 from edenmem.engine.service import MemoryService
 from edenmem.models.host import Agent
 from edenmem.server import health, problems, reference, rest, rest_search
-from edenmem.server.limits import Limits
+from edenmem.server.limits import Gate, Limits
 from edenmem.server.state import ServerState
 from edenmem.settings.schema import Settings
 
@@ -48,6 +48,7 @@ def create_app(
     for router in ROUTERS:
         app.include_router(router)
     problems.add_handlers(app)
+    app.add_middleware(Gate)  # behind the limits, which are added last
     app.add_middleware(Limits, settings=settings.server, metrics=state.metrics)
     return app
 

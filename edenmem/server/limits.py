@@ -1,4 +1,5 @@
-"""Limits on the size, number and duration of requests, and on what a user uses in a day."""
+"""What is refused before a route sees it: strangers, and requests beyond the limits on size, number
+and duration. And the limit on what a user uses in a day."""
 
 from __future__ import annotations
 
@@ -7,17 +8,21 @@ import hashlib
 from datetime import datetime, timedelta
 from time import monotonic
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.errors import EdenmemError
 from edenmem.models.access import DailyUse
 from edenmem.models.ids import utc_now
-from edenmem.server.access import Caller
+from edenmem.server.access import CALLER_KEY, Caller, find_caller
 from edenmem.server.metrics import Metrics
-from edenmem.server.problems import Refused, problem
+from edenmem.server.problems import Refused, answer_error, problem
 from edenmem.server.state import ServerState
 from edenmem.settings.schema import ServerSettings
 
+#: Paths that anyone may ask: they tell nothing of memory.
+PUBLIC = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
 #: Paths that are answered whatever the load.
 _ALWAYS = ("/health", "/metrics")
 #: Paths whose answers have a time limit. Those of the proxy wait for the upstream.
@@ -90,6 +95,28 @@ class Limits:
         await problem(scope, status, detail, headers=headers)(scope, receive, answer)
 
 
+class Gate:
+    """ASGI middleware: lets nobody but callers in, before a body is read or a route is found.
+
+    A route that forgets to ask who calls is closed all the same.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer it."""
+        if scope["type"] == "http" and scope["path"] not in PUBLIC:
+            request = Request(scope)
+            try:
+                scope[CALLER_KEY] = await find_caller(request)
+            except EdenmemError as error:
+                refusal = await answer_error(request, error)
+                await refusal(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
 class _Answer:
     """The way back to the client. ``status`` is that of the answer, once it has begun; from then
     on no time limit holds."""
@@ -102,7 +129,7 @@ class _Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            if self.timeout.when() is not None:
+            if self.timeout.when() is not None and not self.timeout.expired():
                 self.timeout.reschedule(None)
         await self._send(message)
 

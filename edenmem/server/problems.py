@@ -89,7 +89,7 @@ def problem(
 
 def add_handlers(app: FastAPI) -> None:
     """Let the application answer every error by `problem`."""
-    app.add_exception_handler(EdenmemError, _answer_own)
+    app.add_exception_handler(EdenmemError, answer_error)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(Exception, _answer_unexpected)
@@ -102,7 +102,8 @@ def status_of(error: EdenmemError) -> int:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
-async def _answer_own(request: Request, error: Exception) -> Response:
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Return the answer for an error of our own."""
     assert isinstance(error, EdenmemError)
     if isinstance(error, AccessDenied):
         detail = error.advised_message

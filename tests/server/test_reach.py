@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
 from fastapi.routing import APIRoute
 
+from edenmem.server.limits import PUBLIC
 from tests.server import town as names
 from tests.server.town import GROUPS, LENAS, MIRA, NOTHING, TOMASS, Town
-
-#: Routes that anyone may ask.
-PUBLIC = {"/health", "/ready", "/docs", "/openapi.json"}
 
 
 class Route(NamedTuple):
@@ -174,6 +173,19 @@ async def test_without_a_valid_token_no_route_answers_others(town: Town) -> None
                 assert answer.status_code == 401, f"{method} {route.path} {who} {headers}"
                 assert answer.headers["www-authenticate"].startswith("Bearer")
     assert len(list(town.store.log.audit())) == before
+
+
+async def test_strangers_are_refused_before_their_body_is_read(town: Town) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        raise AssertionError("the body was read")
+        yield b""
+
+    for path in ("/api/facts", "/v1/chat/completions", "/nothing", "//health", "/health/"):
+        async with town.client() as client:
+            assert (await client.post(path, content=body())).status_code == 401, path
+    for path in PUBLIC:
+        async with town.client() as client:
+            assert (await client.get(path)).status_code == 200
 
 
 @EVERY

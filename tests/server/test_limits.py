@@ -1,0 +1,169 @@
+"""Limits: sizes, times, numbers, and a day's use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from edenmem.models.access import DailyUse
+from edenmem.server.access import Caller
+from edenmem.server.limits import Limits, check_daily_use, count_daily_use
+from edenmem.server.metrics import Metrics
+from edenmem.server.problems import Refused
+from edenmem.settings.schema import ServerSettings
+from edenmem.store.sqlite import SqliteStore
+from tests.server.town import LENA, Town
+
+MEGABYTE = 1_000_000
+
+
+async def _chunks(size: int, number: int) -> AsyncIterator[bytes]:
+    for _ in range(number):
+        yield b"x" * size
+
+
+async def test_a_large_body_is_refused_before_or_while_it_comes(town_store: SqliteStore) -> None:
+    town = Town(town_store, max_body_mb=1)
+    async with town.client("lena") as client:
+        announced = await client.post("/api/facts", content=b"x" * (MEGABYTE + 1))
+        chunked = await client.post("/api/facts", content=_chunks(MEGABYTE // 4, 5))
+        fits = await client.post("/api/facts", content=_chunks(MEGABYTE // 4, 4))
+        lying = await client.post(
+            "/api/facts", content=_chunks(MEGABYTE, 2), headers={"Content-Length": "5"}
+        )
+        told = (await client.get("/metrics")).text
+    for answer in (announced, chunked, lying):
+        assert (answer.status_code, answer.json()["status"]) == (413, 413)
+        assert answer.headers["connection"] == "close"
+    assert fits.status_code == 422
+    assert 'edenmem_requests_refused_total{limit="body"} 3.0' in told
+
+
+async def _ask(app: Limits, path: str = "/api/x", receive: Receive | None = None) -> httpx.Response:
+    """Ask an application, with a body that comes as ``receive`` says."""
+    scope: Scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+    sent: list[Message] = []
+
+    async def whole() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def keep(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope, receive or whole, keep)
+    headers = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
+    content = b"".join(message.get("body", b"") for message in sent[1:])
+    return httpx.Response(sent[0]["status"], headers=headers, content=content)
+
+
+async def _never(*_: object) -> Message:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def test_a_body_that_does_not_arrive_is_not_waited_for() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await Request(scope, receive).body()
+
+    metrics = Metrics()
+    limits = Limits(app, ServerSettings(request_seconds=0.01), metrics)
+    with pytest.raises(Refused) as refused:  # the application's handlers answer it
+        await _ask(limits, "/v1/chat/completions", _never)
+    assert refused.value.status_code == 408
+    assert b'limit="slow body"} 1.0' in metrics.expose()
+
+
+async def test_an_answer_takes_no_longer_than_it_may() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await _never()
+
+    limits = Limits(app, ServerSettings(request_seconds=0.01), Metrics())
+    assert (await _ask(limits)).status_code == 504
+
+
+async def test_a_stream_that_has_begun_has_all_the_time() -> None:
+    seconds = 0.01
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async def parts() -> AsyncIterator[bytes]:
+            yield b"begun, "
+            await asyncio.sleep(3 * seconds)  # longer than the limit, whatever the load
+            yield b"done"
+
+        await StreamingResponse(parts())(scope, receive, send)
+
+    limits = Limits(app, ServerSettings(request_seconds=seconds), Metrics())
+    answer = await _ask(limits, receive=_BodyThen().__call__)
+    assert (answer.status_code, answer.text) == (200, "begun, done")
+
+
+class _BodyThen:
+    """An empty body, then a client that stays."""
+
+    def __init__(self) -> None:
+        self._is_sent = False
+
+    async def __call__(self) -> Message:
+        if self._is_sent:
+            return await _never()
+        self._is_sent = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def test_more_requests_than_there_may_be_are_told_to_come_again() -> None:
+    held, free = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        held.set()
+        await free.wait()
+        await PlainTextResponse("done")(scope, receive, send)
+
+    limits = Limits(app, ServerSettings(max_requests=1), Metrics())
+    first = asyncio.create_task(_ask(limits))
+    await held.wait()
+    refused = await _ask(limits, "/v1/chat/completions")
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert refused.json()["error"]["type"] == "server_error"
+    health = asyncio.create_task(_ask(limits, "/health"))  # it is answered under any load
+    free.set()
+    assert (await first).status_code == (await health).status_code == 200
+    assert (await _ask(limits)).status_code == 200
+
+
+async def test_who_used_up_the_day_is_refused_until_the_next(town_store: SqliteStore) -> None:
+    caller = Caller(name="phone", token_id="1" * 24)
+    state = Town(town_store, daily_tokens=100, daily_cost=0.5).app.state.edenmem
+    await check_daily_use(state, caller, LENA)
+    await count_daily_use(state, caller, LENA, tokens=99)
+    await check_daily_use(state, caller, LENA)
+    await count_daily_use(state, caller, LENA, tokens=1)
+    with pytest.raises(Refused) as refused:
+        await check_daily_use(state, caller, LENA)
+    assert refused.value.status_code == 429
+    assert refused.value.headers is not None
+    assert 1 <= int(refused.value.headers["Retry-After"]) <= 86_400
+    await check_daily_use(state, caller, None)  # by the token, where there is no user
+    await count_daily_use(state, caller, None, tokens=1, cost=0.5)
+    with pytest.raises(Refused):
+        await check_daily_use(state, caller, None)
+    kept = town_store.database.info()
+    assert kept.kind == "sqlite"
+    with town_store.connections.reading() as connection:
+        rows = connection.execute("SELECT holder, tokens, cost FROM daily_use").fetchall()
+    assert sorted(row[1:] for row in rows) == [(1, 0.5), (100, 0.0)]
+    assert LENA not in str(rows)
+
+
+async def test_without_a_limit_nothing_is_counted(town: Town) -> None:
+    state, caller = town.app.state.edenmem, Caller(name="local")
+    await count_daily_use(state, caller, LENA, tokens=10**9)
+    await check_daily_use(state, caller, LENA)
+    with town.store.connections.reading() as connection:  # type: ignore[attr-defined]
+        assert connection.execute("SELECT count(*) FROM daily_use").fetchone() == (0,)
+    assert DailyUse() == DailyUse(tokens=0, cost=0.0)

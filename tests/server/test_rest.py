@@ -1,0 +1,319 @@
+"""REST: what the endpoints read, change and refuse, and what the log says of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from edenmem.server.health import router as health
+from edenmem.store.protocol.store import Store
+from tests.server import town as names
+from tests.server.town import LENA, MIRA, OTTO, Town, fill
+
+TEXT = "/api/agents/mira/memory"
+SHARDS = "/api/agents/mira/collective-memory"
+
+
+async def test_a_text_is_changed_by_who_saw_its_version(town: Town) -> None:
+    async with town.client("lena") as client:
+        seen = await client.get(TEXT)
+        assert (seen.headers["etag"], seen.json()["content"]) == ('"1"', "Lena: lanterns.")
+        assert [each["id"] for each in seen.json()["directives"]] == [names.DIRECTIVE]
+        new = {"content": "Lena: kites."}
+        assert (await client.post(TEXT, json=new)).status_code == 428
+        for wrong in ('"0"', '"2"', "1", 'W/"1"', '"1', "", '"11"'):
+            refused = await client.post(TEXT, json=new, headers={"If-Match": wrong})
+            assert (refused.status_code, refused.headers["etag"]) == (412, '"1"'), wrong
+        done = await client.post(TEXT, json=new, headers={"If-Match": '"7", "1"'})
+        assert (done.status_code, done.headers["etag"]) == (200, '"2"')
+        assert (await client.get(TEXT)).json() == done.json()
+        assert (await client.post(TEXT, json=new, headers={"If-Match": '"1"'})).status_code == 412
+        other = {"content": "Any."}
+        assert (await client.post(TEXT, json=other, headers={"If-Match": "*"})).status_code == 200
+        long = {"content": "word " * 500}
+        refused = await client.post(TEXT, json=long, headers={"If-Match": "*"})
+        assert (refused.status_code, "500 words" in refused.json()["detail"]) == (400, True)
+    newest = next(iter(town.store.log.audit()))
+    assert (newest.actor.name, newest.actor.command) == (
+        "lena",
+        "serve POST /api/agents/{agent_id}/memory",
+    )
+
+
+async def test_a_first_text_is_written_onto_version_0(town: Town) -> None:
+    async with town.client(peer="127.0.0.1") as client:
+        path, params = f"/api/agents/{OTTO}/memory", {"user": "lena"}
+        none = await client.get(path, params=params)
+        assert (none.headers["etag"], none.json()["content"]) == ('"0"', "")
+        new, tag = {"content": "Lena is new."}, {"If-Match": "*"}
+        assert (await client.post(path, params=params, json=new, headers=tag)).status_code == 412
+        tag = {"If-Match": '"0"'}
+        done = await client.post(path, params=params, json=new, headers=tag)
+        assert (done.status_code, done.json()["version"]) == (200, 1)
+    assert next(iter(town.store.log.audit())).actor.name == "local"
+
+
+async def test_directives_go_and_switches_turn(town: Town) -> None:
+    async with town.client("mira") as client:
+        assert (await client.delete(f"{TEXT}/{names.DIRECTIVE}")).status_code == 204
+        assert (await client.delete(f"{TEXT}/{names.DIRECTIVE}")).status_code == 404
+        assert (await client.delete(f"{TEXT}/{names.SUGGESTION}")).status_code == 404
+        lenas = (await client.get(TEXT, params={"user": "lena"})).json()
+        assert (lenas["directives"], lenas["user_memory_enabled"]) == ([], True)
+        for enabled in (False, False, True):
+            done = await client.patch(
+                "/api/agents/mira/user-memory-enabled", json={"enabled": enabled}
+            )
+            assert (done.status_code, done.json()["user_memory_enabled"]) == (200, enabled)
+
+
+async def test_shards_are_made_changed_and_emptied(town: Town) -> None:
+    async with town.client("mira") as client:
+        made = await client.post(
+            SHARDS, json={"name": "harbour", "memory_instructions": "Ships.", "max_facts": 9}
+        )
+        shard = made.json()
+        assert (made.status_code, shard["name"], shard["max_facts"]) == (201, "harbour", 9)
+        assert (await client.post(SHARDS, json={"name": "harbour"})).status_code == 409
+        assert (await client.post(SHARDS, json={"name": "a\nb"})).status_code == 400
+        one = f"{SHARDS}/{shard['id']}"
+        paused = (await client.patch(one, json={"is_active": False, "max_facts": None})).json()
+        assert (paused["is_active"], paused["max_facts"]) == (False, None)
+        assert paused["memory_instructions"] == "Ships."
+        text = {"content": "Ships come in."}
+        assert (await client.patch(one, json=text)).status_code == 428
+        written = await client.patch(one, json=text, headers={"If-Match": '"0"'})
+        assert (written.status_code, written.headers["etag"]) == (200, '"1"')
+        for wrong in ({}, {**text, "is_active": True}):
+            assert (await client.patch(one, json=wrong)).status_code == 400
+
+        route = f"{SHARDS}/{names.SHARD}/memory"  # by its id in v1
+        assert (await client.delete(f"{route}/{names.SHARD_FACT}")).status_code == 204
+        assert (await client.delete(f"{route}/{names.SUGGESTION}")).status_code == 204
+        assert (await client.delete(f"{route}/{names.LENAS_FACT}")).status_code == 404
+        harbour, rest = (await client.get(SHARDS)).json()
+        assert (harbour["content"], rest["name"]) == ("Ships come in.", "route")
+        assert (rest["facts"], rest["suggestions"]) == ([], [])
+    async with town.client("otto") as client:
+        merged = await client.patch(
+            "/api/agents/otto/collective-memory/route", json={"is_active": False}
+        )
+        assert (merged.status_code, "--shards merge" in merged.json()["detail"]) == (404, True)
+
+
+@pytest.mark.parametrize("id", [names.LENAS_FACT, names.DIRECTIVE])
+async def test_a_memory_is_edited_by_its_id_alone(town: Town, id: str) -> None:
+    path, new = f"/api/memory-sessions/{id}", {"content": "Lena flies kites."}
+    async with town.client("lena") as client:
+        assert (await client.patch(path, json=new)).status_code == 428
+        assert (await client.patch(path, json=new, headers={"If-Match": '"2"'})).status_code == 412
+        done = await client.patch(path, json=new, headers={"If-Match": '"1"'})
+        assert (done.status_code, done.json()["content"]) == (200, "Lena flies kites.")
+        assert (done.headers["etag"], done.json()["version"]) == ('"2"', 2)
+
+
+async def test_facts_are_added_listed_in_pages_and_deleted(town: Town) -> None:
+    async with town.client("lena") as client:
+        new = {"content": "Lena sails on Sundays."}
+        made = await client.post("/api/facts", json=new)
+        assert (made.status_code, made.json()["user_id"]) == (201, LENA)
+        again = await client.post("/api/facts", json=new)
+        assert (again.status_code, again.json()["id"]) == (200, made.json()["id"])
+        whole = (await client.get("/api/facts")).json()
+        assert whole["next_offset"] is None
+        pages: list[Any] = []
+        offset: int | None = 0
+        while offset is not None:
+            page = (await client.get("/api/facts", params={"limit": 2, "offset": offset})).json()
+            pages += page["items"]
+            offset = page["next_offset"]
+        assert pages == whole["items"]
+        one = f"/api/facts/{made.json()['id']}"
+        assert (await client.get(one)).json() == made.json()
+        stale = await client.delete(one, headers={"If-Match": '"9"'})
+        assert stale.status_code == 412
+        assert (await client.delete(one)).status_code == 204
+        assert (await client.get(one)).status_code == 404
+        for fields, status in (
+            ({"scope": "agent"}, 403),
+            ({"shard": "route"}, 403),
+            ({"group": "board"}, 404),
+            ({"scope": "group"}, 400),
+        ):
+            refused = await client.post("/api/facts", json={**new, **fields})
+            assert refused.status_code == status, fields
+    async with town.client("mira") as client:
+        made = await client.post("/api/facts", json={**new, "shard": "route"})
+        assert (made.json()["scope"], made.json()["shard"]) == ("shard", "route")
+        missing = await client.post("/api/facts", json={**new, "scope": "user"})
+        assert missing.status_code == 400
+
+
+async def test_search_explains_and_looks_into_texts(town: Town) -> None:
+    async with town.client("lena") as client:
+        plain = (await client.get("/api/search", params={"q": "lanterns"})).json()
+        assert (plain["hits"][0]["id"], plain["hits"][0]["explain"]) == (names.LENAS_FACT, None)
+        assert 0 < plain["hits"][0]["score"] <= 1
+        params: Any = {"q": "lanterns", "within": ["reflections", "texts"], "explain": True}
+        found = (await client.get("/api/search", params=params)).json()
+        assert {each["kind"] for each in found["passages"]} == {"reflection", "text"}
+        for wrong in ({}, {"q": ["a"] * 4}, {"q": "x", "top_k": 0}, {"q": "x", "scope": "session"}):
+            assert (await client.get("/api/search", params=wrong)).status_code == 422
+        unknown = await client.get("/api/search", params={"q": "x", "recipe": "nonsense"})
+        assert unknown.status_code == 400
+
+
+async def test_a_context_is_built_and_not_cached(town: Town) -> None:
+    async with town.client("lena") as client:
+        built = await client.get("/api/context", params={"session": names.VISIT})
+        assert built.json()["context"].startswith("<MemoryContext")
+        assert "lanterns" in built.json()["context"]
+    assert town.store.contexts.find_context(names.VISIT, MIRA) is None
+
+
+async def test_the_log_tells_the_tokens_name_and_no_host(town: Town) -> None:
+    async with town.client("mira") as client:
+        await client.delete(f"/api/facts/{names.LENAS_FACT}")
+        first, *_ = (await client.get("/api/log", params={"limit": 1})).json()["items"]
+        assert (first["actor"], first["command"]) == ("mira", "serve DELETE /api/facts/{fact_id}")
+        assert first["before"]["content"] == "Lena folds lanterns."
+        assert "host" not in first
+        lenas = (await client.get("/api/log", params={"user": "lena", "limit": 200})).json()
+        assert lenas["items"][0] == first
+        assert {each["owner"] for each in lenas["items"]} == {LENA, names.LENA_ON_DISCORD}
+
+
+# -- on the other store ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("store", ["secantus"], indirect=True)
+async def test_it_is_the_same_on_mongodb(store: Store) -> None:
+    fill(store)
+    town = Town(store)
+    async with town.client("lena") as client:
+        seen = await client.get(TEXT)
+        assert (seen.status_code, seen.headers["etag"]) == (200, '"1"')
+        done = await client.post(TEXT, json={"content": "Kites."}, headers={"If-Match": '"1"'})
+        assert (done.status_code, done.headers["etag"]) == (200, '"2"')
+        assert (await client.get(f"/api/facts/{names.TOMAS_FACT}")).status_code == 404
+        log = (await client.get("/api/log")).json()["items"]
+        assert (log[0]["actor"], log[0]["action"]) == ("lena", "write_consolidation")
+    async with town.client("revoked") as client:
+        assert (await client.get(TEXT)).status_code == 401
+
+
+# -- errors, and bodies that are none ------------------------------------------------------------
+
+
+async def test_every_error_is_a_problem(town: Town) -> None:
+    async with town.client("mira") as client:
+        for method, path, status in (
+            ("GET", "/api/nothing", 404),
+            ("GET", "/nothing", 404),
+            ("PUT", "/api/facts", 405),
+            ("GET", "/api/facts?limit=x", 422),
+            ("GET", "/api/facts?since=yesterday", 422),
+            ("GET", "/api/facts?scope=user", 400),
+            ("GET", "/api/facts?shard=nonsense", 404),
+            ("GET", f"/api/facts/{'x' * 201}", 422),
+            ("GET", "/api/agents/%00/memory", 404),
+        ):
+            answer = await client.request(method, path)
+            problem = answer.json()
+            assert (answer.status_code, problem["status"]) == (status, status), path
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert answer.headers["cache-control"] == "no-store"
+            assert problem.keys() >= {"type", "title", "detail"}
+        assert (await client.put("/api/facts")).headers["allow"]
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"", "application/json"),
+        (b"{", "application/json"),
+        (b"null", "application/json"),
+        (b"[1]", "application/json"),
+        (b'{"content": NaN}', "application/json"),
+        (b'{"content": "x", "private": 1e999}', "application/json"),
+        (b'{"content": "\\ud800"}', "application/json"),
+        (b'{"content": "x", "user": "\\ud800"}', "application/json"),
+        (b'{"\\ud800": 1, "content": "x"}', "application/json"),
+        (b'{"content": "x", "content\\u0000": 1}', "application/json"),
+        (b'{"content": "\\u0000\\u0001"}', "application/json"),
+        (b'{"content": ' + b"[" * 100_000 + b"}", "application/json"),
+        (b'{"content": "' + b"x" * 300_000 + b'"}', "application/json"),
+        (b'{"content": {"$ne": null}}', "application/json"),
+        (b'{"content": "x", "user": {"$ne": null}}', "application/json"),
+        (b"\xff\xfe\x00", "application/json"),
+        (b"content=x", "application/x-www-form-urlencoded"),
+        (b'{"content": "x"}', "text/plain"),
+    ],
+)
+async def test_a_hostile_body_is_refused_and_not_repeated(
+    town: Town, body: bytes, kind: str
+) -> None:
+    before = len(list(town.store.log.audit()))
+    async with town.client("lena") as client:
+        answer = await client.post("/api/facts", content=body, headers={"Content-Type": kind})
+        assert answer.status_code in (400, 415, 422), answer.text
+        assert json.loads(answer.content)["status"] == answer.status_code
+        assert len(answer.content) < 2_000
+        assert (await client.get("/health")).status_code == 200
+    assert len(list(town.store.log.audit())) == before
+
+
+# -- what the process tells -----------------------------------------------------------------------
+
+
+async def test_readiness_says_which_part_and_nothing_of_it(town: Town) -> None:
+    async with town.client() as client:
+        ready = await client.get("/ready")
+        assert (ready.status_code, ready.json()) == (
+            200,
+            {"status": "ready", "store": "ok", "model": "none", "index": "ok"},
+        )
+        town.store.database.close()
+        town.store.connections.path.unlink()  # type: ignore[attr-defined]
+        town.app.state.edenmem.readiness = None
+        gone = await client.get("/ready")
+        assert (gone.status_code, gone.json()["store"]) == (503, "failed")
+        assert "town.db" not in gone.text
+        failed = await client.get("/api/facts", headers={"Authorization": "Bearer edm_x"})
+        assert failed.status_code == 401
+        broken = await client.get(
+            "/api/facts", headers={"Authorization": f"Bearer {town.tokens['lena']}"}
+        )
+        assert (broken.status_code, "town.db" in broken.text) == (503, False)
+        assert broken.headers["retry-after"]
+
+
+async def test_metrics_have_few_labels_and_no_names(town: Town) -> None:
+    async with town.client("lena") as client:
+        for fact in (names.LENAS_FACT, names.NOTHING):
+            await client.get(f"/api/facts/{fact}")
+        for number in range(20):
+            await client.get(f"/nonsense/{number}")
+        await client.request("BREW", "/api/facts")
+        told = (await client.get("/metrics")).text
+    for labels, number in (
+        ('method="GET",route="/api/facts/{fact_id}",status="200"', 1),
+        ('method="GET",route="/api/facts/{fact_id}",status="404"', 1),
+        ('method="GET",route="other",status="404"', 20),
+    ):
+        assert f"edenmem_requests_total{{{labels}}} {number}.0\n" in told
+    for name in (LENA, MIRA, "lena", "mira", "nonsense", "BREW", names.LENAS_FACT):
+        assert name not in told
+
+
+async def test_the_reference_is_one_page_that_fetches_nothing(town: Town) -> None:
+    async with town.client() as client:
+        page = (await client.get("/docs")).text
+        schema = (await client.get("/openapi.json")).json()
+    for path in schema["paths"]:
+        assert f" {path}</code>" in page
+    for fetched in ("<script", "src=", "<link", "@import", "url("):
+        assert fetched not in page
+    assert [route.path for route in health.routes] == ["/health", "/ready", "/metrics"]  # type: ignore[attr-defined]
