@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 
 #: A statement of thirty words is shorter in any language; one "word" without end is not kept.
 MOST_CHARACTERS = 1000
@@ -25,13 +26,19 @@ _PARTS = "\u200b\u2014\u2026\u3001-\u3004\u3008-\u3020\u3030\u30fb\uff01-\uff0f\
 #: Characters to a word, for scripts that put no spaces between words.
 _CHARACTERS_PER_WORD = {"han": 1, "kana": 3, "thai_lao": 5, "khmer_myanmar": 6}
 
-_TOKEN = re.compile(
-    f"(?P<han>[{_HAN}]+)|(?P<kana>[{_KANA}]+)|(?P<thai_lao>[{_THAI_LAO}]+)"
-    f"|(?P<khmer_myanmar>[{_KHMER_MYANMAR}]+)"
-    rf"|(?P<spaced>[^\s{_PARTS}{_HAN}{_KANA}{_THAI_LAO}{_KHMER_MYANMAR}]+)"
-)
-#: A run between spaces is a word if there is a letter, a digit or a pictograph in it.
-_SUBSTANCE = re.compile("[^\\W_]|[\u2600-\u27bf\U0001f000-\U0001faff]")
+
+@cache  # compiled when first needed: it takes milliseconds, and many commands count no words
+def _word_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """A token; what makes a run between spaces a word: a letter, a digit or a pictograph."""
+    return (
+        re.compile(
+            f"(?P<han>[{_HAN}]+)|(?P<kana>[{_KANA}]+)|(?P<thai_lao>[{_THAI_LAO}]+)"
+            f"|(?P<khmer_myanmar>[{_KHMER_MYANMAR}]+)"
+            rf"|(?P<spaced>[^\s{_PARTS}{_HAN}{_KANA}{_THAI_LAO}{_KHMER_MYANMAR}]+)"
+        ),
+        re.compile("[^\\W_]|[\u2600-\u27bf\U0001f000-\U0001faff]"),
+    )
+
 
 _NO_PUNCTUATION = dict.fromkeys(
     code for code in range(128) if not (chr(code).isalnum() or chr(code).isspace())
@@ -40,12 +47,13 @@ _NO_PUNCTUATION = dict.fromkeys(
 
 def _tokens(text: str) -> Iterator[tuple[int, int, int]]:
     """(start, end, characters to a word; 0: the whole token is one word) of all that counts."""
-    for match in _TOKEN.finditer(text):
+    token, substance = _word_patterns()
+    for match in token.finditer(text):
         kind = match.lastgroup or ""
         start, end = match.span()
         if kind != "spaced":
             yield start, end, _CHARACTERS_PER_WORD[kind]
-        elif _SUBSTANCE.search(text, start, end):
+        elif substance.search(text, start, end):
             yield start, end, 0
 
 
@@ -132,17 +140,25 @@ def clean(text: str) -> str:
 
 # -- terminals -----------------------------------------------------------------------------------
 
-_BIDI = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))  # embeddings, overrides, isolates
-_VISIBLE: dict[int, str] = {
-    **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"},
-    0x7F: "\u2421",
-    **{code: f"\\x{code:02x}" for code in range(0x80, 0xA0)},
-    0x2028: "\n",
-    0x2029: "\n",
-    **{code: f"\\u{code:04x}" for code in _BIDI},
-    **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
-}
-_NOT_PRINTABLE = re.compile(f"[{''.join(re.escape(chr(code)) for code in _VISIBLE)}]")
+#: C0 but tab and newline, DEL and C1, separators of lines and paragraphs, bidirectional
+#: embeddings, overrides and isolates, surrogates.
+_NOT_PRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def _show(match: re.Match[str]) -> str:
+    """What stands for a character that is not printable."""
+    code = ord(match[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if 0xD800 <= code < 0xE000:
+        return "\ufffd"
+    if code in (0x2028, 0x2029):
+        return "\n"
+    if code == 0x7F:
+        return "\u2421"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def flat(text: str) -> str:
@@ -165,8 +181,7 @@ def printable(text: str) -> str:
     overrides and isolates as escapes, a surrogate as �. Tabs, newlines, joiners (emoji, Persian)
     and directional marks (Arabic, Hebrew) stay.
     """
-    text = text.replace("\r\n", "\n")
-    return text.translate(_VISIBLE) if _NOT_PRINTABLE.search(text) else text
+    return _NOT_PRINTABLE.sub(_show, text.replace("\r\n", "\n"))
 
 
 def one_line(text: str, width: int | None = None) -> str:
@@ -175,7 +190,7 @@ def one_line(text: str, width: int | None = None) -> str:
     Wide characters take two columns, combining marks none.
     """
     line = " ".join(printable(text).split())
-    if width is None:
+    if width is None or (len(line) <= width and line.isascii()):
         return line
     used, cut = 0, 0
     for place, character in enumerate(line):

@@ -6,7 +6,6 @@ would bring something back (see `keys_of_change`). All that is kept of one is ha
 
 from __future__ import annotations
 
-import hashlib
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal
@@ -119,6 +118,8 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
 def block(kind: str, key: str) -> str:
     """The hash of a "scope", of the "session" that something comes from, of a "reflection" that
     another was derived from, or of what a subject was "called"."""
+    import hashlib  # loads OpenSSL, which most commands do without
+
     return hashlib.sha256(f"{kind}:{key}".encode()).hexdigest()[:32]
 
 

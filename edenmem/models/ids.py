@@ -8,7 +8,6 @@ does not know which database is behind it.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import re
@@ -33,6 +32,8 @@ def new_id(at: datetime | None = None) -> str:
 
 def derived_id(*parts: str) -> str:
     """The same id for the same parts, for things that must not be made twice."""
+    import hashlib  # loads OpenSSL, which most commands do without
+
     digest = hashlib.sha256()
     for part in parts:
         raw = part.encode("utf-8", "surrogatepass")

@@ -5,7 +5,6 @@ Field names are those of the stored documents. Vectors are little-endian float32
 
 from __future__ import annotations
 
-import hashlib
 from datetime import datetime
 
 import msgspec
@@ -15,6 +14,8 @@ from edenmem.models.scope import Scope, ScopeKind
 
 def content_hash(content: str) -> str:
     """The MD5 hex digest by which equal facts are recognised (the platform's choice; no secret)."""
+    import hashlib  # loads OpenSSL, which most commands do without
+
     raw = content.encode("utf-8", "surrogatepass")
     return hashlib.md5(raw, usedforsecurity=False).hexdigest()
 

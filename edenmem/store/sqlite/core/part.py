@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
+
+import msgspec
 
 from edenmem.store.sqlite.core.connections import Connections
 
@@ -26,4 +27,4 @@ class Part:
 
 def json_array(items: Iterable[str | int]) -> str:
     """A parameter for `AMONG`."""
-    return json.dumps(list(items))
+    return msgspec.json.encode(list(items)).decode()
