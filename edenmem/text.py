@@ -219,6 +219,8 @@ def _columns(character: str) -> int:
 
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _XML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#13;"})
+#: Any of what is dropped or written otherwise; most texts have none of it.
+_ALTERED = re.compile(f'{_NOT_XML.pattern[:-1]}&<>"\r]')
 
 
 def escape_xml(text: str) -> str:
@@ -227,4 +229,4 @@ def escape_xml(text: str) -> str:
     What XML 1.0 has no way to write is dropped. Apostrophes stay as they are: every one of them
     would cost the model that reads it several tokens.
     """
-    return _NOT_XML.sub("", text).translate(_XML)
+    return _NOT_XML.sub("", text).translate(_XML) if _ALTERED.search(text) else text

@@ -345,13 +345,17 @@ class MemoryService:
         force_refresh: bool = False,
     ) -> str:
         """`assemble_context`, as the XML alone: what goes into the prompt."""
-        report = await self.assemble_context(
-            session_id,
-            agent_id=agent_id,
-            user_id=user_id,
+        session, agents = await in_thread(
+            lookups.session_and_agents, self._store, session_id, agent_id
+        )
+        report = await self._contexts.build(
+            session,
+            agents[0],
+            speaker=user_id,
             message=message,
             recall=recall,
             force_refresh=force_refresh,
+            measured=False,
         )
         return report.xml
 

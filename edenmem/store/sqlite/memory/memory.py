@@ -104,18 +104,17 @@ class Memory(Part):
             left = None if left is None else left - size
 
     def recent_facts(self, scopes_: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
+        select = codec.FACT.replace(" FROM ", ", f.recent_at, f.id FROM ", 1)
         found: list[Row] = []
         with self._db.reading() as connection:
             for number in scopes.numbers_of(connection, scopes_).values():
                 found += connection.execute(
-                    f"{codec.FACT} WHERE f.scope_id = ? AND f.recent_at >= ?"
+                    f"{select} WHERE f.scope_id = ? AND f.recent_at >= ?"
                     " ORDER BY f.recent_at DESC, f.id LIMIT ?",
                     (number, to_ms(since), max(0, limit)),
                 )
-        facts = sorted(
-            map(codec.fact_from, found), key=lambda fact: (-to_ms(fact.recent_at), fact.id)
-        )
-        return facts[: max(0, limit)]
+        found.sort(key=lambda row: (-row[-2], row[-1]))
+        return [codec.fact_from(row) for row in found[: max(0, limit)]]
 
     def fact(self, fact_id: str, *, with_vector: bool = False) -> Fact | None:
         select = codec.FACT_WITH_VECTOR if with_vector else codec.FACT
