@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from edenmem.engine.agent_memory import AgentMemory, FactOrigin
     from edenmem.engine.edits.editor import Editor
     from edenmem.engine.factory import open_embedder, open_llm, open_reranker, open_store
     from edenmem.engine.reports import (
@@ -19,15 +20,22 @@ if TYPE_CHECKING:
         ContextReport,
         EditReport,
         FormationReport,
+        MemoryHit,
+        MemoryStats,
+        ScopeStatus,
+        SearchHit,
         SearchReport,
     )
     from edenmem.engine.scopes.references import Resolver
-    from edenmem.engine.service import MemoryService
+    from edenmem.engine.service import MemoryService, SearchOptions
     from edenmem.engine.sessions.importer import import_sessions
+    from edenmem.engine.sync import SyncAgentMemory, SyncMemoryService
     from edenmem.errors import (
+        AmbiguousReference,
         ConfigError,
         ConflictError,
         EdenmemError,
+        EmbeddingModelMismatch,
         ExitCode,
         InputError,
         NotFoundError,
@@ -38,6 +46,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from edenmem.models.changes import Actor
+    from edenmem.models.formation import Trigger
     from edenmem.models.host import Agent, Message, Session, ToolCall, User
     from edenmem.models.ids import new_id
     from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
@@ -49,6 +58,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Actor": "models.changes",
     "Agent": "models.host",
+    "AgentMemory": "engine.agent_memory",
+    "AmbiguousReference": "errors",
     "ConfigError": "errors",
     "ConflictError": "errors",
     "Consolidation": "models.memory",
@@ -57,11 +68,15 @@ _HOMES = {
     "EdenmemError": "errors",
     "EditReport": "engine.reports",
     "Editor": "engine.edits.editor",
+    "EmbeddingModelMismatch": "errors",
     "ExitCode": "errors",
     "Fact": "models.memory",
+    "FactOrigin": "engine.agent_memory",
     "FormationReport": "engine.reports",
     "InputError": "errors",
+    "MemoryHit": "engine.reports",
     "MemoryService": "engine.service",
+    "MemoryStats": "engine.reports",
     "Message": "models.host",
     "NotFoundError": "errors",
     "Policy": "models.memory",
@@ -71,12 +86,18 @@ _HOMES = {
     "Scope": "models.scope",
     "ScopeError": "errors",
     "ScopeKind": "models.scope",
+    "ScopeStatus": "engine.reports",
+    "SearchHit": "engine.reports",
+    "SearchOptions": "engine.service",
     "SearchReport": "engine.reports",
     "Session": "models.host",
     "Settings": "settings.schema",
     "Store": "store.protocol.store",
     "StoreError": "errors",
+    "SyncAgentMemory": "engine.sync",
+    "SyncMemoryService": "engine.sync",
     "ToolCall": "models.host",
+    "Trigger": "models.formation",
     "UnavailableError": "errors",
     "UsageError": "errors",
     "User": "models.host",
@@ -92,6 +113,8 @@ _HOMES = {
 __all__ = [
     "Actor",
     "Agent",
+    "AgentMemory",
+    "AmbiguousReference",
     "ConfigError",
     "ConflictError",
     "Consolidation",
@@ -100,11 +123,15 @@ __all__ = [
     "EdenmemError",
     "EditReport",
     "Editor",
+    "EmbeddingModelMismatch",
     "ExitCode",
     "Fact",
+    "FactOrigin",
     "FormationReport",
     "InputError",
+    "MemoryHit",
     "MemoryService",
+    "MemoryStats",
     "Message",
     "NotFoundError",
     "Policy",
@@ -114,12 +141,18 @@ __all__ = [
     "Scope",
     "ScopeError",
     "ScopeKind",
+    "ScopeStatus",
+    "SearchHit",
+    "SearchOptions",
     "SearchReport",
     "Session",
     "Settings",
     "Store",
     "StoreError",
+    "SyncAgentMemory",
+    "SyncMemoryService",
     "ToolCall",
+    "Trigger",
     "UnavailableError",
     "UsageError",
     "User",

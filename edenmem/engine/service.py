@@ -37,7 +37,7 @@ from edenmem.engine.scopes import lookups
 from edenmem.engine.scopes.visibility import current_view, reader_scopes
 from edenmem.errors import UsageError
 from edenmem.models.formation import Reach, Trigger
-from edenmem.models.ids import utc_now
+from edenmem.models.ids import is_id, utc_now
 from edenmem.models.scope import Scope, ScopeKind
 
 if TYPE_CHECKING:
@@ -246,6 +246,14 @@ class MemoryService:
     ) -> None:
         await self.close()
 
+    async def initialise(self) -> None:
+        """Make the store, or what is missing in it. Safe to call at every start.
+
+        Raises:
+            StoreError: the store cannot be used, or is of a newer edenmem.
+        """
+        await in_thread(self._store.database.initialise)
+
     async def close(self) -> None:
         """Let go of files, sockets and connections."""
         try:
@@ -326,7 +334,7 @@ class MemoryService:
         return await self._contexts.build(
             session,
             agents[0],
-            speaker=await in_thread(lookups.speaker_id, self._store, user_id),
+            speaker=await self._speaker(user_id),
             message=message,
             recall=recall,
             force_refresh=force_refresh,
@@ -351,13 +359,20 @@ class MemoryService:
         report = await self._contexts.build(
             session,
             agents[0],
-            speaker=user_id,
+            speaker=await self._speaker(user_id),
             message=message,
             recall=recall,
             force_refresh=force_refresh,
             measured=False,
         )
         return report.xml
+
+    async def _speaker(self, user: str | None) -> str | None:
+        """The ID of the account that is about to be answered; a thread is not worth it for one
+        that is given by ID."""
+        if user is None or (isinstance(user, str) and is_id(user)):
+            return user
+        return await in_thread(lookups.speaker_id, self._store, user)
 
     # -- conversations -------------------------------------------------------------------------
 
@@ -822,7 +837,7 @@ class MemoryService:
         session, agents = await in_thread(
             lookups.session_and_agents, self._store, session_id, agent_id
         )
-        speaker = await in_thread(lookups.speaker_id, self._store, user_id)
+        speaker = await self._speaker(user_id)
         view = await in_thread(current_view, self._store, session, agents[0], speaker=speaker)
         return await self._searcher.search(queries, view.reads, top_k=top_k)
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -98,6 +99,7 @@ async def test_this_machine_is_served_without_a_token(connect: Open) -> None:
         ({"is_local": False}, 401),
         ({"address": "203.0.113.7"}, 401),
         ({"x-forwarded-for": "203.0.113.7"}, 401),
+        ({"authorization": "Bearer edm_nonsense"}, 401),
         ({"host": "evil.example"}, 403),
         ({"origin": "https://evil.example"}, 403),
     ],
@@ -125,6 +127,59 @@ async def test_a_request_that_is_too_large_is_refused(connect: Open) -> None:
             headers={"content-type": "application/json", "accept": "application/json"},
         )
         assert answer.status_code == 413
+
+
+def token(service: MemoryService, name: str, **options: Any) -> str:
+    """The header of a new token."""
+    _, secret = service.tokens.create(name, **{"agents": [MIRA.id], **options})
+    return f"Bearer {secret}"
+
+
+async def test_a_token_reaches_its_user_and_no_other(connect: Open, service: MemoryService) -> None:
+    hers = token(service, "hers", user_id=LENA.id)
+    his = token(service, "his", user_id=TOMAS.id, can_write=True)
+    everybody = token(service, "everybody")
+    for given, contents, tools in (
+        (hers, {SHARED.content, HERS.content}, 4),
+        (his, {SHARED.content, HIS.content}, 7),
+        (everybody, {SHARED.content}, 4),
+    ):
+        async with connect(is_local=False, authorization=given) as http:
+            assert await listed(http) == (contents, tools)
+    async with connect(is_local=False, user_id=LENA.id, authorization=everybody) as http:
+        assert await listed(http) == ({SHARED.content, HERS.content}, 4)
+
+
+async def test_a_token_of_others_opens_nothing(connect: Open, service: MemoryService) -> None:
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    revoked = token(service, "revoked")
+    service.tokens.revoke("revoked")
+    for given, status in (
+        (token(service, "other-agent", agents=[OTTO.id]), 403),
+        (token(service, "other-user", user_id=TOMAS.id), 403),
+        (revoked, 401),
+    ):
+        async with connect(is_local=False, user_id=LENA.id, authorization=given) as http:
+            answer = await http.post(f"{BASE}/mcp", json=ping)
+            assert answer.status_code == status
+            assert "Bearer" in answer.headers["www-authenticate"]
+
+
+async def test_changes_bear_the_name_of_the_token(
+    connect: Open, service: MemoryService, sqlite_store: Store
+) -> None:
+    given = token(service, "phone", user_id=LENA.id, can_write=True)
+    async with connect(is_local=False, authorization=given) as http:
+        address = streamable_http_client(f"{BASE}/mcp", http_client=http)
+        async with Client(address) as client:
+            shared = await client.call_tool("forget_fact", {"fact_id": SHARED.id})
+            assert shared.is_error
+            gone = await client.call_tool("forget_fact", {"fact_id": HERS.id})
+            assert not gone.is_error
+            his = await client.call_tool("why", {"fact_id": HIS.id})
+            assert his.is_error
+    (entry,) = (e for e in sqlite_store.log.audit(target_id=HERS.id) if e.action == "remove_fact")
+    assert entry.actor.name == "phone"
 
 
 @pytest.mark.slow

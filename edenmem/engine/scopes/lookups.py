@@ -64,15 +64,13 @@ def existing_user(store: Store, user: str) -> User:
     return found
 
 
-def speaker_id(store: Store, user: str | None) -> str | None:
+def speaker_id(store: Store, user: str) -> str:
     """The ID of the account that an agent is about to answer, given by ID or username. An ID that
     no account has is that of a stranger.
 
     Raises:
         NotFoundError: no account has that name.
     """
-    if user is None:
-        return None
     demand_reference("user", user)
     return user if is_id(user) else Resolver(store).user(user).id
 

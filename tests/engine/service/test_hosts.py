@@ -121,7 +121,7 @@ WRONG: dict[str, tuple[Call, type[EdenmemError], str]] = {
     ),
     "no query": (lambda s: s.search([], agent_id="mira"), UsageError, "a query is needed"),
     "text as number": (
-        lambda s: s.search("tea", agent_id="mira", top_k="5"),  # type: ignore[typeddict-item]
+        lambda s: s.search("tea", agent_id="mira", top_k="5"),  # type: ignore[arg-type]
         UsageError,
         "top_k must be a whole number",
     ),
@@ -136,7 +136,7 @@ WRONG: dict[str, tuple[Call, type[EdenmemError], str]] = {
         "kinds takes agent, shard",
     ),
     "time as text": (
-        lambda s: s.search("tea", agent_id="mira", since="7d"),  # type: ignore[typeddict-item]
+        lambda s: s.search("tea", agent_id="mira", since="7d"),  # type: ignore[arg-type]
         UsageError,
         "since must be a datetime",
     ),

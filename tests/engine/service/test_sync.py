@@ -1,0 +1,63 @@
+"""The synchronous facade: the same methods, without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from edenmem import MemoryService, NotFoundError, SyncMemoryService, UsageError
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
+from tests.support import sync_facade
+
+
+@pytest.fixture
+def service(sqlite_store: Store) -> Iterator[SyncMemoryService]:
+    with SyncMemoryService(MemoryService(sqlite_store, Settings())) as made:
+        yield made
+
+
+def test_it_is_as_the_asynchronous_one_is_now() -> None:
+    assert sync_facade.TARGET.read_text("utf-8") == sync_facade.source(), (
+        "run: python -m tests.support.sync_facade"
+    )
+
+
+def test_a_program_without_a_loop_remembers(service: SyncMemoryService) -> None:
+    service.initialise()
+    service.ensure_session("chat", agents=["mira"], users=["lena"])
+    turn = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
+    assert service.add_messages("chat", turn) == 2
+    memory = service.memory_for("mira", user="lena")
+    memory.add_fact("Lena drinks green tea.")
+    found = service.search("tea", agent_id="mira", user_id="lena", recipe="text")
+    assert [hit.fact.content for hit in found.hits] == ["Lena drinks green tea."]
+    assert "green tea" in service.get_memory_context("chat")
+    assert [fact.content for fact in memory.facts()] == ["Lena drinks green tea."]
+    with pytest.raises(NotFoundError):
+        service.search("tea", agent_id="nobody")
+
+
+async def test_it_may_be_used_where_a_loop_runs(service: SyncMemoryService) -> None:
+    assert asyncio.get_running_loop().is_running()
+    assert service.ensure_user("lena").username == "lena"
+
+
+def test_threads_share_one_loop(service: SyncMemoryService) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        users = set(pool.map(lambda _: service.ensure_user("lena").id, range(24)))
+    assert len(users) == 1
+    assert [t.name for t in threading.enumerate()].count("edenmem-loop") == 1
+
+
+def test_after_its_end_it_says_so(service: SyncMemoryService) -> None:
+    service.ensure_user("lena")
+    service.close()
+    service.close()
+    with pytest.raises(UsageError, match="closed"):
+        service.ensure_user("tomas")
+    assert "edenmem-loop" not in [thread.name for thread in threading.enumerate()]

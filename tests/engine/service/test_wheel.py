@@ -1,0 +1,80 @@
+"""The wheel, as a type checker of somebody else's program sees it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+#: Uses public names alone. The last lines are mistakes that a type checker must see.
+PROGRAM = """
+import edenmem
+from edenmem import AgentMemory, Fact, MemoryService, SearchReport, SyncMemoryService
+
+
+async def talk(service: MemoryService) -> list[Fact]:
+    await service.ensure_session("chat", agents=["mira"], users=["lena"])
+    await service.add_messages("chat", [{"role": "user", "content": "Hello."}])
+    memory: AgentMemory = await service.memory_for("mira", user="lena")
+    report: SearchReport = await memory.search("tea", top_k=3)
+    await service.search(["tea"], agent_id="mira", recipe="text")
+    return [hit.fact for hit in report.hits]
+
+
+def block(service: SyncMemoryService) -> str:
+    reveal_type(service.memory_for("mira"))
+    reveal_type(service.search("tea", agent_id="mira"))
+    return service.get_memory_context("chat")
+
+
+def err(service: SyncMemoryService) -> int:
+    service.search("tea")
+    service.search("tea", agent_id="mira", topk=3)
+    return service.get_memory_context("chat")
+"""
+
+
+@pytest.mark.slow
+def test_mypy_knows_the_types_of_the_built_wheel(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run(
+        [*build, "--wheel-dir", str(tmp_path), str(ROOT)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    # An environment that has edenmem from the wheel, and all that it needs from here.
+    venv.create(tmp_path / "venv", symlinks=True)
+    (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    (site / "here.pth").write_text(sysconfig.get_path("purelib"))
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    options = ["--strict", "--cache-dir", str(tmp_path / "cache")]
+    interpreter = ["--python-executable", str(tmp_path / "venv" / "bin" / "python")]
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, *interpreter, str(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    said = checked.stdout
+    assert 'Revealed type is "edenmem.engine.sync.SyncAgentMemory"' in said
+    assert 'Revealed type is "edenmem.engine.reports.SearchReport"' in said
+    errors = [line for line in said.splitlines() if ": error:" in line]
+    assert [line.rsplit("[", 1)[1] for line in errors] == [
+        "call-arg]",
+        "call-arg]",
+        "return-value]",
+    ]
