@@ -43,7 +43,8 @@ def create_app(
     app = FastAPI(
         title="edenmem", version=__version__, lifespan=_lifespan, docs_url=None, redoc_url=None
     )
-    state = ServerState(service=service, settings=settings, agent=agent, is_local=is_local)
+    is_open = is_local and not settings.server.require_token
+    state = ServerState(service=service, settings=settings, agent=agent, is_local=is_open)
     app.state.edenmem = state
     for router in ROUTERS:
         app.include_router(router)

@@ -372,6 +372,8 @@ class ServerSettings(_Section, frozen=True, kw_only=True):
     users: dict[str, str] = {}
     create_users: bool = False  # add users that nobody knows; never beside a platform by default
     shutdown_seconds: NotNegative = 30  # for answers in progress when the server stops
+    require_token: bool = False
+    """Whether callers on this machine need a token too."""
     max_body_mb: Count = 32
     """Maximum size of a request's body, in megabytes."""
     max_requests: Count = 256

@@ -11,6 +11,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from edenmem.server.limits import PUBLIC
+from edenmem.store.sqlite import SqliteStore
 from tests.server import town as names
 from tests.server.town import GROUPS, LENAS, MIRA, NOTHING, TOMASS, Town
 
@@ -341,6 +342,14 @@ async def test_this_machine_needs_no_token_unless_another_speaks_through_it(
     async with town.client("mira", headers=headers) as client:
         own = {**headers, "Authorization": f"Bearer {town.tokens['mira']}"}
         assert (await client.get("/api/facts", headers=own)).status_code == 200
+
+
+async def test_a_machine_of_many_may_ask_for_tokens_too(town_store: SqliteStore) -> None:
+    town = Town(town_store, require_token=True)
+    async with town.client(peer="127.0.0.1") as client:
+        assert (await client.get("/api/facts")).status_code == 401
+    async with town.client("lena", peer="127.0.0.1") as client:
+        assert (await client.get("/api/facts")).status_code == 200
 
 
 async def test_a_token_may_leave_authorization_to_the_upstream(town: Town) -> None:
