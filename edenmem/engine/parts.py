@@ -50,6 +50,22 @@ class Sessions:
         self.import_lines = partial(import_sessions, runtime)
 
 
+class Chats:
+    """Chats that pass through a proxy. What is not async blocks."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        from edenmem.engine.chats import names, sessions
+        from edenmem.engine.chats.memory import ChatMemory
+
+        self.find_agent = partial(names.find_agent, runtime)
+        self.find_user = partial(names.find_user, runtime)
+        self.add_user = partial(names.add_user, runtime)
+        self.find_turn = partial(sessions.find_turn, runtime)
+        self.store_turn = partial(sessions.store_turn, runtime)
+        self.store_answer = partial(sessions.store_answer, runtime)
+        self.memory = ChatMemory(runtime)
+
+
 class Stats:
     """Memory in numbers."""
 

@@ -1018,6 +1018,11 @@ class MemoryService:
         return parts.Evaluations(self._runtime)
 
     @cached_property
+    def chats(self) -> parts.Chats:
+        """Chats that pass through a proxy: their sessions, messages and memory."""
+        return parts.Chats(self._runtime)
+
+    @cached_property
     def stats(self) -> parts.Stats:
         """Memory in numbers."""
         return parts.Stats(self._runtime)

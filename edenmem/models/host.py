@@ -87,6 +87,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     ``users`` holds the ids as the platform stores them (accounts).
     ``name`` is the key that ``session import`` used, if the session came that way. ``imported``
     marks a session that edenmem stored; its status keeps the platform from forming it (`STORED`).
+    ``parent`` is the session that this one diverged from.
     """
 
     id: str
@@ -101,6 +102,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     incognito: bool = False
     deleted: bool = False
     imported: bool = False
+    parent: str | None = None
     last_activity: datetime | None = None
     created_at: datetime | None = msgspec.field(default=None, name="createdAt")
 

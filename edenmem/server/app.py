@@ -11,12 +11,17 @@ from edenmem import __version__
 from edenmem.engine.service import MemoryService
 from edenmem.models.host import Agent
 from edenmem.server import health, problems, reference, rest, rest_search
+from edenmem.server.background import Background
 from edenmem.server.limits import Gate, Limits
+from edenmem.server.proxy import routes as proxy
+from edenmem.server.proxy.routes import Proxy
+from edenmem.server.proxy.upstream import Upstream
 from edenmem.server.state import ServerState
 from edenmem.settings.schema import Settings
 
 #: The routers of the application. A module that adds routes adds its router here.
 ROUTERS: tuple[APIRouter, ...] = (
+    proxy.router,
     health.router,
     rest.router,
     rest_search.router,
@@ -46,6 +51,10 @@ def create_app(
     is_open = is_local and not settings.server.require_token
     state = ServerState(service=service, settings=settings, agent=agent, is_local=is_open)
     app.state.edenmem = state
+    app.state.proxy = Proxy(
+        upstream=Upstream(settings),
+        background=Background(service, concurrency=settings.server.formation_concurrency),
+    )
     for router in ROUTERS:
         app.include_router(router)
     problems.add_handlers(app)
@@ -56,5 +65,10 @@ def create_app(
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Run what must be running while requests are served."""
-    yield
+    """Finish what requests began, when the server stops."""
+    chats: Proxy = app.state.proxy
+    try:
+        yield
+    finally:
+        await chats.background.drain()
+        await chats.upstream.close()

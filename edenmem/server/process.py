@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from edenmem.errors import UnavailableError
+from edenmem.server.proxy.upstream import StreamBroken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +46,24 @@ def url_of(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
+def make_server(
+    app: ASGIApp, *, shutdown_seconds: int, ready: Callable[[], None]
+) -> uvicorn.Server:
+    """Make a server; see `serve`."""
+    logging.getLogger("uvicorn.error").addFilter(_is_fault)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        proxy_headers=False,
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=shutdown_seconds,
+    )
+    return _Server(config, ready)
+
+
 async def serve(
     app: ASGIApp, listener: socket.socket, *, shutdown_seconds: int, ready: Callable[[], None]
 ) -> None:
@@ -55,19 +75,15 @@ async def serve(
         shutdown_seconds: How long answers in progress may take to finish.
         ready: Called when requests are accepted.
     """
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        lifespan="on",
-        proxy_headers=False,
-        server_header=False,
-        ws="none",
-        timeout_graceful_shutdown=shutdown_seconds,
-    )
-    server = _Server(config, ready)
+    server = make_server(app, shutdown_seconds=shutdown_seconds, ready=ready)
     with _quiet_signals():
         await server.serve(sockets=[listener])
+
+
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Return whether a record is worth a line: not that an upstream broke off, which the client
+    sees as it is."""
+    return not (record.exc_info and isinstance(record.exc_info[1], StreamBroken))
 
 
 class _Server(uvicorn.Server):

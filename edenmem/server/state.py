@@ -32,6 +32,11 @@ class ServerState:
     metrics: Metrics = field(default_factory=Metrics)
     readiness: tuple[float, dict[str, str]] | None = None
 
+    @property
+    def stores_chats(self) -> bool:
+        """Whether what is said in chats is stored."""
+        return self.settings.server.store_chats and not self.settings.store.read_only
+
 
 def state_of(connection: HTTPConnection) -> ServerState:
     """Return what the application of a request was made with."""

@@ -358,20 +358,44 @@ class ColdSettings(_Section, frozen=True, kw_only=True):
 
 
 class ServerSettings(_Section, frozen=True, kw_only=True):
-    """The HTTP server, ``edenmem serve``.
-
-    ``upstream_url`` is the endpoint that chats are forwarded to; empty: ``llm.base_url``, with the
-    same key. ``users``: the name that a host calls a user → username or ID in edenmem.
-    """
+    """The HTTP server, ``edenmem serve``."""
 
     host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65_535)] = 8377  # 0: any free port
-    agent: str = ""  # the agent of requests that name none
+    """Address to listen on."""
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8377
+    """Port to listen on (0 = any free port)."""
+    agent: str = ""
+    """Agent of requests that name none."""
+    user: str = ""
+    """User of requests without a token that name none."""
     upstream_url: str = ""
-    upstream_api_key: str = ""  # sent where the caller brings no key of the upstream
+    """Endpoint that chats are forwarded to. Unset: `llm.base_url`, with its key."""
+    upstream_api_key: str = ""
+    """Key for that endpoint. Unset: the caller's own bearer token is passed on."""
+    upstream_timeout_seconds: Seconds = 600.0
+    """Longest silence of the upstream."""
     users: dict[str, str] = {}
-    create_users: bool = False  # add users that nobody knows; never beside a platform by default
-    shutdown_seconds: NotNegative = 30  # for answers in progress when the server stops
+    """Name that a host calls a user, and the username or ID in edenmem."""
+    create_users: bool = False
+    """Add users that are not known."""
+    store_chats: bool = True
+    """Store what is said in chats."""
+    recall: Literal["off", "heuristic", "llm", "always"] = "always"
+    """When to search for facts that the last message refers to."""
+    memory_top_k: NotNegative = 5
+    """Maximum number of facts retrieved for a message; `memory_top_k` of a request overrides it."""
+    memory_score_threshold: Share = 0.0
+    """Minimum score of those facts; `memory_score_threshold` of a request overrides it."""
+    context_timeout_seconds: Seconds = 2.0
+    """After this time a chat is forwarded without its memory context."""
+    search_timeout_seconds: Seconds = 2.0
+    """After this time a chat is forwarded without retrieved facts."""
+    store_timeout_seconds: Seconds = 5.0
+    """After this time a chat is forwarded before its messages are stored."""
+    formation_concurrency: Count = 2
+    """Sessions that are formed at the same time, in the background."""
+    shutdown_seconds: NotNegative = 30
+    """Time for answers in progress when the server stops."""
     require_token: bool = False
     """Whether callers on this machine need a token too."""
     max_body_mb: Count = 32

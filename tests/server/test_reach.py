@@ -169,7 +169,7 @@ async def test_without_a_valid_token_no_route_answers_others(town: Town) -> None
             ):
                 async with town.client(who, peer=peer, headers=headers) as client:
                     answer = await client.request(
-                        method, route.path.format(**values), json={"content": "x"}
+                        method, route.path_format.format(**values), json={"content": "x"}
                     )
                 assert answer.status_code == 401, f"{method} {route.path} {who} {headers}"
                 assert answer.headers["www-authenticate"].startswith("Bearer")

@@ -317,6 +317,7 @@ def test_every_variable_sets_its_setting_alone(machine: Machine, name: str) -> N
         "embedding.provider": "none",
         "embedding.local_model": "multilingual-e5-small",
         "embedding.prices": {"m": 2.5},
+        "server.recall": "off",
         "server.users": {"anna@example.org": "anna"},
         "formation.extraction": "single",
         "context.recall": "llm",

@@ -131,7 +131,9 @@ class RecallResult(msgspec.Struct, frozen=True, kw_only=True):
     usage: tuple[CallUsage, ...] = ()
 
 
-class _Plan(msgspec.Struct, frozen=True, kw_only=True):
+class RecallPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to search for, if anything; ``note`` says why."""
+
     note: str
     queries: tuple[str, ...] = ()
     usage: tuple[CallUsage, ...] = ()
@@ -175,14 +177,14 @@ class Recaller:
         import asyncio
 
         limit = self._settings.context.recall_timeout_seconds
-        plan = _Plan(note=mode)
+        plan = RecallPlan(note=mode)
         try:
             async with asyncio.timeout(limit):
                 if message is None:
                     message = await in_thread(self._newest_message, session)
                 if not message or not message.strip():
                     return RecallResult(note=f"{mode}: there is no message to recall memories for")
-                plan = await self._plan(mode, message, session, agent, view, known)
+                plan = await self.plan(mode, message, session, agent, view, known)
                 if not plan.queries:
                     return RecallResult(note=plan.note, usage=plan.usage)
                 return await self._search(plan, view)
@@ -196,7 +198,7 @@ class Recaller:
                 usage=error.usage if isinstance(error, ProviderError) else (),
             )
 
-    async def _plan(
+    async def plan(
         self,
         mode: RecallMode,
         message: str,
@@ -204,15 +206,21 @@ class Recaller:
         agent: Agent,
         view: SessionView,
         known: str,
-    ) -> _Plan:
+    ) -> RecallPlan:
+        """Decide what to search for; the arguments are those of `recall`.
+
+        Raises:
+            ConfigError: a model is to decide, and none is configured.
+            ProviderError: the model failed.
+        """
         if mode == "llm":
             return await self._ask(message, session, agent, view)
         reason = "every message is searched for" if mode == "always" else sign(message, known)
         if reason is None:
-            return _Plan(note=f"{mode}: no sign that the message needs memories")
-        return _Plan(note=f"{mode}: {reason}", queries=_queries((message,)))
+            return RecallPlan(note=f"{mode}: no sign that the message needs memories")
+        return RecallPlan(note=f"{mode}: {reason}", queries=_queries((message,)))
 
-    async def _search(self, plan: _Plan, view: SessionView) -> RecallResult:
+    async def _search(self, plan: RecallPlan, view: SessionView) -> RecallResult:
         if self._searcher is None:
             note = f"{plan.note}; there is nothing to search with"
             return RecallResult(note=note, queries=plan.queries, usage=plan.usage)
@@ -244,7 +252,9 @@ class Recaller:
 
     # -- by a model ----------------------------------------------------------------------------
 
-    async def _ask(self, message: str, session: Session, agent: Agent, view: SessionView) -> _Plan:
+    async def _ask(
+        self, message: str, session: Session, agent: Agent, view: SessionView
+    ) -> RecallPlan:
         from edenmem.engine.formation.transcript import tidy_name
         from edenmem.engine.runtime.answers import RecallAnswer
         from edenmem.engine.runtime.llm_session import Asker
@@ -271,7 +281,7 @@ class Recaller:
             await keep_usage(self._store, agent.id, "recall", asker.spent, at=self._clock())
         queries = _queries(answer.queries)
         note = "llm: the model wrote queries" if queries else "llm: no search is needed"
-        return _Plan(note=note, queries=queries, usage=tuple(asker.spent))
+        return RecallPlan(note=note, queries=queries, usage=tuple(asker.spent))
 
     def _conversation(self, message: str, session: Session, agent: Agent, view: SessionView) -> str:
         from edenmem.engine.formation.transcript import Cast, transcribe

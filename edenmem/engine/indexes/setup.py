@@ -21,6 +21,11 @@ class Setup:
         return self._store.database.info().location
 
     @property
+    def is_embedded(self) -> bool:
+        """Whether the store is a file of this machine."""
+        return self._store.database.info().kind == "sqlite"
+
+    @property
     def is_made(self) -> bool:
         """Whether the store is there."""
         return self._store.database.info().initialised

@@ -99,6 +99,13 @@ class Host(Protocol):
         Also moves the session's last activity forward.
         """
 
+    def put_message(self, message: Message) -> None:
+        """Insert a message of a session that is there, or let the stored one with its id, if it is
+        of this session, say what this one says; its time and place stay.
+
+        Also moves the session's last activity forward.
+        """
+
     def messages(
         self, session_id: str, *, newest: int | None = None, ids: Sequence[str] | None = None
     ) -> Iterator[Message]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from edenmem.models.backup import RecordKind, StoredUser
@@ -256,6 +257,32 @@ def test_messages_come_back_in_order(store: Store) -> None:
     wanted = [ordered[4].id, ordered[1].id, new_id()]
     assert list(store.host.messages(session.id, ids=wanted)) == [ordered[1], ordered[4]]
     assert list(store.host.messages(session.id, ids=[])) == []
+
+
+def test_a_message_that_is_put_again_says_something_else_in_its_place(store: Store) -> None:
+    session, other = make_session(parent=new_id()), make_session()
+    for each in (session, other):
+        store.host.put_session(each)
+    found = store.host.session(session.id)
+    assert found is not None
+    assert found.parent == session.parent
+    first, second = make_messages(session, 2)
+    call = ToolCall(tool="look", args={"at": 1}, id="c1")
+    for _ in range(2):
+        store.host.put_message(first)
+        store.host.put_message(second)
+        later = msgspec.structs.replace(
+            first, content="Changed.", tool_calls=(call,), created_at=ago(days=-1)
+        )
+        store.host.put_message(later)
+    changed, kept = store.host.messages(session.id)
+    assert (changed.content, changed.created_at) == ("Changed.", first.created_at)
+    assert [(each.tool, each.args, each.id) for each in changed.tool_calls] == [
+        ("look", {"at": 1}, "c1")
+    ]
+    assert kept == second
+    store.host.put_message(msgspec.structs.replace(second, session_id=other.id, content="Stolen."))
+    assert [each.content for each in store.host.messages(session.id)][-1] == second.content
 
 
 def test_messages_of_another_session_stay_there(store: Store) -> None:

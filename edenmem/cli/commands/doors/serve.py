@@ -11,7 +11,9 @@ from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.engine.service import MemoryService
-from edenmem.errors import ConfigError
+from edenmem.errors import ConfigError, NotFoundError, WriteRefused
+from edenmem.models.host import Agent, User
+from edenmem.models.ids import derived_id, utc_now
 
 app = single()
 
@@ -20,6 +22,22 @@ app = single()
 def serve(
     ctx: typer.Context,
     agent: options.Agent = None,
+    user: Annotated[
+        str | None,
+        typer.Option(
+            "--user", "-u", metavar="USER", help="User of requests without a token or a user."
+        ),
+    ] = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option(
+            "--upstream", metavar="URL", help="OpenAI-compatible endpoint to forward chats to."
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="MODEL", help="Model at the upstream that forms memory."),
+    ] = None,
     host: Annotated[
         str | None, typer.Option("--host", metavar="HOST", help="Address to listen on.")
     ] = None,
@@ -29,42 +47,132 @@ def serve(
             "--port", min=0, max=65_535, metavar="PORT", help="Port to listen on (0 = any)."
         ),
     ] = None,
+    no_store: Annotated[
+        bool, typer.Option("--no-store", help="Use memory, but store nothing of chats.")
+    ] = False,
 ) -> None:
     """Serve memory over HTTP, until SIGTERM or Ctrl-C.
 
-    --agent is the agent of requests that name none. Without a token only this machine is served.
+    Chats go to the upstream, with memory in their context: point a client's base URL at this
+    server. --agent is the agent of requests that name none. Creates a missing SQLite store, agent
+    and user, and says so. Without a token only this machine is served. See 'edenmem help serve'.
 
     \b
-    edenmem serve --agent mira
+    edenmem serve --agent mira --user anna --model llama3.2
+    edenmem serve --agent mira --upstream https://api.openai.com/v1
     """
     if not all(map(find_spec, ("fastapi", "uvicorn", "prometheus_client"))):
         raise ConfigError("the server is not installed", hint='pip install "edenmem[server]"')
     run = invocation(ctx)
-    _override(run, agent, host, port)
+    given = {
+        "server.agent": agent,
+        "server.user": user,
+        "server.host": host,
+        "server.port": port,
+        "server.upstream_url": upstream,
+        "server.store_chats": "false" if no_store else None,
+        **_formation_model(run, upstream, model),
+    }
+    if chosen := {key: str(value) for key, value in given.items() if value is not None}:
+        run.override(chosen)
+    _serve(run)
+
+
+def _serve(run: Invocation) -> None:
     from edenmem.server import process
     from edenmem.server.access import is_loopback
     from edenmem.server.app import create_app
 
     settings = run.settings.server
-    chosen = run.resolver.agent(settings.agent) if settings.agent else None
+    if run.settings.store.read_only and settings.store_chats:
+        raise WriteRefused("'edenmem serve' stores chats; --no-store serves a read-only store")
+    _prepare_store(run)
+    chosen = _agent(run, settings.agent) if settings.agent else None
+    if settings.user:
+        _add_user(run, settings.user)
     listener = process.open_socket(settings.host, settings.port)
+    url = process.url_of(listener)
     is_local = is_loopback(listener.getsockname()[0])
 
     async def work(service: MemoryService) -> None:
         application = create_app(service, run.settings, agent=chosen, is_local=is_local)
+        upstream = application.state.proxy.upstream.url
+        if upstream.startswith(url):
+            raise ConfigError(
+                f"the upstream is this server itself: {upstream}",
+                hint="name another with --upstream",
+            )
+        run.out.note(f"chats go to {upstream}")
+        if not service.can_form and settings.store_chats:
+            run.out.note("memory is not formed: no model; add --model MODEL, or set llm.base_url")
         await process.serve(
             application,
             listener,
             shutdown_seconds=settings.shutdown_seconds,
-            ready=lambda: run.out.note(f"listening on {process.url_of(listener)}"),
+            ready=lambda: run.out.note(f"listening on {url} (base URL for clients: {url}/v1)"),
         )
 
     with listener:
         run.serve(work, llm=True)
 
 
-def _override(run: Invocation, agent: str | None, host: str | None, port: int | None) -> None:
-    given = {"server.agent": agent, "server.host": host, "server.port": port}
-    chosen = {key: str(value) for key, value in given.items() if value is not None}
-    if chosen:
-        run.override(chosen)
+def _formation_model(
+    run: Invocation, upstream: str | None, model: str | None
+) -> dict[str, str | None]:
+    """Return the settings that let a model of the upstream form memory."""
+    if model is None:
+        return {}
+    from edenmem.server.proxy.upstream import OLLAMA
+
+    settings = run.settings
+    url = upstream or settings.server.upstream_url
+    models = dict.fromkeys(("llm.fast_model", "llm.slow_model", "llm.premium_model"), model)
+    if settings.llm.base_url or (settings.llm.api_key and not url):
+        return {**models}
+    return {**models, "llm.base_url": url or OLLAMA}
+
+
+def _prepare_store(run: Invocation) -> None:
+    """Create a SQLite store that is not there; one on a server is for 'edenmem init'."""
+    setup = run.service.setup
+    if setup.is_made:
+        return
+    if not run.service.setup.is_embedded:
+        raise NotFoundError("the store is not prepared", hint="run 'edenmem init'")
+    setup.make()
+    run.out.note(f"created the store: {setup.location}")
+
+
+def _agent(run: Invocation, name: str) -> Agent:
+    """Return the agent; one that a store of this machine lacks is added."""
+    try:
+        return run.resolver.agent(name)
+    except NotFoundError:
+        if not run.service.setup.is_embedded or run.settings.store.read_only:
+            raise
+    agent = Agent(
+        id=derived_id("agent", name),
+        username=options.parse_username(name),
+        user_memory_enabled=True,
+        agent_memory_enabled=True,
+        created_at=utc_now(),
+    )
+    if run.service.accounts.add(agent):
+        run.out.note(f"added agent {name}")
+    return run.resolver.agent(name)
+
+
+def _add_user(run: Invocation, name: str) -> None:
+    """Add the user if a store of this machine lacks it."""
+    try:
+        run.resolver.user(name)
+    except NotFoundError:
+        if not run.service.setup.is_embedded or run.settings.store.read_only:
+            raise
+        user = User(
+            id=derived_id("user", name),
+            username=options.parse_username(name),
+            created_at=utc_now(),
+        )
+        if run.service.accounts.add(user):
+            run.out.note(f"added user {name}")

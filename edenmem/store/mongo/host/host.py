@@ -342,6 +342,17 @@ class MongoHost:
             stir(self._db, session_id, latest)
         return added
 
+    def put_message(self, message: Message) -> None:
+        """See `Host.put_message`."""
+        if self.add_messages(message.session_id, [message]):
+            return
+        document = host_codec.message_document(message)
+        said = {field: document[field] for field in ("content", "tool_calls")}
+        self._db.messages.update_one(
+            {"_id": object_id(message.id), "session": object_id(message.session_id)},
+            {"$set": {**said, "updatedAt": utc_now()}},
+        )
+
     def messages(
         self, session_id: str, *, newest: int | None = None, ids: Sequence[str] | None = None
     ) -> Iterator[Message]:

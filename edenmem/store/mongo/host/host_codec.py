@@ -124,6 +124,7 @@ def session_from(document: Document) -> Session:
         incognito=bool(extras.get("incognito")),
         imported=document.get(IMPORTED) is True
         or sub_document(extras.get("edenmem")).get("imported") is True,
+        parent=text_id(document.get("parent_session")),
         deleted=document.get("deleted") is True,
         last_activity=moment(context.get("last_activity"))
         or moment(document.get("updatedAt"))
@@ -162,6 +163,8 @@ def session_document(session: Session) -> Document:
         document[_PLATFORM] = session.platform
     if session.imported:
         document[IMPORTED] = True
+    if session.parent is not None:
+        document["parent_session"] = optional_id(session.parent)
     if session.group_id is not None:
         document["group_id"] = session.group_id
     if session.name is not None:

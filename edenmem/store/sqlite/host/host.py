@@ -242,6 +242,16 @@ class Host(Part):
             )
         return added
 
+    def put_message(self, message: Message) -> None:
+        self.add_messages(message.session_id, [message])
+        row = message_row(message.session_id, message)
+        with self._db.writing() as connection:
+            connection.execute(
+                "UPDATE messages SET content = ?1, tool_calls = ?2 WHERE id = ?3"
+                " AND session_id = ?4 AND (content, tool_calls) IS NOT (?1, ?2)",
+                (row[3], row[7], message.id, message.session_id),
+            )
+
     def messages(
         self, session_id: str, *, newest: int | None = None, ids: Sequence[str] | None = None
     ) -> Iterator[Message]:

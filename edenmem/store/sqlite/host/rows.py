@@ -19,7 +19,7 @@ USER = "SELECT id, username, eden_user_id, subscription_tier, feature_flags, cre
 STORED_USER = USER.replace(" FROM", ", deleted FROM")
 SESSION = (
     "SELECT id, owner, group_id, name, title, status, platform, incognito, deleted,"
-    " last_activity, created_at, imported FROM sessions s"
+    " last_activity, created_at, imported, parent FROM sessions s"
 )
 MESSAGE = (
     "SELECT m.id, m.session_id, m.role, m.content, m.created_at, m.sender, m.name, m.tool_calls,"
@@ -131,6 +131,7 @@ def session_from(connection: sqlite3.Connection, row: Row) -> Session:
         last_activity=optional_time(row[9]),
         created_at=optional_time(row[10]),
         imported=bool(row[11]),
+        parent=row[12],
     )
 
 
@@ -165,8 +166,8 @@ def insert_session(connection: sqlite3.Connection, session: Session) -> bool:
     """Store a new session, or add its members to the one with its id; whether it is new."""
     added = connection.execute(
         "INSERT OR IGNORE INTO sessions (id, owner, group_id, name, name_folded, title,"
-        " title_folded, status, platform, incognito, deleted, last_activity, created_at, imported)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " title_folded, status, platform, incognito, deleted, last_activity, created_at, imported,"
+        " parent) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             session.id,
             session.owner,
@@ -182,6 +183,7 @@ def insert_session(connection: sqlite3.Connection, session: Session) -> bool:
             to_ms(session.last_activity),
             to_ms(session.created_at),
             session.imported,
+            session.parent,
         ),
     )
     if session.imported and added.rowcount != 1:

@@ -320,7 +320,7 @@ def _user(connection: sqlite3.Connection, row: Row) -> StoredUser:
 
 def _session(connection: sqlite3.Connection, row: Row) -> StoredSession:
     fields = msgspec.structs.asdict(session_from(connection, row))
-    return StoredSession(**fields, last_memory_message_id=row[12])
+    return StoredSession(**fields, last_memory_message_id=row[13])
 
 
 def _message(connection: sqlite3.Connection, row: Row) -> Message:

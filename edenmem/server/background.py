@@ -1,0 +1,85 @@
+"""Work that outlives a request: writes that must not be lost, and formation."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from edenmem.engine.service import MemoryService
+from edenmem.errors import EdenmemError
+
+_log = logging.getLogger(__name__)
+
+#: Sessions that may wait for formation; the cold run takes others.
+_MOST_WAITING = 1000
+
+
+class Background:
+    """Tasks of the server.
+
+    Args:
+        service: Forms memories.
+        concurrency: Sessions that are formed at the same time.
+    """
+
+    def __init__(self, service: MemoryService, *, concurrency: int) -> None:
+        self._service = service
+        self._slots = asyncio.Semaphore(concurrency)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._forming: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._again: set[tuple[str, str]] = set()
+        self._is_open = True
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run work that is finished before the server stops."""
+        task = asyncio.create_task(work)
+        self.watch(task)
+        return task
+
+    def watch(self, task: asyncio.Task[Any]) -> None:
+        """Wait for a task before the server stops, and log what it fails with."""
+        self._tasks.add(task)
+        task.add_done_callback(self._note)
+
+    def form_later(self, session_id: str, agent_id: str) -> None:
+        """Form a session if enough was said in it; one formation of a session at a time."""
+        key = (session_id, agent_id)
+        if not self._is_open or not self._service.can_form or len(self._forming) > _MOST_WAITING:
+            return
+        if key in self._forming:
+            self._again.add(key)
+            return
+        self._forming[key] = asyncio.create_task(self._form(key))
+
+    async def drain(self) -> None:
+        """Give formations back, and finish all writes."""
+        self._is_open = False
+        forming = list(self._forming.values())
+        for task in forming:
+            task.cancel()
+        await asyncio.gather(*forming, return_exceptions=True)
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _form(self, key: tuple[str, str]) -> None:
+        session_id, agent_id = key
+        try:
+            async with self._slots:
+                self._again.discard(key)
+                await self._service.maybe_form_memories(session_id, agent_id=agent_id)
+        except EdenmemError as error:
+            _log.warning("formation of session %s failed: %s", session_id, error)
+        except Exception as error:  # noqa: BLE001 - a chat goes on; the cold run tries again
+            _log.error("formation of session %s failed", session_id, exc_info=error)
+        finally:
+            self._forming.pop(key, None)
+            if key in self._again:
+                self._again.discard(key)
+                self.form_later(*key)
+
+    def _note(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("work in the background failed: %s", type(error).__name__, exc_info=error)

@@ -1,0 +1,1 @@
+"""The chat proxy: OpenAI's chat completions, with memory."""

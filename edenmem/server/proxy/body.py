@@ -1,0 +1,181 @@
+"""The body of a chat request: read as far as memory needs it, and otherwise kept byte by byte."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from edenmem.engine.chats.messages import Said, read_content, read_messages
+
+_NAMES = ("memory_id", "memory_top_k", "memory_recency_weight", "memory_score_threshold")
+_INSTRUCTIONS = ("system", "developer")
+
+_Fields = dict[str, msgspec.Raw]
+
+
+class BadField(Exception):
+    """One of our own fields in a request has a value that it may not have."""
+
+    def __init__(self, name: str, expected: str) -> None:
+        super().__init__(f"invalid {name}: expected {expected}")
+        self.name = name
+
+
+class MemoryFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Our own fields in a request; they are not forwarded."""
+
+    memory_id: str | None = None
+    memory_top_k: int | None = None
+    memory_recency_weight: float | None = None
+    memory_score_threshold: float | None = None
+
+
+class ChatBody:
+    """A request for a chat completion.
+
+    Args:
+        data: The body as it came.
+
+    Raises:
+        ValueError: it is not a JSON object with a list of messages. The upstream says what it
+            thinks of it.
+        BadField: one of our own fields has a wrong value.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        try:
+            self._fields = _fields_of(data)
+            self._messages = _items_of(self._fields["messages"])
+        except (msgspec.MsgspecError, KeyError, RecursionError, ValueError) as error:
+            raise ValueError("not a chat request") from error
+        self._parsed = [_plain(each) for each in self._messages]
+        self.memory = _memory_fields(self._fields)
+        user = _plain(self._fields["user"]) if "user" in self._fields else None
+        self.user = user if isinstance(user, str) else ""
+
+    @property
+    def said(self) -> list[Said]:
+        """What was said, without instructions."""
+        return read_messages(self._parsed)
+
+    @property
+    def last_user_message(self) -> str:
+        """The text of the last message by a person."""
+        place = self._last_user_place()
+        return "" if place is None else read_content(self._parsed[place].get("content"))
+
+    def with_memory(self, context: str, facts: str) -> bytes:
+        """Return the body with memory, and without our own fields.
+
+        The context goes to the end of the first instructions, so that what stands before it stays
+        the same from one request to the next; facts for the last message go before its text.
+        """
+        messages = list(self._messages)
+        if facts and (place := self._last_user_place()) is not None:
+            messages[place] = _with_text(messages[place], facts, first=True)
+        if context:
+            first = self._parsed[0] if self._parsed else None
+            if isinstance(first, dict) and first.get("role") in _INSTRUCTIONS:
+                messages[0] = _with_text(messages[0], context, first=False)
+            else:
+                messages.insert(0, _raw({"role": "system", "content": context}))
+        fields = {name: raw for name, raw in self._fields.items() if name not in _NAMES}
+        if context or facts:
+            fields["messages"] = _raw(messages)
+        return msgspec.json.encode(fields)
+
+    def _last_user_place(self) -> int | None:
+        for place in range(len(self._parsed) - 1, -1, -1):
+            message = self._parsed[place]
+            if isinstance(message, dict) and message.get("role") == "user":
+                return place
+        return None
+
+
+def _fields_of(data: bytes | msgspec.Raw) -> _Fields:
+    """Return the fields of an object, each as it is written.
+
+    Raises:
+        ValueError: it is not a JSON object.
+    """
+    try:
+        return msgspec.json.decode(data, type=_Fields)
+    except msgspec.DecodeError:
+        value = _surrogates(data)
+        if not isinstance(value, dict):
+            raise ValueError("not an object") from None
+        return {name: _rewritten(item) for name, item in value.items()}
+
+
+def _items_of(data: msgspec.Raw) -> list[msgspec.Raw]:
+    """Return the items of a list, each as it is written.
+
+    Raises:
+        ValueError: it is not a JSON list.
+    """
+    try:
+        return msgspec.json.decode(data, type=list[msgspec.Raw])
+    except msgspec.DecodeError:
+        value = _surrogates(data)
+        if not isinstance(value, list):
+            raise ValueError("not a list") from None
+        return [_rewritten(item) for item in value]
+
+
+def _surrogates(data: bytes | msgspec.Raw) -> Any:
+    """Read JSON that msgspec refuses: with lone surrogates, as of a text that was cut short."""
+    return json.loads(bytes(data).decode("utf-8", "surrogatepass"))
+
+
+def _rewritten(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(json.dumps(value, allow_nan=False).encode())
+
+
+def _memory_fields(fields: _Fields) -> MemoryFields:
+    given = {name: _plain(fields[name]) for name in _NAMES if name in fields}
+    kinds: dict[str, tuple[type | tuple[type, ...], str]] = {
+        "memory_id": (str, "a text"),
+        "memory_top_k": (int, "a whole number"),
+        "memory_recency_weight": ((int, float), "a number from 0 to 1"),
+        "memory_score_threshold": ((int, float), "a number from 0 to 1"),
+    }
+    for name, value in given.items():
+        kind, expected = kinds[name]
+        is_right = value is None or (isinstance(value, kind) and not isinstance(value, bool))
+        if not is_right or (kind == (int, float) and not 0 <= (value or 0) <= 1):
+            raise BadField(name, expected)
+        if isinstance(value, str) and not 0 < len(value.strip()) <= 200:
+            raise BadField(name, "1 to 200 characters")
+    return MemoryFields(**given)
+
+
+def _plain(raw: msgspec.Raw) -> Any:
+    """Return a value; None for one that cannot be read."""
+    try:
+        # not msgspec's decoder, which refuses lone surrogates
+        return json.loads(bytes(raw).decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def _with_text(message: msgspec.Raw, text: str, *, first: bool) -> msgspec.Raw:
+    """Return a message with a text before or after its content; as it is if it has none."""
+    try:
+        fields = _fields_of(message)
+        content = _plain(fields["content"])
+        if isinstance(content, str):
+            whole = f"{text}\n\n{content}" if first else f"{content}\n\n{text}"
+            fields["content"] = _rewritten(whole)
+        elif isinstance(content, list):
+            parts = _items_of(fields["content"])
+            parts.insert(0 if first else len(parts), _raw({"type": "text", "text": text}))
+            fields["content"] = _raw(parts)
+        return _raw(fields)
+    except (msgspec.MsgspecError, KeyError, ValueError):
+        return message

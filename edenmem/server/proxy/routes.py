@@ -1,0 +1,504 @@
+"""``/v1/chat/completions`` and ``/v1/models``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zlib
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response, StreamingResponse
+
+from edenmem.engine.access.tokens import PREFIX
+from edenmem.engine.chats.memory import Retrieval
+from edenmem.engine.chats.sessions import Answer, ChatRequest, ChatTurn
+from edenmem.engine.reports import SearchHit
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.models.host import Agent, User
+from edenmem.server.access import Caller, FromCaller
+from edenmem.server.background import Background
+from edenmem.server.limits import check_daily_use, count_daily_use
+from edenmem.server.problems import Refused
+from edenmem.server.proxy.answers import Decoder, StreamReader, read_answer
+from edenmem.server.proxy.body import BadField, ChatBody, MemoryFields
+from edenmem.server.proxy.stages import Stages
+from edenmem.server.proxy.upstream import (
+    StreamBroken,
+    Upstream,
+    UpstreamFailed,
+    chunks,
+    response_headers,
+)
+from edenmem.server.state import ServerState, state_of
+
+router = APIRouter(tags=["chat"])
+
+T = TypeVar("T")
+
+#: A longer answer that is not streamed passes without being read.
+_MOST_ANSWER = 64 * 1024 * 1024
+
+
+@dataclass(slots=True, kw_only=True)
+class Proxy:
+    """What the routes of the proxy share.
+
+    Attributes:
+        upstream: Where chats are forwarded to.
+        background: What goes on after a request.
+    """
+
+    upstream: Upstream
+    background: Background
+
+
+def _proxy_of(request: Request) -> Proxy:
+    proxy = request.app.state.proxy
+    assert isinstance(proxy, Proxy)
+    return proxy
+
+
+@router.get("/v1/models")
+@router.get("/v1/models/{model:path}")
+async def models(request: Request, caller: FromCaller, model: str = "") -> Response:
+    """List the models of the upstream."""
+    path = request.url.path.removeprefix("/v1")
+    response = await _proxy_of(request).upstream.send(
+        "GET", path, _headers(request), pass_token=_may_pass_token(request)
+    )
+    return _stream(chunks(response), response.status_code, response_headers(response))
+
+
+@router.post("/v1/chat/completions")
+async def chat(request: Request, caller: FromCaller) -> Response:
+    """Answer a chat as the upstream does, with memory in its context."""
+    state = state_of(request)
+    data = await _read_body(request, state)
+    try:
+        body = ChatBody(data)
+    except BadField as error:
+        raise Refused(400, str(error)) from error
+    except ValueError:
+        body = None
+    exchange = _Exchange(request, caller, state)
+    return await _until_hang_up(request, exchange.run(data, body))
+
+
+class _Exchange:
+    """One request for an answer, from the client to the upstream and back."""
+
+    def __init__(self, request: Request, caller: Caller, state: ServerState) -> None:
+        self._request = request
+        self._caller = caller
+        self._state = state
+        self._proxy = _proxy_of(request)
+        self._settings = state.settings.server
+        self._chats = state.service.chats
+        self._stages = Stages(self._proxy.background, state.metrics)
+        self._asked: ChatRequest | None = None
+        self._turn: ChatTurn | None = None
+        self._hits: list[SearchHit] = []
+        self._retrieved = False
+        self._size = 0
+
+    async def run(self, data: bytes, body: ChatBody | None) -> Response:
+        """Add memory, forward, and pass the answer on."""
+        if body is None:
+            self._stages.skip("memory", "the request cannot be read")
+        else:
+            data = await self._add_memory(body)
+        await check_daily_use(self._state, self._caller, self._user_id)
+        self._size = len(data)
+        response = await self._proxy.upstream.send(
+            "POST",
+            "/chat/completions",
+            _headers(self._request),
+            data,
+            pass_token=_may_pass_token(self._request),
+        )
+        headers = [*response_headers(response), *self._own_headers()]
+        if response.status_code >= 300:
+            return _stream(chunks(response), response.status_code, headers)
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        encoding = response.headers.get("content-encoding", "").strip().lower()
+        if kind == "text/event-stream":
+            stream = self._relay(chunks(response), StreamReader(encoding))
+            return _stream(stream, response.status_code, headers)
+        return await self._pass_whole(
+            chunks(response), response.status_code, headers, encoding, is_json="json" in kind
+        )
+
+    # -- memory --------------------------------------------------------------------------------
+
+    async def _add_memory(self, body: ChatBody) -> bytes:
+        """Find and store the turn, and return the body with memory."""
+        fields, settings = body.memory, self._settings
+        agent, user, host_user = await self._who(body)
+        if agent is None:
+            return body.with_memory("", "")
+        named = self._header("session")
+        asked = self._asked = ChatRequest(
+            agent=agent,
+            user=user,
+            host_user=host_user,
+            key=named or fields.memory_id,
+            may_join=bool(named) and self._caller.user_id is None,
+            said=tuple(body.said),
+            is_retry=self._request.headers.get("x-stainless-retry-count", "0") != "0",
+        )
+        turn = await self._stages.run(
+            "session",
+            in_thread(self._chats.find_turn, asked),
+            settings.store_timeout_seconds,
+            or_else=None,
+        )
+        if turn is None:
+            return body.with_memory("", "")
+        self._turn = turn
+        message, retrieval = body.last_user_message, self._retrieval(fields)
+        _, context, (searched, self._hits) = await asyncio.gather(
+            self._store_turn(turn),
+            self._stages.run(
+                "context",
+                self._chats.memory.context(asked, turn.session, keep=self._may_keep(turn)),
+                settings.context_timeout_seconds,
+                or_else="",
+            ),
+            self._retrieve(asked, turn, message, retrieval),
+        )
+        self._retrieved = searched
+        return body.with_memory(context, self._chats.memory.render(self._hits, context))
+
+    async def _who(self, body: ChatBody) -> tuple[Agent | None, User | None, str]:
+        """Return the agent and the user of the request, and what the host calls the user.
+
+        Raises:
+            Refused: there is no such agent, or the caller may not reach it or the user.
+        """
+        limit = self._settings.store_timeout_seconds
+        name = self._header("agent")
+        agent = self._state.agent
+        if name:
+            agent = await self._stages.run(
+                "agent", in_thread(self._chats.find_agent, name), limit, or_else=None
+            )
+        elif self._caller.agents is not None and len(self._caller.agents) == 1:
+            (only,) = self._caller.agents
+            agent = await self._stages.run(
+                "agent", in_thread(self._chats.find_agent, only), limit, or_else=None
+            )
+        if agent is not None and not self._caller.may_reach_agent(agent.id):
+            agent = None
+        if agent is None and "agent" not in self._stages.left_out:
+            if name:
+                raise Refused(404, f"there is no agent {name!r}")
+            raise Refused(400, "no agent is named: send the header X-Edenmem-Agent")
+        host_user = self._header("user") or body.user
+        if self._caller.user_id is not None:
+            user = await self._find_user(host_user or self._caller.user_id)
+            if host_user and (user is None or not self._caller.may_reach_user(user.id)):
+                raise Refused(404, f"there is no user {host_user!r}")
+            return agent, user, self._caller.user_id
+        if not host_user and self._caller.token_id is None:
+            host_user = self._settings.user
+        user = await self._find_user(host_user) if host_user else None
+        if host_user and user is None and "user" not in self._stages.left_out:
+            self._stages.skip("user", "unknown, so no memory of the user")
+        return agent, user, host_user
+
+    async def _find_user(self, host_user: str) -> User | None:
+        name = self._settings.users.get(host_user, host_user)
+        limit = self._settings.store_timeout_seconds
+        user = await self._stages.run(
+            "user", in_thread(self._chats.find_user, name), limit, or_else=None
+        )
+        if user is None and self._settings.create_users and self._caller.user_id is None:
+            user = await self._stages.run(
+                "user", in_thread(self._chats.add_user, name), limit, or_else=None
+            )
+        return user
+
+    def _retrieval(self, fields: MemoryFields) -> Retrieval:
+        settings = self._settings
+        asked_for = fields.memory_top_k is not None
+        top_k = fields.memory_top_k if fields.memory_top_k is not None else settings.memory_top_k
+        threshold = fields.memory_score_threshold
+        return Retrieval(
+            mode="always" if asked_for else settings.recall,
+            top_k=top_k,
+            recency_weight=fields.memory_recency_weight,
+            score_threshold=settings.memory_score_threshold if threshold is None else threshold,
+        )
+
+    async def _retrieve(
+        self, asked: ChatRequest, turn: ChatTurn, message: str, retrieval: Retrieval
+    ) -> tuple[bool, list[SearchHit]]:
+        """Return whether facts were searched for, and those that were found."""
+        if retrieval.top_k <= 0 or retrieval.mode == "off" or not message.strip():
+            return False, []
+        queries = await self._stages.run(
+            "recall",
+            self._chats.memory.queries(asked, turn.session, message, retrieval.mode, ""),
+            self._state.settings.context.recall_timeout_seconds,
+            or_else=(),
+        )
+        if not queries:
+            return False, []
+        hits = await self._stages.run(
+            "search",
+            self._chats.memory.search(asked, turn.session, queries, retrieval),
+            self._settings.search_timeout_seconds,
+            or_else=None,
+        )
+        return hits is not None, hits or []
+
+    def _may_keep(self, turn: ChatTurn) -> bool:
+        return not turn.is_new and self._state.stores_chats
+
+    # -- what is stored ------------------------------------------------------------------------
+
+    async def _store_turn(self, turn: ChatTurn) -> None:
+        if not self._state.stores_chats:
+            return
+        await self._stages.run(
+            "store",
+            in_thread(self._chats.store_turn, turn),
+            self._settings.store_timeout_seconds,
+            or_else=None,
+            must_end=True,
+        )
+
+    async def _store_answer(self, answer: Answer, usage: Any) -> None:
+        """Store the answer, in the time that a client may wait for its end."""
+        await self._count_use(usage, answer)
+        if self._turn is None or not self._state.stores_chats:
+            return
+        await self._stages.run(
+            "answer",
+            self._write_answer(self._turn, answer),
+            self._settings.store_timeout_seconds,
+            or_else=None,
+            must_end=True,
+        )
+
+    async def _write_answer(self, turn: ChatTurn, answer: Answer) -> None:
+        await in_thread(self._chats.store_answer, turn, answer)
+        assert self._asked is not None
+        self._proxy.background.form_later(turn.session.id, self._asked.agent.id)
+
+    # -- the answer ----------------------------------------------------------------------------
+
+    async def _relay(
+        self, stream: AsyncIterator[bytes], reader: StreamReader
+    ) -> AsyncIterator[bytes]:
+        """Yield the bytes of an event stream, and store the answer before its end is sent."""
+        is_stored, cut_off = False, "the client hung up"
+        try:
+            async for chunk in stream:
+                reader.feed(chunk)
+                if reader.is_done and not is_stored:
+                    is_stored = True
+                    await self._store_answer(reader.answer(), reader.usage)
+                yield chunk
+            if not is_stored:
+                reader.end()
+                is_stored = True
+                await self._store_answer(reader.answer(), reader.usage)
+        except StreamBroken as error:
+            cut_off = str(error)
+            raise
+        finally:
+            if not is_stored:
+                reader.end()
+                answer = self._store_answer(reader.answer(cut_off), reader.usage)
+                self._proxy.background.start(answer)
+            self._proxy.background.start(_close(stream))
+
+    async def _pass_whole(
+        self,
+        stream: AsyncIterator[bytes],
+        status: int,
+        headers: list[tuple[str, str]],
+        encoding: str,
+        *,
+        is_json: bool,
+    ) -> Response:
+        """Read an answer that is not streamed, store it, and pass it on with what was found."""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async for chunk in stream:
+                parts.append(chunk)
+                size += len(chunk)
+                if size > _MOST_ANSWER:
+                    return _stream(_chain(parts, stream), status, headers)
+        except StreamBroken as error:
+            raise UpstreamFailed(str(error)) from error
+        data = b"".join(parts)
+        decoder = Decoder(encoding)
+        plain = decoder.decode(data)
+        try:
+            whole = json.loads(plain) if decoder.is_known and is_json else None
+        except (ValueError, RecursionError):
+            whole = None
+        if whole is None:
+            self._stages.skip("answer", "it cannot be read")
+        else:
+            usage = whole.get("usage") if isinstance(whole, dict) else None
+            await self._store_answer(read_answer(whole), usage)
+        if self._retrieved and isinstance(whole, dict):
+            data = _with_hits(plain, self._hits)
+            headers = [each for each in headers if each[0].lower() != "content-encoding"]
+        kept = [each for each in headers if not each[0].lower().startswith("x-edenmem-")]
+        return _plain_response(data, status, [*kept, *self._own_headers()])
+
+    async def _count_use(self, usage: Any, answer: Answer) -> None:
+        """Count the tokens that the upstream names, or else an estimate."""
+        named = usage if isinstance(usage, dict) else {}
+        per_token = self._state.settings.formation.characters_per_token
+        estimates = {
+            "prompt_tokens": self._size / per_token,
+            "completion_tokens": len(answer.content) / per_token,
+        }
+        counts = [_count(named.get(name), round(guess)) for name, guess in estimates.items()]
+        for direction, count in zip(("in", "out"), counts, strict=True):
+            self._state.metrics.tokens.labels(direction).inc(count)
+        await self._stages.run(
+            "use",
+            count_daily_use(self._state, self._caller, self._user_id, tokens=sum(counts)),
+            self._settings.store_timeout_seconds,
+            or_else=None,
+            must_end=True,
+        )
+
+    @property
+    def _user_id(self) -> str | None:
+        return self._asked.user.id if self._asked and self._asked.user else None
+
+    # -- headers -------------------------------------------------------------------------------
+
+    def _header(self, name: str) -> str:
+        return self._request.headers.get(f"x-edenmem-{name}", "").strip()[:200]
+
+    def _own_headers(self) -> list[tuple[str, str]]:
+        own: list[tuple[str, str]] = []
+        if self._turn is not None:
+            own.append(("x-edenmem-session", self._turn.session.id))
+        if self._stages.left_out:
+            own.append(("x-edenmem-left-out", self._stages.header))
+        return own
+
+
+async def _read_body(request: Request, state: ServerState) -> bytes:
+    """Return the body of a request, without its encoding.
+
+    Raises:
+        Refused: it is too large, too slow, or in an encoding that is not known.
+    """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", "gzip", "deflate"):
+        raise Refused(415, f"unsupported Content-Encoding: {encoding[:40]!r}")
+    data = await request.body()
+    if encoding == "identity":
+        return data
+    limit = state.settings.server.max_body_mb
+    try:
+        inflate = zlib.decompressobj(wbits=47)
+        data = inflate.decompress(data, limit * 1_000_000)
+    except zlib.error as error:
+        raise Refused(400, f"the body is not {encoding}") from error
+    if inflate.unconsumed_tail:
+        raise Refused(413, f"the body is larger than {limit} MB")
+    return data
+
+
+async def _until_hang_up(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return what the work returns; if the client hangs up before, stop it.
+
+    Raises:
+        Refused: the client hung up; nobody will read this.
+    """
+    working, leaving = asyncio.create_task(work), asyncio.create_task(_hang_up(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        working.cancel()
+        raise
+    finally:
+        leaving.cancel()
+    if not working.done():
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        raise Refused(499, "the client hung up")
+    return working.result()
+
+
+async def _hang_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _close(stream: Any) -> None:
+    await stream.aclose()
+
+
+async def _chain(parts: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+    async for chunk in rest:
+        yield chunk
+
+
+def _count(value: Any, otherwise: int) -> int:
+    """Return a number of tokens that an upstream names, if it is one."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
+    return value if is_count else otherwise
+
+
+def _with_hits(body: bytes, hits: list[SearchHit]) -> bytes:
+    """Return a JSON object with one more field; all else stays byte by byte."""
+    found = [
+        {
+            "role": "memory",
+            "content": hit.fact.content,
+            "created_at": hit.fact.recent_at.isoformat(),
+            "score": round(hit.score, 4),
+            "id": hit.fact.id,
+            "scope": str(hit.fact.scope),
+        }
+        for hit in hits
+    ]
+    stripped = body.rstrip()
+    comma = "" if stripped[:-1].rstrip().endswith(b"{") else ", "
+    return stripped[:-1] + f'{comma}"memory_hits": {json.dumps(found)}}}'.encode()
+
+
+def _headers(request: Request) -> list[tuple[str, str]]:
+    return [(n.decode("latin-1"), v.decode("latin-1")) for n, v in request.headers.raw]
+
+
+def _may_pass_token(request: Request) -> bool:
+    """Return whether the bearer token of a request is the upstream's and not ours."""
+    _, _, value = request.headers.get("authorization", "").partition(" ")
+    return not value.strip().startswith(PREFIX)
+
+
+def _stream(
+    stream: AsyncIterator[bytes], status: int, headers: list[tuple[str, str]]
+) -> StreamingResponse:
+    response = StreamingResponse(stream, status_code=status)
+    response.raw_headers = _raw_headers(headers)
+    return response
+
+
+def _plain_response(data: bytes, status: int, headers: list[tuple[str, str]]) -> Response:
+    response = Response(data, status_code=status)
+    response.raw_headers = _raw_headers([*headers, ("content-length", str(len(data)))])
+    return response
+
+
+def _raw_headers(headers: list[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    return [(n.lower().encode("latin-1"), v.encode("latin-1")) for n, v in headers]

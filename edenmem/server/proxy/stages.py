@@ -1,0 +1,87 @@
+"""The stages of memory in a request, each with a time limit: a chat does not wait longer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from edenmem.errors import EdenmemError
+from edenmem.server.background import Background
+from edenmem.server.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Stages:
+    """Runs stages, and keeps which were left out and why.
+
+    Args:
+        background: Waits for stages that are late.
+        metrics: Where what was left out is counted.
+    """
+
+    def __init__(self, background: Background, metrics: Metrics) -> None:
+        self._background = background
+        self._metrics = metrics
+        self.left_out: dict[str, str] = {}
+
+    async def run(
+        self,
+        name: str,
+        work: Coroutine[Any, Any, T],
+        seconds: float,
+        *,
+        or_else: T,
+        must_end: bool = False,
+    ) -> T:
+        """Return what the work returns, or ``or_else`` if it fails or is late.
+
+        Args:
+            name: Of the stage, for the client and the log.
+            work: What to do.
+            seconds: The time that a chat waits for it.
+            or_else: What to go on with.
+            must_end: Let late work go on in the background, and do not cancel it.
+        """
+        task = asyncio.create_task(work)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=seconds)
+        except asyncio.CancelledError:
+            self._abandon(task, must_end=must_end)
+            raise
+        if not done:
+            self._abandon(task, must_end=must_end)
+            self._leave_out(name, f"not done within {seconds:g} s", label="late")
+            return or_else
+        try:
+            return task.result()
+        except EdenmemError as error:
+            # The message may name hosts and files, which are not for every client.
+            self._leave_out(name, type(error).__name__, str(error))
+        except Exception as error:  # noqa: BLE001 - memory is no reason to fail a chat
+            self._leave_out(name, "internal error", repr(error))
+        return or_else
+
+    def skip(self, name: str, why: str) -> None:
+        """Note a stage that is not run."""
+        self._leave_out(name, why)
+
+    @property
+    def header(self) -> str:
+        """What was left out, for a header."""
+        text = "; ".join(f"{name}: {why}" for name, why in self.left_out.items())
+        return text.encode("ascii", "replace").decode()[:500]
+
+    def _abandon(self, task: asyncio.Task[T], *, must_end: bool) -> None:
+        if not must_end:
+            task.cancel()
+        self._background.watch(task)
+
+    def _leave_out(self, name: str, why: str, details: str = "", *, label: str = "") -> None:
+        self.left_out[name] = why
+        self._metrics.memory_skipped.labels(name, label or why).inc()
+        _log.warning("memory left out of a chat: %s: %s", name, details or why)

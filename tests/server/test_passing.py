@@ -1,0 +1,224 @@
+"""What passes between client and upstream: everything, unchanged, whatever either side does."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+from typing import Any
+
+import httpx
+import pytest
+
+from edenmem.engine.chats.messages import CUT_OFF
+from tests.server.door import Door, turns
+from tests.server.upstream import COMMENT
+from tests.support.waiting import until
+
+
+def post(door: Door, body: bytes, **headers: str) -> httpx.Response:
+    with httpx.Client(trust_env=False) as client:
+        return client.post(f"{door.url}/chat/completions", content=body, headers=headers)
+
+
+def test_a_request_is_forwarded_byte_by_byte(door: Door) -> None:
+    """Numbers, spaces, order, unknown fields: only the messages that get memory are touched."""
+    body = (
+        b'{"x_unknown": {"big": 123456789012345678901234567890, "float": 1.10, "a" : [ 1,2 ]},'
+        b'"messages":[{"role" : "user","content":"caf\\u00e9 \\ud83d\\ude00"}],'
+        b'"memory_top_k":0, "model":"empty", "temperature":0.70}'
+    )
+    answer = post(door, body)
+    assert answer.json()["weird"] == 12345678901234567890
+    forwarded = door.upstream.last.body
+    assert forwarded == (
+        b'{"x_unknown":{"big": 123456789012345678901234567890, "float": 1.10, "a" : [ 1,2 ]},'
+        b'"messages":[{"role" : "user","content":"caf\\u00e9 \\ud83d\\ude00"}],'
+        b'"model":"empty","temperature":0.70}'
+    )
+
+
+def test_a_text_that_was_cut_within_a_character(door: Door) -> None:
+    body = b'{"messages":[{"role":"user","content":"cut \\ud83d"}], "model":"plain", "seed": 7}'
+    answer = post(door, body)
+    assert door.upstream.last.json == json.loads(body)
+    assert door.said(answer)[0][1].startswith("cut ")
+
+
+def test_a_stream_arrives_byte_by_byte(door: Door) -> None:
+    answer = door.chat("Stream, please.", stream=True)
+    assert answer.content == door.upstream.sent["stream"]
+    assert answer.content.startswith(COMMENT)
+    assert answer.headers["x-request-id"] == "r1"
+    assert door.said(answer)[-1] == ("assistant", "answer to: Stream, please.")
+
+
+def test_an_encoded_stream_arrives_encoded_and_is_read(door: Door) -> None:
+    with (
+        httpx.Client(trust_env=False) as client,
+        client.stream(
+            "POST",
+            f"{door.url}/chat/completions",
+            json={"model": "zipped", "messages": turns("Zip."), "stream": True},
+        ) as answer,
+    ):
+        assert b"".join(answer.iter_raw()) == door.upstream.sent["zipped"]
+        assert door.said(answer)[-1] == ("assistant", "zipped answer")
+
+
+def test_of_several_choices_the_first_is_kept(door: Door) -> None:
+    answer = door.chat("Choose.", stream=True, model="choices")
+    assert answer.content == door.upstream.sent["stream"]
+    assert door.said(answer)[-1] == ("assistant", "first ö")
+    whole = door.chat("Choose again.", n=3)
+    assert len(whole.json()["choices"]) == 3
+    assert len(door.said(whole)) == 2
+
+
+def test_an_error_of_the_upstream_is_the_clients(door: Door) -> None:
+    limited = door.chat("Too fast.", model="limited")
+    assert limited.status_code == 429
+    assert limited.headers["retry-after"] == "7"
+    assert limited.headers["x-ratelimit-reset"] == "7s"
+    assert limited.json()["error"]["code"] == "rate"
+    assert door.said(limited) == [("user", "Too fast.")]
+    strict = door.chat("Odd.", x_other=1)
+    assert strict.status_code == 400
+    assert "x_other" in strict.json()["error"]["message"]
+
+
+def test_what_cannot_be_read_passes_and_is_not_stored(door: Door) -> None:
+    nonsense = door.chat("Nonsense.", model="nonsense")
+    assert nonsense.content == b"<html>\xff not json"
+    assert "answer: it cannot be read" in nonsense.headers["x-edenmem-left-out"]
+    assert door.said(nonsense) == [("user", "Nonsense.")]
+    empty = door.chat("Empty.", model="empty")
+    assert door.said(empty) == [("user", "Empty.")]
+    assert b"1.1" in empty.content
+
+
+def test_a_body_that_is_no_request_is_the_upstreams_to_refuse(door: Door) -> None:
+    for body in (b"[1]", b'{"messages": 1, "model": "m"}'):
+        post(door, body)
+        assert door.upstream.last.body == body
+
+
+@pytest.mark.parametrize(("model", "status"), [("reset", 502), ("redirect", 502), ("stall", 504)])
+def test_an_upstream_that_gives_no_answer(door: Door, model: str, status: int) -> None:
+    answer = door.chat(f"Please {model}.", model=model)
+    assert answer.status_code == status
+    assert answer.json()["error"]["type"] == "server_error"
+    assert len(door.upstream.seen) == 1
+
+
+def test_a_stream_that_breaks_off_breaks_off_and_its_part_is_kept(door: Door) -> None:
+    with pytest.raises(httpx.RemoteProtocolError):
+        door.chat("Cut.", model="cut", stream=True, memory_id="cut")
+    with httpx.Client(trust_env=False) as client:
+        session = client.post(
+            f"{door.url}/chat/completions",
+            json={"model": "limited", "messages": turns("Cut."), "memory_id": "cut"},
+        ).headers["x-edenmem-session"]
+    until(lambda: len(door.said(session)) == 2)
+    assert door.said(session)[1][1].startswith(f"half of an answer\n\n{CUT_OFF}: the upstream")
+
+
+def test_a_client_that_hangs_up_in_a_stream(door: Door) -> None:
+    with (
+        httpx.Client(trust_env=False) as client,
+        client.stream(
+            "POST",
+            f"{door.url}/chat/completions",
+            json={"model": "stall", "messages": turns("Bye."), "stream": True},
+        ) as answer,
+    ):
+        next(answer.iter_raw())
+        session = answer.headers["x-edenmem-session"]
+    assert door.upstream.hung_up.wait(10)
+    until(lambda: len(door.said(session)) == 2)
+    assert door.said(session)[1] == ("assistant", f"half of\n\n{CUT_OFF}: the client hung up]")
+
+
+def test_a_client_that_hangs_up_before_an_answer_stops_the_upstream(door: Door) -> None:
+    host, port = door.url.removeprefix("http://").removesuffix("/v1").split(":")
+    body = json.dumps({"model": "stall", "messages": turns("Nobody waits.")}).encode()
+    with socket.create_connection((host, int(port))) as client:
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n"
+        client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        assert door.upstream.reached.wait(10)
+    assert door.upstream.hung_up.wait(4)  # before the upstream's own limit of 5 s
+
+
+def test_headers_of_one_side_stay_there(door: Door) -> None:
+    headers = {
+        "Cookie": "session=1",
+        "TE": "trailers",
+        "X-Edenmem-Session": "a",
+        "X-Custom": "kept",
+        "Connection": "close, X-Hop",
+        "X-Hop": "1",
+        "OpenAI-Organization": "org",
+        "Authorization": "Bearer key",
+    }
+    answer = door.chat("Headers.", model="injected", headers=headers)
+    assert answer.status_code == 200
+    seen = door.upstream.last
+    assert [seen.header(n) for n in ("x-custom", "openai-organization", "x-hop", "cookie")] == [
+        *("kept", "org"),
+        *(None, None),
+    ]
+    assert seen.header("authorization") == "Bearer key"
+    assert answer.headers["x-edenmem-session"] != "forged"
+    assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize("name", ["user\r\nX-Evil: 1", "ü" * 300, "\x00"])
+def test_no_name_gets_into_a_header(door: Door, name: str) -> None:
+    answer = door.chat("Names.", user=name, memory_id="n")
+    assert answer.status_code == 200
+    assert "x-evil" not in answer.headers
+
+
+def test_compressed_and_large_bodies(door: Door) -> None:
+    body = json.dumps({"model": "plain", "messages": turns("Zipped question.")}).encode()
+    answer = post(door, gzip.compress(body), **{"Content-Encoding": "gzip"})
+    assert answer.json()["choices"][0]["message"]["content"] == "answer to: Zipped question."
+    assert post(door, body, **{"Content-Encoding": "br"}).status_code == 415
+    bomb = gzip.compress(b" " * 40_000_000)
+    assert post(door, bomb, **{"Content-Encoding": "gzip"}).status_code == 413
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"memory_id": 5},
+        {"memory_id": ""},
+        {"memory_id": "x" * 201},
+        {"memory_top_k": "many"},
+        {"memory_top_k": True},
+        {"memory_recency_weight": 2},
+        {"memory_score_threshold": -1},
+    ],
+)
+def test_a_wrong_field_of_ours_is_refused(door: Door, fields: dict[str, Any]) -> None:
+    refused = door.chat("Wrong.", **fields)
+    assert refused.status_code == 400
+    assert next(iter(fields)) in refused.json()["error"]["message"]
+    assert not door.upstream.seen
+
+
+def test_models_are_the_upstreams(door: Door) -> None:
+    with httpx.Client(trust_env=False) as client:
+        assert client.get(f"{door.url}/models").json()["data"][0]["id"] == "plain"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"X-Forwarded-For": "1.2.3.4"}],
+)
+def test_a_page_of_another_site_and_a_reverse_proxy_need_a_token(
+    door: Door, headers: dict[str, str]
+) -> None:
+    refused = door.chat("Hello.", headers=headers)
+    assert refused.status_code in (401, 403)
+    assert not door.upstream.seen
