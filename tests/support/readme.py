@@ -18,6 +18,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tests.support import library_reference
+
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 GUIDES = ROOT / "edenmem" / "docs"
@@ -111,6 +113,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "commands": command_table,
     "exit codes": exit_code_table,
     "settings": settings_table,
+    "library": library_reference.reference,
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(script: Path, folder: Path) -> str:
