@@ -27,7 +27,7 @@ class SchemaStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunState(StrEnum):
-    """How far a run is. The last three are told, not kept: they follow from the rest."""
+    """How far a run is. The last four are told, not kept: they follow from the rest."""
 
     RUNNING = "running"  # at work, or cut off: its lease tells which
     DONE = "done"  # moved and verified, with whatever outcome
@@ -38,6 +38,7 @@ class RunState(StrEnum):
     INTERRUPTED = "interrupted"  # cut off: the same command goes on where it stopped
     INCOMPLETE = "incomplete"  # done, but a part of its source is missing
     SUPERSEDED = "superseded"  # done, and a later run brought what v1 has had since
+    STALE = "stale"  # done, and an earlier run, whose memory it relied on, was taken back since
 
 
 #: States of which nothing is left in the store.
@@ -63,14 +64,15 @@ class RunProblem(msgspec.Struct, frozen=True, kw_only=True):
 class RunCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of the latest verification of a run.
 
-    ``outcome`` is "differences" where the store differs from what v1 and the log say, or the log
-    has entries that cannot be read; "incomplete" where nothing differs and a part of the source is
-    missing.
+    ``outcome`` is "differences" where the store differs from what v1 and the log say, the log has
+    entries that cannot be read, or a rollback or undo took items away (``taken_back``);
+    "incomplete" where nothing differs and a part of the source is missing.
     """
 
     outcome: Literal["verified", "differences", "incomplete"]
     at: datetime
     differing: int = 0
+    taken_back: int = 0
 
 
 class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +137,20 @@ def find_successor(run: MigrationRun, runs: Sequence[MigrationRun]) -> Migration
     return max(later, key=lambda other: (other.started_at, other.id), default=None)
 
 
+def is_stale(run: MigrationRun, runs: Sequence[MigrationRun]) -> bool:
+    """Whether an earlier run of the same source was taken back after this one was verified."""
+    if run.verification is None:
+        return False
+    at = run.verification.at
+    return any(
+        (other.source, other.kind) == (run.source, run.kind)
+        and other.state in (*TAKEN_BACK, RunState.PARTLY)
+        and (other.started_at, other.id) < (run.started_at, run.id)
+        and other.updated_at > at
+        for other in runs
+    )
+
+
 def tell_state(run: MigrationRun, runs: Sequence[MigrationRun], now: datetime) -> RunState:
     """Return the state of a run in the light of the others."""
     if run.state is RunState.RUNNING and now - run.updated_at > _SILENCE:
@@ -145,4 +161,6 @@ def tell_state(run: MigrationRun, runs: Sequence[MigrationRun], now: datetime) -
         return run.state
     if find_successor(run, runs) is not None:
         return RunState.SUPERSEDED
+    if is_stale(run, runs):
+        return RunState.STALE
     return RunState.INCOMPLETE if run.lacks_input else RunState.DONE

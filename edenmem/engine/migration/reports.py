@@ -176,7 +176,8 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     ``superseded_by`` is the later run that brought what v1 has now, if there is one.
     ``documents`` are those of v1, ``seen`` those that the items account for. ``counts`` are items
     by outcome, as a run counts them, and "differs". ``changed`` were moved and have been edited,
-    consolidated or removed since, as the log says; ``kept`` are those that were not moved because
+    consolidated or removed since, as the log says; ``taken_back`` are gone, or as before, since a
+    run was rolled back or undone; ``kept`` are those that were not moved because
     v2 has its own, or their owner was forgotten. ``platform`` counts what the platform wrote beside
     them. ``differing`` counts what differs; ``differences`` holds the first of them, by
     field. ``incomplete`` is what the source lacks, unless that was accepted. ``unreadable`` counts
@@ -190,6 +191,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     superseded_by: str | None = None
     changed: int = 0
+    taken_back: int = 0
     kept: int = 0
     platform: int = 0
     differing: int = 0
@@ -201,21 +203,27 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def complete(self) -> bool:
-        """Whether the run is finished, its source is complete, each document is there, nothing else
-        is, and the log can be read."""
+        """Whether the run is finished, its source is complete, each document is there and was not
+        taken back, nothing else is, and the log can be read."""
         return self.outcome == "verified" and not self.unfinished
 
     @property
     def outcome(self) -> Literal["verified", "differences", "incomplete"]:
         """The outcome, as the ledger keeps it."""
-        if self.differing or self.unreadable or self.documents != self.seen:
+        lacks = self.taken_back or self.documents != self.seen
+        if self.differing or self.unreadable or lacks:
             return "differences"
         return "incomplete" if self.incomplete else "verified"
 
 
 def check_of(verification: Verification, at: datetime) -> RunCheck:
     """Return what the ledger keeps of a verification."""
-    return RunCheck(outcome=verification.outcome, at=at, differing=verification.differing)
+    return RunCheck(
+        outcome=verification.outcome,
+        at=at,
+        differing=verification.differing,
+        taken_back=verification.taken_back,
+    )
 
 
 class KeptChange(msgspec.Struct, frozen=True, kw_only=True):

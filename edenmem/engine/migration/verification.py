@@ -102,6 +102,8 @@ _BUFFERED = "reflection"
 _AGENT_SWITCH = frozenset({"agent_memory_enabled"})
 _NOTHING = frozenset[str]()
 _BUT_AGENT_SWITCH = frozenset(fields_of(Agent)) - _AGENT_SWITCH
+#: Items that a rollback or an undo of a run took away, among the counts.
+_TAKEN_BACK = "taken_back"
 _NO_REASON = "the log does not say why"
 #: Characters of a text that a difference shows.
 _LONGEST = 160
@@ -152,7 +154,8 @@ class _Check:
         self._own_accounts = has_own_accounts(store)
         self._plan = plan
         self._run = run
-        self._rounds = Rounds(store.migrations.migration_runs())
+        self._rounds = Rounds(runs := store.migrations.migration_runs())
+        self._undo_runs = {id for each in runs for id in each.undo_runs}
         forgettings = store.erasure.forgettings()
         self._forgotten = Forgotten(forgettings)
         self._forgotten_ids = {each.id for each in forgettings}
@@ -171,7 +174,7 @@ class _Check:
 
     def result(self) -> Verification:
         """Return what was found."""
-        order = [*Outcome, "differs"]
+        order = [*Outcome, _TAKEN_BACK, "differs"]
         successor = find_successor(self._run, self._store.migrations.migration_runs())
         return Verification(
             run_id=self._run.id,
@@ -180,6 +183,7 @@ class _Check:
             seen=_count_distinct(self._documents),
             counts={str(each): self._counts[each] for each in order if self._counts[each]},
             changed=self._changed,
+            taken_back=self._counts[_TAKEN_BACK],
             kept=self._kept,
             platform=self._beside,
             differing=self._differing,
@@ -319,6 +323,11 @@ class _Check:
         if not is_ours:
             self._report(item, expected, found, "the log has another entry of it than v1's")
         elif self._trails.leads(entries, wrote, found):
+            if entries[-1].actor.run_id in self._undo_runs and (
+                found is None or content_of(found) != content_of(expected)
+            ):
+                self._counts[_TAKEN_BACK] += 1
+                return
             since = (each for each in entries if each.at >= wrote.at)
             is_own = all(each.actor.run_id == wrote.actor.run_id for each in since)
             self._changed += not is_own or found is None or _is_remarked(expected, found)
@@ -352,8 +361,9 @@ class _Check:
             if (is_ours or self._trails.is_emptied(wrote)) and self._trails.leads(
                 entries, wrote, found, _BUT_AGENT_SWITCH
             ):
-                self._changed += is_on is not wanted
-                self._counts[classify_moved(item)] += 1
+                is_back = is_on is not wanted and entries[-1].actor.run_id in self._undo_runs
+                self._changed += is_on is not wanted and not is_back
+                self._counts[_TAKEN_BACK if is_back else classify_moved(item)] += 1
                 return
         self._differ(
             item,

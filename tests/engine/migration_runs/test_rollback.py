@@ -14,6 +14,7 @@ import pytest
 from edenmem.engine.history import undo
 from edenmem.engine.history.undo import UndoOutcome
 from edenmem.engine.migration.migrations import roll_back, undo_run
+from edenmem.engine.migration.reports import check_of
 from edenmem.engine.migration.verification import verify
 from edenmem.errors import ConflictError, NotFoundError
 from edenmem.models.changes import (
@@ -25,7 +26,7 @@ from edenmem.models.changes import (
 )
 from edenmem.models.host import Agent
 from edenmem.models.ids import new_id
-from edenmem.models.migration import MigrationRun, RunState
+from edenmem.models.migration import MigrationRun, RunState, tell_state
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.models.v1 import V1Options, V1Person, V1Toggles
@@ -414,6 +415,34 @@ def test_after_an_undo_of_the_run_it_can_be_migrated_again(
     clock.advance(minutes=1)
     second = migrate(whole_plan())
     assert (second.run.counts, memory(store)) == (first.run.counts, arrived)
+
+
+def test_a_later_run_tells_that_an_earlier_one_was_taken_back(
+    store: Store, migrate: Migrate, clock: FixedClock
+) -> None:
+    """The log excused all of it, and a run with nothing left of it was fine."""
+    first = migrate(whole_plan()).run
+    clock.advance(minutes=1)
+    second = migrate(whole_plan()).run
+    assert set(second.counts) == {"already", "left_behind", "bad"}
+    clock.advance(minutes=1)
+    take_back(store, first.id, clock)
+
+    def told() -> RunState:
+        runs = store.migrations.migration_runs()
+        return tell_state(run_of(store, second.id), list(runs), clock())
+
+    assert told() is RunState.STALE
+    found = verify(store, whole_plan(), run_of(store, second.id))
+    assert (found.outcome, found.complete, found.differing) == ("differences", False, 0)
+    assert (found.taken_back, found.changed) == (second.counts["already"], 0)
+    checked = check_of(found, clock.advance(minutes=1))
+    store.migrations.put_migration_run(
+        msgspec.structs.replace(run_of(store, second.id), verification=checked)
+    )
+    assert told() is RunState.DONE  # and its verification says what became of it
+    undo_all(store, run_of(store, first.id).undo_runs[0], clock)
+    assert verify(store, whole_plan(), run_of(store, second.id)).complete
 
 
 def test_an_undo_that_is_undone_is_known_to_the_ledger(

@@ -37,6 +37,7 @@ _STATES = {
     RunState.INTERRUPTED: "interrupted",
     RunState.INCOMPLETE: "incomplete",
     RunState.SUPERSEDED: "superseded",
+    RunState.STALE: "stale",
 }
 
 #: Outcomes of items in the words of a person, in the order in which they are told.
@@ -107,6 +108,9 @@ RUNS: list[Column[MigrationRun]] = [
     Column("items", lambda run: f"{run.done:,} of {run.total:,}", "number"),
     Column("source", lambda run: run.source, "text"),
 ]
+
+#: Further counts of a verification.
+_VERIFIED = {"taken_back": "taken back", "differs": "differ"}
 
 _ROWS: list[Column[PlanRow]] = [
     Column("agent", lambda row: row.agent or row.agent_id or "nobody's", "text"),
@@ -315,7 +319,10 @@ def describe_check(run: MigrationRun) -> str:
         return "not verified"
     if check.differing:
         return "1 difference" if check.differing == 1 else f"{check.differing:,} differences"
-    return check.outcome
+    if check.taken_back:
+        return f"{check.taken_back:,} taken back"
+    is_stale = run.state is RunState.STALE
+    return f"{check.outcome} before a rollback" if is_stale else check.outcome
 
 
 def print_run(run: Invocation, found: MigrationRun) -> None:
@@ -383,7 +390,7 @@ def _show_verification(run: Invocation, check: Verification) -> None:
             ("run", check.run_id),
             ("superseded by", check.superseded_by),
             ("documents", f"{check.documents:,}"),
-            ("items", format_counts(check.counts, {**_OUTCOMES, "differs": "differ"})),
+            ("items", format_counts(check.counts, {**_OUTCOMES, **_VERIFIED})),
             ("changed since", check.changed or None),
             ("of the platform", check.platform or None),
             ("vectors", _describe_vectors(check)),
@@ -421,6 +428,9 @@ def _describe_verification(check: Verification) -> str:
     if check.differing:
         number = "1 difference" if check.differing == 1 else f"{check.differing:,} differences"
         return f"{number} from v1 that the log does not explain"
+    if check.taken_back:
+        number = "1 item was" if check.taken_back == 1 else f"{check.taken_back:,} items were"
+        return f"{number} taken back by a rollback or undo; 'edenmem migrate v1' moves them again"
     if check.incomplete and check.documents == check.seen:
         return f"all {check.documents:,} documents read are accounted for; the input is incomplete"
     if check.documents == check.seen:
