@@ -91,13 +91,10 @@ class Reach:
         """
         if text is None:
             return self.caller.user_id
-        found = self._accounts(text)
         if self.caller.user_id is not None:
-            within = [each for each in found if each in self.caller.accounts]
-        elif self.caller.token_id is not None:
-            within = [each for each in found or [_NOBODY] if self._is_known(agent, each)]
+            within = self._own_accounts(text)
         else:
-            within = found
+            within = self._accounts(agent, text)
         if len(within) > 1:
             raise UsageError("several accounts have this name: give an id")
         if not within:
@@ -115,24 +112,28 @@ class Reach:
             raise UsageError("a user is required: add '?user=USER'")
         return account
 
-    def _accounts(self, text: str) -> list[str]:
-        found = [each.id for each in self.service.store.host.find("user", text)]
-        users = self.service.store.host.users_by_ids(found)
-        named = [id for id in found if id in users and text in (id, users[id].username)]
-        # What is left of a user that is gone can be looked at by the whole id.
-        return named or ([text] if is_id(text) and self._has_memory(text) else [])
+    def _own_accounts(self, text: str) -> list[str]:
+        """The accounts of the token's user that are called so; no other is looked for."""
+        own = self.service.store.host.users_by_ids(sorted(self.caller.accounts))
+        names = {id: own[id].username if id in own else id for id in sorted(self.caller.accounts)}
+        return [id for id, name in names.items() if text in (id, name)]
 
-    def _has_memory(self, account: str) -> bool:
-        left = self.service.store.memory.scopes(kinds=[ScopeKind.USER], user_ids=[account])
-        return next(iter(left), None) is not None
+    def _accounts(self, agent: Agent, text: str) -> list[str]:
+        """The accounts that are called so; for a token those that its agent knows."""
+        host = self.service.store.host
+        found = [text] if is_id(text) else [each.id for each in host.users_named(text)]
+        if self.caller.token_id is not None:
+            return [each for each in found or [_NOBODY] if self._is_known(agent, each)]
+        return [each for each in found if host.user(each) or self._is_known(agent, each)]
 
     def _is_known(self, agent: Agent, account: str) -> bool:
+        """Whether the agent has memory of an account, which may be gone, or talked to it."""
         memory = self.service.store.memory.scopes(
             agent_id=agent.id, kinds=[ScopeKind.USER], user_ids=[account]
         )
-        has_memory = next(iter(memory), None) is not None
         talks = self.service.host.sessions(agent_id=agent.id, user_id=account, limit=1)
-        return next(iter(talks), None) is not None or has_memory
+        found = [next(iter(memory), None), next(iter(talks), None)]  # always both
+        return found != [None, None]
 
     def shard(self, agent: Agent, text: str) -> Policy:
         """Return the policy of the agent's shard with this name or id.
@@ -157,12 +158,18 @@ class Reach:
         Raises:
             NotFoundError: there is none within reach.
         """
-        session = self.service.host.session(text) if is_id(text) else None
-        if session is not None and agent.id in session.agents:
-            people = {*session.users, session.owner}
-            if self.caller.user_id is None or people & self.caller.accounts:
-                return session
+        may_see = is_id(text)
+        if may_see and self.caller.user_id is not None:
+            people = self.service.store.host.people_of([text]).get(text, frozenset())
+            may_see = bool(people & self.caller.accounts)
+        session = self.service.host.session(text) if may_see else None
+        if session is not None and agent.id in session.agents and self._takes_part(session):
+            return session
         raise NotFoundError("there is no such session")
+
+    def _takes_part(self, session: Session) -> bool:
+        """Whether the token's user is in the session now, if it is one user's."""
+        return self.caller.user_id is None or bool({*session.users} & self.caller.accounts)
 
     def fact(self, fact_id: str) -> Fact:
         """Return the fact with this id.

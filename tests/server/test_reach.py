@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+import re
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import httpx
@@ -236,6 +239,57 @@ async def test_a_token_that_only_reads_changes_nothing(town: Town, route: Route,
         answer = await route.ask(client)
     assert answer.status_code == (route.status if route.method == "GET" else 403)
     assert len(list(town.store.log.audit())) == before
+
+
+@pytest.fixture
+def asked(town_store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that the store is asked, without their values."""
+    statements: list[str] = []
+    reading = town_store.connections.reading
+
+    @contextmanager
+    def watched() -> Iterator[sqlite3.Connection]:
+        with reading() as connection:
+            connection.set_trace_callback(
+                lambda each: statements.append(re.sub(r"'[^']*'", "?", each))
+            )
+            yield connection
+            connection.set_trace_callback(None)
+
+    monkeypatch.setattr(town_store.connections, "reading", watched)
+    return statements
+
+
+@EVERY
+@pytest.mark.parametrize("who", ["otto", "tomas"])
+async def test_the_same_is_looked_up_for_what_is_unknown_and_what_is_out_of_reach(
+    town: Town, asked: list[str], route: Route, who: str
+) -> None:
+    """So that the time of an answer does not tell them apart."""
+    if who == "tomas" and route.tomas != 404:
+        return  # a route that answers, or says what the token may not do
+    nothing = {"agent_id": "nobody", "agent": "nobody"} if who == "otto" else {}
+    lookups = []
+    async with town.client(who) as client:
+        for each in (route, route.replaced(**{**nothing, **route.unknown})):
+            asked.clear()
+            await each.ask(client)
+            lookups.append(tuple(asked))
+    assert lookups[0] == lookups[1] != ()
+
+
+async def test_the_same_is_looked_up_for_a_user_of_others_and_for_nobody(
+    town: Town, asked: list[str]
+) -> None:
+    for there, nobody in (("lena", "nobody"), (names.LENA, NOTHING)):
+        lookups = []
+        async with town.client("otto") as client:
+            for user in (there, nobody):
+                asked.clear()
+                answer = await client.get("/api/agents/otto/memory", params={"user": user})
+                assert answer.status_code == 404
+                lookups.append(tuple(asked))
+        assert lookups[0] == lookups[1] != ()
 
 
 # -- leaks beside the routes' own answers --------------------------------------------------------

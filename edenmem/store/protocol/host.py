@@ -48,6 +48,9 @@ class Host(Protocol):
     def user(self, user_id: str) -> User | None:
         """The account with this id, unless it is deleted."""
 
+    def users_named(self, username: str) -> list[User]:
+        """The accounts with exactly this username that are not deleted, by id."""
+
     def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
         """The accounts among these ids that exist, also deleted ones (names in old sessions)."""
 

@@ -103,6 +103,8 @@ def test_users_come_back_as_they_were_added(store: Store) -> None:
     assert store.host.user(new_id()) is None
     assert store.host.users_by_ids([account.id, new_id()]) == {account.id: account}
     assert store.host.users_by_ids([]) == {}
+    assert store.host.users_named("anna") == [person]
+    assert store.host.users_named("Anna") == store.host.users_named("ann") == []
 
 
 def test_accounts_of_a_person_are_those_linked_and_the_one_itself(store: Store) -> None:

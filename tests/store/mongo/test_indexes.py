@@ -238,6 +238,7 @@ def _use_everything(store: Store) -> None:
     store.host.agent(agent.id)
     store.host.user(user.id)
     store.host.users_by_ids([user.id, new_id()])
+    store.host.users_named(user.username)
 
     session = make_session([agent, other], [user], name="garden", title="Garden", group_id="g")
     store.host.put_session(session)

@@ -88,6 +88,13 @@ class MongoHost:
         found = self._db.users.find_one({"_id": object_id(user_id), "type": "user", **_LIVING})
         return None if found is None else host_codec.user_from(found)
 
+    def users_named(self, username: str) -> list[User]:
+        """See `Host.users_named`."""
+        named = {"type": "user", "username": username, **_LIVING}
+        return sorted(
+            map(host_codec.user_from, self._db.users.find(named)), key=lambda each: each.id
+        )
+
     def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
         """See `Host.users_by_ids`."""
         filters = [{"_id": {"$in": part}, "type": "user"} for part in id_parts(user_ids)]

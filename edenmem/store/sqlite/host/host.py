@@ -115,6 +115,14 @@ class Host(Part):
         with self._db.reading() as connection:
             return user_of(connection, user_id)
 
+    def users_named(self, username: str) -> list[User]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                f"{USER} WHERE NOT deleted AND username_folded = ? AND username = ? ORDER BY id",
+                (username.casefold(), username),
+            ).fetchall()
+        return [user_from(row) for row in rows]
+
     def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
         with self._db.reading() as connection:
             rows = connection.execute(
