@@ -60,7 +60,8 @@ def test_what_the_guide_says_to_type_works(tmp_path: Path) -> None:
     with serving:
         assert serving.stderr is not None
         try:
-            url = next(line.split()[-1] for line in serving.stderr if "listening on" in line)
+            line = next(each for each in serving.stderr if "listening on" in each)
+            (url, *_) = re.findall(r"http://[0-9.]+:[0-9]+", line)
             printed = run(calls.replace("http://127.0.0.1:8377", url), TOKEN=token)
         finally:
             serving.terminate()
