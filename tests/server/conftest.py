@@ -72,7 +72,7 @@ def running_door(
     for account in (mira, otto, anna, boris):
         assert service.accounts.add(account)
     with serving(service, settings, agent=mira) as url:
-        yield Door(f"{url}/v1", upstream, service, mira, otto, anna, boris)
+        yield Door(f"{url}/v1", upstream, service, settings, mira, otto, anna, boris)
     service.close_store()
 
 

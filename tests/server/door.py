@@ -32,6 +32,7 @@ class Door:
     url: str
     upstream: FakeUpstream
     service: MemoryService
+    settings: Settings
     agent: Agent
     other: Agent
     anna: User

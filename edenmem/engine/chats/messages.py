@@ -189,7 +189,8 @@ def find_news(
         new = [place for index, place in enumerate(places) if index not in known]
     else:
         new = places[overlap:]
-    return with_answers(stored, given, new)
+    is_answered = bool(stored) and stored[-1].role == "assistant"
+    return with_answers(given, new, is_answered=is_answered)
 
 
 def _common(old: Sequence[str], history: Sequence[str]) -> set[int]:
@@ -221,25 +222,24 @@ def _is_answered(stored: Sequence[Message]) -> bool:
     return last.role == "assistant" and CUT_OFF not in last.content[-200:]
 
 
-def with_answers(stored: Sequence[Message], given: Sequence[Said], new: Sequence[int]) -> list[int]:
+def with_answers(given: Sequence[Said], new: Sequence[int], *, is_answered: bool) -> list[int]:
     """Return new places, with those of the answers between them.
 
-    The answers right before the first new message are new too if the session has none to the
-    message before: a server that was killed could not store it.
+    Args:
+        given: The messages of a request.
+        new: The places of those that are new, answers left out.
+        is_answered: Whether the message before the first new one has its answer elsewhere. If not,
+            as after a kill, the client's copy of it is new too.
     """
     if not new:
         return []
-    places = list(new)
-    last_is_unanswered = not stored or stored[-1].role != "assistant"
+    places, later, first = list(new), set(new), new[0]
+    asked = [place for place in range(first) if given[place].role != "assistant"]
+    last_before = asked[-1] if asked else None
     before: int | None = None  # the message that an answer replies to
     for place, said in enumerate(given[: new[-1]]):
         if said.role != "assistant":
             before = place
-        elif before in new or (last_is_unanswered and before == _last_before(given, new[0])):
+        elif before in later or (not is_answered and place < first and before == last_before):
             places.append(place)
     return sorted(places)
-
-
-def _last_before(given: Sequence[Said], end: int) -> int | None:
-    """Return the place of the last message before ``end`` that is no answer."""
-    return next((p for p in range(end - 1, -1, -1) if given[p].role != "assistant"), None)

@@ -175,7 +175,7 @@ def _by_messages(runtime: Runtime, request: ChatRequest) -> ChatTurn:
         session_id = derived_id("chat", *request.owner_key, "", hashes[0], "0")
         session = host.session(session_id) or _new_session(request, session_id)
         ids = dict(zip(places, primary, strict=True))
-        new = with_answers((), request.said, places)
+        new = with_answers(request.said, places, is_answered=False)
         return _turn(runtime, request, session, True, None, (), new, ids, primary[-1])
 
     shared = hashes[known - 1]
@@ -188,16 +188,20 @@ def _by_messages(runtime: Runtime, request: ChatRequest) -> ChatTurn:
         asked = [message.id for message in stored if message.role in ("user", "tool")]
         if session_or_none is not None and asked and asked[-1] in (primary[known - 1], copy):
             ids = dict(zip(places[known:], primary[known:], strict=True))
-            new = with_answers(stored, request.said, places[known:])
+            new = with_answers(
+                request.said, places[known:], is_answered=stored[-1].role == "assistant"
+            )
             last = primary[-1] if known < len(places) else asked[-1]
             return _turn(runtime, request, session_or_none, False, None, stored, new, ids, last)
+    if branches and not any(host.messages(branches[-1], newest=1)):
+        branches.pop()  # it was begun, and its server killed before anything was stored in it
     number = str(len(branches) + 1)
     branch_id = derived_id("chat", *request.owner_key, "", shared, number)
     ids = dict(zip(places[known:], primary[known:], strict=True))
     if known == len(places):  # the same is asked again, after the conversation went on
         ids = {places[-1]: derived_id("chat message", branch_id, shared)}
-    new = with_answers((), request.said, sorted(ids))
-    parent = candidates[0]
+    new = with_answers(request.said, sorted(ids), is_answered=True)
+    parent = branches[-1] if branches else candidates[-1]
     branch = _new_session(request, branch_id, parent=parent)
     return _turn(runtime, request, branch, True, parent, (), new, ids, ids[max(ids)])
 
@@ -262,7 +266,7 @@ def _turn(
     if request.user is not None and joins:
         session = msgspec.structs.replace(session, users=(*session.users, request.user.id))
     at = max(now, stored[-1].created_at + _STEP) if stored else now
-    before = next((m.id for m in reversed(stored) if m.role in ("user", "tool")), "")
+    before = next((m.id for m in reversed(stored) if m.role in ("user", "tool")), session.id)
     count = 0
     messages: list[Message] = []
     for number, place in enumerate(places):

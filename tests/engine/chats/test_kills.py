@@ -1,0 +1,102 @@
+"""A server that dies between any two steps loses nothing and doubles nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from edenmem.engine.chats.messages import read_messages
+from edenmem.engine.chats.sessions import (
+    Answer,
+    ChatRequest,
+    find_turn,
+    store_answer,
+    store_turn,
+)
+from edenmem.engine.runtime.runtime import Runtime
+from edenmem.models.host import Agent, User
+from edenmem.models.ids import new_id
+from edenmem.settings.schema import Settings
+from edenmem.store.protocol.store import Store
+from tests.support.stores import SECANTUS_TOO
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Mortal:
+    """A store of which only the first writes happen; the next one is the last thing tried."""
+
+    def __init__(self, store: Store, writes: int) -> None:
+        self.left = writes
+        self._store = store
+        self.host = self
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store.host, name)
+        if name not in ("put_session", "add_messages", "put_message"):
+            return found
+
+        def write(*given: Any) -> Any:
+            if not self.left:
+                raise Killed
+            self.left -= 1
+            return found(*given)
+
+        return write
+
+
+def talk(role_and_text: list[str]) -> list[dict[str, str]]:
+    return [
+        {"role": "assistant" if place % 2 else "user", "content": text}
+        for place, text in enumerate(role_and_text)
+    ]
+
+
+TURNS = (["One."], ["One.", "first", "Two."], ["One.", "first", "Other."], ["One."])
+
+
+@pytest.fixture(params=["sqlite", SECANTUS_TOO])
+def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
+    return open_store(request.param)
+
+
+@pytest.mark.parametrize("key", [None, "named"])
+def test_nothing_is_lost_or_doubled_at_any_kill(store: Store, key: str | None) -> None:
+    owner = User(id=new_id(), username="owner")
+    agent = Agent(id=new_id(), username="mira", owner=owner.id)
+    expected: list[list[str]] = []
+    for writes in (99, *range(9)):
+        user = User(id=new_id(), username=f"anna{writes}")
+        left = writes
+        for place, texts in enumerate(TURNS):
+            if place and key:
+                texts = [*texts[:-1], f"{texts[-1]} {place}"]
+            request = ChatRequest(
+                agent=agent, user=user, key=key, said=tuple(read_messages(talk(texts)))
+            )
+            mortal = Mortal(store, left)
+            try:
+                serve(mortal, request, place)
+                left = mortal.left
+            except Killed:
+                serve(store, request, place)  # the client sends it again
+                left = 99
+        said = [
+            sorted((m.created_at, m.role, m.content) for m in store.host.messages(session.id))
+            for session in store.host.sessions(user_id=user.id)
+        ]
+        texts_of = sorted([text for _, _, text in each] for each in said)
+        expected = expected or texts_of
+        assert texts_of == expected, f"killed after {writes} writes"
+    assert len(expected) == (1 if key else 3)
+
+
+def serve(store: Any, request: ChatRequest, number: int) -> None:
+    runtime = Runtime(store, Settings())
+    turn = find_turn(runtime, request)
+    store_turn(runtime, turn)
+    store_answer(runtime, turn, Answer(content=f"answer {number}"))
