@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from edenmem.engine.service import MemoryService
@@ -14,6 +15,8 @@ _log = logging.getLogger(__name__)
 
 #: Sessions that may wait for formation; the cold run takes others.
 _MOST_WAITING = 1000
+#: Seconds in which answers that are cut off by the end of the server must hand over their part.
+_LAST_WORDS = 5.0
 
 
 class Background:
@@ -31,6 +34,18 @@ class Background:
         self._forming: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._again: set[tuple[str, str]] = set()
         self._is_open = True
+        self._relays: set[asyncio.Future[None]] = set()
+
+    @contextmanager
+    def relaying(self) -> Iterator[None]:
+        """Let the server stop only when this has been left, since it starts work at its end."""
+        relay = asyncio.get_running_loop().create_future()
+        self._relays.add(relay)
+        try:
+            yield
+        finally:
+            self._relays.discard(relay)
+            relay.set_result(None)
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run work that is finished before the server stops."""
@@ -60,6 +75,8 @@ class Background:
         for task in forming:
             task.cancel()
         await asyncio.gather(*forming, return_exceptions=True)
+        if self._relays:  # they were cancelled, and have still to store what arrived
+            await asyncio.wait(self._relays, timeout=_LAST_WORDS)
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 

@@ -295,27 +295,28 @@ class _Exchange:
         self, stream: AsyncIterator[bytes], reader: StreamReader
     ) -> AsyncIterator[bytes]:
         """Yield the bytes of an event stream, and store the answer before its end is sent."""
-        is_stored, cut_off = False, "the client hung up"
-        try:
-            async for chunk in stream:
-                reader.feed(chunk)
-                if reader.is_done and not is_stored:
+        with self._proxy.background.relaying():
+            is_stored, cut_off = False, "the client hung up"
+            try:
+                async for chunk in stream:
+                    reader.feed(chunk)
+                    if reader.is_done and not is_stored:
+                        is_stored = True
+                        await self._store_answer(reader.answer(), reader.usage)
+                    yield chunk
+                if not is_stored:
+                    reader.end()
                     is_stored = True
                     await self._store_answer(reader.answer(), reader.usage)
-                yield chunk
-            if not is_stored:
-                reader.end()
-                is_stored = True
-                await self._store_answer(reader.answer(), reader.usage)
-        except StreamBroken as error:
-            cut_off = str(error)
-            raise
-        finally:
-            if not is_stored:
-                reader.end()
-                answer = self._store_answer(reader.answer(cut_off), reader.usage)
-                self._proxy.background.start(answer)
-            self._proxy.background.start(_close(stream))
+            except StreamBroken as error:
+                cut_off = str(error)
+                raise
+            finally:
+                if not is_stored:
+                    reader.end()
+                    answer = self._store_answer(reader.answer(cut_off), reader.usage)
+                    self._proxy.background.start(answer)
+                self._proxy.background.start(_close(stream))
 
     async def _pass_whole(
         self,

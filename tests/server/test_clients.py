@@ -1,0 +1,169 @@
+"""Clients as people use them, unchanged but for their base URL."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from tests.server.door import Door, serving, turns
+
+TOOL: Any = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}
+
+
+@pytest.fixture
+def client(door: Door) -> Any:
+    with openai.OpenAI(base_url=door.url, api_key="key", max_retries=0) as client:
+        yield client
+
+
+def sessions_of(door: Door, text: str) -> list[list[tuple[str, str]]]:
+    """What was said in the sessions in which somebody said this."""
+    found = [door.said(session.id) for session in door.store.host.sessions()]
+    return [said for said in found if ("user", text) in said]
+
+
+def test_the_openai_sdk(door: Door, client: Any) -> None:
+    asked: Any = turns("The SDK speaks.")
+    whole = client.chat.completions.create(
+        model="plain", messages=asked, user="anna", extra_body={"memory_id": "sdk"}
+    )
+    assert whole.choices[0].message.content == "answer to: The SDK speaks."
+    assert whole.usage.total_tokens == 5
+    asked += turns("", whole.choices[0].message.content)[1:] + turns("And streams.")
+    stream = client.chat.completions.create(
+        model="plain",
+        messages=asked,
+        user="anna",
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"memory_id": "sdk"},
+    )
+    events = list(stream)
+    text = "".join(e.choices[0].delta.content or "" for e in events if e.choices)
+    assert text == "answer to: And streams."
+    assert events[-1].usage.total_tokens == 5
+    assert [role for role, _ in sessions_of(door, "And streams.")[0]] == ["user", "assistant"] * 2
+    assert [model.id for model in client.models.list()] == ["plain"]
+
+
+def test_the_openai_sdk_with_tools_and_pictures(door: Door, client: Any) -> None:
+    asked: Any = turns("Use a tool.")
+    with client.chat.completions.stream(model="tools", messages=asked, tools=[TOOL]) as stream:
+        message = stream.get_final_completion().choices[0].message
+    assert message.tool_calls[0].function.arguments == '{"city": "Łódź"}'
+    asked += [
+        message.model_dump(exclude_none=True, exclude={"parsed"}),
+        {"role": "tool", "tool_call_id": "call_1", "content": "rain"},
+    ]
+    for call in asked[1]["tool_calls"]:
+        call["function"].pop("parsed_arguments", None)
+    done = client.chat.completions.create(model="tools", messages=asked, tools=[TOOL])
+    assert done.choices[0].message.content == "answer to: rain"
+    (said,) = sessions_of(door, "Use a tool.")
+    assert [role for role, _ in said] == ["user", "assistant", "tool", "assistant"]
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0K"}}
+    content: Any = [{"type": "text", "text": "Look."}, picture]
+    client.chat.completions.create(model="plain", messages=[{"role": "user", "content": content}])
+    assert picture in door.upstream.last.messages[-1]["content"]
+
+
+async def test_the_asynchronous_sdk_and_its_errors(door: Door) -> None:
+    async with openai.AsyncOpenAI(base_url=door.url, api_key="key", max_retries=0) as client:
+        one, two = await asyncio.gather(
+            *(
+                client.chat.completions.create(
+                    model="plain", messages=turns(f"Async {number}."), user="boris"
+                )
+                for number in range(2)
+            )
+        )
+        assert [a.choices[0].message.content for a in (one, two)] == [
+            "answer to: Async 0.",
+            "answer to: Async 1.",
+        ]
+        with pytest.raises(openai.RateLimitError) as limited:
+            await client.chat.completions.create(model="limited", messages=turns("Fast."))
+        assert limited.value.response.headers["retry-after"] == "7"
+        with pytest.raises(openai.BadRequestError, match="Unrecognized"):
+            await client.chat.completions.create(
+                model="plain", messages=turns("Odd."), extra_body={"odd": 1}
+            )
+        with pytest.raises(openai.InternalServerError):
+            await client.chat.completions.create(model="reset", messages=turns("Reset."))
+
+
+def test_langchain(door: Door) -> None:
+    from langchain_openai import ChatOpenAI
+
+    model = ChatOpenAI(
+        model="plain", base_url=door.url, api_key="key", max_retries=0, extra_body={"user": "anna"}
+    )
+    history: Any = [("user", "LangChain speaks.")]
+    answer = model.invoke(history)
+    history += [("assistant", answer.text), ("user", "LangChain again.")]
+    assert "".join(part.text for part in model.stream(history)) == "answer to: LangChain again."
+    (said,) = sessions_of(door, "LangChain again.")
+    assert [role for role, _ in said] == ["user", "assistant"] * 2
+
+
+@pytest.mark.slow
+def test_the_llm_command(door: Door, tmp_path: Path) -> None:
+    (tmp_path / "extra-openai-models.yaml").write_text(
+        f"- model_id: mine\n  model_name: plain\n  api_base: {door.url}\n  api_key_name: mine\n"
+    )
+    environment = {**os.environ, "LLM_USER_PATH": str(tmp_path), "LLM_LOAD_PLUGINS": ""}
+    for text, more in (("The command speaks.", []), ("The command again.", ["-c"])):
+        done = subprocess.run(
+            [sys.executable, "-m", "llm", "-m", "mine", "--key", "key", *more, text],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (0, f"answer to: {text}\n"), done.stderr
+    (said,) = sessions_of(door, "The command again.")
+    assert [role for role, _ in said] == ["user", "assistant"] * 2
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="there is no curl")
+def test_curl(door: Door) -> None:
+    body = '{"model": "plain", "stream": true, "messages": [{"role": "user", "content": "curl"}]}'
+    command = ["curl", "-sSN", "-H", "Content-Type: application/json", "-d", body]
+    done = subprocess.run(
+        [*command, f"{door.url}/chat/completions"], capture_output=True, check=True
+    )
+    assert done.stdout == door.upstream.sent["stream"]
+
+
+def test_two_servers_on_one_store_keep_each_message_once(door: Door) -> None:
+    """A client that asks both the same at once, as one that gave up waiting for the first."""
+    with serving(door.service, door.settings, agent=door.agent) as url:
+        said = ["Twice."]
+        for text in ("And again.", "And once more."):
+            with ThreadPoolExecutor(6) as pool:
+                asked = [
+                    pool.submit(at.chat, *said, user="boris")
+                    for at in (door, replace(door, url=f"{url}/v1"))
+                    for _ in range(3)
+                ]
+                answers = [each.result() for each in asked]
+            assert len({answer.headers["x-edenmem-session"] for answer in answers}) == 1
+            said += [answers[0].json()["choices"][0]["message"]["content"], text]
+    (session,) = {answer.headers["x-edenmem-session"] for answer in answers}
+    assert [text for _, text in door.said(session)] == said[:-1]

@@ -1,0 +1,172 @@
+"""The command `edenmem serve`: made ready by one line, stopped and killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from edenmem.engine.chats.messages import CUT_OFF
+from edenmem.store.sqlite import SqliteStore
+from tests.server.door import turns
+from tests.server.upstream import FakeUpstream
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
+
+
+class Served:
+    """A running command. ``notes`` is what it said until it listened."""
+
+    def __init__(self, folder: Path, upstream: FakeUpstream, *options: str) -> None:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("EDENMEM_", "OPENAI_"))}
+        command = [sys.executable, "-m", "edenmem", "serve", "--port", "0"]
+        notes = folder / f"notes-{len(list(folder.glob('notes-*')))}"
+        with notes.open("w") as stderr:
+            self.process = subprocess.Popen(
+                [
+                    *(*command, "--upstream", upstream.url),
+                    *("--set", "embedding.provider=none", *options),
+                ],
+                env={
+                    **clean,
+                    "EDENMEM_URI": f"sqlite:///{folder / 'memory.db'}",
+                    "HOME": str(folder),
+                },
+                cwd=folder,
+                stderr=stderr,
+            )
+        listens = re.compile(r"base URL for clients: (\S+)\)")
+        until(lambda: listens.search(notes.read_text()) or self.process.poll() is not None)
+        self.notes = notes.read_text()
+        found = listens.search(self.notes)
+        assert found, self.notes
+        self.url = found[1]
+
+    def post(self, model: str, *texts: str) -> httpx.Response:
+        body = {"model": model, "messages": turns(*texts)}
+        with httpx.Client(trust_env=False) as client:
+            return client.post(f"{self.url}/chat/completions", json=body, timeout=60)
+
+    def is_open(self) -> bool:
+        """Whether the server takes connections."""
+        try:
+            return self.post("plain", "Too late.").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    @contextmanager
+    def streamed(self, *texts: str) -> Iterator[Iterator[bytes]]:
+        """A stream of which the first half has arrived."""
+        body = {"model": "gated", "messages": turns(*texts), "stream": True}
+        with (
+            httpx.Client(trust_env=False, timeout=60) as client,
+            client.stream("POST", f"{self.url}/chat/completions", json=body) as answer,
+        ):
+            parts = answer.iter_raw()
+            assert b"first half" in next(parts)
+            yield parts
+
+
+def said(folder: Path) -> list[tuple[str, str]]:
+    store = SqliteStore(folder / "memory.db")
+    found = [
+        (message.role, message.content)
+        for session in store.host.sessions()
+        for message in store.host.messages(session.id)
+    ]
+    store.database.close()
+    return found
+
+
+def test_one_command_from_nothing_to_a_stop_in_the_middle_of_a_stream(
+    tmp_path: Path, upstream: FakeUpstream
+) -> None:
+    served = Served(tmp_path, upstream, "--agent", "mira", "--user", "anna")
+    for words in ("created the store", "added agent mira", "added user anna", "chats go to"):
+        assert words in served.notes
+    assert served.post("plain", "Hello.").status_code == 200
+    with served.streamed("A long story.") as parts:
+        served.process.send_signal(signal.SIGTERM)
+        until(lambda: not served.is_open())  # nobody new is let in
+        upstream.gate.set()
+        assert b"".join(parts).endswith(b"data: [DONE]\n\n")
+    assert served.process.wait(30) == 0
+    upstream.gate.clear()
+    stored = said(tmp_path)
+    assert ("assistant", "first half, second half") in stored
+    assert ("user", "A long story.") in stored
+
+
+def test_a_kill_in_the_middle_of_a_stream(tmp_path: Path, upstream: FakeUpstream) -> None:
+    served = Served(tmp_path, upstream, "--agent", "mira")
+    with served.streamed("A longer story.") as parts:
+        served.process.kill()
+        with pytest.raises(httpx.HTTPError):
+            list(parts)
+    served.process.wait(30)
+    assert said(tmp_path) == [("user", "A longer story.")]
+    again = Served(tmp_path, upstream, "--agent", "mira")
+    assert "added agent" not in again.notes
+    assert again.post("plain", "A longer story.").status_code == 200
+    again.process.terminate()
+    assert again.process.wait(30) == 0
+    assert said(tmp_path) == [
+        ("user", "A longer story."),
+        ("assistant", "answer to: A longer story."),
+    ]
+
+
+def test_a_stream_that_does_not_end_in_time_is_cut_and_kept(
+    tmp_path: Path, upstream: FakeUpstream
+) -> None:
+    served = Served(tmp_path, upstream, "--agent", "mira", "--set", "server.shutdown_seconds=1")
+    with served.streamed("An endless story.") as parts:
+        served.process.terminate()
+        with pytest.raises(httpx.HTTPError):
+            list(parts)
+    assert served.process.wait(30) == 0
+    upstream.gate.set()
+    (asked, answered) = said(tmp_path)
+    assert asked == ("user", "An endless story.")
+    assert answered[1].startswith(f"first half,\n\n{CUT_OFF}")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (("--upstream", "ftp://x"), 2, "invalid upstream URL"),
+        (("--host", "192.0.2.1"), 5, "cannot listen on"),
+        (("--read-only",), 2, "--no-store"),
+        (("--agent", "mira", "--port", "99999"), 2, "--port"),
+    ],
+)
+def test_what_cannot_be_served(
+    tmp_path: Path, options: tuple[str, ...], code: int, words: str
+) -> None:
+    environment: dict[str, Any] = {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("EDENMEM_", "OPENAI_"))},
+        "EDENMEM_URI": f"sqlite:///{tmp_path / 'memory.db'}",
+        "HOME": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "edenmem", "serve", "--port", "0", *options],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert words in done.stderr
+    assert json.dumps(done.stdout) == '""'
