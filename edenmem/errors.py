@@ -13,6 +13,7 @@ The tree::
     ├── ConflictError                    4   somebody else changed it first, or it exists already
     │   └── FactKeyConflict              4   an index of the database refuses facts
     └── UnavailableError                 5   a database or a provider cannot be used now
+        ├── DiskFull                     5   there is no room for a file
         ├── StoreError                   5   cannot connect, locked, not an edenmem file
         │   ├── StoreUnreachable         5   the server does not answer
         │   ├── DocumentDamaged          5   a stored document cannot be read
@@ -35,6 +36,7 @@ A message says what was wrong and where; ``hint`` says what to do.
 
 from __future__ import annotations
 
+import errno
 import shlex
 from collections.abc import Sequence
 from enum import IntEnum
@@ -144,6 +146,21 @@ class UnavailableError(EdenmemError):
     """A database or a provider that cannot be used now."""
 
     exit_code = ExitCode.UNAVAILABLE
+
+
+class DiskFull(UnavailableError):
+    """The disk, or the quota of the user, has no room for a file."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"cannot write {where}: the disk is full",
+            hint="free some space and run the command again",
+        )
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether an error of the system means that the disk or the quota is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class StoreError(UnavailableError):

@@ -178,12 +178,14 @@ class Exchange:
     """Memory as files: complete, or as Markdown to edit."""
 
     def __init__(self, runtime: Runtime) -> None:
+        from edenmem.engine.exchange.backups import BackupWriter
         from edenmem.engine.exchange.edits import plan_edits
         from edenmem.engine.exchange.exporter import Exporter
         from edenmem.engine.exchange.folders import FolderExporter
 
         self._runtime = runtime
         self.write = Exporter(runtime.store).write
+        self.back_up = BackupWriter(runtime.store, clock=runtime.clock).write
         self.write_folder = FolderExporter(runtime.store).write
         self.plan_folder = partial(plan_edits, store=runtime.store)
 

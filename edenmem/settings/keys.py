@@ -17,7 +17,15 @@ from edenmem.settings.paths import redact_uri
 from edenmem.settings.schema import SECRETS, Settings
 
 #: Settings that name a file or folder; a relative one is relative to the file that it stands in.
-PATHS = frozenset({"llm.replay", "llm.record", "embedding.local_path", "search.rerank_path"})
+PATHS = frozenset(
+    {
+        "backup.folder",
+        "llm.replay",
+        "llm.record",
+        "embedding.local_path",
+        "search.rerank_path",
+    }
+)
 #: Settings that may hold a password inside an address.
 ADDRESSES = frozenset(
     {

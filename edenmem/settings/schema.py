@@ -357,6 +357,15 @@ class ColdSettings(_Section, frozen=True, kw_only=True):
     """Sessions in a row that fail by an outage before the run ends."""
 
 
+class BackupSettings(_Section, frozen=True, kw_only=True):
+    """Backups on a schedule."""
+
+    folder: str = ""
+    """Folder of `edenmem export --keep N`. `edenmem doctor` examines its newest backup."""
+    max_age_hours: Count = 36
+    """Age from which `edenmem doctor` warns."""
+
+
 class ServerSettings(_Section, frozen=True, kw_only=True):
     """The HTTP server, ``edenmem serve``."""
 
@@ -423,6 +432,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     search: SearchSettings = SearchSettings()
     scopes: ScopesSettings = ScopesSettings()
     cold: ColdSettings = ColdSettings()
+    backup: BackupSettings = BackupSettings()
     server: ServerSettings = ServerSettings()
 
 

@@ -132,3 +132,23 @@ def test_markdown_is_shown_as_a_plan_and_asked_about(cli: Cli, tmp_path: Path) -
     empty = tmp_path / "empty"
     empty.mkdir()
     assert cli("import", "empty").code == 2
+
+
+def test_scheduled_backups(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    first = cli("export", "--to", str(folder)).ok()
+    (made,) = folder.iterdir()
+    assert str(made) in first.out
+    other = _other(cli, tmp_path)
+    assert "added" in other("import", str(made), "--dry-run").ok().out
+
+    env = {"EDENMEM_BACKUP_FOLDER": str(folder)}
+    second = cli("export", "--keep", "1", env=env).ok()
+    assert f"removed {made}" in second.out
+    assert len(list(folder.iterdir())) == 1
+    (check,) = cli("doctor", "--check", "backups", "--format", "json", env=env).ok().data
+    assert (check["state"], check["remark"]) == ("ok", "the last of 1 is 0 hours old")
+    for arguments in (("a.jsonl", "--keep", "1"), ("--keep", "1", "--since", "1d"), ()):
+        assert cli("export", *arguments, env=env).code == 2
+    refused = cli("export", "--keep", "1")
+    assert (refused.code, "backup.folder" in refused.err) == (2, True)

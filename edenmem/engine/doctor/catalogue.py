@@ -86,6 +86,14 @@ CATALOGUE: dict[str, Check] = {
             _FIX,
             fixable=True,
         ),
+        Check(
+            "backups",
+            _STORE,
+            "the last scheduled backup is recent and undamaged",
+            _WARNING,
+            "What was stored since the last good backup would be lost with the database.",
+            "edenmem export --keep 14, and look at what its schedule reports",
+        ),
         # -- search --------------------------------------------------------------------------
         Check(
             "indexes",

@@ -49,6 +49,7 @@ EXAMINATIONS = (
     Examination("the database", frozenset({"file"}), surroundings.database),
     Examination("counters", frozenset({"counters"}), surroundings.counters),
     Examination("cached contexts", frozenset({"contexts"}), surroundings.contexts),
+    Examination("backups", frozenset({"backups"}), surroundings.backups),
     Examination("indexes", frozenset({"indexes", "search-indexes"}), surroundings.indexes),
     Examination("vectors", frozenset({"vectors"}), surroundings.vectors),
     Examination("languages", frozenset({"vectors"}), surroundings.languages),

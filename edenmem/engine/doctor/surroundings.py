@@ -7,12 +7,15 @@ import re
 import stat
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 from edenmem.engine.doctor.context import DoctorContext, about
 from edenmem.engine.doctor.report import Advice, CheckFinding, Remark, State
 from edenmem.engine.embeddings.languages import MULTILINGUAL, language_notice
 from edenmem.engine.embeddings.status import BACKFILL, vector_advice
+from edenmem.engine.exchange.backups import backup_series, list_backups, verify_backup
+from edenmem.engine.exchange.exporter import ExportRequest
 from edenmem.engine.factory import check_local_model
 from edenmem.errors import ConfigError, ProviderError, StoreError
 from edenmem.models.backup import RecordKind
@@ -23,6 +26,9 @@ from edenmem.models.search import FactFilter
 
 #: What in a configuration file is nobody else's business.
 _SECRET = re.compile(r'^\s*\w*api_key\s*=\s*"[^"]|://[^/\s"]*:[^@\s"]+@', re.MULTILINE)
+
+#: Below this age, hours are shown instead of days.
+_HOURS_OF_DAYS = 72
 
 
 def connection(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
@@ -98,6 +104,38 @@ def contexts(context: DoctorContext) -> Iterator[CheckFinding]:
     for finding in context.store.contexts.stray_contexts():
         if context.agent_id in (None, finding.agent_id):
             yield CheckFinding("contexts", finding)
+
+
+def backups(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
+    """Check the age and the checksums of the newest scheduled backup of all memory."""
+    wanted = context.settings.backup
+    if not wanted.folder:
+        yield Remark("backups", "backup.folder is not set; no backups are scheduled")
+        return
+    folder = Path(wanted.folder)
+    series = [
+        backup_series(context.store, ExportRequest(vectors=vectors)) for vectors in (True, False)
+    ]
+    try:
+        found = list_backups(folder, *series)
+    except OSError as error:
+        yield CheckFinding("backups", _place(str(folder), f"cannot be read: {error.strerror}"))
+        return
+    if not found:
+        yield CheckFinding("backups", _place(str(folder), "has no backup of this store"))
+        return
+    newest = found[0]
+    hours = (context.now - newest.made_at) / timedelta(hours=1)
+    age = f"{hours:.0f} hours" if hours < _HOURS_OF_DAYS else f"{hours / 24:.0f} days"
+    if hours > wanted.max_age_hours:
+        detail = f"is {age} old; the limit is {wanted.max_age_hours} hours"
+        yield CheckFinding("backups", _place(str(newest.path), detail))
+    context.tell("the newest backup", 0)
+    damage = verify_backup(newest.path)
+    if damage:
+        finding = _place(str(newest.path), f"is damaged: {damage}")
+        yield CheckFinding("backups", finding, State.PROBLEM)
+    yield Remark("backups", f"the last of {len(found)} is {age} old")
 
 
 # -- indexes -----------------------------------------------------------------------------------

@@ -125,6 +125,18 @@ class Checker:
             damage=self._damage,
         )
 
+    def verify(self) -> int:
+        """Compare a backup with its own checksums; return the number of its records.
+
+        Raises:
+            InputError: the file is damaged, or not a backup.
+        """
+        if not self.header:
+            raise InputError("the file is not a backup of edenmem")
+        for _ in self._verify():
+            pass
+        return self._digest.records
+
     def _note(self, number: int, reason: str) -> None:
         self._bad += 1
         if len(self._problems) < TOLD:

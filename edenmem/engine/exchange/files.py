@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import os
+import secrets
 import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from edenmem.errors import ConflictError, InputError
+from edenmem.errors import ConflictError, DiskFull, EdenmemError, InputError, is_disk_full
+
+#: The end of the name of a file or folder that is still being written.
+PARTIAL = ".edenmem-partial"
 
 #: The longest line that is read; one of ours is far below it.
 MAX_LINE = 64 * 1024 * 1024
@@ -21,33 +26,126 @@ _GZIP = b"\x1f\x8b"
 
 @contextmanager
 def open_for_writing(target: str, *, compress: bool, force: bool) -> Iterator[IO[bytes]]:
-    """A file to write to, which takes its name only when all of it is on the disk.
+    """Open a file that takes its name only when all of it is on the disk.
 
-    It can be read by its owner alone (mode 0600).
+    Only its owner can read it (mode 0600).
 
     Raises:
-        ConflictError: there is such a file, and ``force`` was not given.
-        InputError: it cannot be written.
+        ConflictError: the file exists and ``force`` was not given.
+        InputError: the file cannot be written.
+        DiskFull: the disk has no room for it.
     """
     path = Path(target)
     check_free(path, force=force)
-    try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from error
-    try:
-        with os.fdopen(descriptor, "wb") as raw:
-            with open_compressor(raw, compress) as file:
-                yield file
-            raw.flush()
-            os.fsync(raw.fileno())
+    remove_abandoned(path.parent)
+    with open_partial(path) as raw:
+        with open_compressor(raw, compress) as file:
+            yield file
+        save(raw)
         check_free(path, force=force)
-        Path(name).replace(path)
-    except BaseException as error:
-        Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-            raise InputError(f"{path} cannot be written: {error.strerror}") from error
+        Path(raw.name).replace(path)
+        sync_folder(path.parent)
+
+
+@contextmanager
+def open_partial(path: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file beside ``path`` and remove it at the end, unless it was renamed.
+
+    The lock on the file ends with its writer, so `remove_abandoned` can tell which files belong to
+    a process that was killed.
+
+    Raises:
+        InputError: the file cannot be written.
+        DiskFull: the disk has no room for it.
+    """
+    name = ""
+    try:
+        with _create_locked(path) as raw:
+            name = raw.name
+            yield raw
+    except BrokenPipeError:
         raise
+    except OSError as error:
+        raise write_error(path, error) from error
+    finally:
+        if name:
+            Path(name).unlink(missing_ok=True)
+
+
+def _create_locked(path: Path) -> IO[bytes]:
+    while True:
+        name = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
+        raw = open(name, "x+b", opener=_open_private)  # noqa: SIM115 - closed by the caller
+        lock(raw.fileno())
+        if name.exists():  # otherwise another process removed the file before it was locked
+            return raw
+        raw.close()
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def lock(descriptor: int) -> None:
+    """Hold a file or folder as in use for as long as it is open, where the file system can."""
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def remove_abandoned(folder: Path, *, recursive: bool = False) -> None:
+    """Remove what killed exports left in a folder; the files of running ones are locked."""
+    pattern = f".*{PARTIAL}"
+    for path in list(folder.rglob(pattern) if recursive else folder.glob(pattern)):
+        with suppress(OSError):
+            is_folder = path.is_dir()
+            access = os.O_RDONLY if is_folder else os.O_RDWR
+            descriptor = os.open(path, access | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if is_folder:
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def save(file: IO[bytes]) -> None:
+    """Bring what was written to the disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def publish(partial: Path, path: Path) -> bool:
+    """Rename a file unless the name is taken; return whether it was free."""
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without hard links
+        if path.exists():
+            return False
+        partial.replace(path)
+        return True
+    partial.unlink()
+    return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring a new name to the disk, where the file system can."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_error(path: Path, error: OSError) -> EdenmemError:
+    """Return the error for a file that cannot be written."""
+    if is_disk_full(error):
+        return DiskFull(str(path))
+    return InputError(f"{path} cannot be written: {error.strerror}")
 
 
 def check_free(path: Path, *, force: bool) -> None:
@@ -125,7 +223,7 @@ class Source:
         self._raw.seek(0)
         start = self._raw.read(2)
         self._raw.seek(0)
-        return gzip.GzipFile(fileobj=self._raw) if start == _GZIP else self._raw
+        return gzip.GzipFile(fileobj=self._raw, mode="rb") if start == _GZIP else self._raw
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """The number of each line, from 1, and its bytes with its end, if it has one.

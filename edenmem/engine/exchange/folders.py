@@ -9,6 +9,7 @@ import tempfile
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,13 @@ from typing import Any
 import msgspec
 
 from edenmem.engine.exchange.exporter import ExportRequest
+from edenmem.engine.exchange.files import (
+    PARTIAL,
+    lock,
+    open_partial,
+    remove_abandoned,
+    write_error,
+)
 from edenmem.engine.exchange.markdown import FILES, Content, Item, Page, owner_head, parse, render
 from edenmem.engine.scopes.labels import load_labels
 from edenmem.engine.sessions.people import People
@@ -123,17 +131,19 @@ class FolderExporter:
         counts = dict.fromkeys(("files", "scopes", "texts", "facts", "reflections"), 0)
         try:
             if there:
+                remove_abandoned(target, recursive=True)
                 written = self._fill(target, request, counts)
                 removed = _sweep(target, written)
                 return FolderReport(**counts, removed=removed)
             target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as made:
-                inner = Path(made) / "new"
+            remove_abandoned(target.parent)
+            with _open_partial_folder(target) as made:
+                inner = made / "new"
                 inner.mkdir(mode=0o700)
                 self._fill(inner, request, counts)
                 inner.rename(target)
         except OSError as error:
-            raise InputError(f"{target} cannot be written: {error.strerror}") from error
+            raise write_error(target, error) from error
         return FolderReport(**counts)
 
     def _fill(self, folder: Path, request: ExportRequest, counts: dict[str, int]) -> set[Path]:
@@ -232,11 +242,25 @@ def _put(path: Path, text: str) -> Path:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     raw = text.encode()
     if path.is_symlink() or not path.is_file() or path.read_bytes() != raw:
-        descriptor, name = tempfile.mkstemp(prefix=".edenmem-", dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
+        with open_partial(path) as file:
             file.write(raw)
-        Path(name).replace(path)
+            file.flush()
+            Path(file.name).replace(path)
     return path
+
+
+@contextmanager
+def _open_partial_folder(target: Path) -> Iterator[Path]:
+    """Make a temporary folder beside ``target``, which is removed at the end."""
+    with tempfile.TemporaryDirectory(
+        prefix=f".{target.name}.", suffix=PARTIAL, dir=target.parent
+    ) as made:
+        descriptor = os.open(made, os.O_RDONLY)
+        try:
+            lock(descriptor)
+            yield Path(made)
+        finally:
+            os.close(descriptor)
 
 
 def _sweep(folder: Path, written: set[Path]) -> int:

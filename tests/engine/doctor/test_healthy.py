@@ -87,7 +87,14 @@ async def _live(store: Store, settings: Settings) -> None:
 # -- the catalogue -----------------------------------------------------------------------------
 
 #: Checks whose damage is no document's: see `test_surroundings`.
-_OF_SURROUNDINGS = {"connection", "schema", "permissions", "providers", "local-model"}
+_OF_SURROUNDINGS = {
+    "backups",
+    "connection",
+    "schema",
+    "permissions",
+    "providers",
+    "local-model",
+}
 
 
 def test_every_check_is_made_and_its_damage_is_tried(on_sqlite: SqliteWard) -> None:

@@ -11,6 +11,7 @@ from edenmem.cli.terminal.tables import Column
 
 if TYPE_CHECKING:
     from edenmem.cli.app.invocation import Invocation
+    from edenmem.engine.exchange.backups import BackupReport
     from edenmem.engine.exchange.exporter import ExportReport
     from edenmem.engine.exchange.importer import RestoreReport
 
@@ -33,6 +34,21 @@ def print_export(run: Invocation, report: ExportReport, target: str) -> None:
     run.out.safe(f"wrote {total} to {target}")
     if parts:
         run.out.safe(f"  {parts}")
+
+
+def print_backup(run: Invocation, report: BackupReport) -> None:
+    """Print what was written, removed, and found damaged."""
+    print_export(run, report.export, str(report.path))
+    run.out.note("verified by its checksums")
+    for path in report.removed:
+        run.out.safe(f"removed {path}")
+    if report.export.problems:
+        print_error(
+            "no older backup was removed, since records are missing from this one",
+            "edenmem doctor",
+        )
+    for path, reason in report.damaged:
+        print_error(f"{path} was not removed: {reason}", "look at the file, then remove it by hand")
 
 
 def print_import(run: Invocation, report: RestoreReport) -> None:

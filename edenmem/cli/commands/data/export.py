@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +12,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import resolve_accounts
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.data.exchange_views import print_export
+from edenmem.cli.commands.data.exchange_views import print_backup, print_export
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.times import parse_when
@@ -42,13 +43,30 @@ Types = Annotated[
 def export(
     ctx: typer.Context,
     target: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="FILE",
             help="The file, or a folder for Markdown; - is stdout.",
             show_default=False,
         ),
-    ],
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="FOLDER",
+            help="Write a verified backup with the time in its name into this folder.",
+        ),
+    ] = None,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            "--keep",
+            metavar="N",
+            min=1,
+            help="With --to (default: backup.folder): remove all but the newest N backups.",
+        ),
+    ] = None,
     agent: Agents = None,
     user: options.User = None,
     account: options.Account = None,
@@ -76,6 +94,7 @@ def export(
     edenmem export mira.jsonl --agent mira --since 30d
     edenmem export facts.jsonl --type fact --scope user --no-vectors
     edenmem export notes --format markdown --agent mira
+    edenmem export --keep 14 --to /srv/backups
     """
     run = invocation(ctx)
     if run.out.format in (OutputFormat.JSON, OutputFormat.CSV):
@@ -83,6 +102,11 @@ def export(
             f"an export is not written as {run.out.format}", hint="--format jsonl, or markdown"
         )
     request = _request(run, agent, user, account, scope, type_, since, vectors)
+    if to is not None or keep is not None:
+        _back_up(run, request, target, to, keep)
+        return
+    if target is None:
+        raise UsageError("FILE is missing", hint="name a file, or a folder of backups with --to")
     if run.out.format is OutputFormat.MARKDOWN:
         from edenmem.cli.commands.data.markdown_views import export_folder
 
@@ -101,6 +125,28 @@ def export(
         )
     print_export(run, report, target)
     if report.problems:
+        raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def _back_up(
+    run: Invocation, request: ExportRequest, target: str | None, to: str | None, keep: int | None
+) -> None:
+    if target is not None:
+        raise UsageError("FILE and --to exclude each other", hint="--keep belongs to --to")
+    if run.out.format is OutputFormat.MARKDOWN:
+        raise UsageError("a scheduled backup is not written as markdown")
+    folder = to or run.settings.backup.folder
+    if not folder:
+        raise UsageError("--keep needs a folder", hint="add --to FOLDER, or set backup.folder")
+    with show_progress(run.out) as progress:
+        report = run.service.exchange.back_up(
+            Path(folder),
+            request,
+            keep=keep or 0,
+            tell=lambda done: progress.step("writing", done, 0),
+        )
+    print_backup(run, report)
+    if report.export.problems or report.damaged:
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 

@@ -15,7 +15,6 @@ from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import dollars, token_count
 from edenmem.cli.terminal.charts import draw_stacked_bars
-from edenmem.cli.terminal.files import write_whole
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import parse_when
 from edenmem.engine.reports import ScopeStatus
@@ -75,7 +74,10 @@ def stats(
 
 
 def _write_page(run: Invocation, statistics: MemoryStatistics, path: Path, *, force: bool) -> None:
-    write_whole(path, run.service.stats.page(statistics), replace=force)
+    from edenmem.engine.exchange.files import open_for_writing
+
+    with open_for_writing(str(path), compress=False, force=force) as file:
+        file.write(run.service.stats.page(statistics).encode())
     run.out.note(f"written: {path}")
 
 
