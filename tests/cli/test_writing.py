@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import HOSTILE, LENA, MIRA, Cli
+from tests.cli.conftest import HOSTILE, LENA, MIRA, Cli, Result
 
 Editor = Callable[[str], str]
 USER = ("--agent", "mira", "--user", "lena")
@@ -345,14 +345,44 @@ def test_the_editor_is_given_the_text_and_its_result_is_written(
     assert content(cli) == "Lena folds in gold."
 
 
-def test_no_is_no(cli: Cli, scripted_editor: Editor) -> None:
+def kept_file(result: Result) -> Path:
+    """The file that a command says it kept; in the folder for temporary files."""
+    return Path(result.out.split("your text is kept in ")[1].split()[0])
+
+
+def test_no_is_no_and_keeps_what_was_typed(cli: Cli, scripted_editor: Editor) -> None:
     result = cli.on_terminal(
-        "fact", "edit", FACT, env={"VISUAL": scripted_editor("path.write_text('x')")},
-        answers=[("Write this?", "n")],
+        "fact", "edit", FACT, env={"VISUAL": scripted_editor("path.write_text('Mine.\\n')")},
+        answers=[("[e]dit again", "n")], columns=200,
     )  # fmt: skip
     assert result.code == 0
     assert "nothing was changed" in result.out
     assert content(cli) == "Lena folds ninety whale lanterns."
+    kept = kept_file(result)
+    assert kept.read_text() == "Mine.\n"
+    cli("fact", "edit", FACT, "--file", str(kept), "--yes").ok()
+    assert content(cli) == "Mine."
+    kept.unlink()
+
+
+def test_a_text_is_edited_again_from_what_was_typed(cli: Cli, scripted_editor: Editor) -> None:
+    editor = scripted_editor("path.write_text(path.read_text().strip() + ' Twice.\\n')")
+    result = cli.on_terminal(
+        "fact", "edit", FACT, env={"EDITOR": editor},
+        answers=[("[e]dit again", "e"), ("Twice. Twice.", ""), ("[e]dit again", "y")],
+    )  # fmt: skip
+    assert result.code == 0, result.out
+    assert "is kept in" not in result.out
+    assert content(cli) == "Lena folds ninety whale lanterns. Twice. Twice."
+
+
+def test_a_dry_run_keeps_what_was_typed(cli: Cli, scripted_editor: Editor) -> None:
+    editor = scripted_editor("path.write_text('Mine.\\n')")
+    result = cli.on_terminal("fact", "edit", FACT, "--dry-run", env={"EDITOR": editor}, columns=200)
+    assert result.code == 0, result.out
+    kept = kept_file(result)
+    assert kept.read_text() == "Mine.\n"
+    kept.unlink()
 
 
 def test_a_conflict_while_editing_keeps_the_text_in_a_file(
@@ -368,7 +398,7 @@ def test_a_conflict_while_editing_keeps_the_text_in_a_file(
     result = cli.on_terminal("fact", "edit", FACT, "--yes", env={"EDITOR": editor}, columns=200)
     assert result.code == 4, result.out
     assert content(cli) == "The other was first."
-    kept = Path(result.out.split("your text is kept in ")[1].split()[0])
+    kept = kept_file(result)
     assert kept.read_text() == "My long work.\n"
     kept.unlink()
 
@@ -382,7 +412,7 @@ def test_a_text_that_is_refused_leaves_the_stored_one(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("raise SystemExit(3)", "ended with status 3"),
+        ("path.write_text('half')\nraise SystemExit(3)", "ended with status 3"),
         ("path.write_bytes(b'\\xff')", "not UTF-8"),
         ("path.write_text('')", "must not be empty"),
     ],
@@ -396,6 +426,7 @@ def test_an_editor_that_fails_changes_nothing(
     assert result.code == 2, result.out
     assert said in result.out
     assert content(cli) == "Lena folds ninety whale lanterns."
+    kept_file(result).unlink()
 
 
 def test_an_editor_that_is_not_there(cli: Cli) -> None:

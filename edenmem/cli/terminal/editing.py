@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from edenmem.cli.terminal.output import Output
-from edenmem.cli.terminal.prompts import confirm, person_is_there
+from edenmem.cli.terminal.prompts import ask_key, confirm, person_is_there
 from edenmem.cli.terminal.tables import style
 from edenmem.engine.reports import EditReport
 from edenmem.errors import ConflictError, EdenmemError, InputError, UsageError
@@ -64,31 +64,50 @@ def editor_command() -> list[str]:
 
 
 class EditorFile:
-    """A text in the person's editor, in a file that only they may read."""
+    """A text in a file that only its owner can read, for the editor of a person."""
 
     def __init__(self, text: str, name: str) -> None:
-        words = editor_command()
+        self._words = editor_command()
+        self._original = f"{text}\n".encode()
         handle, path = tempfile.mkstemp(prefix=f"edenmem-{name}-", suffix=".md")  # mode 0600
         self.path = Path(path)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
+        with os.fdopen(handle, "wb") as file:
+            file.write(self._original)
+
+    def edit(self) -> str:
+        """Open the editor and return the text that it saved.
+
+        Raises:
+            UsageError: the editor cannot be started, or failed.
+            InputError: the file is not UTF-8.
+        """
+        words = self._words
         try:
-            status = subprocess.run([*words, path], check=False).returncode  # noqa: S603
+            status = subprocess.run([*words, str(self.path)], check=False).returncode  # noqa: S603
         except OSError as error:
-            self.path.unlink()
             raise UsageError(
                 f"the editor {words[0]!r} cannot be started: {error.strerror}",
                 hint="set $EDITOR, or give the text with --content",
             ) from error
         if status != 0:
-            raise UsageError(
-                f"the editor ended with status {status}; nothing was changed",
-                hint=f"the text is kept in {self.path}",
-            )
+            raise UsageError(f"the editor ended with status {status}; nothing was changed")
         try:
-            self.text = self.path.read_text("utf-8").removesuffix("\n")
+            return self.path.read_text("utf-8").removesuffix("\n")
         except UnicodeDecodeError as error:
-            raise InputError(f"the text is not UTF-8; it is kept in {self.path}") from error
+            raise InputError("the text is not UTF-8") from error
+        except OSError as error:
+            raise InputError(f"cannot read {self.path}: {error.strerror}") from error
+
+    def has_changes(self) -> bool:
+        """Whether the file differs from what the person was given."""
+        try:
+            return self.path.read_bytes() != self._original
+        except OSError:
+            return False
+
+    def remove(self) -> None:
+        """Remove the file."""
+        self.path.unlink(missing_ok=True)
 
 
 def change_text(
@@ -102,57 +121,96 @@ def change_text(
     write: Callable[[str, bool], EditReport],
     tell: Callable[[EditReport], None],
 ) -> EditReport | None:
-    """Have a text changed: from what was given or in the editor, shown as a diff, asked, written.
-    What was written; None if nothing was.
+    """Change a text: take the new one or open the editor, show the difference, ask, write.
 
-    ``write`` gets the new text and whether it is only to be tried, which comes first: nobody is
-    asked about a text that would be refused. If it is, the text of the editor is kept in a file
-    that the error names.
+    Return what was written, or None. ``write`` gets the new text and whether it is only to be
+    tried, which comes first: no one is asked about a text that would be refused. What a person
+    typed into the editor is kept in a file, and the file is named, unless it was written.
     """
     edited = EditorFile(before, name) if given is None else None
-    after = edited.text if edited else (given or "").removesuffix("\n")
-    with _keep_if_refused(after, edited.path if edited else None, name):
-        if after == before:
-            out.note("the text is as it was; nothing to do")
-            return None
-        tried = write(after, True)
-        if not (yes and out.is_data):
-            show_diff(out, before, after)
-        if dry_run:
-            tell(tried)
-        elif confirm("Write this?", yes=yes):
-            written = write(after, False)
-            tell(written)
-            return written
-        else:
-            out.note("nothing was changed")
+    with _keep_text(given, edited, name):
+        while True:
+            after = edited.edit() if edited else (given or "").removesuffix("\n")
+            if after == before:
+                out.note("the text is as it was; nothing to do")
+                break
+            tried = write(after, True)
+            if not (yes and out.is_data):
+                show_diff(out, before, after)
+            if dry_run:
+                tell(tried)
+                _leave(edited)
+                return None
+            answer = _ask_to_write(can_edit=edited is not None, yes=yes)
+            if answer == "no":
+                out.note("nothing was changed")
+                _leave(edited)
+                return None
+            if answer == "yes":
+                written = write(after, False)
+                tell(written)
+                if edited:
+                    edited.remove()
+                return written
+    if edited:
+        edited.remove()
     return None
 
 
+def _ask_to_write(*, can_edit: bool, yes: bool) -> str:
+    """The answer: "yes", "no" or "edit again"."""
+    if yes or not can_edit:
+        return "yes" if confirm("Write this?", yes=yes) else "no"
+    answers = {"y": "yes", "n": "no", "e": "edit again"}
+    return answers[ask_key("Write this? [y]es, [n]o, [e]dit again", answers, default="n")]
+
+
+def _leave(edited: EditorFile | None) -> None:
+    """Keep the text of the editor and name its file."""
+    if edited:
+        sys.stderr.write(f"{_kept_in(edited.path)}\n")
+
+
+def _kept_in(path: Path) -> str:
+    return f"your text is kept in {path} (--file takes it)"
+
+
 @contextlib.contextmanager
-def _keep_if_refused(text: str, path: Path | None, name: str) -> Iterator[None]:
-    """Remove the editor's file at the end, but keep the text if the change was refused.
+def _keep_text(given: str | None, edited: EditorFile | None, name: str) -> Iterator[None]:
+    """Keep the text and name its file if the command fails or is interrupted.
 
     A text that came from a pipe is gone with the pipe, so a conflict keeps it too.
     """
     try:
         yield
-    except KeyboardInterrupt:
-        if path is not None:
-            sys.stderr.write(f"\nyour text is kept in {path}\n")
-        raise
     except EdenmemError as error:
-        if path is None and isinstance(error, ConflictError):
-            handle, made = tempfile.mkstemp(prefix=f"edenmem-{name}-", suffix=".md")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text + "\n")
-            path = Path(made)
+        if edited is not None:
+            path = _changed_file(edited)
+        else:
+            path = _write_kept(given or "", name) if isinstance(error, ConflictError) else None
         if path is not None:
-            error.add_hint(f"your text is kept in {path}")
+            error.add_hint(_kept_in(path))
         raise
-    else:
+    except BaseException:
+        path = _changed_file(edited) if edited is not None else None
         if path is not None:
-            path.unlink(missing_ok=True)
+            sys.stderr.write(f"\n{_kept_in(path)}\n")
+        raise
+
+
+def _changed_file(edited: EditorFile) -> Path | None:
+    """The file if something was typed into it; otherwise it is removed."""
+    if edited.has_changes():
+        return edited.path
+    edited.remove()
+    return None
+
+
+def _write_kept(text: str, name: str) -> Path:
+    handle, path = tempfile.mkstemp(prefix=f"edenmem-{name}-", suffix=".md")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text.removesuffix("\n") + "\n")
+    return Path(path)
 
 
 def diff_lines(before: str, after: str, old: str, new: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edenmem.errors import UsageError
@@ -75,6 +75,30 @@ def ask_choice(what: str, option: str, choices: Sequence[tuple[str, str]]) -> st
             )
         )
     )
+
+
+def ask_key(question: str, answers: Mapping[str, str], *, default: str) -> str:
+    """Ask a person who is there for one of some keys; Enter is the default.
+
+    ``answers`` maps each key to what is shown once it is pressed.
+    """
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+    from prompt_toolkit.keys import Keys
+
+    bindings = KeyBindings()
+
+    def choose(event: KeyPressEvent) -> None:
+        typed = event.key_sequence[0].key
+        key = default if typed == Keys.ControlM else str(typed).lower()
+        event.current_buffer.insert_text(answers[key])
+        event.app.exit(result=key)
+
+    for key in [*answers, *map(str.upper, answers), Keys.ControlM]:
+        bindings.add(key)(choose)
+    bindings.add(Keys.Any)(lambda event: None)
+    session: PromptSession[str] = PromptSession(key_bindings=bindings, output=_terminal())
+    return session.prompt(f"? {question} ")
 
 
 def confirm(question: str, *, yes: bool, can_look: bool = True) -> bool:

@@ -221,6 +221,7 @@ class MentionReview:
         self._run = run
         self._plan = plan
         self.failed: list[str] = []
+        self._drafts: dict[tuple[str, str], str] = {}  # what was typed, for the next try
 
     def decide(self, mentions: MentionMode, learned: MentionMode) -> list[MentionDecision]:
         """A decision for each mention; those without one are kept.
@@ -310,11 +311,17 @@ class MentionReview:
     def _edit(self, mention: Mention) -> MentionDecision | None:
         from edenmem.engine.erasure.forgetting import validate_rewrite
 
-        edited = EditorFile(mention.text or "", mention.target_type)
-        edited.path.unlink(missing_ok=True)
-
+        drafts, key = self._drafts, (mention.target_type, mention.target_id)
+        file = EditorFile(drafts.get(key, mention.text or ""), mention.target_type)
         try:
-            return validate_rewrite(self._plan.subject, mention, edited.text)
+            drafts[key] = file.edit()
+        except UsageError as error:
+            self._run.out.note(error.message)
+            return None
+        finally:
+            file.remove()  # what is to be forgotten must not stay in a file
+        try:
+            return validate_rewrite(self._plan.subject, mention, drafts[key])
         except RewritingRefused as error:
             self._run.out.note(error.message)
             return None
