@@ -1,0 +1,106 @@
+"""Chats with tokens: whose memory goes into them, whose sessions they continue, and what leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from edenmem.models.scope import Scope
+from tests.server.door import Door
+from tests.support.memory import add_fact
+
+SECRET = "Anna hides lanterns in the attic."
+
+
+@pytest.fixture
+def tokens(door: Door) -> dict[str, str]:
+    """Tokens by the name of who has them; Anna has told a secret in a session of hers."""
+    service = door.service
+    if not list(service.host.sessions(user_id=door.anna.id)):
+        add_fact(door.store, Scope.user(door.agent.id, door.anna.id), content=SECRET)
+        told = door.chat(SECRET, headers={"X-Edenmem-User": "anna"}, memory_id="attic")
+        assert told.status_code == 200
+        door.upstream.reset()
+    made = {}
+    for name, limits in {
+        "mira": {"agents": [door.agent.id]},
+        "otto": {"agents": [door.other.id]},
+        "boris": {"agents": [door.agent.id], "user_id": door.boris.id},
+        "anna": {"agents": [door.agent.id], "user_id": door.anna.id},
+    }.items():
+        if any(each.name == name for each in service.tokens.list_all()):
+            service.tokens.revoke(name)
+        _, made[name] = service.tokens.create(name, **limits)  # type: ignore[arg-type]
+    return made
+
+
+def _chat(door: Door, token: str, text: str = "Lanterns?", **fields: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {token}", **fields.pop("headers", {})}
+    return door.chat(text, headers=headers, memory_top_k=5, **fields)
+
+
+def _anna_sessions(door: Door) -> list[str]:
+    return [session.id for session in door.service.host.sessions(user_id=door.anna.id)]
+
+
+def test_an_agent_out_of_reach_is_an_unknown_one(door: Door, tokens: dict[str, str]) -> None:
+    for named in ("mira", door.agent.id, "nobody"):
+        refused = _chat(door, tokens["otto"], headers={"X-Edenmem-Agent": named})
+        assert refused.status_code == 404
+        assert refused.json()["error"]["message"] == f"there is no agent {named!r}"
+    assert not door.upstream.seen
+
+
+@pytest.mark.parametrize("field", ["header", "body"])
+def test_a_user_out_of_reach_is_an_unknown_one(
+    door: Door, tokens: dict[str, str], field: str
+) -> None:
+    before = _anna_sessions(door)
+    for named in ("anna", "host-anna", door.anna.id, "nobody"):
+        how: dict[str, Any] = {"headers": {"X-Edenmem-User": named}}
+        refused = _chat(door, tokens["boris"], **(how if field == "header" else {"user": named}))
+        assert refused.status_code == 404
+        assert refused.json()["error"]["message"] == f"there is no user {named!r}"
+    assert not door.upstream.seen
+    assert _anna_sessions(door) == before
+
+
+def test_no_session_of_others_is_continued(door: Door, tokens: dict[str, str]) -> None:
+    (annas,) = _anna_sessions(door)
+    said = list(door.service.host.messages(annas))
+    for how in (
+        {"headers": {"X-Edenmem-Session": annas}},
+        {"headers": {"X-Edenmem-Session": "attic"}},
+        {"memory_id": annas},
+        {"memory_id": "attic"},
+        {"text": SECRET},  # a history that is the beginning of hers
+    ):
+        answer = _chat(door, tokens["boris"], **how)  # type: ignore[arg-type]
+        assert answer.status_code == 200
+        assert answer.headers["x-edenmem-session"] != annas
+        if "text" not in how:
+            assert "attic." not in door.upstream.last.body.decode()
+        assert "memory_hits" not in answer.json() or SECRET not in str(answer.json()["memory_hits"])
+    assert list(door.service.host.messages(annas)) == said
+
+
+def test_ones_own_memory_goes_into_the_chat(door: Door, tokens: dict[str, str]) -> None:
+    for token, headers in (("anna", {}), ("mira", {"X-Edenmem-User": "anna"})):
+        assert _chat(door, tokens[token], headers=headers).status_code == 200
+        assert SECRET in door.upstream.last.body.decode()
+    assert _chat(door, tokens["mira"]).status_code == 200  # of nobody in particular
+    assert SECRET not in door.upstream.last.body.decode()
+
+
+def test_a_token_stays_here_and_the_upstreams_key_goes_on(
+    door: Door, tokens: dict[str, str]
+) -> None:
+    assert _chat(door, tokens["boris"]).status_code == 200
+    assert door.upstream.last.header("authorization") is None
+    headers = {"X-Edenmem-Token": tokens["boris"], "Authorization": "Bearer key"}
+    answer = door.chat("Hello.", headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert door.upstream.last.header("authorization") == "Bearer key"
+    assert tokens["boris"] not in str(door.upstream.seen)
