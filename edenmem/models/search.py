@@ -57,16 +57,23 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     """The scores that lists lacked, by fact, for each query in order.
 
     A fact without a vector has no semantic score, one without a word of the query no text score.
-    ``facts`` are those that the store had to read for it, without their vectors.
+    ``reach`` is the text score of a fact that has every word of the query, for each query; 0 if
+    the store does not know it. ``facts`` are those that the store had to read for it, without their
+    vectors.
     """
 
     semantic: tuple[Mapping[str, float], ...]
     text: tuple[Mapping[str, float], ...]
+    reach: tuple[float, ...] = ()
     facts: Mapping[str, Fact] = msgspec.field(default_factory=dict)
 
     def of(self, number: int) -> dict[Literal["semantic", "text"], Mapping[str, float]]:
         """The scores of one query, by list."""
         return {"semantic": self.semantic[number], "text": self.text[number]}
+
+    def reach_of(self, number: int) -> float:
+        """The reach of one query."""
+        return self.reach[number] if self.reach else 0.0
 
 
 class SearchAbility(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,7 +29,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
     ``floor`` is compared with the list's own scores (semantic: (1 + cosine) / 2, not the cosine);
     None is no floor. ``zero`` is the score that is worth nothing; None is the lowest score there
-    is. ``completed`` are scores of facts that the list did not find, by fact.
+    is. ``completed`` are scores of facts that the list did not find, by fact. ``reach`` is a score
+    that is worth everything, if the best is below it.
     """
 
     name: ListName
@@ -37,6 +38,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     floor: float | None = None
     zero: float | None = None
     completed: Mapping[str, float] = msgspec.field(default_factory=dict)
+    reach: float = 0.0
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -85,14 +87,20 @@ def text_list(
     depth: int,
     floor: float | None = None,
     completed: Mapping[str, float] = {},
+    reach: float = 0.0,
 ) -> Listing:
-    """The best ``depth`` by words; its zero is 0, what BM25 gives to a text with none of them."""
+    """The best ``depth`` by words; its zero is 0, what BM25 gives to a text with none of them.
+
+    ``reach`` is what it gives to one with all of them. Without it the best fact would count as a
+    whole match, even if all that it shares with the query is an article.
+    """
     return Listing(
         name="text",
         candidates=tuple(by_score(candidates)[:depth]),
         floor=floor,
         zero=0.0,
         completed=completed,
+        reach=reach,
     )
 
 
@@ -240,7 +248,7 @@ def _entries(listing: Listing) -> dict[str, Entry]:
     scores |= {id: score for id, score in listing.completed.items() if id not in scores}
     if not scores:
         return {}
-    best = max(scores.values())
+    best = max(*scores.values(), listing.reach)
     zero = min(scores.values()) if listing.zero is None else listing.zero
     span = best - zero
 

@@ -127,6 +127,7 @@ def fuse(
     text_floor: bool,
     model: str = "",
     completed: Mapping[ListName, Mapping[str, float]] = {},
+    reach: float = 0.0,
 ) -> Pool:
     """Fuse the lists of one query into one pool.
 
@@ -138,9 +139,12 @@ def fuse(
         text_floor: The text scores are on Lucene's scale, so that its floor means something.
         model: The embedding model, whose scale the semantic scores have.
         completed: Scores of facts that a list did not find, by fact.
+        reach: The text score of a fact with every word of the query; 0: not known.
     """
     floors = floors_of(settings, model=model, text_floor=text_floor)
-    semantic, text = _listings(recipe, lists, floors, depth=depth, model=model, completed=completed)
+    semantic, text = _listings(
+        recipe, lists, floors, depth=depth, model=model, completed=completed, reach=reach
+    )
     if recipe.fusion == "convex":
         return convex(semantic, text, weight=settings.semantic_weight)
     if recipe.fusion == "rrf":
@@ -161,10 +165,11 @@ def unite(
     depth: int,
     model: str = "",
     completed: Mapping[ListName, Mapping[str, float]] = {},
+    reach: float = 0.0,
 ) -> Entries:
     """Return what each list has of each candidate, so that `best_first` can order them by any
     weights and floors. The arguments are those of `fuse`."""
-    both = _listings(recipe, lists, {}, depth=depth, model=model, completed=completed)
+    both = _listings(recipe, lists, {}, depth=depth, model=model, completed=completed, reach=reach)
     return entries_of(*(listing for listing in both if listing.name in recipe.lists))
 
 
@@ -195,6 +200,7 @@ def _listings(
     depth: int,
     model: str,
     completed: Mapping[ListName, Mapping[str, float]],
+    reach: float,
 ) -> tuple[Listing, Listing]:
     cut = {name: by_score(found) for name, found in lists.items()}
     by_meaning, by_words = cut.get("semantic", []), cut.get("text", [])
@@ -214,7 +220,13 @@ def _listings(
         zero=scale_of(model).zero_score,
         completed=known["semantic"],
     )
-    text = text_list(by_words, depth=depth, floor=floors.get("text"), completed=known["text"])
+    text = text_list(
+        by_words,
+        depth=depth,
+        floor=floors.get("text"),
+        completed=known["text"],
+        reach=reach if recipe.needs_both_scores else 0.0,
+    )
     return semantic, text
 
 

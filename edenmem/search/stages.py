@@ -45,28 +45,37 @@ def narrow(pool: Pool, *, top_k: int) -> Pool:
     return Pool(hits=pool.hits[:size], cuts=pool.cuts + cuts)
 
 
-def mmr(pool: Pool, vectors: Mapping[str, bytes], *, top_k: int, trade_off: float) -> Pool:
+def mmr(
+    pool: Pool,
+    vectors: Mapping[str, bytes],
+    *,
+    top_k: int,
+    trade_off: float,
+    zero: float = 0.0,
+) -> Pool:
     """Choose ``top_k``, one by one, each for what it adds to those chosen before.
 
     ``trade_off`` is λ: 1 is relevance alone, 0 diversity alone. A hit's score becomes
     λ · score + (1 − λ) · (1 − redundancy), where redundancy is the highest cosine with a chosen
-    one (a negative cosine is none). That is Carbonell and Goldstein's λ · score − (1 − λ) ·
-    redundancy, moved into [0, 1]; along the choices it never rises, so that the order by score
-    is the order of choice.
+    one, as a share of the way from ``zero`` to 1 (a cosine below it is none). ``zero`` belongs to
+    the embedding model, as in fusion: with some, facts that have nothing in common have cosines
+    of 0.75, and would all count as repetitions. That is Carbonell and Goldstein's
+    λ · score − (1 − λ) · redundancy, moved into [0, 1]; along the choices it never rises, so that
+    the order by score is the order of choice.
 
     ``vectors`` are of one model. A fact without one is taken to be like no other.
     """
     pool = narrow(pool, top_k=top_k)
-    chosen, rest = _choose(pool, vectors, top_k=top_k, trade_off=trade_off)
+    chosen, rest = _choose(pool, vectors, top_k=top_k, trade_off=trade_off, zero=zero)
     cuts = tuple(
-        _cut(hit, f"others add more: cosine {redundancy:.3f} with a result")
+        _cut(hit, f"others add more: redundancy {redundancy:.3f} with a result")
         for hit, redundancy in rest
     )
     return Pool(hits=tuple(chosen), cuts=pool.cuts + cuts)
 
 
 def _choose(
-    pool: Pool, vectors: Mapping[str, bytes], *, top_k: int, trade_off: float
+    pool: Pool, vectors: Mapping[str, bytes], *, top_k: int, trade_off: float, zero: float
 ) -> tuple[list[ScoredFact], list[tuple[ScoredFact, float]]]:
     import numpy as np
 
@@ -89,7 +98,7 @@ def _choose(
         rank = len(chosen) + 1
         chosen.append(explain_hit(hit, "mmr", rank=rank, score=score, threshold=None, **figures))
         cosines = np.round(matrix @ matrix[best], SCORE_DECIMALS)
-        redundancy = np.maximum(redundancy, np.clip(cosines, 0.0, 1.0))
+        redundancy = np.maximum(redundancy, np.clip((cosines - zero) / (1.0 - zero), 0.0, 1.0))
     rest = [(hits[index], float(redundancy[index])) for index in np.flatnonzero(left)]
     return chosen, rest
 

@@ -34,10 +34,15 @@ _DIGITS = 12
 
 
 class WeighedQuery(msgspec.Struct, frozen=True):
-    """The terms of a query with their weights, and the mean length of the texts searched."""
+    """The terms of a query with their weights, and the mean length of the texts searched.
+
+    ``reach`` is the score of a text of mean length that has each word of the query once, those
+    included that no text has: what a match of some words is to be measured by.
+    """
 
     weights: Mapping[Term, float]
     mean_length: float
+    reach: float
 
     def score(self, words: Sequence[str]) -> float:
         """The score of a text, given as the words of the index; 0 if it has no term."""
@@ -57,20 +62,31 @@ class WeighedQuery(msgspec.Struct, frozen=True):
         return round(sum(shares), _DIGITS)
 
 
-def weigh(having: Mapping[Term, int], *, total: int, mean_length: float) -> WeighedQuery:
+def weigh(
+    words: Sequence[Sequence[Term]],
+    having: Mapping[Term, int],
+    *,
+    total: int,
+    mean_length: float,
+) -> WeighedQuery:
     """The query whose terms stand in so many of ``total`` texts; those that none has are left out.
 
-    Of many texts also those that most have, unless nothing else remains.
+    Of many texts also those that most have, unless nothing else remains. ``words`` has the terms
+    that each word of the query may stand for.
     """
+
+    def weight(count: int) -> float:
+        return log(1 + (total - count + 0.5) / (count + 0.5))
+
     there = {term: count for term, count in having.items() if count}
     rare = {term: n for term, n in there.items() if total <= MANY or 2 * n <= total}
-    return WeighedQuery(
-        {
-            term: log(1 + (total - count + 0.5) / (count + 0.5))
-            for term, count in (rare or there).items()
-        },
-        mean_length or 1.0,
-    )
+    kept = rare or there
+    weights = {term: weight(count) for term, count in kept.items()}
+    wanted = [
+        max((weight(having[term]) for term in terms if term in kept or not having[term]), default=0)
+        for terms in dict.fromkeys(map(tuple, words))
+    ]
+    return WeighedQuery(weights, mean_length or 1.0, sum(wanted) / (1 + _K1))
 
 
 def count_term(term: Term, words: Sequence[str]) -> int:
@@ -104,11 +120,10 @@ class Corpus:
 
     def weigh(self, query: str) -> WeighedQuery:
         """The query with the weights that its words have among these texts."""
-        terms = dict.fromkeys(
-            meant for word, term in query_terms(query) for meant in self._match(word, term)
-        )
+        words = [self._match(word, term) for word, term in query_terms(query)]
+        terms = dict.fromkeys(term for terms in words for term in terms)
         having = {term: sum(1 for _ in self._texts_with(term)) for term in terms}
-        return weigh(having, total=len(self._words), mean_length=self._mean_length)
+        return weigh(words, having, total=len(self._words), mean_length=self._mean_length)
 
     def best(self, query: WeighedQuery, limit: int) -> list[tuple[str, float]]:
         """The texts that have any of the query's words, best first, equal scores by id."""
@@ -122,9 +137,9 @@ class Corpus:
                 yield key
 
     def _match(self, word: str, term: Term) -> Sequence[Term]:
-        """The term itself or, if no text has it, its neighbours."""
+        """The term itself or, if no text has it, its neighbours, if there are any."""
         if not is_fuzzy(word) or next(self._texts_with(term), None) is not None:
             return (term,)
         near = [(known,) for known in self._having if within_one_edit(term[0], known)]
         near.sort(key=lambda one: (-len(self._having[one[0]]), one))
-        return near[:MOST_NEIGHBOURS]
+        return near[:MOST_NEIGHBOURS] or (term,)

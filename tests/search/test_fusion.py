@@ -97,6 +97,17 @@ class TestConvex:
         assert len(pool.hits) == 5
         assert scores(pool)["04"] == pytest.approx(0.4 * 0.6)
 
+    def test_a_match_of_few_words_is_a_share_of_what_all_would_be_worth(self) -> None:
+        semantic = semantic_list(found(("a", 0.9), ("b", 0.8)), depth=10, zero=0.5)
+        text = found(("b", 1.0))
+        best = convex(semantic, text_list(text, depth=10), weight=0.6)
+        assert [hit.fact_id for hit in best.hits] == ["b", "a"]
+        share = convex(semantic, text_list(text, depth=10, reach=5.0), weight=0.6)
+        assert [hit.fact_id for hit in share.hits] == ["a", "b"]
+        assert scores(share)["b"] == pytest.approx(0.6 * 0.75 + 0.4 * 0.2)
+        beyond = convex(semantic, text_list(text, depth=10, reach=0.5), weight=0.6)
+        assert scores(beyond) == scores(best)  # a fact that repeats the words reaches further
+
     def test_what_one_list_lacked_is_completed(self) -> None:
         """By hand: cosines 0.8, 0.4 and 0.2 over a zero of 0; words 8, 4 and 2."""
         pool = convex(

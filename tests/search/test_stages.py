@@ -131,6 +131,14 @@ class TestMmr:
         assert order(pool) == ["a", "c", "b"]
         assert pool.hits[2].explain["mmr"]["redundancy"] == 0.0
 
+    def test_unlike_facts_of_a_model_with_high_cosines_are_no_repetitions(self) -> None:
+        vectors = {"a": unit(1, 0), "b": unit(0.7, 0.714), "c": unit(0.9, 0.436)}
+        given = pool_of(a=0.9, b=0.5, c=0.6)
+        pool = mmr(given, vectors, top_k=3, trade_off=0.7, zero=0.7)
+        assert order(pool) == ["a", "b", "c"]
+        assert pool.hits[1].explain["mmr"]["redundancy"] == pytest.approx(0.0, abs=0.01)
+        assert order(mmr(given, vectors, top_k=3, trade_off=0.7)) == ["a", "c", "b"]
+
     def test_a_fact_without_a_vector_is_like_no_other(self) -> None:
         pool = mmr(pool_of(a=0.9, b=0.8), {"a": unit(1, 0)}, top_k=2, trade_off=0.7)
         assert pool.hits[1].explain["mmr"]["redundancy"] == 0.0

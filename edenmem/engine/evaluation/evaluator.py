@@ -88,6 +88,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     query: LabelledQuery
     lists: Mapping[ListName, Sequence[Candidate]]
     completed: Mapping[ListName, Mapping[str, float]] = msgspec.field(default_factory=dict)
+    reach: float = 0.0
     model: str = ""
 
     def of(self, plan: Recipe) -> dict[ListName, Sequence[Candidate]]:
@@ -203,6 +204,7 @@ class Evaluator:
                         query=queries[place],
                         lists={name: found[number] for name, found in lists.items()},
                         completed=completion.of(number) if completion else {},
+                        reach=completion.reach_of(number) if completion else 0.0,
                         model=model,
                     )
         return [each for each in candidates if each is not None], ability
@@ -279,7 +281,14 @@ def ranking(
 
 def united(plan: Recipe, found: Candidates, *, depth: int) -> Entries:
     """Return what the plan's lists have of each candidate among the first ``depth`` of a list."""
-    return unite(plan, found.of(plan), depth=depth, model=found.model, completed=found.completed)
+    return unite(
+        plan,
+        found.of(plan),
+        depth=depth,
+        model=found.model,
+        completed=found.completed,
+        reach=found.reach,
+    )
 
 
 def _fuse(
@@ -293,6 +302,7 @@ def _fuse(
         text_floor=ability.text_floor,
         model=found.model,
         completed=found.completed,
+        reach=found.reach,
     )
 
 

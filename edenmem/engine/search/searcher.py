@@ -237,11 +237,11 @@ class Searcher:
         *,
         model: str,
     ) -> Completion:
-        """The scores that one list lacks of what the other one found."""
+        """The scores that one list lacks of what the other one found, and the words' reach."""
         gaps = gaps_of(lists, texts, vectors)
-        if not any(gap.semantic or gap.text for gap in gaps):
-            return Completion(semantic=tuple({} for _ in gaps), text=tuple({} for _ in gaps))
         found = dict.fromkeys(c.fact_id for of in lists.values() for one in of for c in one)
+        if not found:
+            return Completion(semantic=tuple({} for _ in gaps), text=tuple({} for _ in gaps))
         return await in_thread(
             self._store.search.complete_scores, filter, gaps, model=model, load=tuple(found)
         )
@@ -266,6 +266,7 @@ class Searcher:
                 text_floor=ability.text_floor,
                 model=model,
                 completed=completion.of(number) if completion else {},
+                reach=completion.reach_of(number) if completion else 0.0,
             )
             for number in range(queries)
         ]

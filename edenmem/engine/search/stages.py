@@ -15,6 +15,7 @@ from edenmem.engine.runtime.concurrency import demand_loop, gather_or_cancel, in
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.stopwatch import Stopwatch
 from edenmem.errors import ConfigError, ProviderError
+from edenmem.models.embedding_scale import scale_of
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.rerank import RERANKER_HINT
@@ -95,10 +96,12 @@ class Stages:
             )
         if diverse:
             with watch.stage("mmr"):
-                vectors = await self._comparable(facts, model)
+                compared = model or _commonest_model(facts)
+                vectors = await self._comparable(facts, compared)
                 trade_off = self._settings.mmr_lambda
+                zero = scale_of(compared).zero or 0.0
                 staged = [
-                    choose_diverse(pool, vectors, top_k=top_k, trade_off=trade_off)
+                    choose_diverse(pool, vectors, top_k=top_k, trade_off=trade_off, zero=zero)
                     for pool in staged
                 ]
             if not with_vectors:
@@ -161,16 +164,18 @@ class Stages:
 
     async def _comparable(self, facts: Facts, model: str) -> dict[str, bytes]:
         """Vectors of one model, for the facts that have one."""
-        held = {id: fact for id, fact in facts.items() if fact.embedding is not None}
-        # recipe "text" has no query vector, and so no model: the commonest one is compared
-        models = [fact.embedding_model for fact in held.values()]
-        wanted = model or max(set(models), key=lambda m: (models.count(m), m or ""), default=None)
         vectors = {
             fact_id: fact.embedding
-            for fact_id, fact in held.items()
-            if fact.embedding is not None and fact.embedding_model == wanted
+            for fact_id, fact in facts.items()
+            if fact.embedding is not None and (fact.embedding_model or "") == model
         }
         missing = [fact_id for fact_id in facts if fact_id not in vectors]
         if model and missing:  # while the store is switched to another model, they are elsewhere
             vectors |= await in_thread(self._store.switches.vectors_of, missing, model=model)
         return vectors
+
+
+def _commonest_model(facts: Facts) -> str:
+    """The model of most vectors: recipe "text" has no query vector, and so no model."""
+    models = [fact.embedding_model or "" for fact in facts.values() if fact.embedding is not None]
+    return max(set(models), key=lambda model: (models.count(model), model), default="")

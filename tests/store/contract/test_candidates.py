@@ -432,8 +432,10 @@ def test_stores_that_rank_by_themselves_rank_alike(open_store: Callable[[str], S
         corpus = Corpus((fact.id, fact.content) for fact in facts)
         lists = store.search.text_candidates(MINE, queries, limit=9)
         gaps = [Gap(query=query, vector=b"", text=tuple(f.id for f in facts)) for query in queries]
-        completed = store.search.complete_scores(MINE, gaps, model="m").text
-        for query, found, scores in zip(queries, lists, completed, strict=True):
+        completed = store.search.complete_scores(MINE, gaps, model="m")
+        reaches = [corpus.weigh(query).reach for query in queries]
+        assert completed.reach == pytest.approx(reaches, abs=1e-9)
+        for query, found, scores in zip(queries, lists, completed.text, strict=True):
             expected = dict(corpus.best(corpus.weigh(query), 9))
             assert expected, query
             assert {one.fact_id: one.score for one in found} == pytest.approx(expected, abs=1e-9)

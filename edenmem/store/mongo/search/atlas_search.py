@@ -248,6 +248,10 @@ class AtlasSearch:
         """None: Lucene scores only what it searches, and one more search is not worth it."""
         return {}
 
+    def reach(self, filter: FactFilter, query: str) -> float:
+        """0: Lucene's weights are not known here."""
+        return 0.0
+
     def _matching(
         self, index: str, clauses: Sequence[Document], query: str, limit: int
     ) -> list[Candidate]:

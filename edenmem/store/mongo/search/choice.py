@@ -45,6 +45,9 @@ class CandidateSearch(Protocol):
     ) -> dict[str, float]:
         """The scores of some facts by the words of a query; none if that takes another search."""
 
+    def reach(self, filter: FactFilter, query: str) -> float:
+        """The text score of a fact that has every word of a query; 0 if it is not known."""
+
     def finds(self, fact: Fact) -> bool:
         """Whether search can find the fact by now."""
 

@@ -98,12 +98,19 @@ class Scan:
         """
         if not facts:
             return {}
-        if (filter, query) not in self._weighed:
-            self.text(filter, [query], limit=1)
-        weighed = self._weighed[filter, query]
+        weighed = self._weigh(filter, query)
         words = zip(facts, index_words(fact.content for fact in facts), strict=True)
         scores = {fact.id: weighed.score(each) for fact, each in words}
         return {fact_id: score for fact_id, score in scores.items() if score}
+
+    def reach(self, filter: FactFilter, query: str) -> float:
+        """What a match is to be measured by; see `WeighedQuery`."""
+        return self._weigh(filter, query).reach
+
+    def _weigh(self, filter: FactFilter, query: str) -> WeighedQuery:
+        if (filter, query) not in self._weighed:
+            self.text(filter, [query], limit=1)
+        return self._weighed[filter, query]
 
     def _check_size(self, filters: Sequence[Filter]) -> None:
         """Count on the index before anything is read."""

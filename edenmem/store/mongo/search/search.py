@@ -130,6 +130,7 @@ class MongoSearch:
                 search.text_scores(filter, gap.query, [facts[id] for id in gap.text if id in facts])
                 for gap in gaps
             ),
+            reach=tuple(search.reach(filter, gap.query) for gap in gaps),
             facts=facts,
         )
 

@@ -169,6 +169,10 @@ class TextQuery:
         found = [Candidate(fact_id, score) for fact_id, score in scored.items()]
         return sorted(found, key=lambda one: (-one.score, one.fact_id))[:limit]
 
+    def reach(self, query: str) -> float:
+        """What a match is to be measured by; see `WeighedQuery`."""
+        return self._match(query).query.reach
+
     def scores(self, query: str, fact_ids: Sequence[str]) -> dict[str, float]:
         """The scores of some facts, of those that match any of the query's words."""
         if not fact_ids:
@@ -209,11 +213,12 @@ class TextQuery:
         return known
 
     def _look_up(self, query: str) -> _Matches:
-        terms = self._terms(query)
+        words = self._words(query)
+        terms = {term: written for of_word in words for term, written in of_word.items()}
         having = {term: self._having(term, written) for term, written in terms.items()}
         size = self._size()
         mean = size.words / size.facts if size.facts else 1.0
-        weighed = weigh(having, total=size.facts, mean_length=mean)
+        weighed = weigh([*map(tuple, words)], having, total=size.facts, mean_length=mean)
         scores: dict[int, float] = {}
         for term in weighed.weights:
             of_term: dict[int, float] = {}
@@ -302,18 +307,17 @@ class TextQuery:
 
     # -- misspellings ------------------------------------------------------------------------
 
-    def _terms(self, query: str) -> dict[Term, str]:
-        """The terms of a query and how to ask for them; those that no fact in question has are
-        replaced by their neighbours."""
-        found: dict[Term, str] = {}
+    def _words(self, query: str) -> list[dict[Term, str]]:
+        """For each word of a query its term and how to ask for it; one that no fact in question has
+        is replaced by its neighbours, if there are any."""
+        found: list[dict[Term, str]] = []
         fuzzy = 0
         for word, term in query_terms(query):
             if not is_fuzzy(word) or fuzzy == _MOST_FUZZY or self._having(term, word):
-                found.setdefault(term, word)
+                found.append({term: word})
                 continue
             fuzzy += 1
-            for near, written in self._neighbours(term[0]).items():
-                found.setdefault(near, written)
+            found.append(self._neighbours(term[0]) or {term: word})
         return found
 
     def _neighbours(self, stem: str) -> dict[Term, str]:

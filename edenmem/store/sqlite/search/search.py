@@ -111,6 +111,7 @@ class Search(Part):
             return Completion(
                 semantic=tuple(_semantic_scores(connection, numbers, gaps, model)),
                 text=tuple(text.scores(gap.query, gap.text) for gap in gaps),
+                reach=tuple(text.reach(gap.query) for gap in gaps),
             )
 
     def _search(
