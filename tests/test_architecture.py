@@ -21,7 +21,7 @@ import edenmem
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "edenmem"
 
-BASE = {"models", "settings", "errors", "text"}
+BASE = {"models", "settings", "errors", "text", "observation"}
 MIDDLE = {"llm", "embed", "rerank", "search", "store", "memory", "acceptance"}
 
 #: Those of them that are pure functions: the engine may import all of their modules.
@@ -31,6 +31,7 @@ PURE = {"search", "memory", "acceptance"}
 ARROWS = {
     "errors": set[str](),
     "text": set[str](),
+    "observation": set[str](),  # the log and spans
     "models": {"errors"},
     "settings": {"errors", "models"},
     "endpoint": BASE,  # what every client of an OpenAI-compatible endpoint shares

@@ -12,6 +12,7 @@ from edenmem.endpoint.budget import Charge
 from edenmem.endpoint.failures import SettingNames, Translator
 from edenmem.endpoint.waiting import backoff
 from edenmem.errors import ConfigError
+from edenmem.observation import observed
 from edenmem.settings.paths import redact_uri
 
 if TYPE_CHECKING:
@@ -58,6 +59,11 @@ class Endpoint:
         )
         self._client: AsyncOpenAI | None = None
 
+    @observed(
+        "provider",
+        before=lambda given: {"model": given["model"]},
+        after=lambda answer: _tokens(answer),
+    )
     async def post(
         self,
         path: str,
@@ -131,6 +137,15 @@ def field(value: object, *path: str) -> Any:
             value = value[0] if value else None
         value = value.get(name) if isinstance(value, dict) else None
     return value
+
+
+def _tokens(answer: object) -> dict[str, int]:
+    """The tokens that an answer says it took, for the log."""
+    counts = {
+        "input_tokens": field(answer, "usage", "prompt_tokens"),
+        "output_tokens": field(answer, "usage", "completion_tokens"),
+    }
+    return {name: count for name, count in counts.items() if isinstance(count, int)}
 
 
 def _usable_key(key: str, names: SettingNames) -> str:

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from edenmem.cli.app.invocation import Invocation, command_line
+from edenmem.cli.app.invocation import Invocation, LogFormat, command_line
 from edenmem.cli.app.parameters import lighten, spread_groups
 from edenmem.cli.terminal.output import ColorWhen, OutputFormat
 from edenmem.errors import ExitCode, UsageError
@@ -157,6 +157,26 @@ def _global_options(
             expose_value=False,
         ),
     ] = False,
+    verbosity: Annotated[
+        int,
+        typer.Option(
+            "-v",
+            count=True,
+            help="Log what is done on stderr; -vv adds details.",
+            callback=_keep,
+            expose_value=False,
+        ),
+    ] = 0,
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option(
+            "--log-format",
+            metavar="FORMAT",
+            help="The log and notes on stderr as text or json lines.",
+            callback=_keep,
+            expose_value=False,
+        ),
+    ] = None,
     traceback: Annotated[
         bool,
         typer.Option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class LogFormat(StrEnum):
+    """How the log is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 class Invocation:
     """What the root of the command line hands to each command (``ctx.obj``)."""
 
@@ -40,6 +48,9 @@ class Invocation:
         self.quiet = False
         self.color: ColorWhen | None = None
         self.traceback = False
+        self.verbosity = 0
+        self._has_log = False
+        self.log_format = LogFormat.TEXT
         self.command = "edenmem"
         self.is_writing = False
 
@@ -85,7 +96,13 @@ class Invocation:
     @cached_property
     def out(self) -> Output:
         """Where results and notes go."""
-        return Output(self.format, quiet=self.quiet, color=self.color)
+        notes = None
+        if self.log_format is LogFormat.JSON:
+            from edenmem.cli.app.logs import note_logger
+
+            self._has_log = True
+            notes = note_logger()
+        return Output(self.format, quiet=self.quiet, color=self.color, notes=notes)
 
     @cached_property
     def loaded(self) -> LoadedSettings:
@@ -168,6 +185,7 @@ class Invocation:
 
         The store stays open, for what is printed afterwards.
         """
+        self._start_log()
 
         async def main() -> T:
             async with self.service.with_models(llm=llm) as service:
@@ -177,10 +195,24 @@ class Invocation:
 
         return _run(main())
 
+    def _start_log(self) -> None:
+        from edenmem.cli.app.logs import start_logging
+
+        self._has_log = True
+        start_logging(self.verbosity, is_json=self.log_format is LogFormat.JSON)
+
+    def end_log(self) -> None:
+        """Take the log's handler off the process again, if one was added."""
+        if self._has_log:
+            from edenmem.cli.app.logs import stop_logging
+
+            stop_logging()
+
     def edit(self, work: Callable[[Editor], T], *, embed: bool = False) -> T:
         """Run work on the editor; with ``embed`` the text of a fact gets a vector."""
         if not embed:
             return work(self.service.editor)
+        self._start_log()
 
         async def main() -> T:
             async with self.service.with_models(llm=False, reranker=False) as service:

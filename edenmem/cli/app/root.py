@@ -234,6 +234,7 @@ def _dispatch(arguments: Sequence[str], invocation: Invocation) -> int:
         raise
     finally:
         invocation.close()
+        invocation.end_log()
     if result == ExitCode.INTERRUPTED:  # Typer has caught the Ctrl-C
         raise KeyboardInterrupt
     return result if isinstance(result, int) else 0

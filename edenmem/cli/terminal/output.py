@@ -59,10 +59,16 @@ class Output:
     """
 
     def __init__(
-        self, format: OutputFormat, *, quiet: bool = False, color: ColorWhen | None = None
+        self,
+        format: OutputFormat,
+        *,
+        quiet: bool = False,
+        color: ColorWhen | None = None,
+        notes: Callable[[str], None] | None = None,
     ) -> None:
         self.format = format
         self._quiet = quiet
+        self._notes = notes
         self._color = color or _color_from_environment()
 
     @property
@@ -105,7 +111,9 @@ class Output:
 
     def note(self, text: str) -> None:
         """Tell a person something beside the result, unless ``--quiet``."""
-        if not self._quiet:
+        if self._notes is not None and not self._quiet:
+            self._notes(text)
+        elif not self._quiet:
             sys.stdout.flush()  # where both are one screen, things stay in order
             sys.stderr.write(self._wrap_lines(printable(text), sys.stderr) + "\n")
 

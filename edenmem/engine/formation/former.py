@@ -9,6 +9,7 @@ memory is not taken again, whatever becomes of the next one.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
@@ -52,6 +53,7 @@ from edenmem.models.forgetting import block
 from edenmem.models.formation import CallUsage, Formation, FormationStatus, Reach, Trigger
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.scope import Scope
+from edenmem.observation import observed
 from edenmem.settings.schema import FormationSettings
 from edenmem.store.protocol.formations import Backlog
 from edenmem.store.protocol.store import Store
@@ -107,6 +109,7 @@ class Former:
             return is_free(unfinished, self._clock(), forced=trigger is Trigger.FORCED)
         return self._is_due(backlog, agent, trigger)
 
+    @observed("formation", after=lambda reports: _details(reports), level=logging.INFO)
     async def form(
         self,
         session: Session,
@@ -578,6 +581,21 @@ class Former:
         return attempt.report(
             "failed" if again is None else "waiting", not_before=again, error=error
         )
+
+
+def _details(reports: Sequence[FormationReport]) -> dict[str, str | int]:
+    """What the log says of a session's formation for an agent."""
+    first = reports[0]
+    return {
+        "session": first.session_id,
+        "agent": first.agent_id,
+        "outcome": ",".join(dict.fromkeys(report.outcome for report in reports)),
+        "messages": sum(report.messages for report in reports),
+        "facts_added": sum(report.facts_added for report in reports),
+        "facts_revised": sum(report.facts_revised for report in reports),
+        "reflections": sum(sum(report.reflections.values()) for report in reports),
+        "left": reports[-1].left,
+    }
 
 
 def _describe(error: EdenmemError) -> str:

@@ -25,6 +25,7 @@ from edenmem.engine.search.stages import Stages
 from edenmem.errors import EmbeddingModelMismatch, StoreError, WriteRefused
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, Completion, FactFilter, SearchAbility
+from edenmem.observation import observed
 from edenmem.search.fusion import ListName
 from edenmem.search.ranking import Pool, join
 from edenmem.search.recipes import Recipe, Stage, fuse, gaps_of
@@ -50,6 +51,14 @@ class Searcher:
         self._stages = Stages(runtime)
         self._clock = runtime.clock
 
+    @observed(
+        "search",
+        after=lambda report: {
+            "recipe": report.recipe,
+            "queries": len(report.queries),
+            "hits": len(report.hits),
+        },
+    )
     async def search(
         self,
         queries: Sequence[str],
