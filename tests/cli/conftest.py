@@ -89,6 +89,11 @@ class Result(NamedTuple):
         """stdout as JSON."""
         return json.loads(self.out)
 
+    @property
+    def rows(self) -> list[Any]:
+        """What stdout has as JSON: its list, or the one object of a command that shows one thing."""
+        return self.data if isinstance(self.data, list) else [self.data]
+
     def ok(self) -> Result:
         """This, if it went well and showed no traceback."""
         assert self.code == 0, f"exit {self.code}\n{self.out}\n{self.err}"
@@ -167,8 +172,8 @@ class Cli:
         return result
 
     def json(self, *arguments: str) -> Any:
-        """The data that a command prints."""
-        return self(*arguments, "--format", "json").ok().data
+        """The rows that a command prints, one for a command that shows one thing."""
+        return self(*arguments, "--format", "json").ok().rows
 
     def on_terminal(
         self,
@@ -251,8 +256,8 @@ class Inside:
         return Result(code, captured.out, captured.err)
 
     def json(self, *arguments: str) -> Any:
-        """The data that a command prints."""
-        return self(*arguments, "--format", "json").ok().data
+        """The rows that a command prints, one for a command that shows one thing."""
+        return self(*arguments, "--format", "json").ok().rows
 
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")

@@ -48,12 +48,12 @@ def test_facts_without_vectors_get_them(cli: Cli, endpoint: FakeOpenAI) -> None:
     done = cli("embed", "backfill", *options).ok()
     assert f"{FACTS} facts to embed with mini, about" in done.err
     assert f"{FACTS} facts" in done.out
-    (status,) = cli("embed", "status", "--format", "json", *options).ok().data
+    (status,) = cli("embed", "status", "--format", "json", *options).ok().rows
     assert (status["stale"], status["total"]["current"]) == (0, FACTS)
     assert status["dimensions"] is None
 
     asked = len(endpoint.requests)
-    (report,) = cli("embed", "backfill", "--format", "json", *options).ok().data
+    (report,) = cli("embed", "backfill", "--format", "json", *options).ok().rows
     assert (report["embedded"], report["failed"]) == (0, [])
     assert len(endpoint.requests) == asked
 
@@ -74,7 +74,7 @@ def test_vectors_of_another_model_are_replaced_only_if_it_is_said(
     assert "they have vectors of mini until then" in mixed.err
     found = cli("search", "lanterns", "--agent", "mira", "--user", "lena", *new).ok()
     assert "have no vector of 'text-embedding-3-small'" in found.err
-    (report,) = cli("embed", "backfill", "--yes", "--format", "json", *new).ok().data
+    (report,) = cli("embed", "backfill", "--yes", "--format", "json", *new).ok().rows
     assert report["embedded"] == FACTS - 2
     assert report["cost"] == pytest.approx(report["tokens"] * 0.02 / 1_000_000)
 
@@ -102,7 +102,7 @@ def test_a_failed_batch_is_exit_1_and_a_wrong_key_exit_5(cli: Cli, endpoint: Fak
 
 def test_an_agent_is_named_like_anywhere(cli: Cli, endpoint: FakeOpenAI) -> None:
     options = embedding(endpoint)
-    (report,) = cli("embed", "backfill", "-a", "otto", "--format", "json", *options).ok().data
+    (report,) = cli("embed", "backfill", "-a", "otto", "--format", "json", *options).ok().rows
     assert report["embedded"] == 0
     assert cli("embed", "backfill", "-a", "nobody", *options).code == 3
 
@@ -123,7 +123,7 @@ def test_why_not_tells_where_a_fact_is_lost(cli: Cli, endpoint: FakeOpenAI) -> N
     named = cli(*ask, "--user", "lena").ok()
     assert "found" in named.out
     cli("embed", "backfill", *embedding(endpoint)).ok()
-    (answer,) = cli(*ask, "-u", "lena", "--format", "json", *embedding(endpoint)).ok().data
+    (answer,) = cli(*ask, "-u", "lena", "--format", "json", *embedding(endpoint)).ok().rows
     assert [place["name"] for place in answer["lists"]] == ["semantic", "text"]
     assert answer["in_scope"] is True
     assert cli(*ask[:-1], "abcdef").code == 3

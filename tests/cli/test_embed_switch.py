@@ -88,7 +88,7 @@ def test_one_command_fills_compares_and_switches(
     assert f"1 facts to embed with {NEW}" in again.err
     assert "until the switch" not in again.err
 
-    (status,) = cli("embed", "status", "--format", "json", *new).ok().data
+    (status,) = cli("embed", "status", "--format", "json", *new).ok().rows
     assert (status["switch"]["phase"], status["switch"]["in_force"]) == ("switched", NEW)
     assert (status["stale"], status["switch"]["vectors"]["current"]) == (0, FACTS + 1)
     shown = cli.on_terminal(
@@ -118,7 +118,7 @@ def test_a_model_that_finds_less_is_not_switched_to_unless_it_is_said(
     early = cli(*ASK, *embedding(endpoint, NEW))
     assert (early.code, "being prepared" in early.err) == (5, True)
     asked = len(endpoint.requests)
-    (report,) = cli(*command, "--force", "--format", "json").ok().data
+    (report,) = cli(*command, "--force", "--format", "json").ok().rows
     assert (report["in_force"], report["comparison"]["loss"]) == (NEW, 1.0)
     assert report["filled"]["embedded"] == 0
     assert len(endpoint.requests) == asked + 2  # the query, by each model
@@ -183,7 +183,7 @@ def test_from_the_english_local_model_to_the_multilingual_one(cli: Cli, queries:
     assert 'local_model = "multilingual-e5-small"' in done.err
     assert 'provider = "local"' in done.err
     e5 = (*local, "--set", "embedding.local_model=multilingual-e5-small")
-    (status,) = cli("embed", "status", "--format", "json", *e5).ok().data
+    (status,) = cli("embed", "status", "--format", "json", *e5).ok().rows
     assert (status["model"], status["dimensions"]) == ("multilingual-e5-small-int4", 384)
     assert (status["stale"], status["total"]["current"]) == (0, FACTS)
     assert found(cli, *e5)[0] == WALK

@@ -162,7 +162,7 @@ class Invocation:
     @property
     def resolver(self) -> Resolver:
         """Turns names and beginnings of ids into things."""
-        return self.service.resolver
+        return self.service.resolver.suggesting()
 
     @cached_property
     def actor(self) -> Actor:

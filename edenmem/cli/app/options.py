@@ -41,11 +41,12 @@ Group = Annotated[
 _MOST = 2**31 - 2
 
 Shard = Annotated[
-    str | None, typer.Option("--shard", metavar="NAME", help="The name of a shard of the agent.")
+    str | None,
+    typer.Option("--shard", "-d", metavar="NAME", help="The name of a shard of the agent."),
 ]
 Session = Annotated[
     str | None,
-    typer.Option("--session", metavar="SESSION", help="The session: name, id or its beginning."),
+    typer.Option("--session", "-e", metavar="SESSION", help="The session: name, ID or ID prefix."),
 ]
 Kind = Annotated[
     ScopeKind | None,
@@ -67,7 +68,7 @@ Limit = Annotated[
         "-n",
         min=0,
         metavar="N",
-        help="At most so many; 0 for all.",
+        help="Maximum number of results (0 = no limit).",
         callback=lambda given: min(given, _MOST),
     ),
 ]

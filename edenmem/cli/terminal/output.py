@@ -159,7 +159,16 @@ class Output:
             if text:
                 self.line("\n" + self._wrap_lines(printable(text), sys.stdout))
 
-        self.report([row], show, data=data)
+        self.one(row, show, data=data)
+
+    def one(
+        self, row: T, show: Callable[[], None], *, data: Callable[[T], dict[str, Any]] = to_data
+    ) -> None:
+        """Print one thing: JSON is an object, and no list of one."""
+        if self.format is OutputFormat.JSON:
+            self.line(to_json(data(row), indent=2))
+        else:
+            self.report([row], show, data=data)
 
     def report(
         self,

@@ -9,6 +9,9 @@ from typing import Any
 from edenmem.errors import UsageError
 from edenmem.text import one_line
 
+#: Choices that are found at a glance, without typing.
+_FEW = 8
+
 
 def person_is_there() -> bool:
     """Whether somebody can be asked. stdout may be a file: questions go to stderr."""
@@ -72,6 +75,8 @@ def ask_choice(what: str, option: str, choices: Sequence[tuple[str, str]]) -> st
                     questionary.Choice(one_line(label, 60), value) for value, label in choices
                 ],
                 output=_terminal(),
+                use_search_filter=len(choices) > _FEW,  # type to filter
+                use_jk_keys=len(choices) <= _FEW,
             )
         )
     )

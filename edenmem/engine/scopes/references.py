@@ -7,7 +7,9 @@ that says so; nothing is guessed, and no missing option makes a scope wider.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from edenmem.engine.scopes.people import person_of, person_with, resolve_person
@@ -38,6 +40,10 @@ _HINTS: dict[ReferenceKind, str] = {
 }
 
 
+#: Names that a name which does not exist is compared with.
+_COMPARED = 2_000
+
+
 class Resolver:
     """Finds agents, users, sessions and memories by what a person calls them.
 
@@ -45,12 +51,17 @@ class Resolver:
     `AmbiguousReference` with the candidates.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, suggest: bool = False) -> None:
         self._store = store
+        self._suggest = suggest
+
+    def suggesting(self) -> Resolver:
+        """This, with the most similar name in its errors: for callers who may list all names."""
+        return Resolver(self._store, suggest=True)
 
     def agent(self, text: str) -> Agent:
         """The agent with this username, id or prefix of an id."""
-        return _there(self._store.host.agent(self._one("agent", text)), "agent", text)
+        return self._there(self._store.host.agent(self._one("agent", text)), "agent", text)
 
     def user(self, text: str) -> User:
         """The account with this username, id or prefix of an id.
@@ -59,7 +70,7 @@ class Resolver:
         """
         found = self._accounts(text)
         if not found:
-            raise _unknown("user", text)
+            raise self._unknown("user", text)
         if len({user.person_id for user in found}) > 1:
             raise AmbiguousReference("user", text, list(map(_account, found)))
         return next((user for user in found if user.id == user.person_id), found[0])
@@ -106,11 +117,11 @@ class Resolver:
 
     def session(self, text: str) -> Session:
         """The session with this name, title, id or prefix of an id."""
-        return _there(self._store.host.session(self._one("session", text)), "session", text)
+        return self._there(self._store.host.session(self._one("session", text)), "session", text)
 
     def fact(self, text: str) -> Fact:
         """The fact with this id or prefix of an id."""
-        return _there(self._store.memory.fact(self._one("fact", text)), "fact", text)
+        return self._there(self._store.memory.fact(self._one("fact", text)), "fact", text)
 
     def fact_id(self, text: str) -> str:
         """The id of a fact, which may be deleted if the id is whole and has a history."""
@@ -123,13 +134,13 @@ class Resolver:
 
     def reflection(self, text: str) -> Reflection:
         """The reflection with this id or prefix of an id."""
-        return _there(
+        return self._there(
             self._store.memory.reflection(self._one("reflection", text)), "reflection", text
         )
 
     def formation(self, text: str) -> Formation:
         """The formation with this id or prefix of an id."""
-        return _there(
+        return self._there(
             self._store.formations.formation(self._one("formation", text)), "formation", text
         )
 
@@ -257,7 +268,7 @@ class Resolver:
     def _one(self, kind: ReferenceKind, text: str) -> str:
         found = self._find(kind, text)
         if not found:
-            raise _unknown(kind, text)
+            raise self._unknown(kind, text)
         if len(found) > 1:
             raise AmbiguousReference(kind, text, [_candidate(reference) for reference in found])
         return found[0].id
@@ -265,6 +276,26 @@ class Resolver:
     def _find(self, kind: ReferenceKind, text: str) -> Sequence[Reference]:
         text = text.strip()
         return self._store.host.find(kind, text) if text else ()
+
+    def _there(self, found: T | None, kind: ReferenceKind, text: str) -> T:
+        if found is None:  # deleted since it was found
+            raise self._unknown(kind, text)
+        return found
+
+    def _unknown(self, kind: ReferenceKind, text: str) -> NotFoundError:
+        near = difflib.get_close_matches(text, self._names(kind), n=1) if self._suggest else []
+        hint = f"did you mean {near[0]!r}? {_HINTS[kind]}" if near else _HINTS[kind]
+        return NotFoundError(f"there is no {kind} {text!r}", hint=hint)
+
+    def _names(self, kind: ReferenceKind) -> list[str]:
+        """The names of such things, up to `_COMPARED`; none where an ID is the only name."""
+        names: dict[ReferenceKind, Callable[[], Iterator[str | None]]] = {
+            "agent": lambda: (agent.username for agent in self._store.host.agents()),
+            "user": lambda: (user.username for user in self._store.host.users()),
+            "session": lambda: (each.label for each in self._store.host.sessions(limit=_COMPARED)),
+        }
+        found = names[kind]() if kind in names else iter(())
+        return [name for name in itertools.islice(found, _COMPARED) if name]
 
 
 def _kind(kind: ScopeKind | str) -> ScopeKind:
@@ -290,16 +321,6 @@ def _check_options(
             )
     if not agent:
         raise ScopeError(f"--scope {kind} needs --agent")
-
-
-def _there(found: T | None, kind: ReferenceKind, text: str) -> T:
-    if found is None:  # deleted since it was found
-        raise _unknown(kind, text)
-    return found
-
-
-def _unknown(kind: ReferenceKind, text: str) -> NotFoundError:
-    return NotFoundError(f"there is no {kind} {text!r}", hint=_HINTS[kind])
 
 
 def _candidate(reference: Reference) -> str:

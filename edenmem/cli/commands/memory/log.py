@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -11,11 +15,26 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of, choose_scope
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.memory.change_views import entry_fields, log_columns, show_change
+from edenmem.cli.commands.memory.change_views import (
+    action_words,
+    entry_fields,
+    log_columns,
+    show_change,
+    where,
+)
 from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.output import OutputFormat
+from edenmem.cli.terminal.times import iso
+from edenmem.errors import UsageError
 from edenmem.models.changes import AuditEntry
+from edenmem.models.ids import utc_now
+from edenmem.text import one_line
 
 app = single()
+
+#: Seconds between two looks of --follow, and how late an entry may appear.
+_INTERVAL = 1.0
+_LATE = timedelta(minutes=2)
 
 
 @app.command(cls=Command)
@@ -54,6 +73,9 @@ def log(
     since: options.Since = None,
     until: options.Until = None,
     limit: options.Limit = 20,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep printing new changes, until Ctrl-C.")
+    ] = False,
     diff: Annotated[
         bool | None, typer.Option("--diff/--no-diff", help="Show each change as a diff, or none.")
     ] = None,
@@ -63,6 +85,7 @@ def log(
     \b
     edenmem log --agent mira --user lena --since 7d
     edenmem log --target 65f3a1 --diff
+    edenmem log --agent mira --follow
     edenmem log 65f3a1b2
     """
     run = invocation(ctx)
@@ -72,7 +95,8 @@ def log(
     begin, end = options.period(since, until)
     one_scope = any((named.kind, named.user, named.group, named.shard, named.session))
     scope = choose_scope(run, named) if one_scope else None
-    entries = run.service.history.entries(
+    read = functools.partial(
+        run.service.history.entries,
         agent_id=agent_id_of(run, named.agent) if scope is None else None,
         scope=scope,
         target_id=_id(run, "target", target),
@@ -80,16 +104,63 @@ def log(
         actor=actor,
         command=command,
         actions=[each.replace(" ", "_").replace("-", "_") for each in action or ()],
-        since=begin,
         until=end,
-        limit=options.fetch(limit),
     )
+    if follow:
+        if run.out.format not in (OutputFormat.TABLE, OutputFormat.JSONL):
+            raise UsageError(f"--follow has no --format {run.out.format}", hint="use jsonl")
+        _follow(run, read, begin, limit, diff is True)
+        return
+    entries = read(since=begin, limit=options.fetch(limit))
     if diff and not run.out.is_data:
         _story(run, entries, limit)
         return
     run.out.listing(
         entries, log_columns(run), limit=limit, empty="nothing was changed", header=AuditEntry
     )
+
+
+def _follow(
+    run: Invocation,
+    read: Callable[..., Iterator[AuditEntry]],
+    begin: datetime | None,
+    limit: int,
+    diff: bool,
+) -> None:
+    """Print the latest changes, oldest first, then each new one as it appears.
+
+    An entry has the time of its change, and another process may commit it a moment later than an
+    entry of a later time; so each look goes back further than the last entry, and what was printed
+    is left out.
+    """
+    printed = {entry.id for entry in _recent(read, begin)}
+    fresh = list(read(since=begin, limit=limit or None))
+    while True:
+        for entry in reversed(fresh):
+            _print_line(run, entry, diff)
+        sys.stdout.flush()
+        printed |= {entry.id for entry in fresh}
+        time.sleep(_INTERVAL)
+        recent = _recent(read, begin)
+        fresh = [entry for entry in recent if entry.id not in printed]
+        printed &= {entry.id for entry in recent}
+
+
+def _recent(read: Callable[..., Iterator[AuditEntry]], begin: datetime | None) -> list[AuditEntry]:
+    since = utc_now() - _LATE
+    return list(read(since=max(since, begin) if begin else since, limit=None))
+
+
+def _print_line(run: Invocation, entry: AuditEntry, diff: bool) -> None:
+    if run.out.is_data:
+        run.out.listing([entry], (), header=AuditEntry)
+    elif diff:
+        _show(run, entry, diff=True)
+        run.out.line()
+    else:
+        place = where(run, [entry])(entry)
+        parts = (iso(entry.at), entry.id, entry.actor.name, action_words(entry), place)
+        run.out.safe(one_line(" · ".join(filter(None, parts))))
 
 
 def _story(run: Invocation, entries: Iterator[AuditEntry], limit: int) -> None:
@@ -111,7 +182,7 @@ def _show(run: Invocation, entry: AuditEntry, diff: bool) -> None:
         if diff:
             show_change(run, entry.before, entry.after, to_stdout=True)
 
-    run.out.report([entry], show, data=lambda one: to_data(one) | {"undone_by": undone_by})
+    run.out.one(entry, show, data=lambda one: to_data(one) | {"undone_by": undone_by})
 
 
 def _id(run: Invocation, key: Any, text: str | None) -> str | None:

@@ -33,7 +33,7 @@ def fact_why(
     """
     run = invocation(ctx)
     found = run.service.history.fact_why(fact)
-    run.out.report([found], lambda: print_fact(run, found))
+    run.out.one(found, lambda: print_fact(run, found))
 
 
 def text_why(

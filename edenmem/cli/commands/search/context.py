@@ -95,7 +95,7 @@ def _print_whose(run: Invocation, session: Session) -> None:
 
 def print_context(run: Invocation, report: ContextReport) -> None:
     """Print a context: the XML on stdout, what it is made of on stderr."""
-    run.out.report([report], lambda: _show_context(run, report))
+    run.out.one(report, lambda: _show_context(run, report))
 
 
 def _show_context(run: Invocation, report: ContextReport) -> None:
