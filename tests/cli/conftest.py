@@ -91,7 +91,7 @@ class Result(NamedTuple):
 
     @property
     def rows(self) -> list[Any]:
-        """What stdout has as JSON: its list, or the one object of a command that shows one thing."""
+        """stdout as JSON: a list, or the one object of a command that shows one thing."""
         return self.data if isinstance(self.data, list) else [self.data]
 
     def ok(self) -> Result:
