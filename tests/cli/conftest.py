@@ -116,6 +116,7 @@ class Cli:
             "EDENMEM_EMBEDDING_PROVIDER": "none",
             "COLUMNS": str(columns),
             "TERM": "xterm-256color",
+            "PAGER": "cat",
             "PYTHONWARNINGS": "error",
             **extra,
         }

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -202,3 +206,38 @@ def test_what_search_found_cannot_write_to_the_terminal(cli: Cli) -> None:
     assert "\x1b[2J" not in screen
     assert "\x07" not in screen
     assert "[red]x[/red]" in screen
+
+
+def test_a_long_table_goes_to_the_pager(cli: Cli) -> None:
+    facts = [f"Lantern {number} hangs at the ferry hall." for number in range(60)]
+    lines = "".join(
+        f'{{"type":"fact","agent":"mira","scope":"agent","content":"{fact}"}}\n' for fact in facts
+    )
+    cli("import", "-", "--yes", input=lines).ok()
+    pager = {"PAGER": "sed 's/^/paged: /'"}
+    listing = ("fact", "list", "--agent", "mira")
+    assert "paged: " in cli.on_terminal(*listing, "-n", "0", env=pager).out
+    assert "paged: " not in cli.on_terminal(*listing, "-n", "5", env=pager).out
+    assert "paged: " not in cli(*listing, "-n", "0", env=pager).ok().out
+
+
+def test_changes_are_printed_as_they_come(cli: Cli) -> None:
+    cli("fact", "add", "--agent", "mira", "--content", "The first lantern hangs.").ok()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "edenmem", "log", "--follow", "--format", "jsonl"],
+        env=cli.environment(80, {}),
+        cwd=cli.cwd,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    contents = (json.loads(line)["after"].get("content") for line in process.stdout)
+    try:
+        assert any(content == "The first lantern hangs." for content in contents)
+        cli("fact", "add", "--agent", "mira", "--content", "The second lantern hangs.").ok()
+        assert next(content for content in contents) == "The second lantern hangs."
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    finally:
+        process.kill()
+        process.stdout.close()

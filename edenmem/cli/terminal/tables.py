@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
 from edenmem.cli.terminal.times import ago, iso
 from edenmem.text import display_width, one_line
 
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
 T = TypeVar("T")
 
 _GAP = 2
+#: Lines of a table on a terminal that are not rows, with the prompt.
+_HEAD = 3
 #: Seconds and counter of an id, which part it from its siblings that are not in the list.
 _SHORTEST_ID = 14
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~#])")
@@ -132,7 +138,10 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 
 def print_rich_table(columns: Sequence[Column[T]], rows: Sequence[T], *, color: bool) -> None:
-    """Print for a terminal, with Rich; each cell is a `Text`, so no markup is ever parsed."""
+    """Print for a terminal, with Rich; each cell is a `Text`, so no markup is ever parsed.
+
+    A table that is longer than the screen goes to the pager.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -163,7 +172,17 @@ def print_rich_table(columns: Sequence[Column[T]], rows: Sequence[T], *, color: 
         table.add_row(
             *(Text(one_line(cells[i][row], w)) for i, w in zip(kept, widths, strict=True))
         )
-    console.print(table)
+    if len(rows) + _HEAD > console.height:
+        page(console, table)
+    else:
+        console.print(table)
+
+
+def page(console: Console, content: RenderableType) -> None:
+    """Print through the pager of the system (``PAGER``)."""
+    os.environ.setdefault("LESS", "FRX")  # as Git does: keep colours, end if it fits one screen
+    with console.pager(styles=True):
+        console.print(content)
 
 
 def markdown_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:

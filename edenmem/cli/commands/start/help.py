@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -14,6 +13,7 @@ import typer
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import invocation
 from edenmem.cli.terminal.output import Output, OutputFormat
+from edenmem.cli.terminal.tables import page
 from edenmem.errors import NotFoundError
 
 app = single()
@@ -87,8 +87,6 @@ def _show_guide(out: Output, text: str) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    os.environ.setdefault("LESS", "FRX")  # as Git does: keep colours, end if it fits one screen
     color = out.is_colored(sys.stdout)
     console = Console(no_color=not color, width=min(out.width, 88), highlight=False)
-    with console.pager(styles=True):
-        console.print(Markdown(text, hyperlinks=False))
+    page(console, Markdown(text, hyperlinks=False))
