@@ -17,8 +17,10 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from edenmem.engine.service import MemoryService
+from edenmem.errors import NotFoundError, UnavailableError
 from edenmem.mcp.server import Reach, build_server
 from edenmem.server.access import AccessDenied, caller
+from edenmem.server.limits import Limits
 from edenmem.server.state import ServerState
 from edenmem.settings.schema import Settings
 
@@ -58,12 +60,15 @@ def create_app(
             raise AccessDenied("the token is for another agent", status=403)
         if user_id is not None and not who.may_reach_user(user_id):
             raise AccessDenied("the token is for another user", status=403)
-        memory = await service.memory_for(
-            agent_id,
-            user=user_id or who.user_id,
-            actor_name=who.name if who.token_id is not None else None,
-            own_only=who.user_id is not None,
-        )
+        try:
+            memory = await service.memory_for(
+                agent_id,
+                user=user_id or who.user_id,
+                actor_name=who.name if who.token_id is not None else None,
+                own_only=who.user_id is not None,
+            )
+        except NotFoundError as error:  # deleted since the server started or the token was made
+            raise AccessDenied("the agent or the user does not exist", status=403) from error
         return Reach(memory=memory, write=write and who.write)
 
     app = build_server(_reach_of).streamable_http_app(
@@ -74,8 +79,10 @@ def create_app(
         # The rules of access have looked at the Host and Origin headers.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
-    app.state.edenmem = ServerState(service=service, settings=settings, is_local=is_local)
+    state = ServerState(service=service, settings=settings, is_local=is_local)
+    app.state.edenmem = state
     app.add_middleware(_Gate, find_reach=find_reach)
+    app.add_middleware(Limits, settings=settings.server, metrics=state.metrics)
     return app
 
 
@@ -105,6 +112,10 @@ class _Gate:
                 scope[_REACH] = await self._find_reach(Request(scope))
             except AccessDenied as error:
                 await _refuse(error)(scope, receive, send)
+                return
+            except UnavailableError as error:
+                unavailable = {"error": "unavailable", "error_description": error.message}
+                await JSONResponse(unavailable, status_code=503)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

@@ -165,6 +165,13 @@ async def test_a_token_of_others_opens_nothing(connect: Open, service: MemorySer
             assert "Bearer" in answer.headers["www-authenticate"]
 
 
+async def test_a_deleted_users_token_opens_nothing(connect: Open, service: MemoryService) -> None:
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    gone = token(service, "gone", user_id="0" * 24)
+    async with connect(is_local=False, authorization=gone) as http:
+        assert (await http.post(f"{BASE}/mcp", json=ping)).status_code == 403
+
+
 async def test_changes_bear_the_name_of_the_token(
     connect: Open, service: MemoryService, sqlite_store: Store
 ) -> None:
