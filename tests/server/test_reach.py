@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
@@ -118,6 +120,16 @@ ROUTES = [
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def shared_town(filled: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    """A town for requests that change nothing."""
+    path = tmp_path_factory.mktemp("shared") / "town.db"
+    shutil.copy(filled, path)
+    store = SqliteStore(path)
+    yield Town(store)
+    store.database.close()
+
+
 def _name(route: Route) -> str:
     return f"{route.method} {route.path}"
 
@@ -157,9 +169,9 @@ def _spoken(response: httpx.Response) -> dict[str, Any]:
     return problem
 
 
-async def test_without_a_valid_token_no_route_answers_others(town: Town) -> None:
-    before = len(list(town.store.log.audit()))
-    for route in _api_routes(town):
+async def test_without_a_valid_token_no_route_answers_others(shared_town: Town) -> None:
+    before = len(list(shared_town.store.log.audit()))
+    for route in _api_routes(shared_town):
         values = dict.fromkeys(route.param_convertors, MIRA)
         for method in route.methods:
             for who, peer, headers in (
@@ -170,13 +182,13 @@ async def test_without_a_valid_token_no_route_answers_others(town: Town) -> None
                 ("", "127.0.0.1", {"Authorization": f"Bearer edm_{NOTHING}_{'0' * 64}"}),
                 ("", "127.0.0.1", {"X-Edenmem-Token": "edm_nonsense"}),
             ):
-                async with town.client(who, peer=peer, headers=headers) as client:
+                async with shared_town.client(who, peer=peer, headers=headers) as client:
                     answer = await client.request(
                         method, route.path_format.format(**values), json={"content": "x"}
                     )
                 assert answer.status_code == 401, f"{method} {route.path} {who} {headers}"
                 assert answer.headers["www-authenticate"].startswith("Bearer")
-    assert len(list(town.store.log.audit())) == before
+    assert len(list(shared_town.store.log.audit())) == before
 
 
 async def test_strangers_are_refused_before_their_body_is_read(town: Town) -> None:
@@ -203,10 +215,10 @@ async def test_the_agents_own_token_and_the_users_reach_it(town: Town, route: Ro
 
 @EVERY
 async def test_a_token_of_another_agent_gets_what_an_unknown_thing_gets(
-    town: Town, route: Route
+    shared_town: Town, route: Route
 ) -> None:
-    before = len(list(town.store.log.audit()))
-    async with town.client("otto") as client:
+    before = len(list(shared_town.store.log.audit()))
+    async with shared_town.client("otto") as client:
         answer = await route.ask(client)
         if route.path == "/metrics":
             return
@@ -214,13 +226,15 @@ async def test_a_token_of_another_agent_gets_what_an_unknown_thing_gets(
         nothing = {"agent_id": "nobody", "agent": "nobody", **route.unknown}
         unknown = await route.replaced(**nothing).ask(client)
         assert _spoken(answer) == _spoken(unknown)
-    assert len(list(town.store.log.audit())) == before
+    assert len(list(shared_town.store.log.audit())) == before
 
 
 @EVERY
-async def test_a_token_of_another_user_reads_and_changes_nothing(town: Town, route: Route) -> None:
-    before = len(list(town.store.log.audit()))
-    async with town.client("tomas") as client:
+async def test_a_token_of_another_user_reads_and_changes_nothing(
+    shared_town: Town, route: Route
+) -> None:
+    before = len(list(shared_town.store.log.audit()))
+    async with shared_town.client("tomas") as client:
         answer = await route.ask(client)
         assert answer.status_code == route.tomas
         assert LENAS not in answer.text
@@ -228,24 +242,27 @@ async def test_a_token_of_another_user_reads_and_changes_nothing(town: Town, rou
         if route.tomas == 404:
             unknown = await route.replaced(**route.unknown).ask(client)
             assert _spoken(answer) == _spoken(unknown)
-    assert len(list(town.store.log.audit())) == before
+    assert len(list(shared_town.store.log.audit())) == before
 
 
 @EVERY
 @pytest.mark.parametrize("who", ["mira-reader", "lena-reader"])
-async def test_a_token_that_only_reads_changes_nothing(town: Town, route: Route, who: str) -> None:
-    before = len(list(town.store.log.audit()))
-    async with town.client(who) as client:
+async def test_a_token_that_only_reads_changes_nothing(
+    shared_town: Town, route: Route, who: str
+) -> None:
+    before = len(list(shared_town.store.log.audit()))
+    async with shared_town.client(who) as client:
         answer = await route.ask(client)
     assert answer.status_code == (route.status if route.method == "GET" else 403)
-    assert len(list(town.store.log.audit())) == before
+    assert len(list(shared_town.store.log.audit())) == before
 
 
 @pytest.fixture
-def asked(town_store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def asked(shared_town: Town, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statements that the store is asked, without their values."""
     statements: list[str] = []
-    reading = town_store.connections.reading
+    connections = shared_town.store.connections  # type: ignore[attr-defined]
+    reading = connections.reading
 
     @contextmanager
     def watched() -> Iterator[sqlite3.Connection]:
@@ -256,21 +273,21 @@ def asked(town_store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> list[str]
             yield connection
             connection.set_trace_callback(None)
 
-    monkeypatch.setattr(town_store.connections, "reading", watched)
+    monkeypatch.setattr(connections, "reading", watched)
     return statements
 
 
 @EVERY
 @pytest.mark.parametrize("who", ["otto", "tomas"])
 async def test_the_same_is_looked_up_for_what_is_unknown_and_what_is_out_of_reach(
-    town: Town, asked: list[str], route: Route, who: str
+    shared_town: Town, asked: list[str], route: Route, who: str
 ) -> None:
     """So that the time of an answer does not tell them apart."""
     if who == "tomas" and route.tomas != 404:
         return  # a route that answers, or says what the token may not do
     nothing = {"agent_id": "nobody", "agent": "nobody"} if who == "otto" else {}
     lookups = []
-    async with town.client(who) as client:
+    async with shared_town.client(who) as client:
         for each in (route, route.replaced(**{**nothing, **route.unknown})):
             asked.clear()
             await each.ask(client)
@@ -279,11 +296,11 @@ async def test_the_same_is_looked_up_for_what_is_unknown_and_what_is_out_of_reac
 
 
 async def test_the_same_is_looked_up_for_a_user_of_others_and_for_nobody(
-    town: Town, asked: list[str]
+    shared_town: Town, asked: list[str]
 ) -> None:
     for there, nobody in (("lena", "nobody"), (names.LENA, NOTHING)):
         lookups = []
-        async with town.client("otto") as client:
+        async with shared_town.client("otto") as client:
             for user in (there, nobody):
                 asked.clear()
                 answer = await client.get("/api/agents/otto/memory", params={"user": user})
@@ -340,12 +357,12 @@ async def test_no_list_shows_a_users_token_what_others_have(town: Town) -> None:
     ],
 )
 async def test_a_users_token_does_not_learn_whether_it_is_there(
-    town: Town, path: str, params: dict[str, str]
+    shared_town: Town, path: str, params: dict[str, str]
 ) -> None:
     gone = {"user": "nobody", "group": "none", "session": NOTHING}
     other = {key: gone[key] if value != names.VISIT and key in gone else value
              for key, value in params.items()}  # fmt: skip
-    async with town.client("lena") as client:
+    async with shared_town.client("lena") as client:
         answer = await client.get(path, params=params)
         unknown = await client.get(path if params else f"/api/facts/{NOTHING}", params=other)
     assert answer.status_code == 404
@@ -389,12 +406,12 @@ async def test_a_users_token_means_all_accounts_of_the_person(town: Town) -> Non
     ],
 )
 async def test_this_machine_needs_no_token_unless_another_speaks_through_it(
-    town: Town, headers: dict[str, str], status: int
+    shared_town: Town, headers: dict[str, str], status: int
 ) -> None:
-    async with town.client(peer="127.0.0.1", headers=headers) as client:
+    async with shared_town.client(peer="127.0.0.1", headers=headers) as client:
         assert (await client.get("/api/facts", params={"agent": "mira"})).status_code == status
-    async with town.client("mira", headers=headers) as client:
-        own = {**headers, "Authorization": f"Bearer {town.tokens['mira']}"}
+    async with shared_town.client("mira", headers=headers) as client:
+        own = {**headers, "Authorization": f"Bearer {shared_town.tokens['mira']}"}
         assert (await client.get("/api/facts", headers=own)).status_code == 200
 
 
