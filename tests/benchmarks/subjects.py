@@ -14,6 +14,7 @@ from tests.benchmarks import (
     importing,
     migrating,
     migrating_whole,
+    proxying,
     searching,
     start_up,
 )
@@ -30,6 +31,7 @@ SUBJECTS: dict[str, Callable[[Bench], Sequence[Row]]] = {
     "import": importing.measure,
     "formation": forming.measure,
     "cold": cold.measure,
+    "proxy": proxying.measure,
     "migrate": migrating.measure,
     "migrate-whole": migrating_whole.measure,
 }

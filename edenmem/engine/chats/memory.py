@@ -6,7 +6,7 @@ import msgspec
 
 from edenmem.engine.chats.sessions import ChatRequest
 from edenmem.engine.context.builder import ContextBuilder
-from edenmem.engine.context.recall import Recaller, RecallMode
+from edenmem.engine.context.recall import Recaller, RecallMode, recall_queries
 from edenmem.engine.context.xml import EMPTY, fact_line, item
 from edenmem.engine.reports import SearchHit
 from edenmem.engine.runtime.concurrency import in_thread
@@ -70,6 +70,8 @@ class ChatMemory:
         Raises:
             EdenmemError: the model that decides is not configured, or failed.
         """
+        if mode == "always":
+            return recall_queries((message,))
         view = await self._view(request, session)
         plan = await self._recaller.plan(mode, message, session, request.agent, view, known)
         return plan.queries
@@ -94,9 +96,18 @@ class ChatMemory:
             view.reads,
             top_k=min(retrieval.top_k, 100),
             recency=None if weight is None else weight > 0,
-            track=not self._runtime.settings.store.read_only,
+            track=False,
         )
         return [hit for hit in report.hits if hit.score >= retrieval.score_threshold]
+
+    def count_access(self, hits: list[SearchHit]) -> None:
+        """Count an access of each fact; blocks, and is for after the answer has begun.
+
+        Raises:
+            StoreError: the store cannot be used.
+        """
+        ids = [hit.fact.id for hit in hits]
+        self._runtime.store.changes.track_access(ids, self._runtime.clock())
 
     def render(self, hits: list[SearchHit], context: str) -> str:
         """Return the facts that the context does not have, for the last message; "" for none."""

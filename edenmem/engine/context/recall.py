@@ -218,7 +218,7 @@ class Recaller:
         reason = "every message is searched for" if mode == "always" else sign(message, known)
         if reason is None:
             return RecallPlan(note=f"{mode}: no sign that the message needs memories")
-        return RecallPlan(note=f"{mode}: {reason}", queries=_queries((message,)))
+        return RecallPlan(note=f"{mode}: {reason}", queries=recall_queries((message,)))
 
     async def _search(self, plan: RecallPlan, view: SessionView) -> RecallResult:
         if self._searcher is None:
@@ -279,7 +279,7 @@ class Recaller:
             )
         finally:
             await keep_usage(self._store, agent.id, "recall", asker.spent, at=self._clock())
-        queries = _queries(answer.queries)
+        queries = recall_queries(answer.queries)
         note = "llm: the model wrote queries" if queries else "llm: no search is needed"
         return RecallPlan(note=note, queries=queries, usage=tuple(asker.spent))
 
@@ -313,6 +313,7 @@ class Recaller:
         )
 
 
-def _queries(texts: Sequence[str]) -> tuple[str, ...]:
+def recall_queries(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return texts as queries: each on one line, not too long and not too many."""
     lines = (one_line(text)[:QUERY_CHARACTERS].rstrip() for text in texts)
     return tuple(dict.fromkeys(line for line in lines if line))[:MAX_QUERIES]

@@ -170,6 +170,9 @@ class _Exchange:
             self._retrieve(asked, turn, message, retrieval),
         )
         self._retrieved = searched
+        if self._hits and not self._state.settings.store.read_only:
+            counting = in_thread(self._chats.memory.count_access, self._hits)
+            self._proxy.background.start(counting)
         return body.with_memory(context, self._chats.memory.render(self._hits, context))
 
     async def _who(self, body: ChatBody) -> tuple[Agent | None, User | None, str]:
