@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import cache
 
 #: A statement of thirty words is shorter in any language; one "word" without end is not kept.
@@ -213,6 +214,33 @@ def _columns(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+# -- times ---------------------------------------------------------------------------------------
+
+_STEPS = (
+    (365 * 86_400, "y"),
+    (30 * 86_400, "mo"),
+    (7 * 86_400, "w"),
+    (86_400, "d"),
+    (3_600, "h"),
+    (60, "m"),
+)
+
+
+def ago(moment: datetime, now: datetime | None = None) -> str:
+    """How long ago, in the largest unit: ``3d ago``; ``in 5m`` for the future."""
+    seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
+    for size, unit in _STEPS:
+        if abs(seconds) >= size:
+            count = int(abs(seconds) // size)
+            return f"{count}{unit} ago" if seconds > 0 else f"in {count}{unit}"
+    return "now"
+
+
+def iso(moment: datetime) -> str:
+    """ISO 8601 in UTC with ``Z``, to the second: for people. Data has all that is stored."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 # -- XML -----------------------------------------------------------------------------------------

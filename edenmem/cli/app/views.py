@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.money import format_amount, format_cost
 from edenmem.cli.terminal.tables import Column, format_cell
+from edenmem.engine.history.descriptions import WEAK as WEAK
+from edenmem.engine.history.descriptions import describe_rejection
 from edenmem.engine.reports import EditReport, ScopeStatus
 from edenmem.models.changes import (
     AddFact,
@@ -23,9 +25,6 @@ from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.models.scope import Scope
 
 T = TypeVar("T")
-
-#: What is said beside a weak fact.
-WEAK = "weak: few of its words were said"
 
 
 def agent_name(run: Invocation, agent_id: str) -> str:
@@ -237,12 +236,6 @@ def change_line(change: Change) -> str:
             return f"add {reflection.scope} reflection: {reflection.content}"
         case _:
             return str(type(change).__struct_config__.tag).replace("_", " ")
-
-
-def describe_rejection(decision: Decision) -> str:
-    """What was rejected, by which rule, and why."""
-    rule = f" by {decision.rule}" if decision.rule else ""
-    return f"rejected{rule}: {decision.content} ({decision.reason})"
 
 
 def print_judgements(run: Invocation, decisions: Sequence[Decision]) -> None:

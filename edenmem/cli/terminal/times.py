@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from edenmem.errors import UsageError
 from edenmem.models.ids import as_utc, utc_now
+from edenmem.text import ago as ago
+from edenmem.text import iso as iso
 
 FORMS = (
     "2025-03-01, 2025-03-01T14:30, 2025-03-01T14:30:00+02:00, or 30m, 12h, 7d, 2w, 6mo, 1y (ago)"
@@ -22,14 +24,6 @@ _UNITS = {
     "mo": timedelta(days=30),
     "y": timedelta(days=365),
 }
-_STEPS = (
-    (365 * 86_400, "y"),
-    (30 * 86_400, "mo"),
-    (7 * 86_400, "w"),
-    (86_400, "d"),
-    (3_600, "h"),
-    (60, "m"),
-)
 
 
 def parse_when(text: str | None, option: str, *, now: datetime | None = None) -> datetime | None:
@@ -48,21 +42,6 @@ def parse_when(text: str | None, option: str, *, now: datetime | None = None) ->
         return as_utc(datetime.fromisoformat(given))
     except (ValueError, OverflowError):
         raise UsageError(f"{option}: {text!r} is not a time", hint=f"write {FORMS}") from None
-
-
-def ago(moment: datetime, now: datetime | None = None) -> str:
-    """How long ago, in the largest unit: ``3d ago``; ``in 5m`` for the future."""
-    seconds = ((now or utc_now()) - moment).total_seconds()
-    for size, unit in _STEPS:
-        if abs(seconds) >= size:
-            count = int(abs(seconds) // size)
-            return f"{count}{unit} ago" if seconds > 0 else f"in {count}{unit}"
-    return "now"
-
-
-def iso(moment: datetime) -> str:
-    """ISO 8601 in UTC with ``Z``, to the second: for people. Data has all that is stored."""
-    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*(s|m|min|h|d|w|mo|y)?\Z")

@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from edenmem.engine.history.entries import find_logged_id
-from edenmem.engine.history.why import FactWhy, fact_why, text_why
+from edenmem.engine.history.why import FactWhy, fact_why, source_of, text_why
 from edenmem.engine.scopes.labels import load_labels
 from edenmem.engine.scopes.references import Resolver
 from edenmem.errors import NotFoundError
@@ -33,6 +33,7 @@ class HistoryReader:
         self.find_id = partial(find_logged_id, store)
         self.entries = store.log.audit
         self.text_why = partial(text_why, store)
+        self.source_of = partial(source_of, store)
 
     def fact_versions(self, text: str) -> list[HistoryEntry]:
         """Return every version of a fact, also of a deleted one."""

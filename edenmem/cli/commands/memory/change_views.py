@@ -10,65 +10,11 @@ from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import iso
+from edenmem.engine.history.descriptions import action_words, document_lines, summarise_entry
 from edenmem.models.changes import AuditEntry
-from edenmem.text import one_line
 
-#: What a document is by, and where; a diff of it says nothing to a person.
-_SILENT = frozenset(
-    {
-        *("id", "hash", "version", "updated_at", "formed_at", "createdAt", "embedding_model"),
-        *("access_count", "last_accessed_at", "previous_content", "source_message_ids"),
-        *("formation_id", "scope", "agent_id", "user_id", "group_id", "shard", "session_id"),
-        *("consolidated_into", "absorbed_at", "absorbed_ids", "last_consolidated_at"),
-        *("unpropagated_versions", "propagated_from", "owner", "eden_user_id"),
-    }
-)
 #: Columns of a screen on which the log has room for commands and runs.
 _WIDE = 130
-_TEXTS = ("content", "consolidated_content")
-
-
-def action_words(entry: AuditEntry) -> str:
-    """What was done: "revise fact"."""
-    words = entry.action.replace("_", " ").replace("consolidation", "text")
-    return f"undo: {words}" if entry.undoes else words
-
-
-def summarise_entry(entry: AuditEntry) -> str:
-    """What an entry is about, in one line: the text, or what was set."""
-    before, after = entry.before or {}, entry.after or {}
-    for name in _TEXTS:
-        old, new = before.get(name), after.get(name)
-        if new or old:
-            return str(new if new is not None and new != "" else old)
-    changed = [
-        f"{name}: {_value(name, after.get(name))}"
-        for name in after
-        if name not in _SILENT and after.get(name) != before.get(name) and after.get(name)
-    ]
-    return ", ".join(changed) or str((after or before).get("username") or "")
-
-
-def document_lines(document: Mapping[str, Any] | None) -> list[str]:
-    """A document as lines to compare: its text, and what is set of the rest."""
-    lines: list[str] = []
-    for name, value in (document or {}).items():
-        if name in _TEXTS:
-            lines.extend(str(value).splitlines())
-        elif name == "word_limit" and "consolidated_content" in (document or {}):
-            continue
-        elif name not in _SILENT and value not in (None, False, "", [], ()):
-            label = "waiting" if name == "unabsorbed_ids" else name.replace("_", " ")
-            lines.append(f"{label}: {one_line(_value(name, value))}")
-    return lines
-
-
-def _value(name: str, value: Any) -> str:
-    if name == "unabsorbed_ids":
-        return str(len(value or ()))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
 
 
 def show_change(

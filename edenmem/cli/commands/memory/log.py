@@ -16,7 +16,6 @@ from edenmem.cli.app.choosing import agent_id_of, choose_scope
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.memory.change_views import (
-    action_words,
     entry_fields,
     log_columns,
     show_change,
@@ -25,6 +24,7 @@ from edenmem.cli.commands.memory.change_views import (
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.times import iso
+from edenmem.engine.history.descriptions import action_words
 from edenmem.errors import UsageError
 from edenmem.models.changes import AuditEntry
 from edenmem.models.ids import utc_now

@@ -11,11 +11,12 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.memory.change_views import action_words, show_change, where
+from edenmem.cli.commands.memory.change_views import show_change, where
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.times import ago
+from edenmem.engine.history.descriptions import action_words
 from edenmem.engine.history.undo import UndoOutcome, UndoStep
 from edenmem.errors import ConflictError, ExitCode, UsageError
 from edenmem.models.changes import AuditEntry

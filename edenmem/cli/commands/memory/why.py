@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,16 +10,17 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import choose_scope
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import WEAK, describe_rejection, scope_name, usage_line
-from edenmem.cli.commands.memory.change_views import action_words
-from edenmem.cli.terminal.times import ago, iso
-from edenmem.models.formation import Decision, FormationStatus
-from edenmem.text import one_line
+from edenmem.cli.app.views import scope_name, usage_line
+from edenmem.engine.history.descriptions import (
+    Section,
+    fact_fields,
+    fact_sections,
+    senders_of,
+    text_sections,
+)
 
 if TYPE_CHECKING:
-    from edenmem.engine.history.why import FactWhy, Source, TextWhy
-    from edenmem.models.changes import AuditEntry, HistoryEntry
-    from edenmem.models.host import Message
+    from edenmem.engine.history.why import FactWhy, TextWhy
 
 
 def fact_why(
@@ -57,136 +58,22 @@ def text_why(
 
 def print_fact(run: Invocation, why: FactWhy) -> None:
     """Print why there is a fact."""
-    fact = why.fact
-    run.out.fields(
-        [
-            ("fact", fact.id),
-            ("says", fact.content),
-            ("state", _state(why)),
-            ("where", scope_name(run, fact.home)),
-            ("version", fact.version),
-            ("session", _session(why.source)),
-            ("from", "a text given to 'edenmem remember'" if why.is_note else ""),
-            ("formed", f"{iso(fact.formed_at)} ({ago(fact.formed_at)})"),
-            ("formation", _formation(why)),
-            ("models", ", ".join(dict.fromkeys(call.model for call in why.models))),
-            ("cost", usage_line(why.models) if why.models else ""),
-        ]
-    )
-    _print_messages(run, "what was said", why.source)
-    for source in why.other_sources:
-        _print_messages(run, f"what was said in session {_session(source)}", source)
-    if why.decisions:
-        _print_decisions(run, "what was decided", why.decisions)
-    for later in why.later_formations:
-        title = f"what formation {later.formation.id} decided later"
-        _print_decisions(run, title, later.decisions)
-    if why.rejected:
-        _title(run, "what was rejected beside it")
-        for decision in why.rejected:
-            run.out.paragraph("  ", describe_rejection(decision), indent=4)
-    if why.replaced:
-        _title(run, "it said before")
-        for text in why.replaced:
-            run.out.paragraph("  ", text, indent=4)
-    if why.changes:
-        _title(run, "what happened to it")
-        for entry in why.changes:
-            run.out.paragraph("  ", _describe_entry(entry), indent=4)
-
-
-def _state(why: FactWhy) -> str:
-    return "; ".join(
-        said for said, holds in (("removed", why.removed), (WEAK, why.fact.weak)) if holds
-    )
-
-
-def _formation(why: FactWhy) -> str | None:
-    formation = why.formation
-    if formation is not None and formation.status is FormationStatus.SUPERSEDED:
-        at = f"{iso(formation.updated_at)} ({ago(formation.updated_at)})"
-        return f"{formation.id}, superseded {at}: its messages were taken to be formed again"
-    return why.fact.formation_id
+    place = scope_name(run, why.fact.home)
+    cost = usage_line(why.models) if why.models else ""
+    run.out.fields([*fact_fields(why, place), ("cost", cost)])
+    names = run.service.scopes.labels(senders_of(why))
+    _print_sections(run, fact_sections(why, names))
 
 
 def print_text(run: Invocation, found: Sequence[TextWhy]) -> None:
     """Print what went into the versions of a text."""
-    scope = found[0].scope
-    run.out.fields([("where", scope_name(run, scope))])
-    for why in found:
-        _title(run, _version_title(why.version))
-        if why.change is not None and why.change.reason:
-            run.out.paragraph("  ", why.change.reason, indent=4)
-        if why.taken_back_by:
-            run.out.paragraph("  ", f"taken back by {why.taken_back_by}", indent=4)
-        for part in why.ingredients:
-            if part.reflection is None:
-                run.out.paragraph("  - ", f"{part.reflection_id}, removed since", indent=4)
-                continue
-            run.out.paragraph("  - ", part.reflection.content, indent=4)
-            run.out.paragraph("    ", _origin(run, part.source, part.reflection), indent=4)
+    run.out.fields([("where", scope_name(run, found[0].scope))])
+    _print_sections(run, text_sections(found))
 
 
-def _version_title(version: HistoryEntry) -> str:
-    what = version.action if version.content else "taken back: no text"
-    parts = [f"version {version.version}", what, ago(version.at)]
-    return ", ".join([*parts, f"by {version.actor}"] if version.actor else parts)
-
-
-def _origin(run: Invocation, source: Source, reflection: object) -> str:
-    parts = [str(getattr(reflection, "id", ""))]
-    if source.session_id:
-        parts.append(f"session {_session(source)}")
-    if source.messages:
-        count = len(source.messages)
-        parts.append("1 message" if count == 1 else f"{count} messages")
-    origin = getattr(reflection, "propagated_from", ())
-    if origin:
-        parts.append(f"propagated from {', '.join(origin)}")
-    return ", ".join(parts)
-
-
-def _print_decisions(run: Invocation, title: str, decisions: Sequence[Decision]) -> None:
-    _title(run, title)
-    for decision in decisions:
-        about = f" {decision.target_id}" if decision.target_id else ""
-        told = "; ".join(filter(None, (decision.reason, WEAK if decision.weak else "")))
-        reason = f": {told}" if told else ""
-        run.out.paragraph("  ", f"{decision.action}{about}{reason}", indent=4)
-
-
-def _print_messages(run: Invocation, title: str, source: Source) -> None:
-    if not source.messages and not source.missing_message_ids:
-        return
-    _title(run, title)
-    known = run.service.scopes.labels(
-        [message.sender for message in source.messages if message.sender]
-    )
-    for message in source.messages:
-        run.out.paragraph("  ", f"{_speaker(message, known)} {message.content}", indent=4)
-    if missing := len(source.missing_message_ids):
-        gone = "1 message is gone" if missing == 1 else f"{missing} messages are gone"
-        run.out.paragraph("  ", gone, indent=4)
-
-
-def _speaker(message: Message, known: dict[str, str]) -> str:
-    who = message.name or known.get(message.sender or "", "") or message.role
-    when = iso(message.created_at).replace("T", " ").removesuffix("Z")
-    return one_line(f"{when} {who}:")
-
-
-def _session(source: Source) -> str:
-    if source.session is None:
-        return f"{source.session_id}, not there any more" if source.session_id else ""
-    label = source.session.label
-    return label if label == source.session.id else f"{label} ({source.session.id})"
-
-
-def _describe_entry(entry: AuditEntry) -> str:
-    told = f"{ago(entry.at)}, {entry.actor.name}: {action_words(entry)} ({entry.id})"
-    return f"{told}: {entry.reason}" if entry.reason else told
-
-
-def _title(run: Invocation, text: str) -> None:
-    run.out.line()
-    run.out.paragraph("", text, indent=2)
+def _print_sections(run: Invocation, sections: Iterable[Section]) -> None:
+    for section in sections:
+        run.out.line()
+        run.out.paragraph("", section.title, indent=2)
+        for lead, text in section.paragraphs:
+            run.out.paragraph(lead, text, indent=4)
