@@ -46,7 +46,8 @@ ARROWS = {
     "engine": BASE | MIDDLE | {"endpoint", "onnx"},
     "server": BASE | {"engine"},  # the doors for agents
     "mcp": BASE | {"engine", "server"},
-    "cli": BASE | {"engine", "mcp", "server"},
+    "browse": BASE | {"engine"},
+    "cli": BASE | {"browse", "engine", "mcp", "server"},
     "__main__": {"cli"},
 }
 
@@ -75,6 +76,7 @@ HOMES = {
     "uvicorn": {"server"},
     "prometheus_client": {"server"},
     "mcp": {"mcp"},
+    "textual": {"browse"},
     "onnxruntime": {"onnx"},
     "tokenizers": {"onnx"},
     "jinja2": {"engine"},
@@ -104,6 +106,7 @@ HEAVY = (
     "plotext",
     "questionary",
     "stopwordsiso",
+    "textual",
     "yaml",
 )
 

@@ -25,9 +25,16 @@ def test_the_demo_fits_one_screen_and_is_the_picture() -> None:
     printed = readme.demo_output()
     assert len(printed.splitlines()) <= 22  # with the prompt, and the note about the script
     assert all(len(line) <= 80 for line in printed.splitlines())
-    shown = readme.picture_text()
+    shown = readme.picture_text(readme.PICTURE.read_text("utf-8"))
     for line in printed.splitlines():
         assert " ".join(line.split()) in shown, "run: python -m tests.support.readme"
+
+
+def test_the_picture_of_the_browser_is_current() -> None:
+    drawn, kept = readme.draw_browser(), readme.BROWSER_PICTURE.read_text("utf-8")
+    assert readme.picture_text(drawn) == readme.picture_text(kept), (
+        "run: python -m tests.support.readme"
+    )
 
 
 def test_the_readme_is_short() -> None:

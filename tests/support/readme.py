@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 GUIDES = ROOT / "edenmem" / "docs"
 PICTURE = GUIDES / "images" / "demo.svg"
+BROWSER_PICTURE = GUIDES / "images" / "browse.svg"
 
 
 def pages() -> list[Path]:
@@ -145,15 +146,29 @@ def draw_demo() -> str:
     console = Console(record=True, width=80, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
     console.print(Text("$ edenmem demo", style="bold"))
     console.print(Text.from_ansi(demo_output(color=True)), end="")
-    picture = console.export_svg(title="edenmem", unique_id="demo")
-    return re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)  # loads nothing
+    return _without_fonts(console.export_svg(title="edenmem", unique_id="demo"))
 
 
-def picture_text() -> str:
-    """The words of the picture as they stand in its file."""
+def _without_fonts(picture: str) -> str:
+    """The picture, which then loads nothing."""
+    return re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
+
+
+def draw_browser() -> str:
+    """The picture of the browser, as SVG."""
+    import asyncio
+
+    from tests.support.browsing import draw
+
+    with tempfile.TemporaryDirectory() as folder:
+        return _without_fonts(asyncio.run(draw(Path(folder))))
+
+
+def picture_text(picture: str) -> str:
+    """The words of a picture as they stand in its file."""
     import html
 
-    found = re.findall(r"<text [^>]*>([^<]*)</text>", PICTURE.read_text("utf-8"))
+    found = re.findall(r"<text [^>]*>([^<]*)</text>", picture)
     return " ".join(html.unescape(" ".join(found)).split())
 
 
@@ -162,7 +177,7 @@ def _between(part: str, found: re.Match[str]) -> str:
 
 
 def write() -> None:
-    """Write every part that is made from the code, and the picture."""
+    """Write every part that is made from the code, and the pictures."""
     written = set()
     for page in pages():
         whole = page.read_text("utf-8")
@@ -178,6 +193,7 @@ def write() -> None:
     assert written == set(MAKERS), set(MAKERS) - written
     PICTURE.parent.mkdir(exist_ok=True)
     PICTURE.write_text(draw_demo(), "utf-8")
+    BROWSER_PICTURE.write_text(draw_browser(), "utf-8")
 
 
 if __name__ == "__main__":

@@ -72,6 +72,7 @@ COMMANDS: dict[str, Entry] = {
         ),
         Entry(_MEMORY, "memory", "log", "Who changed what, when and why."),
         Entry(_MEMORY, "memory", "undo", "Take back a change, or all of a run."),
+        Entry(_MEMORY, "memory", "browse", "Browse and correct memory on a full screen."),
         Entry(_WORK, "search", "search", "Find facts by meaning and by words."),
         Entry(
             _WORK, "search", "eval", "How well search finds what it should, on your own queries."

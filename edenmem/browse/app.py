@@ -1,0 +1,551 @@
+"""The application: scopes at the left; what the chosen scope holds at the right."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar
+
+from textual import events, on, work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Footer, Input, OptionList, Static, Tab, Tabs
+
+from edenmem.browse import memory, words
+from edenmem.browse.memory import LISTS, Place
+from edenmem.browse.rows import Rows, guard
+from edenmem.browse.screens import ContextScreen, Question, Reader, TextEditor
+from edenmem.browse.words import TextVersion
+from edenmem.engine.edits.editor import Editor
+from edenmem.engine.history.undo import UndoOutcome
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.service import MemoryService
+from edenmem.models.changes import AuditEntry
+from edenmem.models.memory import Fact, Reflection
+from edenmem.settings.schema import Settings
+from edenmem.text import printable
+
+#: Columns below which the list of scopes gets narrower.
+_NARROW = 70
+
+_TABS = ("Facts", "Reflections", "Text", "History", "Log", "Search")
+
+_HELP = """\
+Arrows and Page Up/Down move, Enter opens, Tab goes to the
+next part of the screen. The mouse works everywhere.
+
+f      filter scopes: each word must be in the name. Any
+       letter that is no command starts the filter
+Enter  open the highlighted scope, not shown before
+1 … 6  facts, reflections, text, history, log, search
+Esc    back to the scopes
+
+/      search the agent, its shards and the open scope
+e      edit the fact, the reflection or the text
+d      delete the fact or the reflection
+u      undo: in the log, the highlighted entry;
+       elsewhere, the latest change in the scope
+w      why: where the fact, reflection or text is from
+c      the context of a session, as the agent gets it
+r      read everything again
+q      quit
+
+Every change is in the log; 'edenmem undo' takes it back,
+too. With --read-only nothing can be changed."""
+
+
+#: What is said of a tab without rows.
+_EMPTY = {
+    "facts": "no facts",
+    "reflections": "no reflections",
+    "history": "no text yet",
+    "log": "nothing was changed",
+}
+
+
+def _scope_detail(place: Place) -> Content:
+    """What may be known of a scope before it is opened: its sizes."""
+    about = [("scope", place.name), ("holds", words.sizes(place.status))]
+    return Content.assemble(words.fields(about), ("\n\nEnter opens it.", "dim"))
+
+
+class Browser(App[None]):
+    """Browses and corrects memory."""
+
+    TITLE = "edenmem"
+    CSS_PATH = "browse.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "search", "find", key_display="/"),
+        Binding("e", "edit", "edit"),
+        Binding("d", "delete", "delete"),
+        Binding("u", "undo", "undo"),
+        Binding("w", "why", "why"),
+        Binding("c", "context", "context"),
+        Binding("question_mark", "help", "help", key_display="?"),
+        Binding("q", "quit", "quit"),
+        Binding("f", "filter", "Filter", show=False),
+        Binding("r", "refresh", "Read again", show=False),
+        Binding("escape", "leave", "Back", show=False),
+        *(
+            Binding(str(number), f"tab('{name.lower()}')", name, show=False)
+            for number, name in enumerate(_TABS, 1)
+        ),
+    ]
+
+    def __init__(self, service: MemoryService, settings: Settings) -> None:
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
+        self._service = service
+        self._is_read_only = settings.store.read_only
+        # A model is not asked, and so not paid, for somebody who only looks.
+        self._recall = "off" if settings.context.recall == "llm" else None
+        self._places: list[Place] = []
+        self._chosen: Place | None = None
+        self._found = ""
+        self._search_info = ""
+
+    def compose(self) -> ComposeResult:
+        """Lay out a heading, two panes and the keys."""
+        yield Static(id="heading")
+        with Horizontal(id="panes"):
+            with Vertical(id="left"):
+                yield Input(
+                    placeholder="f: filter scopes",
+                    id="filter",
+                    compact=True,
+                    select_on_focus=False,
+                )
+                yield Rows(id="scopes")
+            with Vertical(id="right"):
+                yield Tabs(*(Tab(name, id=name.lower()) for name in _TABS))
+                yield Input(placeholder="search, then Enter", id="query", compact=True)
+                yield Rows(id="items")
+                yield Static(id="info")
+                with VerticalScroll(id="detail"):
+                    yield Static(id="text")
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Read the scopes."""
+        if self.no_color:
+            self.theme = "ansi-dark"
+        self._main.query_one("#scopes").focus()
+        self._update_heading("reading …")
+        self.show_tab()
+        self.read_scopes()
+
+    # -- parts of the screen ---------------------------------------------------------------------
+
+    @property
+    def _main(self) -> Screen[Any]:
+        return self.screen_stack[0]
+
+    def _rows(self, name: str) -> Rows:
+        return self._main.query_one(f"#{name}", Rows)
+
+    def _static(self, name: str) -> Static:
+        return self._main.query_one(f"#{name}", Static)
+
+    @property
+    def _tab(self) -> str:
+        return self._main.query_one(Tabs).active or "facts"
+
+    @property
+    def _item(self) -> object:
+        """What the highlighted row of the tab stands for."""
+        row = self._rows("items").current if self._tab != "text" else None
+        return row.item if row is not None else None
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Give the narrow screen another division."""
+        self._main.set_class(event.size.width < _NARROW, "narrow")
+
+    # -- scopes ----------------------------------------------------------------------------------
+
+    @work(exclusive=True, group="scopes")
+    async def read_scopes(self) -> None:
+        """Read the scopes in batches; the first ones are shown at once."""
+        batches = memory.read_places(self._service)
+        places: list[Place] = []
+
+        def read() -> list[Place]:
+            return next(batches, [])
+
+        while (batch := await guard(self, in_thread(read))) != []:
+            if batch is None:
+                self._update_heading("not read; r tries again")
+                return
+            is_first = not places and not self._places
+            places += batch
+            if is_first:
+                self._places = sorted(places, key=lambda place: place.order)
+                self.filter_scopes()
+        self._places = sorted(places, key=lambda place: place.order)
+        self._chosen = self._now(self._chosen)
+        self.filter_scopes()
+        self._update_heading()
+
+    def _now(self, chosen: Place | None) -> Place | None:
+        """The chosen scope with its present sizes; a scope that became empty stays open."""
+        scope = chosen.scope if chosen is not None else None
+        return next((place for place in self._places if place.scope == scope), chosen)
+
+    @on(Input.Changed, "#filter")
+    def filter_scopes(self) -> None:
+        """Show the scopes that match what is typed."""
+        typed = self._main.query_one("#filter", Input).value.casefold().split()
+        found = (place.row for place in self._places if place.matches(typed))
+        self._rows("scopes").show_now(found, keep=True)
+
+    @on(Input.Submitted, "#filter")
+    def leave_filter(self) -> None:
+        """Open the highlighted scope."""
+        self._rows("scopes").action_select()
+
+    @on(OptionList.OptionHighlighted, "#scopes")
+    @on(Rows.Changed, "#scopes")
+    def _describe_scope(self) -> None:
+        if self._chosen is None:
+            self._show_detail()
+
+    @on(OptionList.OptionSelected, "#scopes")
+    def open_scope(self, event: OptionList.OptionSelected) -> None:
+        """Show what a scope holds."""
+        self._chosen = self._rows("scopes").rows[event.option_index].item
+        self._found = ""
+        self._main.query_one("#query", Input).value = ""
+        if self._tab == "search":
+            self._main.query_one(Tabs).active = "facts"
+        else:
+            self.show_tab()
+        self._update_heading()
+        if self._tab == "text":
+            self._main.query_one("#detail").focus()
+        else:
+            self._rows("items").focus()
+
+    def _update_heading(self, told: str = "") -> None:
+        if self._chosen is not None and not told:
+            told = f"{words.line(self._chosen.name)}  {words.sizes(self._chosen.status)}"
+        parts: list[Any] = [("edenmem ", "bold")]
+        if self._is_read_only:
+            parts.append((" read-only ", "reverse"))
+        told = told or words.count(len(self._places), "scope")
+        self._static("heading").update(Content.assemble(*parts, " ", told))
+
+    # -- tabs ------------------------------------------------------------------------------------
+
+    @on(Tabs.TabActivated)
+    def _tab_activated(self) -> None:
+        self.show_tab()
+
+    def show_tab(self, *, keep: bool = False) -> None:
+        """Show the tab, read anew; ``keep`` stays at the highlighted row."""
+        tab, place = self._tab, self._chosen
+        rows = self._rows("items")
+        rows.display = tab != "text" and place is not None
+        self._static("info").display = rows.display
+        self._main.query_one("#query").display = tab == "search" and place is not None
+        if place is None:
+            self._show_detail()
+        elif tab == "text":
+            rows.show_now([])
+            self.show_text(place)
+        elif tab == "search":
+            if self._found:
+                self.run_search(self._found, keep=keep)
+            else:
+                rows.show_now([])
+        else:
+            scope = place.scope
+            rows.show(lambda: LISTS[tab](self._service, scope), keep=keep)
+
+    @work(exclusive=True, group="detail")
+    async def show_text(self, place: Place) -> None:
+        """Show the text of a scope."""
+
+        async def read() -> Content:
+            return words.text_detail(await in_thread(self._service.memory.text, place.scope))
+
+        text = await guard(self, read())
+        if text is not None:
+            self._put_detail(text)
+
+    @on(OptionList.OptionHighlighted, "#items")
+    @on(Rows.Changed, "#items")
+    def _show_detail(self) -> None:
+        """Show what is highlighted, and how many rows were read."""
+        if self._chosen is None:
+            row = self._rows("scopes").current
+            self._put_detail(_scope_detail(row.item) if row else Content(""))
+        elif self._tab != "text":
+            self._put_detail(words.detail(self._item))
+            self._update_info()
+
+    def _put_detail(self, text: Content) -> None:
+        self._static("text").update(text)
+        self._main.query_one("#detail").scroll_home(animate=False)
+
+    def _update_info(self) -> None:
+        rows = self._rows("items")
+        if self._tab == "search":
+            self._static("info").update(Content(self._search_info if self._found else ""))
+            return
+        assert self._chosen is not None
+        number = len(rows.rows)
+        total = self._chosen.status.facts if self._tab == "facts" else 0
+        place = (rows.highlighted or 0) + 1 if rows.rows else 0
+        more = f"{max(total, number):,}" if total else f"{number:,}{'+' if rows.has_more else ''}"
+        told = f"{place:,} of {more}" if rows.rows else _EMPTY[self._tab]
+        self._static("info").update(Content(told))
+
+    # -- keys ------------------------------------------------------------------------------------
+
+    def on_key(self, event: events.Key) -> None:
+        """Let a letter that is no command start the filter where scopes are listed, and an arrow
+        lead from the filter to the list."""
+        if self.focused is self._main.query_one("#filter") and event.key == "down":
+            self._rows("scopes").focus()
+        elif (
+            self.focused is self._rows("scopes")
+            and event.is_printable
+            and event.character
+            and event.character.isalpha()
+            and event.key not in self.screen.active_bindings
+        ):
+            typed = self._main.query_one("#filter", Input)
+            typed.focus()
+            typed.insert_text_at_cursor(event.character)
+            event.stop()
+
+    async def action_quit(self) -> None:
+        """Quit; first ask about what is typed in an editor."""
+        editors = [screen for screen in self.screen_stack if isinstance(screen, TextEditor)]
+        if not any(editor.is_changed for editor in editors):
+            await super().action_quit()
+        elif self.screen in editors:
+            editors[0].action_leave()
+
+    def action_filter(self) -> None:
+        """Go to the filter."""
+        self._main.query_one("#filter").focus()
+
+    def action_leave(self) -> None:
+        """Go back to the list of scopes; there, clear the filter."""
+        rows = self._rows("scopes")
+        if self.focused in (rows, self._main.query_one("#filter")):
+            self._main.query_one("#filter", Input).value = ""
+        rows.focus()
+
+    def action_tab(self, name: str) -> None:
+        """Go to a tab."""
+        self._main.query_one(Tabs).active = name
+        if self._chosen is not None:
+            names = {"text": "#detail", "search": "#query"}
+            self._main.query_one(names.get(name, "#items")).focus()
+
+    def action_search(self) -> None:
+        """Go to the search."""
+        if self._needs_scope():
+            self.action_tab("search")
+
+    def action_help(self) -> None:
+        """Show the keys."""
+        self.push_screen(Reader("Keys", Content(_HELP)))
+
+    def action_refresh(self) -> None:
+        """Read everything again."""
+        self.read_scopes()
+        self.show_tab(keep=True)
+
+    def _needs_scope(self) -> Place | None:
+        if self._chosen is None:
+            self.notify("Open a scope first: highlight it and press Enter.", severity="warning")
+        return self._chosen
+
+    def _may_write(self) -> bool:
+        if self._is_read_only:
+            self.notify("Nothing can be changed: the store is read-only.", severity="warning")
+        return not self._is_read_only
+
+    # -- search ----------------------------------------------------------------------------------
+
+    @on(Input.Submitted, "#query")
+    def _search(self, event: Input.Submitted) -> None:
+        if query := event.value.strip():
+            self.run_search(query)
+
+    @work(exclusive=True, group="search")
+    async def run_search(self, query: str, *, keep: bool = False) -> None:
+        """Search, and explain each result."""
+        place = self._chosen
+        if place is None:
+            return
+        self._static("info").update("searching …")
+        report = await guard(self, memory.search(self._service, place.scope, query))
+        if report is None:
+            self._static("info").update("")
+            return
+        for notice in report.notices:
+            self.notify(printable(notice), severity="warning", markup=False)
+        found = await guard(self, in_thread(memory.hit_rows, self._service, report))
+        if found is None or self._chosen is not place or self._tab != "search":
+            return
+        self._found = query
+        milliseconds = sum(report.timings_ms.values())
+        dropped = words.dropped_summary([each.stage for each in report.dropped])
+        parts = (f"{len(found)} found", f"{report.recipe}, {milliseconds:.0f} ms", dropped)
+        self._search_info = " · ".join(filter(None, parts))
+        rows = self._rows("items")
+        rows.show_now(found, keep=keep)
+        if found and not keep:
+            rows.focus()
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    async def _read_target(self) -> Fact | Reflection | None:
+        """Read the fact or reflection to change, as it is now."""
+        return await guard(self, in_thread(memory.read_target, self._service, self._item))
+
+    @work(exclusive=True, group="change")
+    async def action_edit(self) -> None:
+        """Edit what is highlighted."""
+        place = self._needs_scope()
+        if place is None or not self._may_write():
+            return
+        target = await self._read_target()
+        if isinstance(target, Fact):
+            draft = memory.fact_draft(self._service, target)
+        elif isinstance(target, Reflection):
+            if target.absorbed:
+                self.notify("This reflection is in the text already: edit the text.")
+                return
+            draft = memory.reflection_draft(self._service, target)
+        elif self._tab == "text":
+            opened = await guard(
+                self, in_thread(memory.text_draft, self._service, place.scope, place.name)
+            )
+            if opened is None:
+                return
+            draft = opened
+        else:
+            self.notify("Highlight a fact or a reflection, or go to the text, to edit it.")
+            return
+        report = await self.push_screen_wait(TextEditor(self._service, draft))
+        if report is None:
+            return
+        for notice in report.notices:
+            self.notify(printable(notice), markup=False)
+        if report.action != "none":
+            self.notify("Saved. u undoes it.")
+        self.action_refresh()
+
+    @work(exclusive=True, group="change")
+    async def action_delete(self) -> None:
+        """Delete what is highlighted, after a question."""
+        if self._needs_scope() is None or not self._may_write():
+            return
+        target = await self._read_target()
+        if target is None:
+            self.notify("Highlight a fact or a reflection to delete it.")
+            return
+        kind = "fact" if isinstance(target, Fact) else "reflection"
+        question = Question(
+            f"Delete this {kind}?", Content(words.shown(target.content)), yes="Delete"
+        )
+        if not await self.push_screen_wait(question):
+            return
+
+        def delete(editor: Editor) -> Any:
+            remove = editor.delete_fact if kind == "fact" else editor.delete_reflection
+            return remove(target.id, expected_version=target.version)
+
+        if await guard(self, self._service.edit(delete)) is not None:
+            self.notify("Deleted. u undoes it.")
+        self.action_refresh()
+
+    @work(exclusive=True, group="change")
+    async def action_undo(self) -> None:
+        """Take back the highlighted entry of the log, or the latest change in the scope."""
+        place = self._needs_scope()
+        if place is None or not self._may_write():
+            return
+        item = self._item
+        if self._tab == "log" and isinstance(item, AuditEntry):
+            entry: AuditEntry | None = item
+        else:
+            entry = await guard(
+                self, in_thread(memory.find_latest_change, self._service, place.scope)
+            )
+        if entry is None:
+            self.notify("There is nothing to undo in this scope.")
+            return
+        entry_id, undo = entry.id, self._service.undo
+        plan = await guard(self, in_thread(undo.plan, entry_id, force=False))
+        if plan is None:
+            return
+        if plan.outcome is UndoOutcome.ALREADY:
+            self.notify(printable(f"Nothing to do: {plan.why}"), markup=False)
+            return
+        is_refused = plan.outcome is UndoOutcome.REFUSED
+        if is_refused and not plan.forceable:
+            self.notify(
+                printable(f"This cannot be undone: {plan.why}"), severity="warning", markup=False
+            )
+            return
+        question = "Undo this, although it was changed since?" if is_refused else "Undo this?"
+        yes = "Undo anyway" if is_refused else "Undo"
+        if not await self.push_screen_wait(Question(question, words.undo_plan(plan), yes=yes)):
+            return
+        step = await guard(self, in_thread(undo.entry, entry_id, force=is_refused, reason=""))
+        if step is not None and step.outcome is UndoOutcome.DONE:
+            self.notify("Undone. The log has it; undo that entry to have it back.")
+            if undo.missing and (notice := await guard(self, undo.make_vectors(undo.missing))):
+                self.notify(printable(notice), severity="warning", markup=False)
+        elif step is not None:
+            self.notify(printable(f"Not undone: {step.why}"), severity="warning", markup=False)
+        self.action_refresh()
+
+    # -- why and context -------------------------------------------------------------------------
+
+    @work(exclusive=True, group="why")
+    async def action_why(self) -> None:
+        """Show where what is highlighted comes from."""
+        place = self._needs_scope()
+        if place is None:
+            return
+        service, item = self._service, self._item
+        target = await self._read_target()
+        if isinstance(target, Fact):
+            text = await guard(self, in_thread(memory.explain_fact, service, target.id))
+        elif isinstance(target, Reflection):
+            text = await guard(self, in_thread(memory.explain_reflection, service, target))
+        elif isinstance(item, AuditEntry) and item.target_type == "fact":
+            text = await guard(self, in_thread(memory.explain_fact, service, item.target_id))
+        elif self._tab in ("text", "history"):
+            version = item.version.version if isinstance(item, TextVersion) else None
+            text = await guard(self, in_thread(memory.explain_text, service, place.scope, version))
+        else:
+            self.notify("Highlight a fact, a reflection or a text to see where it comes from.")
+            return
+        if text is not None:
+            self.push_screen(Reader("Why", text))
+
+    def action_context(self) -> None:
+        """Show a context as the agent gets it."""
+        place = self._needs_scope()
+        if place is None:
+            return
+        scope, service = place.scope, self._service
+        self.push_screen(
+            ContextScreen(
+                service,
+                f"Context of {words.line(place.agent)}",
+                scope.agent_id,
+                lambda: memory.sessions_of(service, scope),
+                recall=self._recall,
+                at_once=bool(scope.user_id or scope.session_id or scope.group_id),
+            )
+        )

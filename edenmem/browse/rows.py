@@ -1,0 +1,150 @@
+"""A list that reads its rows as they are scrolled to, and how failures are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+from textual.app import App
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.errors import EdenmemError, StoreUnreachable
+from edenmem.text import printable
+
+T = TypeVar("T")
+
+#: Rows that are read at once.
+PAGE = 100
+
+#: Rows before the end of what was read at which more are read.
+_AHEAD = 30
+
+
+class Row(NamedTuple):
+    """One row: what identifies it, what it shows, and what it stands for."""
+
+    key: str
+    prompt: Content
+    item: Any
+
+
+def show_error(app: App[Any], error: Exception) -> None:
+    """Show an error as a notice."""
+    title = "No connection" if isinstance(error, StoreUnreachable) else "Error"
+    if isinstance(error, EdenmemError):
+        message = f"{error.message}\n{error.hint}" if error.hint else error.message
+    else:
+        message = f"{type(error).__name__}: {error}\nthis is a bug in edenmem; please report it"
+    app.notify(printable(message), title=title, severity="error", timeout=10, markup=False)
+
+
+async def guard(app: App[Any], work: Awaitable[T]) -> T | None:
+    """Return the result of some work; show an error and return None if it fails."""
+    try:
+        return await work
+    except Exception as error:  # noqa: BLE001 - the screen stays; the notice says what failed
+        show_error(app, error)
+        return None
+
+
+class Rows(OptionList):
+    """A list of rows, read from an iterator page by page in a thread."""
+
+    class Changed(Message):
+        """Rows were read, or there are none."""
+
+        def __init__(self, rows: Rows) -> None:
+            super().__init__()
+            self.rows = rows
+
+        @property
+        def control(self) -> Rows:
+            """The list."""
+            return self.rows
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id, compact=True, markup=False)
+        self.rows: list[Row] = []
+        self.has_more = False
+        self._left: Iterator[Row] = iter(())
+        self._is_reading = False
+
+    @property
+    def current(self) -> Row | None:
+        """The highlighted row."""
+        place = self.highlighted
+        return None if place is None or place >= len(self.rows) else self.rows[place]
+
+    def show(self, open_rows: Callable[[], Iterable[Row]], *, keep: bool = False) -> None:
+        """Replace the rows.
+
+        Args:
+            open_rows: Called in a thread, as is the iterator that it returns.
+            keep: Stay at the highlighted row, or where it was.
+        """
+        self.run_worker(self._replace(open_rows, keep), group=self.id or "", exclusive=True)
+
+    def show_now(self, rows: Iterable[Row], *, keep: bool = False) -> None:
+        """Replace the rows by some that are at hand; ``keep`` as for `show`."""
+        self.workers.cancel_group(self, self.id or "")
+        left = iter(rows)
+        self._put(list(islice(left, self._wanted(keep))), left, keep)
+
+    def _wanted(self, keep: bool) -> int:
+        """How many rows are read first."""
+        return max(PAGE, (self.highlighted or 0) + 1) if keep else PAGE
+
+    async def _replace(self, open_rows: Callable[[], Iterable[Row]], keep: bool) -> None:
+        def read() -> tuple[list[Row], Iterator[Row]]:
+            left = iter(open_rows())
+            return list(islice(left, wanted)), left
+
+        wanted = self._wanted(keep)
+        found = await guard(self.app, in_thread(read))
+        rows, left = found if found is not None else ([], iter(()))
+        self._put(rows, left, keep)
+
+    def _put(self, rows: list[Row], left: Iterator[Row], keep: bool) -> None:
+        before, place = self.current, self.highlighted or 0
+        keys = {row.key: number for number, row in enumerate(rows)}
+        if keep and before is not None:
+            place = keys.get(before.key, place)
+        self.rows, self._left, self._is_reading = rows, left, False
+        self.has_more = len(rows) >= PAGE
+        self.set_options(Option(row.prompt) for row in rows)
+        self.highlighted = min(place if keep else 0, len(rows) - 1) if rows else None
+        self.post_message(self.Changed(self))
+
+    def read_more(self) -> None:
+        """Read the next page, unless it is being read or there is none."""
+        if self.has_more and not self._is_reading:
+            self._is_reading = True
+            self.run_worker(self._extend(), group=self.id or "")
+
+    async def _extend(self) -> None:
+        left = self._left
+        found = await guard(self.app, in_thread(lambda: list(islice(left, PAGE))))
+        if left is not self._left:
+            return  # replaced meanwhile
+        self._is_reading = False
+        self.has_more = found is not None and len(found) == PAGE
+        if found:
+            self.rows += found
+            self.add_options(Option(row.prompt) for row in found)
+        self.post_message(self.Changed(self))
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Read on before the last row is reached."""
+        if event.option_index >= len(self.rows) - _AHEAD:
+            self.read_more()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Read on when the wheel or the bar comes near the end."""
+        super().watch_scroll_y(old_value, new_value)
+        if new_value > old_value and new_value + self.size.height >= len(self.rows) - _AHEAD:
+            self.read_more()

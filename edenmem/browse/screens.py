@@ -1,0 +1,273 @@
+"""The screens above the main one: help, questions, longer texts, contexts, and the editor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, NamedTuple
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Footer, OptionList, Static, TextArea
+
+from edenmem.browse import words
+from edenmem.browse.rows import Row, Rows, guard
+from edenmem.engine.edits.editor import Editor
+from edenmem.engine.reports import EditReport
+from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.service import MemoryService
+from edenmem.errors import ConflictError, EdenmemError, NotFoundError
+from edenmem.models.host import Session
+from edenmem.text import ago, printable, word_count
+
+_CLOSE: list[BindingType] = [
+    Binding("escape,q", "dismiss(None)", "Close"),
+]
+
+
+class Reader(ModalScreen[None]):
+    """A longer text to read."""
+
+    BINDINGS: ClassVar[list[BindingType]] = _CLOSE
+
+    def __init__(self, title: str, text: Content) -> None:
+        super().__init__()
+        self._title, self._text = title, text
+
+    def compose(self) -> ComposeResult:
+        """Lay out a title and the text."""
+        with Vertical(classes="window"):
+            yield Static(Content(self._title), classes="heading")
+            with VerticalScroll():
+                yield Static(self._text, id="text")
+            yield Footer(compact=True, show_command_palette=False)
+
+
+class Question(ModalScreen[bool]):
+    """A question to confirm; "no" is chosen unless the person decides otherwise."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "dismiss(True)", "Yes", show=False),
+        Binding("n,escape,q", "dismiss(False)", "No", show=False),
+        Binding("left,right", "app.focus_next", show=False),
+    ]
+
+    def __init__(self, question: str, text: Content, *, yes: str) -> None:
+        super().__init__()
+        self._question, self._text, self._yes = question, text, yes
+
+    def compose(self) -> ComposeResult:
+        """Lay out the question, what it is about, and two buttons."""
+        with Vertical(classes="window question"):
+            yield Static(Content(self._question), classes="heading")
+            with VerticalScroll():
+                yield Static(self._text, id="text")
+            with Horizontal(classes="buttons"):
+                yield Button(Content(f"{self._yes} (y)"), id="yes", compact=True)
+                yield Button("Cancel (n)", id="no", compact=True)
+
+    def on_mount(self) -> None:
+        """Let Enter cancel."""
+        self.query_one("#no").focus()
+
+    @on(Button.Pressed)
+    def answer(self, event: Button.Pressed) -> None:
+        """Close with the answer of the button."""
+        self.dismiss(event.button.id == "yes")
+
+
+class Draft(NamedTuple):
+    """A text to edit: what it is, what it says now, and how it is written.
+
+    ``write`` takes the editor, the new text and the version that it replaces; ``reload`` returns
+    what is stored now with its version, or None if it is gone. Both block.
+    """
+
+    title: str
+    content: str
+    version: int
+    write: Callable[[Editor, str, int], EditReport]
+    reload: Callable[[], tuple[str, int] | None]
+
+
+class TextEditor(ModalScreen[EditReport | None]):
+    """Edits one text. It closes when the text was written, or when the person discards it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+s,f2", "save", "Save", priority=True),
+        Binding("escape", "leave", "Cancel", priority=True),
+    ]
+
+    def __init__(self, service: MemoryService, draft: Draft) -> None:
+        super().__init__()
+        self._service, self._draft = service, draft
+        self._version = draft.version
+        self._is_writing = False
+
+    def compose(self) -> ComposeResult:
+        """Lay out the editor, with room for what another writer wrote."""
+        with Vertical(classes="window"):
+            yield Static(Content(self._draft.title), classes="heading")
+            yield TextArea(
+                self._draft.content, id="editor", compact=True, highlight_cursor_line=False
+            )
+            yield Static(id="message")
+            with VerticalScroll(id="other"):
+                yield Static(id="theirs")
+            yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Begin at the end of the text."""
+        self.query_one("#other").display = False
+        editor = self.query_one(TextArea)
+        editor.focus()
+        editor.move_cursor(editor.document.end)
+
+    @property
+    def text(self) -> str:
+        """What is typed."""
+        return self.query_one(TextArea).text
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether something would be lost."""
+        return self.text != self._draft.content
+
+    @on(TextArea.Changed)
+    def count_words(self) -> None:
+        """Show the number of words."""
+        self._tell(Content.styled(words.count(word_count(self.text), "word"), "dim"))
+
+    def _tell(self, message: Content) -> None:
+        self.query_one("#message", Static).update(message)
+
+    @work(exclusive=True, group="change")
+    async def action_leave(self) -> None:
+        """Close; ask first if something was typed."""
+        if self._is_writing:
+            return
+        if self.is_changed:
+            lost = words.diff(self._draft.content, self.text)
+            if not await self.app.push_screen_wait(
+                Question("Discard what you typed?", lost, yes="Discard")
+            ):
+                return
+        self.dismiss(None)
+
+    @work
+    async def action_save(self) -> None:
+        """Write the text; it stays here if that fails."""
+        if self._is_writing:
+            return
+        text, version = self.text, self._version
+        self._is_writing = True
+        self._tell(Content.styled("saving …", "dim"))
+        try:
+            report = await self._service.edit(
+                lambda editor: self._draft.write(editor, text, version)
+            )
+        except (ConflictError, NotFoundError) as error:
+            await self._show_conflict(error)
+        except EdenmemError as error:
+            self._refuse(error.advised_message)
+        except Exception as error:  # noqa: BLE001 - what was typed stays
+            self._refuse(f"{type(error).__name__}: {error}")
+        else:
+            self.dismiss(report)
+        finally:
+            self._is_writing = False
+
+    def _refuse(self, message: str) -> None:
+        told = printable(f"Not saved: {message}")
+        self._tell(Content.styled(told, "$text-error"))
+
+    async def _show_conflict(self, error: EdenmemError) -> None:
+        """Show what is stored now; saving again writes over it, knowingly."""
+        self._refuse(error.message)
+        try:
+            now = await in_thread(self._draft.reload)
+        except EdenmemError as failed:
+            self._refuse(failed.advised_message)
+            return
+        if now is None:
+            self._refuse(f"{error.message}. Copy your text, or undo the deletion first")
+            return
+        content, version = now
+        if version == self._version:
+            return
+        self._version = version
+        self._refuse(
+            f"changed meanwhile, version {version} is below. Ctrl+S again writes yours over it"
+        )
+        self.query_one("#theirs", Static).update(Content(words.shown(content)))
+        self.query_one("#other").display = True
+
+
+class ContextScreen(ModalScreen[None]):
+    """The context of a session, as the agent gets it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = _CLOSE
+
+    def __init__(
+        self,
+        service: MemoryService,
+        title: str,
+        agent_id: str,
+        open_sessions: Callable[[], Iterator[Session]],
+        *,
+        recall: Any,
+        at_once: bool,
+    ) -> None:
+        super().__init__()
+        self._service, self._title, self._agent_id = service, title, agent_id
+        self._open_sessions, self._recall, self._at_once = open_sessions, recall, at_once
+
+    def compose(self) -> ComposeResult:
+        """Lay out the sessions above the context."""
+        with Vertical(classes="window"):
+            yield Static(Content(self._title), classes="heading")
+            yield Rows(id="sessions")
+            with VerticalScroll(id="context"):
+                yield Static(Content.styled("Choose a session with Enter.", "dim"), id="text")
+            yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Read the sessions."""
+        self.query_one(Rows).show(lambda: map(_session_row, self._open_sessions()))
+        self.query_one(Rows).focus()
+
+    @on(Rows.Changed)
+    def show_first(self, event: Rows.Changed) -> None:
+        """Show the context of the latest session, or that there is none."""
+        if not event.rows.rows:
+            none = "There is no session. A context is built for a session of the agent."
+            self.query_one("#text", Static).update(Content.styled(none, "dim"))
+        elif self._at_once:
+            self._at_once = False
+            self.show_context(event.rows.rows[0].item)
+
+    @on(OptionList.OptionSelected, "#sessions")
+    def choose(self, event: OptionList.OptionSelected) -> None:
+        """Show the context of the chosen session."""
+        self.show_context(self.query_one(Rows).rows[event.option_index].item)
+
+    @work(exclusive=True, group="context")
+    async def show_context(self, session: Session) -> None:
+        """Build a context as `edenmem context show` does: nothing is cached."""
+        building = self._service.assemble_context(
+            session.id, agent_id=self._agent_id, recall=self._recall, keep=False
+        )
+        report = await guard(self.app, building)
+        if report is not None:
+            self.query_one("#text", Static).update(words.context(report))
+            self.query_one("#context").scroll_home(animate=False)
+            self.query_one("#context").focus()
+
+
+def _session_row(session: Session) -> Row:
+    when = ago(session.last_activity) if session.last_activity else ""
+    prompt = Content.assemble((f"{when:>8} ", "dim"), words.line(session.label))
+    return Row(session.id, prompt, session)

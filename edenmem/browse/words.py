@@ -1,0 +1,350 @@
+"""How memory reads on the screen: rows and details, as plain text with styles and never as markup.
+
+All of it may come from anybody, so every text is made printable first.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from textual.content import Content
+
+from edenmem.engine.history.descriptions import (
+    Section,
+    action_words,
+    document_lines,
+    summarise_entry,
+    version_title,
+)
+from edenmem.engine.history.undo import UndoStep
+from edenmem.engine.reports import ContextReport, MemoryHit, ScopeStatus, SearchHit
+from edenmem.models.changes import AuditEntry, HistoryEntry
+from edenmem.models.memory import Consolidation, Fact, Reflection
+from edenmem.models.scope import ScopeKind
+from edenmem.text import ago, iso, one_line, printable
+
+#: Characters of a text that are shown; what is longer shows where the rest can be read.
+_MOST = 20_000
+#: Columns of a row that can be seen on the widest screen.
+_ROW = 400
+
+_DIM, _BOLD = "dim", "bold"
+#: The colours of the parts of a context.
+_PART_STYLES = {
+    "AgentMemory": "$text-primary",
+    "MemoryShard": "$text-secondary",
+    "GroupMemory": "$text-accent",
+    "UserMemory": "$text-success",
+    "SessionMemory": "$text-warning",
+    "Facts": "$text-primary",
+    "RetrievedMemories": "$text-error",
+}
+_ELEMENT = re.compile(r" {2,4}<(/?)(\w+)[^<>]*>\Z")
+_DIFF_STYLES = {"+": "$text-success", "-": "$text-error", "…": _DIM}
+
+
+class TextVersion(NamedTuple):
+    """A version of a text, and the text before it."""
+
+    version: HistoryEntry
+    before: str
+
+
+def count(number: int, noun: str) -> str:
+    """Write a number with its noun: ``1 fact``, ``12 facts``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def shown(text: str) -> str:
+    """Return a text that is safe for a terminal, cut if it is very long."""
+    if len(text) <= _MOST:
+        return printable(text)
+    return f"{printable(text[:_MOST])}… ({len(text) - _MOST:,} more characters)"
+
+
+def line(text: str) -> str:
+    """Return a text on one line that is safe for a terminal."""
+    return one_line(text[: 4 * _ROW], _ROW)
+
+
+def _row(at: datetime | None, text: str, mark: str = "") -> Content:
+    when = ago(at) if at is not None else ""
+    marked = f"{mark} " if mark else ""
+    return Content.assemble((f"{when:>8} ", _DIM), (marked, _BOLD), line(text))
+
+
+def fields(pairs: Iterable[tuple[str, object]]) -> Content:
+    """Lay out names and values, without those that are empty."""
+    told = [(name, shown(str(value))) for name, value in pairs if value not in (None, "")]
+    width = max((len(name) for name, _ in told), default=0)
+    lines = (Content.assemble((f"{name:<{width}} ", _DIM), value) for name, value in told)
+    return Content("\n").join(lines)
+
+
+def _about(text: str, pairs: Iterable[tuple[str, object]]) -> Content:
+    """Lay out a text with what is known about it below."""
+    return Content.assemble(shown(text), "\n\n", fields(pairs))
+
+
+# -- scopes --------------------------------------------------------------------------------------
+
+
+def scope_row(label: str, status: ScopeStatus) -> Content:
+    """One scope in the list."""
+    state = "paused" if not status.active else "due" if status.due else ""
+    style = _BOLD if status.scope.kind is ScopeKind.AGENT else ""
+    numbers = f" {status.facts:,}" if status.scope.kind is not ScopeKind.SESSION else ""
+    return Content.assemble(
+        (line(label), style), (numbers, _DIM), (f" {state}" if state else "", "$text-warning")
+    )
+
+
+def sizes(status: ScopeStatus) -> str:
+    """The sizes of a scope on one line."""
+    parts = [] if status.scope.kind is ScopeKind.SESSION else [count(status.facts, "fact")]
+    parts.append(f"{status.pending}/{status.consolidate_at} pending")
+    if status.version:
+        parts.append(f"text v{status.version}, {status.words}/{status.word_limit} words")
+    return " · ".join(parts)
+
+
+# -- items ---------------------------------------------------------------------------------------
+
+
+def fact_row(fact: Fact) -> Content:
+    """One fact in a list."""
+    marks = (("private", fact.private), ("weak", fact.weak))
+    return _row(fact.recent_at, fact.content, " ".join(mark for mark, holds in marks if holds))
+
+
+def reflection_row(reflection: Reflection) -> Content:
+    """One reflection in a list; those that wait are marked."""
+    return _row(reflection.formed_at, reflection.content, "" if reflection.absorbed else "pending")
+
+
+def version_row(version: HistoryEntry) -> Content:
+    """One version of a text in a list."""
+    return Content(line(version_title(version)))
+
+
+def entry_row(entry: AuditEntry) -> Content:
+    """One entry of the log in a list."""
+    told = f"{action_words(entry)} · {entry.actor.name}: {summarise_entry(entry)[: 2 * _ROW]}"
+    return _row(entry.at, told)
+
+
+def hit_row(hit: SearchHit | MemoryHit, label: str) -> Content:
+    """One result of a search in a list."""
+    content = hit.fact.content if isinstance(hit, SearchHit) else hit.content
+    kind = "" if isinstance(hit, SearchHit) else f"{hit.kind} "
+    about = f"{hit.score:.3f} {kind}{line(label)} "
+    return Content.assemble((about, _DIM), line(content))
+
+
+def _time(moment: datetime | None) -> str:
+    return f"{iso(moment)} ({ago(moment)})" if moment is not None else ""
+
+
+def _fact_detail(fact: Fact) -> Content:
+    return _about(
+        fact.content,
+        [
+            ("fact", fact.id),
+            ("formed", _time(fact.formed_at)),
+            ("corrected", _time(fact.updated_at)),
+            ("version", fact.version),
+            ("private", "yes" if fact.private else ""),
+            ("weak", "few of its words were said" if fact.weak else ""),
+            ("found", count(fact.access_count, "time") if fact.access_count else ""),
+        ],
+    )
+
+
+def _reflection_detail(reflection: Reflection) -> Content:
+    state = _time(reflection.absorbed_at) or "yes" if reflection.absorbed else "no, pending"
+    return _about(
+        reflection.content,
+        [
+            ("reflection", reflection.id),
+            ("formed", _time(reflection.formed_at)),
+            ("in the text", state),
+            ("version", reflection.version),
+            ("private", "yes" if reflection.private else ""),
+        ],
+    )
+
+
+def _version_detail(item: TextVersion) -> Content:
+    heading = Content.styled(line(version_title(item.version)), _BOLD)
+    return Content("\n\n").join([heading, diff(item.before, item.version.content)])
+
+
+def _entry_detail(entry: AuditEntry) -> Content:
+    about = fields(
+        [
+            ("what", f"{action_words(entry)} {entry.target_id}"),
+            ("who", f"{entry.actor.name} on {entry.actor.host}"),
+            ("when", _time(entry.at)),
+            ("command", entry.actor.command),
+            ("why", entry.reason),
+            ("undoes", entry.undoes),
+            ("entry", entry.id),
+        ]
+    )
+    return Content("\n\n").join([change(entry.before, entry.after), about])
+
+
+def _hit_detail(hit: SearchHit | MemoryHit) -> Content:
+    if isinstance(hit, MemoryHit):
+        found = [(hit.kind, hit.id), ("score", f"{hit.score:.3f} by its words"), ("when", hit.at)]
+        return _about(hit.content, [(name, figures(value)) for name, value in found])
+    stages = [(stage, _stage(said)) for stage, said in hit.explain.items()]
+    return _about(hit.fact.content, [*stages, ("fact", hit.fact.id)])
+
+
+def _stage(said: object) -> str:
+    """The figures of a stage; that a hit passed it goes without saying."""
+    if isinstance(said, Mapping):
+        said = {name: value for name, value in said.items() if (name, value) != ("passed", True)}
+    return figures(said)
+
+
+def detail(item: object) -> Content:
+    """Everything about what a row stands for."""
+    match item:
+        case Fact():
+            return _fact_detail(item)
+        case Reflection():
+            return _reflection_detail(item)
+        case TextVersion():
+            return _version_detail(item)
+        case AuditEntry():
+            return _entry_detail(item)
+        case SearchHit() | MemoryHit():
+            return _hit_detail(item)
+        case _:
+            return Content("")
+
+
+def text_detail(text: Consolidation | None) -> Content:
+    """The consolidated text of a scope."""
+    if text is None or not text.version:
+        return Content.styled(
+            "No text yet. Reflections become one when they are consolidated.", _DIM
+        )
+    about = [
+        ("version", text.version),
+        ("written", _time(text.updated_at or text.last_consolidated_at)),
+    ]
+    return _about(text.consolidated_content, about)
+
+
+def figures(said: object) -> str:
+    """Names and figures on one line."""
+    match said:
+        case Mapping():
+            parts = ((name, figures(value)) for name, value in said.items() if value is not None)
+            return ", ".join(f"{name} {value}" for name, value in parts)
+        case bool():
+            return "yes" if said else "no"
+        case float():
+            return f"{said:.3f}"
+        case datetime():
+            return _time(said)
+        case list() | tuple():
+            return " ".join(figures(value) for value in said)
+        case _:
+            return "" if said is None else str(said)
+
+
+# -- changes -------------------------------------------------------------------------------------
+
+
+def diff(before: str, after: str) -> Content:
+    """Two texts as a unified diff."""
+    compared = difflib.unified_diff(
+        before[:_MOST].splitlines(), after[:_MOST].splitlines(), lineterm="", n=2
+    )
+    lines = [each for each in compared if not each.startswith(("---", "+++"))][1:]
+    shown_lines = ("…" if each.startswith("@@") else printable(each) for each in lines)
+    told = (Content.styled(each, _DIFF_STYLES.get(each[:1], "")) for each in shown_lines)
+    return Content("\n").join(told)
+
+
+def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Content:
+    """What a change made of a document, as a diff."""
+    return diff(*("\n".join(document_lines(each)) for each in (before, after)))
+
+
+def undo_plan(step: UndoStep) -> Content:
+    """What an undo would do, or why it cannot."""
+    entry = step.of or step.entry
+    parts = [
+        Content.styled(line(f"{action_words(entry)}, {ago(entry.at)}, {entry.actor.name}"), _BOLD)
+    ]
+    if step.why:
+        parts.append(Content(shown(step.why)))
+    for later in step.in_the_way:
+        told = f"changed later: {action_words(later)}, {ago(later.at)}, {later.actor.name}"
+        parts.append(Content.styled(line(told), "$text-warning"))
+    parts.append(change(step.before, step.after))
+    return Content("\n").join(part for part in parts if part.plain)
+
+
+def sections(found: Iterable[Section], about: Content | None = None) -> Content:
+    """Titles with their paragraphs."""
+    parts = [about] if about is not None else []
+    for section in found:
+        told = [Content.styled(line(section.title), _BOLD)]
+        told += (Content(f"{lead}{shown(text)}") for lead, text in section.paragraphs)
+        parts.append(Content("\n").join(told))
+    return Content("\n\n").join(parts)
+
+
+# -- contexts ------------------------------------------------------------------------------------
+
+
+def context(report: ContextReport) -> Content:
+    """A context as the agent gets it, coloured by part, with the tokens of each part first."""
+    total = sum(part.tokens for part in report.parts)
+    name_width = max((len(line(part.name)) for part in report.parts), default=0)
+    sums = [
+        Content.assemble(
+            (f"■ {line(part.name):<{name_width}}", _PART_STYLES.get(part.name.split()[0], "")),
+            f" {part.tokens:>6,} tokens  {part.words:>6,} words",
+        )
+        for part in report.parts
+    ]
+    source = "from the cache" if report.cached else "built now"
+    recall = "" if report.recall == "off" else f", recall: {report.recall}"
+    total_line = Content.styled(f"{total:,} tokens, estimated; {source}{recall}", _DIM)
+    return Content("\n").join([*sums, total_line, Content(""), *_context_lines(report.xml)])
+
+
+def _context_lines(xml: str) -> Iterator[Content]:
+    """The lines of a context, each in the colour of the innermost part that it is in.
+
+    Stored texts are escaped in it, so an element on a line of its own is one of the context's.
+    """
+    inside: list[str] = []
+    for each in xml.split("\n"):
+        found = _ELEMENT.match(each)
+        is_part = found is not None and found[2] in _PART_STYLES
+        if found and is_part and not found[1]:
+            inside.append(found[2])
+        style = _PART_STYLES[inside[-1]] if inside else ""
+        yield Content.styled(shown(each), style)
+        if found and is_part and found[1] and inside:
+            inside.pop()
+
+
+def dropped_summary(stages: Sequence[str]) -> str:
+    """How many candidates were dropped at each stage."""
+    if not stages:
+        return ""
+    at = ", ".join(f"{stages.count(stage)} at {stage}" for stage in dict.fromkeys(stages))
+    return f"{count(len(stages), 'candidate')} dropped: {at}"

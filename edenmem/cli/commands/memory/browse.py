@@ -1,0 +1,47 @@
+"""``edenmem browse``: memory on a full screen."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+
+import typer
+
+from edenmem.cli.app.framework import Command, single
+from edenmem.cli.app.invocation import invocation
+from edenmem.cli.terminal.prompts import person_is_there
+from edenmem.engine.service import MemoryService
+from edenmem.errors import ConfigError, UsageError
+
+app = single()
+
+
+@app.command(cls=Command)
+def browse(ctx: typer.Context) -> None:
+    """Browse and correct memory on a full screen: scopes, facts, reflections, texts and the log.
+
+    Keys are at the bottom of the screen; ? explains them. With --read-only nothing can be changed.
+
+    \b
+    edenmem browse
+    edenmem browse --read-only
+    """
+    if find_spec("textual") is None:
+        raise ConfigError("the browser is not installed", hint='pip install "edenmem[ui]"')
+    run = invocation(ctx)
+    if not (person_is_there() and sys.stdout.isatty()):
+        raise UsageError(
+            "'edenmem browse' needs a terminal", hint="'edenmem scope list' works without one"
+        )
+    from edenmem.browse.app import Browser
+
+    if run.out.is_colored(sys.stdout):
+        os.environ.pop("NO_COLOR", None)
+    else:
+        os.environ["NO_COLOR"] = "1"  # textual asks the environment
+
+    async def work(service: MemoryService) -> None:
+        await Browser(service, run.settings).run_async()
+
+    run.serve(work)
