@@ -139,6 +139,19 @@ def clean(text: str) -> str:
     return kept
 
 
+def normalize_name(name: str) -> str:
+    """Return a name in the form in which new names are stored (NFC)."""
+    return unicodedata.normalize("NFC", name)
+
+
+def name_spellings(name: str) -> tuple[str, ...]:
+    """Return a name as typed, then with its accents composed (NFC) and decomposed (NFD).
+
+    All three look alike; names of the platform may be stored in any of them.
+    """
+    return tuple(dict.fromkeys((name, normalize_name(name), unicodedata.normalize("NFD", name))))
+
+
 # -- terminals -----------------------------------------------------------------------------------
 
 #: C0 but tab and newline, DEL and C1, separators of lines and paragraphs, bidirectional

@@ -41,6 +41,8 @@ _OPENAI = {
     "embedding.api_key": "OPENAI_API_KEY",
     "embedding.base_url": "OPENAI_BASE_URL",
 }
+#: The largest configuration file that is read; 10,000 prices fit into it.
+_MAX_BYTES = 1024 * 1024
 #: Where each key is sent.
 _ADDRESS_OF = {
     "llm.api_key": "llm.base_url",
@@ -189,7 +191,14 @@ def _read(path: Path, *, in_folder: bool) -> _File:
     import tomllib
 
     try:
-        tables = tomllib.loads(path.read_text("utf-8"))
+        with path.open("rb") as file:
+            raw = file.read(_MAX_BYTES + 1)
+        if len(raw) > _MAX_BYTES:
+            raise ConfigError(
+                f"{path} is larger than {_MAX_BYTES // 1024} KiB",
+                hint="name a configuration file with --config or EDENMEM_CONFIG",
+            )
+        tables = tomllib.loads(raw.decode("utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     except UnicodeDecodeError as error:

@@ -253,6 +253,13 @@ def test_a_wrong_file_names_file_and_key_and_what_is_expected(
 def test_a_file_that_cannot_be_read_is_said(machine: Machine) -> None:
     machine.folder_file.write_bytes(b"\xff\xfe")
     machine.fails("is not UTF-8")
+    machine.folder_file.write_bytes(b"#" * 1024 * 1024)
+    machine.load()
+    machine.folder_file.write_bytes(b"#" * (1024 * 1024 + 1))
+    machine.fails("is larger than 1024 KiB")
+    machine.folder_file.unlink()
+    machine.folder_file.symlink_to("/dev/zero")
+    machine.fails("is larger than 1024 KiB")
     machine.folder_file.unlink()
     machine.folder_file.mkdir()
     machine.fails("cannot read .*: Is a directory")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import typer
 
 from edenmem.cli.terminal.tables import wrap_text
-from edenmem.errors import EdenmemError, ExitCode
+from edenmem.errors import DiskFull, EdenmemError, ExitCode, is_disk_full
 from edenmem.text import one_line, printable
 
 
@@ -67,6 +67,10 @@ def _run(
     except OSError as error:  # a disk that is full, a folder that may not be written
         if error.filename is None and not _is_output_writable():
             return _refuse_output(error, wants_traceback)
+        if is_disk_full(error):
+            full = DiskFull(str(error.filename or "a file"))
+            print_error(full.message, full.hint)
+            return _end(full.exit_code, wants_traceback)
         where = f": {error.filename}" if error.filename else ""
         print_error(f"{error.strerror or type(error).__name__}{where}")
         return _end(ExitCode.SOME_FAILED, wants_traceback)

@@ -12,7 +12,7 @@ from edenmem.cli.terminal.times import parse_when
 from edenmem.errors import UsageError
 from edenmem.models.ids import is_id, new_id
 from edenmem.models.scope import ScopeKind
-from edenmem.text import clean
+from edenmem.text import clean, normalize_name
 
 Agent = Annotated[
     str | None,
@@ -171,7 +171,7 @@ def parse_username(given: str) -> str:
     Raises:
         UsageError: it is blank, or would be taken for an id.
     """
-    name = clean(given).strip()
+    name = normalize_name(clean(given).strip())
     if not name or is_id(name.lower()):
         raise UsageError(f"{given!r} cannot be a username", hint="it is blank, or looks like an id")
     return name

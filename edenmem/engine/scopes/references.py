@@ -23,7 +23,7 @@ from edenmem.models.search import FactFilter
 from edenmem.store.protocol.host import Reference
 from edenmem.store.protocol.host import ReferenceKind as ReferenceKind
 from edenmem.store.protocol.store import Store
-from edenmem.text import one_line
+from edenmem.text import name_spellings, normalize_name, one_line
 
 T = TypeVar("T")
 
@@ -155,7 +155,8 @@ class Resolver:
         by_id = [p.shard for p in policies if p.shard and _is_prefix(text, p.id)]
         for candidates in (
             [name for name in names if name == text],
-            [name for name in names if name.casefold() == text.casefold()],
+            [name for name in names if normalize_name(name) == normalize_name(text)],
+            [name for name in names if fold(name) == fold(text)],
             by_id,
         ):
             unique = sorted(set(candidates))
@@ -246,7 +247,7 @@ class Resolver:
             return self.shard(agent, text)
         except NotFoundError:
             if new:
-                return text
+                return normalize_name(text)
             raise
 
     def _session_id(self, agent: Agent, text: str) -> str:
@@ -275,7 +276,7 @@ class Resolver:
 
     def _find(self, kind: ReferenceKind, text: str) -> Sequence[Reference]:
         text = text.strip()
-        return self._store.host.find(kind, text) if text else ()
+        return find_references(self._store, kind, text) if text else ()
 
     def _there(self, found: T | None, kind: ReferenceKind, text: str) -> T:
         if found is None:  # deleted since it was found
@@ -296,6 +297,20 @@ class Resolver:
         }
         found = names[kind]() if kind in names else iter(())
         return [name for name in itertools.islice(found, _COMPARED) if name]
+
+
+def find_references(store: Store, kind: ReferenceKind, text: str) -> Sequence[Reference]:
+    """Find what a reference names, however its accents are encoded; the spelling given is first."""
+    for spelling in name_spellings(text):
+        found = store.host.find(kind, spelling)
+        if found:
+            return found
+    return ()
+
+
+def fold(name: str) -> str:
+    """Return a name for comparison, without case and the encoding of its accents."""
+    return normalize_name(name).casefold()
 
 
 def _kind(kind: ScopeKind | str) -> ScopeKind:

@@ -7,11 +7,13 @@ from typing import TypeVar
 
 from edenmem.engine.edits.checks import add_account
 from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.scopes.references import find_references, fold
 from edenmem.errors import ConflictError
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id, is_id
 from edenmem.store.protocol.host import ReferenceKind
 from edenmem.store.protocol.store import Store
+from edenmem.text import normalize_name
 
 Account = TypeVar("Account", Agent, User)
 
@@ -43,11 +45,11 @@ class People:
 
     def agent_or_new(self, name: str) -> Agent:
         """The agent called so, or the one that `add` would make: with its memory on."""
-        id = name if is_id(name) else derived_id("agent", name)
+        id = name if is_id(name) else derived_id("agent", normalize_name(name))
         return self.agent(name) or Agent(
             id=id,
-            username=name,
-            name=name,
+            username=normalize_name(name),
+            name=normalize_name(name),
             owner=self.owner_id,
             user_memory_enabled=True,
             agent_memory_enabled=True,
@@ -55,8 +57,8 @@ class People:
 
     def user_or_new(self, name: str) -> User:
         """The account called so, or the one that `add` would make."""
-        id = name if is_id(name) else derived_id("user", name)
-        return self.user(name) or User(id=id, username=name)
+        id = name if is_id(name) else derived_id("user", normalize_name(name))
+        return self.user(name) or User(id=id, username=normalize_name(name))
 
     def plan(self, agents: Iterable[str], users: Iterable[str]) -> None:
         """Note which of these are to be added."""
@@ -87,9 +89,9 @@ class People:
             by_id = load(name)
             if by_id is not None:
                 return by_id
-        loaded = [load(reference.id) for reference in self._store.host.find(kind, name)]
+        loaded = [load(found.id) for found in find_references(self._store, kind, name)]
         found = [account for account in loaded if account is not None]
         exact = [account for account in found if account.username == name]
-        like = [account for account in found if account.username.casefold() == name.casefold()]
+        like = [account for account in found if fold(account.username) == fold(name)]
         matches = exact or like
         return matches[0] if len(matches) == 1 else None
