@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.errors import ConflictError, NotFoundError, StoreReadOnly, UsageError
+from edenmem.errors import ConflictError, NotFoundError, StoreError, UsageError
 from edenmem.models.access import AccessToken, token_id
 from edenmem.models.forgetting import Subject
 from edenmem.models.ids import derived_id, new_id
@@ -131,7 +131,7 @@ class TokenKeeper:
     def _note_use(self, token: AccessToken, now: datetime) -> None:
         try:
             self._store.note_use(token.id, now)
-        except StoreReadOnly:  # tokens are checked there all the same
+        except StoreError:  # read-only, or busy: no reason to refuse what may be answered
             return
 
     def _entry(self, token: AccessToken, action: str, entry_id: str) -> AuditEntry:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edenmem.engine.access.tokens import TokenKeeper
-from edenmem.errors import ConflictError, NotFoundError, UsageError, WriteRefused
+from edenmem.errors import ConflictError, NotFoundError, StoreError, UsageError, WriteRefused
 from edenmem.models.ids import new_id
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
@@ -109,6 +109,21 @@ def test_a_store_that_is_only_read_checks_tokens_and_makes_none(
     with pytest.raises(WriteRefused):
         tokens.revoke("phone")
     reader.database.close()
+
+
+def test_a_busy_store_keeps_no_token_out(
+    sqlite_store: SqliteStore, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = keeper(sqlite_store, clock)
+    _, secret = tokens.create("phone", agents=[MIRA])
+
+    def refuse(*_: object) -> None:
+        raise StoreError("the database is locked")
+
+    with monkeypatch.context() as busy:
+        busy.setattr(sqlite_store.tokens, "note_use", refuse)
+        assert tokens.check(secret) is not None
+    assert tokens.find("phone").last_used_at is None
 
 
 def test_what_cannot_be_a_token_is_refused(sqlite_store: Store, clock: FixedClock) -> None:
