@@ -140,6 +140,7 @@ def _edenmem(store: str, place: str, sessions: int, step: str) -> _Work:
         runner = ColdRunner(
             make_runtime(
                 opened,
+                Settings(),  # with the rules of acceptance
                 llm=cold_world.InstantLLM(),
                 embedder=cold_world.InstantEmbedder(),
                 actor=data.ACTOR,

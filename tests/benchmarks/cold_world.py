@@ -96,13 +96,13 @@ def _sentences() -> list[str]:
 
 
 def facts(number: int) -> list[str]:
-    """What the model finds in the session of this number."""
-    return [_sentence(10_000_000 + number * FACTS + place) for place in range(FACTS)]
+    """What the model finds in the session of this number: what the person said first."""
+    return [_sentence(number * MESSAGES + 2 * place) for place in range(FACTS)]
 
 
 def reflections(number: int) -> list[str]:
     """What it learns from it: about the agent, and about the user."""
-    return [_sentence(20_000_000 + number * REFLECTIONS + place) for place in range(REFLECTIONS)]
+    return [_sentence(number * MESSAGES + 2 * (FACTS + place)) for place in range(REFLECTIONS)]
 
 
 def text() -> str:
@@ -150,6 +150,7 @@ class InstantLLM:
                             scope="user" if place % 2 else "agent",
                             shard=None,
                             private=False,
+                            sources=[2 * place + 1],
                         )
                         for place, content in enumerate(facts(number))
                     ]

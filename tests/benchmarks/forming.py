@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,6 +23,7 @@ from edenmem.engine.runtime.answers import (
     SingleAnswer,
 )
 from edenmem.engine.service import MemoryService
+from edenmem.llm.protocol import LLMRequest
 from edenmem.models.host import Message, Session
 from edenmem.models.ids import derived_id, new_id
 from edenmem.models.memory import Fact, content_hash
@@ -34,13 +37,14 @@ from tests.benchmarks.measure import Bench, Row, Target, interleaved, median
 from tests.benchmarks.vocabulary import sentence
 from tests.benchmarks.world import plain_row
 from tests.support.llm import FakeLLM
-from tests.support.runtime import ANYTHING_GOES
 
 _MESSAGES = 45
 _FACTS = 8
 _REFLECTIONS = 6
 _PLAIN = "same rows by sqlite3, three commits"
 _OWN_TIME = Target("figure", 30)
+#: A message of a transcript: its number and its text.
+_MESSAGE = re.compile(r"^\[(\d+)\] \d\d:\d\d [^:]+: (.+)$", re.MULTILINE)
 
 
 class _Way(NamedTuple):
@@ -63,21 +67,21 @@ def measure(bench: Bench) -> list[Row]:
     """A conversation of 45 messages that yields 8 facts and 6 reflections; consolidations, which
     are the slow model's time, are left out."""
     count = bench.times(40)
-    script = _Script(start=30_000_000)
     store = SqliteStore(bench.world.edenmem)
     hand = plain.connect(bench.world.plain)
-    plain_facts = script.rows(count + 1)
+    plain_facts = _plain_rows(count + 1)
     outcomes: list[str] = []
     calls = dict.fromkeys(_WAYS, 0)
     with asyncio.Runner() as runner:
-        services = {way: _service(store, way, script, _FACTS * (count + 1)) for way in _WAYS}
-        sessions = {way: _sessions(store, count + 1, way.name) for way in _WAYS}
+        services = {way: _service(store, way, _FACTS * (count + 1)) for way in _WAYS}
+        sessions = {way: _sessions(store, count + 1, way) for way in _WAYS}
 
         def form(way: _Way) -> None:
             service, llm = services[way]
             before = len(llm.requests)
             work = service.form_memories(next(sessions[way]), consolidate=False)
-            outcomes.extend(report.outcome for report in runner.run(work))
+            reports = runner.run(work)
+            outcomes.extend("rejected" if each.rejected else each.outcome for each in reports)
             calls[way] = max(calls[way], len(llm.requests) - before)
 
         runs: dict[str, Callable[[], object]] = {
@@ -112,22 +116,18 @@ def measure(bench: Bench) -> list[Row]:
     ]
 
 
-def _service(
-    store: SqliteStore, way: _Way, script: _Script, most: int
-) -> tuple[MemoryService, FakeLLM]:
+def _service(store: SqliteStore, way: _Way, most: int) -> tuple[MemoryService, FakeLLM]:
     llm = FakeLLM(
         {
-            "facts": lambda _: FactsAnswer(facts=script.facts()),
+            "facts": lambda request: FactsAnswer(facts=_facts(request)),
             "dedup": DedupAnswer(decisions=[]),  # what is left out is added
-            "reflections": lambda _: script.reflections(),
-            "single": lambda _: SingleAnswer(
-                facts=script.facts(), reflections=script.reflections()
+            "reflections": _reflections,
+            "single": lambda request: SingleAnswer(
+                facts=_facts(request), reflections=_reflections(request)
             ),
         }
     )
-    settings = Settings(
-        formation=FormationSettings(extraction=way.extraction), acceptance=ANYTHING_GOES
-    )
+    settings = Settings(formation=FormationSettings(extraction=way.extraction))
     vectors = [data.vector(1_000_000 + place) for place in range(most)]
     if not way.neighbours:  # directions that nothing has: at right angles to all others
         chance = np.random.default_rng([20260317, _WAYS.index(way)])
@@ -143,44 +143,43 @@ def _service(
     return service, llm
 
 
-class _Script:
-    """What the model says: other facts and reflections each time."""
+def _said(request: LLMRequest[Any]) -> list[tuple[int, str]]:
+    """What the person said, with the numbers of the messages: every other one from the first on."""
+    return [(int(number), text) for number, text in _MESSAGE.findall(request.user)][::2]
 
-    def __init__(self, start: int) -> None:
-        self._next = start
 
-    def _sentences(self, count: int) -> list[str]:
-        self._next += count
-        return [sentence(number) for number in range(self._next - count, self._next)]
-
-    def facts(self) -> list[ExtractedFact]:
-        """Half about the user, half for the agent."""
-        return [
-            ExtractedFact(
-                content=text,
-                scope="user" if place % 2 else "agent",
-                shard=None,
-                private=False,
-            )
-            for place, text in enumerate(self._sentences(_FACTS))
-        ]
-
-    def reflections(self) -> ReflectionsAnswer:
-        """Two each for agent, user and session."""
-        items = [
-            ReflectionItem(content=text, private=False) for text in self._sentences(_REFLECTIONS)
-        ]
-        return ReflectionsAnswer(
-            agent=items[:2], shards=[], group=[], user=items[2:4], session=items[4:]
+def _facts(request: LLMRequest[Any]) -> list[ExtractedFact]:
+    """Half about the user, half for the agent."""
+    return [
+        ExtractedFact(
+            content=text,
+            scope="user" if place % 2 else "agent",
+            shard=None,
+            private=False,
+            sources=[number],
         )
+        for place, (number, text) in enumerate(_said(request)[:_FACTS])
+    ]
 
-    def rows(self, times: int) -> Iterator[list[plain.Row]]:
-        """As many facts as rows of the baseline, for each time."""
-        made = []
-        for _ in range(times):
-            texts = self._sentences(_FACTS)
-            made.append([plain_row(_fact(text, place)) for place, text in enumerate(texts)])
-        return iter(made)
+
+def _reflections(request: LLMRequest[Any]) -> ReflectionsAnswer:
+    """Two each for agent, user and session."""
+    said = _said(request)[_FACTS : _FACTS + _REFLECTIONS]
+    items = [ReflectionItem(content=text, private=False) for _, text in said]
+    return ReflectionsAnswer(
+        agent=items[:2], shards=[], group=[], user=items[2:4], session=items[4:]
+    )
+
+
+def _plain_rows(times: int) -> Iterator[list[plain.Row]]:
+    """As many facts as rows of the baseline, for each time."""
+    numbers = itertools.count(30_000_000)
+    return iter(
+        [
+            [plain_row(_fact(sentence(next(numbers)), place)) for place in range(_FACTS)]
+            for _ in range(times)
+        ]
+    )
 
 
 def _fact(text: str, place: int) -> Fact:
@@ -218,13 +217,14 @@ def _by_hand(connection: sqlite3.Connection, rows: Sequence[plain.Row]) -> None:
     connection.execute("COMMIT")
 
 
-def _sessions(store: SqliteStore, count: int, mode: str) -> Iterator[str]:
-    """New sessions of 45 messages each, in the store already."""
+def _sessions(store: SqliteStore, count: int, way: _Way) -> Iterator[str]:
+    """New sessions of 45 messages each, in the store already; no message is in two of them."""
     made = []
+    first = 40_000_000 + _WAYS.index(way) * count * _MESSAGES
     for number in range(count):
         agent, user = number % data.AGENTS, number % data.USERS
         session = Session(
-            id=derived_id("formed", mode, str(number)),
+            id=derived_id("formed", way.name, str(number)),
             agents=(data.agent_id(agent),),
             users=(data.user_id(user),),
             owner=data.user_id(user),
@@ -233,18 +233,19 @@ def _sessions(store: SqliteStore, count: int, mode: str) -> Iterator[str]:
         )
         store.host.put_session(session)
         store.host.add_messages(
-            session.id, [_message(session, place) for place in range(_MESSAGES)]
+            session.id,
+            [_message(session, first + number * _MESSAGES, place) for place in range(_MESSAGES)],
         )
         made.append(session.id)
     return iter(made)
 
 
-def _message(session: Session, place: int) -> Message:
+def _message(session: Session, first: int, place: int) -> Message:
     return Message(
         id=derived_id(session.id, str(place)),
         session_id=session.id,
         role="assistant" if place % 2 else "user",
         sender=session.agents[0] if place % 2 else session.users[0],
-        content=sentence(40_000_000 + place),
+        content=sentence(first + place),
         created_at=data.NOW - timedelta(seconds=_MESSAGES - place),
     )
