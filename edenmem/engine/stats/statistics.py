@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 
 import msgspec
@@ -45,6 +46,7 @@ class MemoryStatistics(msgspec.Struct, frozen=True, kw_only=True):
     use: FactUse
     most_retrieved: tuple[Fact, ...]
     days: tuple[UsageOnDay, ...]
+    rejected: dict[str, int] = {}
 
 
 def gather(
@@ -85,7 +87,17 @@ def gather(
         use=store.statistics.fact_use(agent_id=agent_id),
         most_retrieved=tuple(store.statistics.most_retrieved(agent_id=agent_id, limit=top)),
         days=tuple(store.usage.usage_by_day(agent_id=agent_id, since=since)),
+        rejected=_by_rule(store.statistics.count_rejections(agent_id=agent_id, since=since)),
     )
+
+
+def _by_rule(rejected: Mapping[str, int]) -> dict[str, int]:
+    """Count each rule alone, most often broken first."""
+    counts: Counter[str] = Counter()
+    for rules, count in rejected.items():
+        for rule in rules.split(","):
+            counts[rule.strip()] += count
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def weekly(days: Iterable[FormedOnDay], first: date, last: date) -> tuple[WeekCount, ...]:

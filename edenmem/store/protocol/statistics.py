@@ -4,7 +4,7 @@ operator.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -30,6 +30,11 @@ class Statistics(Protocol):
 
     def fact_use(self, *, agent_id: str | None = None) -> FactUse:
         """How facts are used."""
+
+    def count_rejections(
+        self, *, agent_id: str | None = None, since: datetime | None = None
+    ) -> Mapping[str, int]:
+        """Rejected items of formations that began at or after ``since``, by `Decision.rule`."""
 
     def most_retrieved(self, *, agent_id: str | None = None, limit: int) -> Sequence[Fact]:
         """The facts with most accesses, most first, then by id; those without any are left out."""

@@ -7,11 +7,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from edenmem.models.changes import WriteConsolidation
-from edenmem.models.formation import CallUsage, UsageEntry
+from edenmem.models.formation import CallUsage, Decision, UsageEntry
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount, UsageOnDay
 from edenmem.store.protocol.store import Store
+from tests.support.builders import (
+    change_set,
+    make_agent,
+    make_formation,
+    make_message,
+    make_session,
+    make_user,
+)
 from tests.support.memory import add_fact, add_reflection, applied
 
 EVE, ADAM, ANNA, BRUNO = (new_id() for _ in range(4))
@@ -134,3 +142,31 @@ def test_what_models_cost_is_counted_by_day_and_model(store: Store) -> None:
     assert [usage.model for usage in store.usage.usage_by_day(agent_id=EVE, since=TUESDAY)] == [
         "small"
     ]
+
+
+def test_rejections_are_counted_by_rule(store: Store) -> None:
+    session = make_session([make_agent("eve", id=EVE)], [make_user("anna")])
+    assert store.host.put_session(session)
+    for seq, (at, agent_id) in enumerate([(MONDAY, EVE), (TUESDAY, EVE), (TUESDAY, ADAM)], 1):
+        message = make_message(session, f"Message {seq}.", created_at=at)
+        assert store.host.add_messages(session.id, [message])
+        formation = make_formation(session, [message], agent_id=agent_id, seq=seq, now=at)
+        assert store.formations.claim(formation)
+        assert store.formations.record(
+            formation.id,
+            worker="worker-1",
+            changes=change_set(),
+            decisions=[
+                Decision(content="Tea.", action="ADD"),
+                Decision(content="Ü.", action="REJECTED", rule="names"),
+                Decision(content="X.", action="REJECTED", rule="names, numbers"),
+            ],
+            usage=(),
+            counts={},
+            now=at,
+        )
+        store.formations.apply_formation(formation.id, now=at, worker="worker-1")
+    assert store.statistics.count_rejections() == {"names": 3, "names, numbers": 3}
+    ours = store.statistics.count_rejections(agent_id=EVE, since=TUESDAY)
+    assert ours == {"names": 1, "names, numbers": 1}
+    assert store.statistics.count_rejections(agent_id=new_id()) == {}

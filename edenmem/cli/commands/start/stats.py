@@ -122,6 +122,9 @@ def _show_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
     out.listing(statistics.texts, _texts(labels), empty="there is no text yet")
     _section(run, "Buffers that wait longest")
     out.listing(statistics.buffers, _buffers(labels), empty="nothing waits")
+    if statistics.rejected:
+        _section(run, "Items of models that were rejected")
+        out.listing(list(statistics.rejected.items()), _REJECTED)
     _section(run, "What models cost")
     _print_cost(run, daily(statistics.days))
 
@@ -156,6 +159,11 @@ _KINDS: list[Column[KindCount]] = [
     Column("facts", lambda k: k.facts, "number"),
     Column("reflections", lambda k: k.reflections, "number"),
     Column("pending", lambda k: k.pending, "number"),
+]
+
+_REJECTED: list[Column[tuple[str, int]]] = [
+    Column("rule", lambda rejected: rejected[0]),
+    Column("items", lambda rejected: rejected[1], "number"),
 ]
 
 _DAYS: list[Column[UsageOnDay]] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from edenmem.models.backup import RecordKind, Selection
@@ -16,7 +16,7 @@ from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter
+from edenmem.store.mongo.core.filters import Filter, object_id
 from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.core.sums import count_or_zero
 from edenmem.store.mongo.formations.usage import day_of
@@ -99,6 +99,22 @@ class MongoStatistics:
             )
             repeated += sum(int(row["count"]) for row in twice)
         return FactUse(facts=facts, never=never, accesses=accesses, repeated=repeated)
+
+    def count_rejections(
+        self, *, agent_id: str | None = None, since: datetime | None = None
+    ) -> Mapping[str, int]:
+        """See `Statistics.count_rejections`."""
+        match: Document = {"created_at": {"$gte": since or EPOCH}}
+        if agent_id is not None:
+            match["agent_id"] = object_id(agent_id)
+        pipeline: list[Document] = [
+            {"$match": {**match, "decisions.action": "REJECTED"}},
+            {"$unwind": "$decisions"},
+            {"$match": {"decisions.action": "REJECTED"}},
+            {"$group": {"_id": "$decisions.rule", "count": {"$sum": 1}}},
+        ]
+        found = self._db.formations.aggregate(pipeline)
+        return dict(sorted((str(row["_id"] or ""), int(row["count"])) for row in found))
 
     def most_retrieved(self, *, agent_id: str | None = None, limit: int) -> Sequence[Fact]:
         """See `Statistics.most_retrieved`."""

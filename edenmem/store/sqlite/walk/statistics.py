@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -93,6 +93,20 @@ class Statistics(Part):
         return FactUse(
             facts=facts, never=int(never), accesses=int(accesses), repeated=int(repeated)
         )
+
+    def count_rejections(
+        self, *, agent_id: str | None = None, since: datetime | None = None
+    ) -> Mapping[str, int]:
+        with self._db.reading() as connection:
+            return dict(
+                connection.execute(
+                    "SELECT coalesce(json_extract(value, '$.rule'), ''), count(*)"
+                    " FROM formations, json_each(decisions)"
+                    " WHERE json_extract(value, '$.action') = 'REJECTED'"
+                    " AND coalesce(agent_id = ?, 1) AND created_at >= ? GROUP BY 1 ORDER BY 1",
+                    (agent_id, EVER if since is None else to_ms(since)),
+                ).fetchall()
+            )
 
     def most_retrieved(self, *, agent_id: str | None = None, limit: int) -> Sequence[Fact]:
         where = SOURCES[RecordKind.FACT].narrow(_of_agent(agent_id))
