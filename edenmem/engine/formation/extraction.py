@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from edenmem.acceptance.evidence import Candidate, Evidence, SourceMessage
+from edenmem.acceptance.evidence import Candidate, SourceMessage
 from edenmem.acceptance.words import normal
 from edenmem.engine.formation.formation_input import Material, NewFact, NewReflection
 from edenmem.engine.formation.quotas import ScopeQuota
@@ -54,18 +54,8 @@ async def extract_facts(asker: Asker, material: Material, settings: FormationSet
     """
     if not material.quotas.for_facts:
         return Facts()
-    model = material.quotas.fast_model
-    values = {
-        "scopes": material.quotas.offered_for_facts,
-        "fact_words": settings.fact_words,
-        **material.prompt_values,
-    }
-    answer = await asker.ask("facts", FactsAnswer, model=model, **values)
-    proposed, refused = _propose_facts(answer.facts, material, settings)
-    evidence = _complete(material.evidence, "facts", values)
-    candidates = [each.candidate for each in proposed]
-    reviews = await review(asker, material, candidates, evidence, settings, model=model)
-    return _keep_facts(proposed, reviews, refused, material)
+    values = {"scopes": material.quotas.offered_for_facts, "fact_words": settings.fact_words}
+    return (await _extract("facts", FactsAnswer, values, asker, material, settings))[0]
 
 
 async def extract_reflections(
@@ -76,22 +66,15 @@ async def extract_reflections(
     Raises:
         ProviderError: no valid answer was to be had.
     """
-    quotas = material.quotas.for_reflections
-    if not quotas:
+    scopes = material.quotas.for_reflections
+    if not scopes:
         return Reflections()
-    model = material.quotas.slow_model
-    values = {
-        "scopes": quotas,
-        "facts": known,
-        "reflection_words": settings.reflection_words,
-        **material.prompt_values,
-    }
-    answer = await asker.ask("reflections", ReflectionsAnswer, model=model, **values)
-    proposed, refused = _propose_reflections(answer, material, settings)
-    evidence = _complete(_with_memory(material), "reflections", values)
-    candidates = [each.candidate for each in proposed]
-    reviews = await review(asker, material, candidates, evidence, settings, model=model)
-    return _keep_reflections(proposed, reviews, refused, material, known)
+    words = settings.reflection_words
+    values = {"scopes": scopes, "facts": known, "reflection_words": words}
+    found = await _extract(
+        "reflections", ReflectionsAnswer, values, asker, material, settings, known
+    )
+    return found[1]
 
 
 async def extract_together(
@@ -102,32 +85,52 @@ async def extract_together(
     Raises:
         ProviderError: no valid answer was to be had.
     """
-    model = material.quotas.fast_model
     values = {
         "scopes": material.quotas.offered,
         "fact_words": settings.fact_words,
         "reflection_words": settings.reflection_words,
-        **material.prompt_values,
     }
-    answer = await asker.ask("single", SingleAnswer, model=model, **values)
-    facts, refused_facts = _propose_facts(answer.facts, material, settings)
-    thoughts, refused_thoughts = _propose_reflections(answer.reflections, material, settings)
-    evidence = _complete(_with_memory(material), "single", values)
+    return await _extract("single", SingleAnswer, values, asker, material, settings)
+
+
+async def _extract(
+    task: str,
+    kind: type[FactsAnswer] | type[ReflectionsAnswer] | type[SingleAnswer],
+    own_values: Mapping[str, object],
+    asker: Asker,
+    material: Material,
+    settings: FormationSettings,
+    known: Sequence[str] = (),
+) -> tuple[Facts, Reflections]:
+    """Ask, review all items of the answer together, and keep those that are accepted.
+
+    Reflections do not repeat the ``known`` facts, nor those of the same answer.
+    """
+    quotas, evidence = material.quotas, material.evidence
+    model = quotas.slow_model if kind is ReflectionsAnswer else quotas.fast_model
+    values = {**own_values, **material.prompt_values}
+    answer = await asker.ask(task, kind, model=model, **values)
+    items: Sequence[ExtractedFact] = ()
+    parts = ReflectionsAnswer()
+    match answer:
+        case FactsAnswer():
+            items = answer.facts
+        case ReflectionsAnswer():
+            parts = answer
+        case SingleAnswer():
+            items, parts = answer.facts, answer.reflections
+    facts, refused_facts = _propose_facts(items, material, settings)
+    thoughts, refused_thoughts = _propose_reflections(parts, material, settings)
+    if kind is not FactsAnswer:
+        memory = tuple(quota.memory for quota in quotas.items if quota.memory)
+        evidence = msgspec.structs.replace(evidence, memory=memory)
+    evidence = msgspec.structs.replace(evidence, template=render_own_words(task, **values))
     candidates = [*(each.candidate for each in facts), *(each.candidate for each in thoughts)]
     reviews = await review(asker, material, candidates, evidence, settings, model=model)
-    kept = _keep_facts(facts, reviews[: len(facts)], refused_facts, material)
-    known = [fact.content for fact in kept.kept]
-    rest = reviews[len(facts) :]
-    return kept, _keep_reflections(thoughts, rest, refused_thoughts, material, known)
-
-
-def _with_memory(material: Material) -> Evidence:
-    memory = tuple(quota.memory for quota in material.quotas.items if quota.memory)
-    return msgspec.structs.replace(material.evidence, memory=memory)
-
-
-def _complete(evidence: Evidence, task: str, values: dict[str, object]) -> Evidence:
-    return msgspec.structs.replace(evidence, template=render_own_words(task, **values))
+    count = len(facts)
+    kept = _keep_facts(facts, reviews[:count], refused_facts, material)
+    known = [*known, *(fact.content for fact in kept.kept)]
+    return kept, _keep_reflections(thoughts, reviews[count:], refused_thoughts, material, known)
 
 
 def _reject(content: str, rule: str, reason: str) -> Decision:
