@@ -321,8 +321,7 @@ def describe_check(run: MigrationRun) -> str:
         return "1 difference" if check.differing == 1 else f"{check.differing:,} differences"
     if check.taken_back:
         return f"{check.taken_back:,} taken back"
-    is_stale = run.state is RunState.STALE
-    return f"{check.outcome} before a rollback" if is_stale else check.outcome
+    return "outdated" if run.state is RunState.STALE else check.outcome
 
 
 def print_run(run: Invocation, found: MigrationRun) -> None:
