@@ -22,12 +22,7 @@ app = single()
 def serve(
     ctx: typer.Context,
     agent: options.Agent = None,
-    user: Annotated[
-        str | None,
-        typer.Option(
-            "--user", "-u", metavar="USER", help="User of requests without a token or a user."
-        ),
-    ] = None,
+    user: options.User = None,
     upstream: Annotated[
         str | None,
         typer.Option(
@@ -54,8 +49,9 @@ def serve(
     """Serve memory over HTTP, until SIGTERM or Ctrl-C.
 
     Chats go to the upstream, with memory in their context: point a client's base URL at this
-    server. --agent is the agent of requests that name none. Creates a missing SQLite store, agent
-    and user, and says so. Without a token only this machine is served. See 'edenmem help serve'.
+    server. --agent and --user hold for requests that name none. Creates a missing SQLite store,
+    agent and user, and says so. Without a token only this machine is served. The guide:
+    'edenmem help --guide serve'.
 
     \b
     edenmem serve --agent mira --user anna --model llama3.2
