@@ -178,7 +178,8 @@ def _estimates(block: Block, query: Scores) -> Scores:
     A vector's signs point about as it does: their cosine with it is near √(2/π), and so their
     product with the query, over that, is near the cosine (Gao and Long 2024, "RaBitQ").
     """
-    reach, highest = float(np.quantile(np.abs(query), 0.98)), float(np.abs(query).max())
+    sizes = np.sort(np.abs(query))
+    reach, highest = float(sizes[math.ceil(0.98 * (len(sizes) - 1))]), float(sizes[-1])
     bits = _QUERY_BITS
     if highest > _RULING * reach:
         reach, bits = highest, 2 * _QUERY_BITS
@@ -203,6 +204,15 @@ def _products(matrix: Exact, queries: Exact) -> Exact:
     return np.stack([np.einsum("ij,j->i", matrix, query) for query in queries], axis=1)
 
 
+def _each_once(numbers: Numbers) -> Numbers:
+    """Sorted, each once. `numpy.unique`, like `quantile` and `median`, loads masked arrays first,
+    which takes longer than the rest of a search in a new process."""
+    ordered = np.sort(numbers)
+    is_new = np.ones(len(ordered), dtype=bool)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    return ordered[is_new]
+
+
 def _leading(guesses: Scores, depth: int) -> Numbers:
     """Places of the ``depth`` facts with the highest estimates, best first."""
     places = np.argpartition(guesses, len(guesses) - depth)[-depth:]
@@ -222,7 +232,7 @@ def _goes_deeper(
         return False
     over = np.flatnonzero(scores >= floor)
     best = over[np.argsort(-scores[over], kind="stable")][: max(limit, _JUDGED)]
-    late = ~np.isin(places[best], leading[: len(leading) // 3])
+    late = ~np.isin(places[best], leading[: len(leading) // 3], assume_unique=True)
     return bool(late[:_JUDGED].any() or late.sum() * 4 > len(best))
 
 
@@ -360,7 +370,8 @@ class Nearest:
         places, scores = known[0], known[1][:, number]
         best = np.argsort(-scores, kind="stable")[: max(limit, _JUDGED)]
         bar = max(floor, float(scores[best[limit - 1]])) if len(best) >= limit else floor
-        astray = float(np.median(guesses[places[best]] - (2 * scores[best] - 1)))
+        errors = np.sort(guesses[places[best]] - (2 * scores[best] - 1))
+        astray = float(errors[len(errors) // 2])
         return 2 * bar - 1 - _MARGIN / math.sqrt(self._dimensions) + min(0.0, astray)
 
     def _score_exactly(
@@ -371,7 +382,7 @@ class Nearest:
         known: tuple[Numbers, Exact] | None = None,
     ) -> tuple[Numbers, Exact]:
         """The places that are known and wanted, each with its exact scores."""
-        places = np.unique(np.concatenate(wanted))
+        places = _each_once(np.concatenate(wanted))
         if known is not None:
             places = np.setdiff1d(places, known[0], assume_unique=True)
         places = places[np.argsort(facts[places])]
