@@ -34,6 +34,7 @@ def browse(ctx: typer.Context) -> None:
         raise UsageError(
             "'edenmem browse' needs a terminal", hint="'edenmem scope list' works without one"
         )
+    next(iter(run.service.scopes.statuses()), None)  # what cannot be read ends the command here
     from edenmem.browse.app import Browser
 
     if run.out.is_colored(sys.stdout):
