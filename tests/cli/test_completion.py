@@ -54,7 +54,10 @@ def offered(cli: Cli, *words: str, shell: str = "bash") -> list[str]:
         (("fact", "h"), {"history"}),
         (("scope", "list", "--scope", "s"), {"session", "shard"}),
         (("fact", "list", "--agent", ""), {"mira", "otto"}),
-        (("fact", "list", "--agent=M",), {"mira"}),
+        (("fact", "list", "--agent=m",), {"mira"}),
+        (("search", "x", "--recipe", "s"), {"semantic"}),
+        (("eval", "queries.jsonl", "--recipe", "rrf+rerank+m"), {"rrf+rerank+mmr"}),
+        (("doctor", "--check", "vec"), {"vectors", "vector-damage"}),
         (("user", "show", "l"), {"lena"}),
         (("user", "show", LENA[:5]), {LENA}),
         (("agent", "disable", MIRA[:2]), {MIRA}),
@@ -104,23 +107,51 @@ def test_nothing_is_told_when_there_is_no_store(empty_cli: Cli) -> None:
     assert (result.code, result.out.strip(), result.err) == (0, "", "")
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
-def test_bash_itself_completes(shared_cli: Cli, tmp_path: Path) -> None:
-    program = tmp_path / "edenmem"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m edenmem "$@"\n')
-    program.chmod(0o755)
-    script = f"""
-        export PATH={tmp_path}:$PATH
+#: Completes the words after the script by the shell's own rules, one candidate a line.
+SCRIPTS = {
+    "bash": """
         eval "$(edenmem --show-completion bash)"
-        COMP_WORDS=(edenmem fact list --agent m) COMP_CWORD=4
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
         _edenmem_completion edenmem
-        printf '%s\\n' "${{COMPREPLY[@]}}"
-    """
-    done = subprocess.run(
-        ["bash", "--norc", "-c", script],
-        env=shared_cli.environment(80, {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.stdout.split(), done.stderr) == (["mira"], "")
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """,
+    "zsh": """
+        compdef() { : }
+        eval "$(edenmem --show-completion zsh)"
+        _arguments() { print -r -- "$@"; }
+        words=("$@") CURRENT=$#
+        _edenmem_completion
+    """,
+    "fish": """
+        edenmem --show-completion fish | source
+        complete --do-complete "$(string escape -- $argv | string join ' ')" | string split -f1 \\t
+    """,
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_shell_itself_completes(cli: Cli, tmp_path: Path, shell: str) -> None:
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"there is no {shell} here")
+    binary = tmp_path / "edenmem"
+    binary.write_text(f'#!/bin/sh\nexec {sys.executable} -m edenmem "$@"\n')
+    binary.chmod(0o755)
+    script = tmp_path / f"complete.{shell}"
+    script.write_text(SCRIPTS[shell])
+    quick = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
+    environment = cli.environment(80, {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"})
+    environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
+    entries = [entry["id"] for entry in cli.json("log", "--limit", "1")]
+    for words, among in (
+        (("fact", "list", "--agent", "m"), {"mira"}),
+        (("log", entries[0][:23]), set(entries)),
+    ):
+        done = subprocess.run(
+            [program, *quick, str(script), "edenmem", *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert among <= set(re.findall(r"\w+", done.stdout)), (done.stdout, done.stderr)

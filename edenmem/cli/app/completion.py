@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 if TYPE_CHECKING:
     from edenmem.cli.app.invocation import Invocation
     from edenmem.engine.scopes.references import ReferenceKind
@@ -25,32 +27,33 @@ _HARMLESS = re.compile(r"[\w.@+][\w.@+-]*\Z")
 Completer = Callable[["Invocation", Any, str], Iterable[str]]
 
 
-def complete(completer: Completer) -> Callable[[Any, Any, str], list[Any]]:
-    """A completer in the form that the parser calls; any failure leaves it without candidates."""
+def declare(declaration: Any, name: str) -> None:
+    """Have an option or argument, as declared for Typer, complete its values."""
+    completer = BY_NAME.get(name) or COMPLETERS.get(str(declaration.metavar or "").strip("[]…"))
+    if completer is None:
+        return
 
-    def shell_complete(ctx: Any, parameter: Any, incomplete: str) -> list[Any]:
-        from edenmem.cli.app.invocation import Invocation
-        from edenmem.errors import EdenmemError
+    def autocomplete(ctx: typer.Context, incomplete: str) -> list[str]:
+        return _complete(completer, ctx, incomplete)
 
-        if not isinstance(ctx.obj, Invocation):
-            return []
-        run = ctx.obj
-        run.quiet = run.read_only = True
-        run.overrides.setdefault("store.connect_timeout_seconds", "1")
-        try:
-            return _items(completer(run, ctx, incomplete), incomplete)
-        except EdenmemError:
-            return []
-
-    return shell_complete
+    declaration.autocompletion = autocomplete
 
 
-def _items(values: Iterable[str], incomplete: str) -> list[Any]:
-    from typer._click.shell_completion import CompletionItem
+def _complete(completer: Completer, ctx: typer.Context, incomplete: str) -> list[str]:
+    """The candidates that a shell is offered; none on any failure."""
+    from edenmem.cli.app.invocation import Invocation
+    from edenmem.errors import EdenmemError
 
-    typed = incomplete.casefold()
-    fitting = (value for value in values if value.casefold().startswith(typed))
-    return [CompletionItem(value) for value in dict.fromkeys(fitting) if _HARMLESS.match(value)]
+    if not isinstance(ctx.obj, Invocation):
+        return []
+    run = ctx.obj
+    run.quiet = run.read_only = True
+    run.overrides.setdefault("store.connect_timeout_seconds", "1")
+    try:
+        values = dict.fromkeys(completer(run, ctx, incomplete))
+    except EdenmemError:
+        return []
+    return [value for value in values if value.startswith(incomplete) and _HARMLESS.match(value)]
 
 
 def _complete_ids(kind: ReferenceKind) -> Completer:
@@ -80,6 +83,28 @@ def _groups(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
         yield session.group_id or ""
 
 
+def _entries(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
+    """The latest entries of the log, newest first."""
+    return (entry.id for entry in run.service.history.entries(limit=20 * LIMIT))
+
+
+def _recipes(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
+    """The fusions, and what was typed with one more stage."""
+    from edenmem.search.recipes import RECIPES, Stage
+
+    yield from RECIPES
+    base, _, rest = incomplete.partition("+")
+    if base in RECIPES:
+        chosen = [stage for stage in rest.split("+")[:-1] if stage in list(Stage)]
+        yield from ("+".join([base, *chosen, stage]) for stage in Stage if stage not in chosen)
+
+
+def _checks(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
+    from edenmem.engine.doctor.catalogue import CATALOGUE
+
+    return CATALOGUE
+
+
 def _settings(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
     from edenmem.settings.keys import defaults
 
@@ -101,14 +126,15 @@ COMPLETERS: dict[str, Completer] = {
     "FACT": _complete_ids("fact"),
     "REFLECTION": _complete_ids("reflection"),
     "FORMATION": _complete_ids("formation"),
+    "ENTRY": _entries,
     "GROUP": _groups,
     "KEY": _settings,
 }
-#: The same for parameters whose place says only ``NAME``.
-BY_NAME: dict[str, Completer] = {"shard": _shards, "profile": _profiles}
-
-
-def completer_of(parameter: Any) -> Completer | None:
-    """Who completes a parameter's values; None: its own choices, or files."""
-    own = BY_NAME.get(parameter.name or "")
-    return own or COMPLETERS.get(str(parameter.metavar or "").strip("[]…"))
+#: The same by the name of the parameter.
+BY_NAME: dict[str, Completer] = {
+    "check": _checks,
+    "profile": _profiles,
+    "recipe": _recipes,
+    "recipes": _recipes,
+    "shard": _shards,
+}

@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from edenmem.cli.app.invocation import Invocation, LogFormat, command_line
-from edenmem.cli.app.parameters import lighten, spread_groups
+from edenmem.cli.app.parameters import add_completion, lighten, spread_groups
 from edenmem.cli.terminal.output import ColorWhen, OutputFormat
 from edenmem.errors import ExitCode, UsageError
 
@@ -43,6 +43,7 @@ def build_command(info: Any) -> Any:
     """The parser's command for one that was registered."""
     holder, made = single(), copy(info)
     made.callback = spread_groups(info.callback)
+    add_completion(made.callback)
     holder.registered_commands.append(made)
     return get_command(holder)
 
@@ -194,6 +195,7 @@ def _global_options(
 def global_parameters(*, shown: frozenset[str] | None = None) -> tuple[Any, ...]:
     """The global options as the parser's parameters; in help only those ``shown`` (None: all)."""
     holder = single()
+    add_completion(_global_options)
     holder.command()(_global_options)
     parameters = tuple(get_command(holder).params)
     for parameter in parameters:

@@ -15,8 +15,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 from typer.core import TyperArgument, TyperOption
+from typer.models import ParameterInfo
 
-from edenmem.cli.app.completion import complete, completer_of
+from edenmem.cli.app.completion import declare
 from edenmem.errors import UsageError
 
 
@@ -53,6 +54,20 @@ def spread_groups(callback: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def add_completion(callback: Callable[..., Any]) -> None:
+    """Have the parameters of a command complete their values in a shell."""
+    signature = inspect.signature(callback, eval_str=True)
+    # Typer would evaluate annotations that are texts once more, to other declarations.
+    callback.__annotations__ = {
+        each.name: each.annotation for each in signature.parameters.values()
+    }
+    callback.__signature__ = signature  # type: ignore[attr-defined]
+    for parameter in signature.parameters.values():
+        for declaration in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(declaration, ParameterInfo):
+                declare(declaration, parameter.name)
+
+
 def _options_of(kind: type[OptionGroup]) -> list[inspect.Parameter]:
     hints = get_type_hints(kind, include_extras=True)
     return [
@@ -72,9 +87,6 @@ def lighten(parameters: Iterable[Any]) -> list[Any]:
     for parameter in made:
         if isinstance(parameter, TyperOption | TyperArgument):
             parameter.process_value = partial(_process, parameter)  # type: ignore[method-assign]
-            completer = completer_of(parameter)
-            if completer is not None:
-                parameter._custom_shell_complete = complete(completer)  # noqa: SLF001 - typer offers no other place
     return made
 
 
