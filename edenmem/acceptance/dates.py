@@ -7,7 +7,7 @@ languages that conversations here are mostly in.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import date, datetime, timedelta
 from functools import cache
 
@@ -165,7 +165,7 @@ _RELATIVE = {
     " महीने|0m"
     " इस महीने|1y अगले साल|-1y पिछले साल|0y इस साल",
     "zh": "0d 今天|0d 今晚|0d 今早|0d 今日|1d 明天|1d 明晚|1d 明早|1d 明日|-1d 昨天|-1d 昨晚"
-    "|-1d 昨日|2d 后天"
+    "|-1d 昨日|3d 大后天|-3d 大前天|2d 后天"
     "|2d 後天|-2d 前天|1w 下周|1w 下週|1w 下星期|1w 下个星期|1w 下礼拜|-1w 上周|-1w 上週"
     "|-1w 上星期|-1w 上个星期"
     "|0w 这周|0w 本周|0w 這週|0w 这个星期|0w 这个周末|0w 本周末|0w 这周末|1m 下个月"
@@ -249,9 +249,9 @@ _SPAN = {
     for unit, units in _UNITS.items()
 }
 _SPAN_HAN = re.compile(
-    r"(?P<count>\d{1,3}|[一二两兩三四五六七八九十半])\s?(?P<unit>天|日|周|週間|星期|个星期"
-    r"|个月|個月|か月|ヶ月|年|일|주|개월|달|년)"
-    r"\s?(?P<after>后|後|前|以后|之后|之前|뒤|후|전)"
+    r"(?<![\d月])(?P<count>\d{1,3}|[一二两兩三四五六七八九十半])\s?"
+    r"(?:(?P<unit>天|日|周|週間|星期|个星期|个月|個月|か月|ヶ月|年|일|주|개월|달|년)"
+    r"\s?(?P<after>后|後|前|以前|以后|之后|之前|뒤|후|전)|(?P<span>天|周|週間|个星期|个月|個月|か月|ヶ月|개월))"
 )
 _HAN_COUNT = {sign: value for value, sign in enumerate("一二三四五六七八九十", 1)} | {
     "两": 2,
@@ -332,13 +332,17 @@ _FEIRA = re.compile(
 )
 
 
+#: Year, month and day; None for what is left open.
+Reading = tuple[int | None, int | None, int | None]
+
+
 class Said(msgspec.Struct, frozen=True):
     """A date as a text gives it: what it leaves out is None. ``others`` are other readings."""
 
     written: str
     start: int
     end: int
-    readings: tuple[tuple[int | None, int | None, int | None], ...]  # year, month, day
+    readings: tuple[Reading, ...]  # year, month, day
 
 
 class Meant(msgspec.Struct, frozen=True):
@@ -404,7 +408,7 @@ def find_dates(text: str, *, is_lenient: bool = False) -> list[Said]:
     found: list[Said] = []
     taken = bytearray(len(flat))
 
-    def add(match: re.Match[str], *readings: tuple[int | None, int | None, int | None]) -> None:
+    def add(match: re.Match[str], *readings: Reading) -> None:
         start, end = match.span()
         good = tuple(reading for reading in readings if _is_date(*reading))
         if good and not any(taken[start:end]):
@@ -499,44 +503,38 @@ def meant_days(text: str, said_at: datetime) -> list[Meant]:
     """The days that a text's relative expressions mean, said on a day, in any language."""
     day = said_at.date()
     flat = fold_in_place(ascii_digits(text)).replace("’", "'")
+    weekdays = said_weekdays(text)
     found: list[Meant] = []
-    names = _weekdays()
-    said = {
-        names[word.folded]
-        for word in words_of(flat)
-        if word.folded in names and word.folded not in _ORDINALS
-    }
-    said |= {names[match[1]] for match in _FEIRA.finditer(flat)}
-    for match in _WEEKDAYS_HAN.finditer(text):
-        said.add(_HAN_DAYS[next(filter(None, match.groups()))])
-    has_week = False
+    weeks: list[date] = []  # the Mondays of the weeks that are named
+    is_bare = True
     for language in _RELATIVE:
         table = _relative_table(language)
         for match in _relative_pattern(language).finditer(flat):
             for count, unit in table[match.group()]:
                 meant = _shift(day, count, unit)
-                if unit == "w" and said:  # "Saturday of next week"
-                    has_week = True
-                    found += (_one(meant.first, weekday) for weekday in said)
+                if unit == "w" and weekdays:  # "Saturday of next week"
+                    weeks.append(meant.first)
+                    is_bare = False
                 else:
                     found.append(meant)
-    for weekday in () if has_week else said:
+    for count, unit, sign in find_spans(text):
+        signs = (sign,) if sign else (1, -1)
+        found += (_shift(day, each * count, unit, about=True) for each in signs)
+        if unit == "w" or (unit == "d" and count in _WEEKS_OF_DAYS):  # "Thursday in two weeks"
+            count = _WEEKS_OF_DAYS.get(count, count) if unit == "d" else count
+            weeks += (_add(day, each * 7 * count - day.weekday()) for each in signs)
+            weeks += (_add(day, each * 7 * count - day.weekday() + 7) for each in signs)
+    for weekday in weekdays:
         ahead = (weekday - day.weekday()) % 7
-        found += (_one(day, ahead + week) for week in (-7, 0, 7, 14))
-    for unit, pattern in _SPAN.items():
-        for match in pattern.finditer(flat):
-            number = _count(match["count"])
-            if number is None:
-                continue
-            around = f"{match['before'] or ''} {match['after'] or ''}"
-            signs = (
-                (-1,) if _DIRECTION_BACK.search(around) else (1, -1) if around.strip() else (-1, 1)
-            )
-            found += (_shift(day, sign * number, unit, about=True) for sign in signs)
-    for match in _SPAN_HAN.finditer(text):
-        count = _HAN_COUNT.get(match["count"], _count(match["count"]) or 0)
-        sign = -1 if match["after"] in ("前", "之前", "전") else 1
-        found.append(_shift(day, sign * count, _UNIT_OF_HAN[match["unit"]], about=True))
+        found += (_one(monday, weekday) for monday in weeks)
+        steps = {0, -7} if is_bare else set[int]()
+        if ahead == 0 or _NEXT.search(flat):
+            steps |= {7}
+        if _IN_A_WEEK.search(flat):
+            steps |= {7, 14}
+        if _LAST.search(flat):
+            steps |= {-7, -14}
+        found += (_one(day, ahead + step) for step in steps)
     for pattern, month, first, length in _FEAST:
         if pattern.search(text):
             for year in (day.year - 1, day.year, day.year + 1):
@@ -549,6 +547,83 @@ def meant_days(text: str, said_at: datetime) -> list[Meant]:
         found.append(Meant(*_month_of(_add(last, 1)), "m"))
         found.append(Meant(_month_of(_add(last, 1))[1], _month_of(_add(last, 1))[1], "d"))
     return found
+
+
+def said_weekdays(text: str) -> frozenset[int]:
+    """The days of the week that a text names, from 0 for Monday."""
+    flat = fold_in_place(text)
+    names = _weekdays()
+    found = {
+        names[word.folded]
+        for word in words_of(flat)
+        if word.folded in names and word.folded not in _ORDINALS
+    }
+    found |= {names[match[1]] for match in _FEIRA.finditer(flat)}
+    for match in _WEEKDAYS_HAN.finditer(text):
+        found.add(_HAN_DAYS[next(filter(None, match.groups()))])
+    return frozenset(found)
+
+
+#: Figures that may be a day of the month: no part of a number, no time, no sum, nothing counted.
+_LONE_DAY = re.compile(
+    r"(?<![\d.,:/£$€¥#+-])(?<!\d\s)([12]?\d|3[01])"
+    r"(?![\d%€$£¥:]|[.,]\d|\s?(?:h|uhr|am|pm|eur\w*|kg|km|m|min\w*|%|€|£)\b)"
+)
+
+
+def has_day_number(text: str, day: int) -> bool:
+    """Whether figures of a text may be a day of the month."""
+    flat = fold_in_place(ascii_digits(text))
+    return any(int(match[1]) == day for match in _LONE_DAY.finditer(flat))
+
+
+def find_spans(text: str) -> Iterator[tuple[int, str, int]]:
+    """The spans that a text names ("three weeks ago"): count, unit, and 1 or -1 if it says so."""
+    flat = fold_in_place(ascii_digits(text)).replace("’", "'")
+    for unit, pattern in _SPAN.items():
+        for match in pattern.finditer(flat):
+            number = _count(match["count"])
+            if number is None:
+                continue
+            around = f"{match['before'] or ''} {match['after'] or ''}"
+            yield number, unit, -1 if _DIRECTION_BACK.search(around) else 1 if around.strip() else 0
+    for match in _SPAN_HAN.finditer(text):
+        count = _HAN_COUNT.get(match["count"], _count(match["count"]) or 0)
+        sign = 0 if not match["after"] else -1 if match["after"] in _HAN_BACK else 1
+        yield count, _UNIT_OF_HAN[match["unit"] or match["span"]], sign
+    for match in _NEIGHBOURS.finditer(flat):
+        yield 1, "d", -1 if match["before"] else 1
+
+
+#: The day before or after another one.
+_NEIGHBOURS = re.compile(
+    r"(?P<before>\b(?:(?:day|night|evening) before(?! yesterday)|eve of|vorabend|(?:tag|abend) (?:davor|zuvor)|veille"
+    r"|vispera|(?:dia|noche|noite|giorno|sera) (?:antes|anterior|prima)|vigilia"
+    r"|(?:dag|avond|kvall\w*) (?:ervoor|fore|innan)|dzien wczesniej|(?:накануне|днем ранее)"
+    r"|onceki (?:gun|gece|aksam))|前日|前の[日晩夜]|前一[天晚]|전날)"
+    r"|\b(?:(?:day|morning) after(?! tomorrow)|following day|tags darauf|(?:tag|morgen) danach|lendemain"
+    r"|(?:dia|mattina|giorno) (?:siguiente|seguinte|dopo|successiv[oa])|dag erna|dagen efter"
+    r"|nastepnego dnia|на следующий день|ertesi gun)\b|翌[日朝]|次の日|第二天|다음 날"
+)
+#: "Samstag in acht Tagen", "jeudi en quinze": the days that are said for weeks.
+_WEEKS_OF_DAYS = {7: 1, 8: 1, 14: 2, 15: 2}
+_HAN_BACK = ("前", "之前", "以前", "전")
+#: Words that move a weekday by a week: "next", "last", "a week on".
+_NEXT = re.compile(
+    r"\b(?:next|coming|following|after|nachst\w+|kommend\w+|folgend\w+|ubernachst\w+"
+    r"|prochain\w*|suivant\w*"
+    r"|proxim\w+|siguiente|seguinte|que viene|que vem|prossim\w+|successiv\w+|volgend\w+|komend\w+"
+    r"|nasta|kommande|przyszl\w+|nastepn\w+|следующ\w+|через|наступн\w+|gelecek|onumuzdeki|haftaya)\b"
+    r"|القادم|المقبل|अगले|अगली|[下来次翌]|다음"
+)
+_LAST = re.compile(
+    r"\b(?:last|before|previous|letzt\w+|vorig\w+|vergangen\w+|dernier\w*|passe|pasad\w+|passad\w+"
+    r"|scors\w+|afgelopen|forra|zeszl\w+|ubiegl\w+|прошл\w+|минул\w+|gecen)\b|الماضي|पिछल|[上先]|지난"
+)
+_IN_A_WEEK = re.compile(
+    r"\b(?:weeks?|fortnight|woche\w*|huit|quinze|semana\w*|ocho|quince|settiman\w+|otto|week|vecka"
+    r"|tydzien|tygodni\w*|недел\w+|тижд\w+|hafta\w*)\b|[周週]后|週間後|주 ?(?:뒤|후)|أسبوع|हफ्त|सप्ताह"
+)
 
 
 _MONTH_END = re.compile(
@@ -586,7 +661,7 @@ def _shift(day: date, count: int, unit: str, *, about: bool = False) -> Meant:
         return _one(day, count)
     if unit == "w":
         if about:
-            return Meant(_add(day, 7 * count - 2), _add(day, 7 * count + 2), "w")
+            return _one(day, 7 * count)
         monday = _add(day, 7 * count - day.weekday())
         return Meant(monday, _add(monday, 6), "w")
     months = count * (12 if unit == "y" else 1)
@@ -597,6 +672,19 @@ def _shift(day: date, count: int, unit: str, *, about: bool = False) -> Meant:
     first = date(year, month + 1, 1)
     last = _add(date(year + (month + 1) // 12, (month + 1) % 12 + 1, 1), -1)
     return Meant(first, last, "m")
+
+
+def shift(
+    year: int, month: int, day: int, count: int, unit: str
+) -> Reading | None:
+    """The date that is a span away from another; None if there is no such day."""
+    months = count * {"m": 1, "y": 12}.get(unit, 0)
+    year, month = divmod(year * 12 + month - 1 + months, 12)
+    try:
+        moved = _add(date(year, month + 1, day), count * {"d": 1, "w": 7}.get(unit, 0))
+    except ValueError:
+        return None
+    return moved.year, moved.month, moved.day
 
 
 #: Relative words that are something else in another language ("hier" is "here" in German).

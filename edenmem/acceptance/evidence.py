@@ -187,11 +187,15 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(numbers.said_numbers((segment.text,)) for segment in self.segments)
 
     @cached_property
+    def other_numbers(self) -> frozenset[float]:
+        """The numbers that surround the messages."""
+        labels = [message.speaker for message in self.messages]
+        return numbers.said_numbers((*labels, *self.context, *self.memory))
+
+    @cached_property
     def all_numbers(self) -> frozenset[float]:
         """All numbers that were said or shown."""
-        labels = [message.speaker for message in self.messages]
-        others = numbers.said_numbers((*labels, *self.context, *self.memory))
-        return others.union(*self.numbers_of_segments)
+        return self.other_numbers.union(*self.numbers_of_segments)
 
     @cached_property
     def long_digits(self) -> str:
@@ -204,11 +208,22 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(dates.said_months(message.text) for message in self.messages)
 
     @cached_property
-    def all_dates(self) -> tuple[dates.Said, ...]:
-        """The dates that were named, wherever."""
+    def named_dates(self) -> tuple[tuple[dates.Said, ...], ...]:
+        """For each message, the dates that it names."""
         return tuple(
-            date for text in self.everything for date in dates.find_dates(text, is_lenient=True)
+            tuple(dates.find_dates(message.text, is_lenient=True)) for message in self.messages
         )
+
+    @cached_property
+    def weekdays(self) -> tuple[frozenset[int], ...]:
+        """For each message, the days of the week that it names."""
+        return tuple(dates.said_weekdays(message.text) for message in self.messages)
+
+    @cached_property
+    def other_dates(self) -> tuple[dates.Said, ...]:
+        """The dates that surround the messages."""
+        texts = (*self.context, *self.memory)
+        return tuple(date for text in texts for date in dates.find_dates(text, is_lenient=True))
 
     @cached_property
     def meant(self) -> tuple[tuple[dates.Meant, ...], ...]:
@@ -218,10 +233,26 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
     @cached_property
-    def minutes(self) -> frozenset[int]:
-        """The times of day that were said or shown, in twelve hours."""
-        sent = {(one.sent_at.hour * 60 + one.sent_at.minute) % 720 for one in self.messages}
-        return times.said_minutes("\n".join(self.everything), self.all_numbers) | sent
+    def numbers_said(self) -> tuple[frozenset[float], ...]:
+        """The numbers that each message names."""
+        found: list[set[float]] = [set() for _ in self.messages]
+        for segment, said in zip(self.segments, self.numbers_of_segments, strict=True):
+            found[segment.place] |= said
+        return tuple(map(frozenset, found))
+
+    @cached_property
+    def minutes(self) -> tuple[frozenset[int], ...]:
+        """For each message, the times of day that it may mean, in twelve hours."""
+        return tuple(
+            times.said_minutes(message.text, said)
+            | {(message.sent_at.hour * 60 + message.sent_at.minute) % 720}
+            for message, said in zip(self.messages, self.numbers_said, strict=True)
+        )
+
+    @cached_property
+    def durations(self) -> tuple[frozenset[int], ...]:
+        """For each message, the minutes and hours that it counts, in minutes."""
+        return tuple(times.said_durations(message.text) for message in self.messages)
 
     @cached_property
     def template_runs(self) -> frozenset[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import date, timedelta
+from datetime import date
 from itertools import islice
 
-from edenmem.acceptance import dates, numbers, words
+from edenmem.acceptance import dates, days, numbers, words
 from edenmem.acceptance.dates import Said
 from edenmem.acceptance.evidence import Evidence
 from edenmem.acceptance.item import COUNTED, Doubt, Item
@@ -16,9 +16,6 @@ from edenmem.acceptance.times import Time
 
 #: Numbers of an item that are explained, and of its sources that others are worked out of.
 _MOST_NUMBERS = 20
-#: The most days between a message and a date without a year: beyond it, the same date of the next
-#: or the previous year is nearer.
-_NEAR_DAYS = 335
 
 _SENTENCE_START = re.compile(r"(?:\A|[.!?:;…。]\s+|[\"“«„(\[]\s?|^[-•*]\s?)\Z")
 _KATAKANA = re.compile("[\u30a1-\u30fa\u30fc]{3,}")
@@ -172,11 +169,13 @@ def _ungrounded(item: Item) -> Iterator[tuple[str, bool]]:
     """Return the numbers that do not occur, as reasons, and whether the code can read the rest."""
     evidence = item.evidence
     for said in item.days:
-        if not is_date_said(item, said):
+        if not _is_on_its_weekday(item, said):
+            yield f"gives the date '{said.written.strip()}', which is another day of the week", True
+        elif not is_date_said(item, said):
             reason = f"gives the date '{said.written.strip()}', which no message gives or means"
             yield reason, not (evidence.is_foreign or _has_movable_feast(item))
     for time in item.times:
-        if not is_time_said(evidence, time):
+        if not is_time_said(item, time):
             reason = f"gives the time '{time.written}', which was not mentioned"
             yield reason, not _has_unread_number(item)
     for number in item.figures:
@@ -186,6 +185,19 @@ def _ungrounded(item: Item) -> Iterator[tuple[str, bool]]:
     for written in numbers.find_mixed(item.digits):
         if written not in evidence.lines and not _is_number_with_unit(item, written):
             yield f"names '{written}', which was not mentioned", True
+
+
+def _is_on_its_weekday(item: Item, said: Said) -> bool:
+    """Whether a date is the day of the week that the item gives right before or after it."""
+    before = item.content[max(said.start - 14, 0) : said.start].rstrip(" ,.(，、")
+    after = item.content[said.end : said.end + 8].lstrip(" ,(（的の")
+    if not item.is_spaced:
+        near = dates.said_weekdays(before[-3:]) | dates.said_weekdays(after[:3])
+    else:
+        words_before = words.words_of(before)
+        near = dates.said_weekdays(words_before[-1].written) if words_before else frozenset()
+    meant = [date(*reading) for reading in said.readings if None not in reading]  # type: ignore[arg-type]
+    return not near or not meant or any(day.weekday() in near for day in meant)
 
 
 def _is_year_of(item: Item, readings: Iterable[float | None]) -> bool:
@@ -229,33 +241,107 @@ def _bearing(item: Item) -> list[int]:
 
 def is_date_said(item: Item, said: Said) -> bool:
     """Whether a date was named or meant, or its day was, and its year follows from an age."""
+    own = _bearing(item)
     return any(
-        _is_grounded(item, *reading)
-        or (_is_year_of(item, frozenset({reading[0]})) and _is_grounded(item, None, *reading[1:]))
+        days.is_given(item.evidence, own, reading)
+        or (
+            _is_year_of(item, frozenset({reading[0]}))
+            and days.is_given(item.evidence, own, (None, *reading[1:]))
+        )
         for reading in said.readings
     )
 
 
 def is_number_said(item: Item, number: numbers.Number) -> bool:
-    """Whether a number was said, as such, in digits of a longer one, or as a year."""
-    return (
-        not number.readings.isdisjoint(item.evidence.all_numbers | _years(item.evidence))
-        or _is_part_of_digits(item, number)
-        or _is_year_of(item, number.readings)
+    """Whether a number was said by an item's sources, or elsewhere of the same thing."""
+    evidence = item.evidence
+    near = frozenset[float]().union(*(evidence.numbers_said[place] for place in _near(item)))
+    if not number.readings.isdisjoint(near | evidence.other_numbers | _years(evidence)):
+        return True
+    if _is_part_of_digits(item, number) or _is_year_of(item, number.readings):
+        return True
+    if any(_is_clock(item, number, value) for value in number.readings):
+        return True
+    if any(value / 1000 in near and _is_in_thousands(evidence, value) for value in number.readings):
+        return True
+    said = number.readings & evidence.all_numbers
+    return any(value >= _TELLING or value != int(value) for value in said) or (
+        bool(said) and _is_said_beside(item, number)
     )
 
 
-def is_time_said(evidence: Evidence, time: Time) -> bool:
-    """Whether a time was said as such, or by its parts: "ten to five", "8 Uhr 45"."""
-    if not evidence.minutes.isdisjoint(minute % 720 for minute in time.minutes):
-        return True
-    said = evidence.all_numbers
-    for hour, minute in (divmod(one, 60) for one in time.minutes):
-        if minute and minute in said and not said.isdisjoint((hour, hour % 12, hour % 12 + 12)):
-            return True
-        if minute and 60 - minute in said and not said.isdisjoint((hour + 1, hour % 12 + 1)):
-            return True
+#: From here on a number says by itself what it is of: a year, an order, a price.
+_TELLING = 100
+
+
+def _near(item: Item) -> set[int]:
+    """The places of an item's sources, and of the messages before them."""
+    return {near for place in _bearing(item) for near in (place, max(place - 1, 0))}
+
+
+def _is_clock(item: Item, number: numbers.Number, value: float) -> bool:
+    """Whether a number is a time: "15.30" of "half four", "six" of "18:00"."""
+    minutes = round(value % 1 * 100)
+    if not 0 < value < 25 or minutes >= 60 or (minutes and "." not in number.written):
+        return False
+    said = item.evidence.minutes
+    wanted = (int(value) * 60 + minutes) % 720
+    if minutes:
+        return any(wanted in said[place] for place in _near(item))
+    return any(value + 12 in item.evidence.numbers_said[place] for place in _near(item)) and value < 12
+
+
+def _is_in_thousands(evidence: Evidence, value: float) -> bool:
+    """Whether another number of the conversation is about as large as one said short ("315")."""
+    return any(value / 2 < other < value * 2 for other in evidence.all_numbers if other >= 1000)
+
+
+def _is_said_beside(item: Item, number: numbers.Number) -> bool:
+    """Whether a number stands beside the same word in the item and elsewhere: "plot 14"."""
+    digits = re.sub(r"\D", "", number.written)
+    own = _beside(item.digits, number.start, number.end)
+    for line in item.evidence.lines.splitlines() if digits and own else ():
+        for match in re.finditer(rf"(?<!\d){digits}(?!\d)", line):
+            if own & _beside(line, match.start(), match.end()):
+                return True
     return False
+
+
+def _beside(text: str, start: int, end: int) -> set[str]:
+    """The keys of the words beside a part of a text, in scripts without spaces the characters."""
+    before, after = text[max(start - 24, 0) : start], text[end : end + 24]
+    found = {key for word in words.words_of(before)[-2:] for key in words.keys_of(word.folded)}
+    found |= {key for word in words.words_of(after)[:1] for key in words.keys_of(word.folded)}
+    stops = words.stop_words("en") | words.stop_words(words.language_of(text))
+    return {one for one in found if one not in stops} | set(words.runs_of(after[:2]))
+
+
+def is_time_said(item: Item, time: Time) -> bool:
+    """Whether a time was said as such, by its parts ("ten to five"), or with a span from it."""
+    evidence = item.evidence
+    near = _near(item)
+    for place in near:
+        said, counts = evidence.minutes[place], evidence.numbers_said[place]
+        if not said.isdisjoint(minute % 720 for minute in time.minutes):
+            return True
+        for hour, minute in (divmod(one, 60) for one in time.minutes):
+            hours = {hour, hour % 12, hour % 12 + 12}
+            if minute and minute in counts and not counts.isdisjoint(hours):
+                return True
+            if minute and 60 - minute in counts and not counts.isdisjoint({one + 1 for one in hours}):
+                return True
+    spans = {span for place in near for span in evidence.durations[place]}
+    return any(
+        (minute + step) % 720 in evidence.minutes[place]
+        for minute in time.minutes
+        for span in spans
+        for step in (span, -span)
+        for place in near
+    ) or any(
+        minute % 720 in said and minute % 60
+        for minute in time.minutes
+        for said in evidence.minutes
+    )
 
 
 #: The digits of a number that is written in groups: a phone number, an order.
@@ -302,47 +388,6 @@ def _years(evidence: Evidence) -> frozenset[float]:
     return frozenset(sent | meant)
 
 
-def _is_grounded(item: Item, year: int | None, month: int | None, day: int | None) -> bool:
-    """Whether a date was named, or meant by a message of the item's sources."""
-    evidence = item.evidence
-    for said in evidence.all_dates:
-        for other in said.readings:
-            if _agree((year, month, day), other) and (other[2] is not None or day is None):
-                if year is None or other[0] is not None:
-                    return True
-                if any(_is_near(year, other, one.sent_at.date()) for one in evidence.messages):
-                    return True
-    places = sorted(_source_places(item))
-    last = len(evidence.messages) - 1
-    near = {max(0, min(last, place + step)) for place in places for step in range(-3, 4)}
-    means = [one for place in near for one in evidence.meant[place]]
-    if any(_is_meant((year, month, day), one) for one in means):
-        return True
-    if any(_is_named_apart(evidence, place, (year, month, day)) for place in near):
-        return True
-    return any(
-        _is_day_of(evidence, place, (year, month, day), has_other=bool(_exact(evidence, place)))
-        for place in places
-    )
-
-
-def _is_named_apart(
-    evidence: Evidence, place: int, wanted: tuple[int | None, int | None, int | None]
-) -> bool:
-    """Whether a message names a month and a day that it writes in words ("el tres de mayo")."""
-    year, month, day = wanted
-    if month not in evidence.months[place]:
-        return False
-    if year is not None and abs(year - evidence.messages[place].sent_at.year) > 1:
-        return False
-    said = evidence.numbers_of_segments
-    return day is None or any(
-        float(day) in said[at]
-        for at, segment in enumerate(evidence.segments)
-        if segment.place == place
-    )
-
-
 def _source_places(item: Item) -> list[int]:
     """Where an item comes from: a fact's sources; for a reflection all messages."""
     evidence = item.evidence
@@ -352,72 +397,3 @@ def _source_places(item: Item) -> list[int]:
     return named or list(range(len(evidence.messages)))
 
 
-def _agree(one: tuple[int | None, ...], other: tuple[int | None, ...]) -> bool:
-    return all(a is None or b is None or a == b for a, b in zip(one, other, strict=True))
-
-
-def _is_meant(wanted: tuple[int | None, int | None, int | None], one: dates.Meant) -> bool:
-    year, month, day = wanted
-    if month is None:
-        return year is None or one.first.year <= year <= one.last.year
-    if day is not None and one.unit in ("m", "y"):
-        return False
-    at = one.first
-    for _ in range(min((one.last - one.first).days, 366) + 1):
-        if _agree((at.year, at.month, at.day), (year, month, day)):
-            return True
-        at += timedelta(days=1)
-    return False
-
-
-def _exact(evidence: Evidence, place: int) -> list[dates.Meant]:
-    sent = evidence.messages[place].sent_at.date()
-    return [
-        one
-        for one in evidence.meant[place]
-        if one.unit == "d" and not one.first <= sent <= one.last
-    ]
-
-
-def _is_day_of(
-    evidence: Evidence,
-    place: int,
-    wanted: tuple[int | None, int | None, int | None],
-    *,
-    has_other: bool,
-) -> bool:
-    """Whether a date is the day of a message, or a day of a month near it that it names.
-
-    The day itself is not meant where the message speaks of another one ("tomorrow").
-    """
-    year, month, day = wanted
-    sent = evidence.messages[place].sent_at.date()
-    if _agree((sent.year, sent.month, sent.day), wanted) and (day is None or not has_other):
-        return True
-    if day is None or month is None or float(day) not in evidence.all_numbers:
-        return False
-    numbers_here = evidence.numbers_of_segments
-    named_here = any(
-        float(day) in numbers_here[at]
-        for at, segment in enumerate(evidence.segments)
-        if segment.place == place
-    )
-    months = {((sent.month - 1 + shift) % 12) + 1 for shift in (-1, 0, 1)}
-    return (
-        named_here
-        and month in months
-        and (year is None or abs(_days(year, month, day, sent)) <= 62)
-    )
-
-
-def _is_near(year: int, other: tuple[int | None, ...], sent: date) -> bool:
-    """Whether a day that was said without a year is in this one: the year that is nearer."""
-    _, month, day = other
-    return abs(_days(year, month or sent.month, day or sent.day, sent)) <= _NEAR_DAYS
-
-
-def _days(year: int, month: int, day: int, sent: date) -> int:
-    try:
-        return (date(year, month, day) - sent).days
-    except ValueError:
-        return 1000

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import msgspec
 
-from edenmem.acceptance import dates, numbers, times, words
+from edenmem.acceptance import dates, days, numbers, times, words
 from edenmem.acceptance.dates import Said
 from edenmem.acceptance.evidence import Candidate, Evidence
 from edenmem.acceptance.times import Time
@@ -83,6 +83,11 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
         return words.runs_of(text)
 
     @cached_property
+    def is_spaced(self) -> bool:
+        """Whether its script puts spaces between words."""
+        return not words.runs_of(self.content)
+
+    @cached_property
     def pieces(self) -> list[str]:
         """The pieces of its runs without spaces."""
         return [piece for run in self.runs for piece in words.pieces_of(run)]
@@ -131,4 +136,13 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
         for readings in wanted:
             said = enumerate(evidence.numbers_of_segments)
             held.append({place for place, some in said if not readings.isdisjoint(some)})
+        for said in self.days:
+            giving = {
+                place
+                for place in range(len(evidence.messages))
+                if any(days.gives(evidence, place, reading) for reading in said.readings)
+            }
+            held.append(
+                {at for at, segment in enumerate(evidence.segments) if segment.place in giving}
+            )
         return [(places, 1 / len(places)) for places in held if places]

@@ -169,6 +169,8 @@ _ORDINALS = {
     " quinto quinta|6 sexto|7 séptimo|8 octavo|9 noveno|10 décimo",
     "it": "1 primo prima|2 secondo seconda|3 terzo terza|4 quarto quarta|5 quinto quinta",
     "pt": "1 primeiro primeira|2 segundo segunda|3 terceiro terceira|4 quarto|5 quinto",
+    "ar": "1 الأولى الواحدة|2 الثانية|3 الثالثة|4 الرابعة|5 الخامسة|6 السادسة|7 السابعة|8 الثامنة|9"
+    " التاسعة|10 العاشرة",
     "ru": "1 первый первая первого первое|2 второй второе второго|3 третий третье третьего|4"
     " четвёртый|5 пятый пятое пятого|10 десятого|15 пятнадцатого|20 двадцатого",
 }
@@ -193,6 +195,7 @@ _HAN_SCALES = {
     "億": 100_000_000,
     "亿": 100_000_000,
 }
+_SPOKEN_DECIMAL = re.compile("([一二两三四五六七八九])[米块塊公]([一二三四五六七八九]{1,2})")
 _HAN_NUMBER = re.compile("[〇零一二两兩三四五六七八九十百千万萬億亿]{1,12}")
 #: What an ideograph is counted with: after these a numeral is a number and not part of a word.
 _COUNTED = re.compile(
@@ -405,6 +408,9 @@ def _compose(text: str, run: list[tuple[Word, list[float]]]) -> Number:
                 current += value
     start, end = run[0][0].start, run[-1][0].end
     readings = {total + current}
+    parts = [value for _, values in run for value in values]
+    if len(parts) == 2 and parts[0] < 100 and 10 <= parts[1] < 100:  # five fifty
+        readings.add(parts[0] + parts[1] / 100)
     flat = [value for _, values in run for value in values]
     if 2 <= len(flat) <= 3 and 10 <= flat[0] <= 20 <= flat[1] < 100:  # nineteen seventy-two
         readings.add(flat[0] * 100 + sum(flat[1:]))
@@ -437,6 +443,11 @@ def _han_value(signs: str) -> Readings:
     return frozenset({float(total + section + digit), float(short)})
 
 
+#: Figures with what joins them; and those that are one number, whose parts say nothing alone.
+_JOINED = re.compile(r"\d(?:[\d.,:/-]*\d)?")
+_ONE_NUMBER = re.compile(r"\d+(?:[.,]\d+)?|\d{1,3}(?:[.,]\d{3})+(?:[.,]\d+)?")
+
+
 def said_numbers(texts: Iterable[str]) -> frozenset[float]:
     """All numbers that texts may mean, in digits or in words of any language known here."""
     found: set[float] = set()
@@ -444,9 +455,13 @@ def said_numbers(texts: Iterable[str]) -> frozenset[float]:
         digits = ascii_digits(text)
         for number in find_figures(digits):
             found |= number.readings
-        for match in re.finditer(r"\d+", digits):
-            if len(match.group()) <= 15:
-                found.add(float(match.group()))
+        for match in _JOINED.finditer(digits):
+            is_one = _ONE_NUMBER.fullmatch(match.group())
+            for part in () if is_one else re.findall(r"\d{1,15}", match.group()):
+                found.add(float(part))
+        for match in _SPOKEN_DECIMAL.finditer(text):  # 一米七八
+            whole, rest = (_han_value(part) for part in match.groups())
+            found |= {float(f"{a:.0f}.{b:.0f}") for a in whole for b in rest}
         for match in _HAN_NUMBER.finditer(text):
             found |= _han_value(match.group())
         words = words_of(text)

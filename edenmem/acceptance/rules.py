@@ -51,7 +51,7 @@ def share_said(item: Item) -> float:
         found += is_number_said(item, number)
     total += len(item.days) + len(item.times)
     found += sum(is_date_said(item, date) for date in item.days)
-    found += sum(is_time_said(evidence, time) for time in item.times)
+    found += sum(is_time_said(item, time) for time in item.times)
     return found / total if total else 1.0
 
 

@@ -19,6 +19,8 @@ _BY_PEOPLE_ELSEWHERE = 0.8
 #: The share that only an agent said, and was told "no", from which an item is denied.
 _DENIED = 0.5
 _MOST_SOURCES = 3
+#: How far a named message without a word of the item may be from those that hold it.
+_BESIDE = 2
 
 _YES = re.compile(
     r"\W*(?:yes|yeah|yep|yup|yea|aye|exactly|right|correct|sure|absolutely|indeed|true"
@@ -74,7 +76,8 @@ def _find_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
         return (), "comes from no message"
     total = sum(weight for _, weight in item.hits)
     if total and (not named or _held(item, _with_asked(evidence, named)) < _HELD * total):
-        named = _ground(item, range(len(evidence.messages)), named)
+        found = _ground(item, range(len(evidence.messages)), named)
+        named = sorted({*found, *(one for one in named if _is_beside(item, one, found))})
     if not named:
         return (), "comes from no message that was read; name the messages that say it"
     if _is_denied(item):
@@ -85,10 +88,16 @@ def _find_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
     found = _ground(item, people, [])
     least = _BY_PEOPLE_ELSEWHERE if _is_agents_alone(item) else _BY_A_PERSON
     if found and total and _is_by_a_person(item, found, total, least):
-        return _numbers(evidence, found), None
+        kept = (one for one in named if one in people and _is_beside(item, one, found))
+        return _numbers(evidence, {*found, *kept}), None
     return _numbers(evidence, named), (
         "was said by the agent alone; keep what a person said or confirmed"
     )
+
+
+def _is_beside(item: Item, place: int, found: Iterable[int]) -> bool:
+    """Whether a message that was named may add to those that hold an item: a correction, a yes."""
+    return _held(item, [place]) > 0 or any(abs(place - one) <= _BESIDE for one in found)
 
 
 def _numbers(evidence: Evidence, places: Iterable[int]) -> tuple[int, ...]:

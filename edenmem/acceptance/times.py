@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from edenmem.acceptance.numbers import said_numbers
 from edenmem.acceptance.words import ascii_digits
 
 _TIME = re.compile(
@@ -27,18 +28,36 @@ _MIDNIGHT = re.compile(
     r"|午夜|零点|자정",
     re.I,
 )
-#: Half and quarters: the minutes that they add to the hour, by language's habit.
+#: Half and quarters: the minutes that they add, and whether the hour follows ("half past three")
+#: or goes before ("tres y media").
 _PARTS = tuple(
-    (minutes, re.compile(pattern, re.IGNORECASE))
-    for minutes, pattern in (
-        ((30,), r"\b(?:half past|et demie?|y media|e mezz[ao]|e meia|buçuk)\b|半|반"),
-        ((-30,), r"\b(?:halb|half(?! past)|halv|wpół|пол|половин\w*)\b|\bпол(?=\w)"),
-        ((30,), r"\bhalf\b(?! (?:een|twee|drie|vier|vijf|zes|zeven|acht|negen|tien|elf|twaalf)\b)"),
+    (minutes, follows, re.compile(pattern, re.IGNORECASE))
+    for minutes, follows, pattern in (
+        ((30,), True, r"\bhalf (?:past )?(?!een\b|twee|drie|vier|vijf|zes|zeven|acht|negen|tien|elf)"),
         (
-            (15, -15),
-            r"\b(?:quarter|viertel|quart|cuarto|quarto|kwart|kvart|четверть|çeyrek)\b|一刻",
+            (-30,),
+            True,
+            r"\b(?:halb|halv|half(?= (?:een|twee|drie|vier|vijf|zes|zeven|acht|negen|tien|elf|twaalf)\b)"
+            r"|wpół do|половина)\b|\bпол(?=\w)",
         ),
+        ((30,), False, r"\b(?:et demie?|y media|e mezz[ao]|e meia|buçuk)\b|半|반"),
+        ((15,), True, r"\b(?:quarter past|viertel nach|kwart over|kvart över)\b"),
+        ((-15,), True, r"\b(?:quarter (?:to|of|before)|viertel vor|kwart voor|kvart i|без четверти)\b"),
+        ((15,), False, r"\b(?:(?:et|y|e) (?:un |le |um )?(?:quart|cuarto|quarto)|çeyrek geç\w*)\b|一刻"),
+        ((-15,), False, r"\b(?:moins le quart|menos (?:un |um )?(?:cuarto|quarto)|meno un quarto|çeyrek (?:var|kala))\b"),
+        ((-45, -15), True, r"\b(?:viertel(?! (?:vor|nach))|четверть)\b"),
+        ((-15,), True, r"\bdreiviertel\b"),
     )
+)
+#: How far the hour may be from these words.
+_NEAR = 14
+#: A span of time that another time is worked out with.
+_DURATION = re.compile(
+    r"(?P<half>half an hour|halbe stunde|demi-?heure|media hora|mezz['’ ]?ora|meia hora|half uur|pół godziny"
+    r"|halvtimme|полчаса|пів ?години|yarım saat|نصف ساعة|आधा घंटा|आधे घंटे|半小时|半个小时|半時間|반 ?시간)"
+    r"|(?P<count>\d{1,3}|[^\W\d_]{1,14})[ -]?(?:(?P<minutes>min(?:ut\w*)?\b|минут\w*|хвилин\w*|dakika\w*|دقائق|دقيقة|मिनट|分[钟鐘間]?|분)"
+    r"|(?P<hours>hours?\b|stunden?\b|heures?\b|horas?\b|or[ae]\b|uur\b|uren\b|timm\w+|godzin\w*|час\w*|годин\w*|saat\w*|ساعات|ساعة|घंटे|小时|時間|시간))",
+    re.IGNORECASE,
 )
 
 
@@ -89,9 +108,26 @@ def said_minutes(text: str, numbers: Iterable[float]) -> frozenset[int]:
         hour, rest = divmod(round(number * 100), 100)
         if 0 < hour <= 24 and 0 < rest < 60 and abs(number * 100 - round(number * 100)) < 1e-6:
             found.add((hour * 60 + rest) % 720)
-    for shifts, pattern in _PARTS:
-        if pattern.search(text):
-            found |= {(hour * 60 + shift) % 720 for hour in hours for shift in shifts}
+    for shifts, follows, pattern in _PARTS:
+        for match in pattern.finditer(text):
+            if follows:
+                beside = text[match.end() : match.end() + _NEAR]
+            else:
+                beside = text[max(match.start() - _NEAR, 0) : match.start()]
+            named = {int(one) for one in said_numbers((beside,)) if 0 < one <= 24} or hours
+            found |= {(hour * 60 + shift) % 720 for hour in named for shift in shifts}
     if _NOON.search(text) or _MIDNIGHT.search(text):
         found.add(0)
+    return frozenset(found)
+
+
+def said_durations(text: str) -> frozenset[int]:
+    """The spans of minutes and hours that a text names, in minutes."""
+    found: set[int] = set()
+    for match in _DURATION.finditer(ascii_digits(text)):
+        if match["half"]:
+            found.add(30)
+            continue
+        scale = 1 if match["minutes"] else 60
+        found |= {int(one * scale) for one in said_numbers((match["count"],)) if one < 600}
     return frozenset(found)

@@ -29,6 +29,8 @@ _CYRILLIC = re.compile("[\u0400-\u04ff]")
 _ARABIC_PREFIX = re.compile("^(?:[وبكف]?ال|لل|[وبلف](?=\\w{3}))(?=\\w{2})")
 _DEVANAGARI = re.compile("[\u0900-\u097f]")
 _ARABIC = re.compile("[\u0600-\u06ff]")
+#: Vowel signs that tell words apart, as letters do: "ने" and "नौ".
+_VOWEL = re.compile("[\u093e-\u094c\u0962\u0963]")
 _THAI = re.compile("[\u0e01-\u0eff]")
 _KANA = re.compile("[\u3041-\u30ff]")
 _SPECIAL = str.maketrans({"ß": "ss", "ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe", "ı": "i"})
@@ -93,7 +95,9 @@ def fold(text: str) -> str:
     if text.isascii():
         return text.lower()
     bare = unicodedata.normalize("NFD", text.translate(_SPECIAL))
-    kept = "".join(sign for sign in bare if unicodedata.category(sign)[0] != "M")
+    kept = "".join(
+        sign for sign in bare if unicodedata.category(sign)[0] != "M" or _VOWEL.match(sign)
+    )
     return unicodedata.normalize("NFKC", kept).casefold().translate(_SPECIAL)
 
 

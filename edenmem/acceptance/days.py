@@ -1,0 +1,246 @@
+"""Whether messages give a date: by naming it, by meaning it, or by what follows from both.
+
+What an item's own sources say of days decides; messages near them lend what is missing: the month
+of "no, the 14th", the week of "no, on Saturday".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import date, timedelta
+
+from edenmem.acceptance import dates
+from edenmem.acceptance.dates import Reading, Said
+from edenmem.acceptance.evidence import Evidence
+
+#: The most days between a message and a date without a year: beyond it, the same date of the next
+#: or the previous year is nearer.
+_NEAR_DAYS = 335
+_YEAR = 366
+#: How far from an item's sources a message may be that lends a month or a week.
+_NEAR_MESSAGES = 3
+#: Spans of an item's sources that dates are worked out of.
+_MOST_SPANS = 4
+
+
+def is_given(evidence: Evidence, own: Sequence[int], wanted: Reading) -> bool:
+    """Whether the messages at ``own`` give a date; others may if those name no day."""
+    if any(gives(evidence, place, wanted) for place in own):
+        return True
+    if any(_is_agreed(evidence, said, wanted) for said in evidence.other_dates):
+        return True
+    if _is_span_away(evidence, own, wanted):
+        return True
+    last = len(evidence.messages) - 1
+    steps = range(-_NEAR_MESSAGES, _NEAR_MESSAGES + 1)
+    near = {max(0, min(last, place + step)) for place in own for step in steps}
+    if wanted[2] is not None:
+        if any(_is_agreed(evidence, said, wanted) for said in _named(evidence, near - set(own))):
+            return not any(_names_day(evidence, place) for place in own)
+        if _is_day_of_month_near(evidence, own, near, wanted):
+            return True
+        if any(_other_days(evidence, place) or _names_day(evidence, place) for place in own):
+            return _is_weekday_of_week(evidence, own, near, wanted)
+    return any(gives(evidence, place, wanted) for place in near) or any(
+        _is_agreed(evidence, said, wanted)
+        for said in _named(evidence, range(len(evidence.messages)))
+    )
+
+
+def gives(evidence: Evidence, place: int, wanted: Reading) -> bool:
+    """Whether a message names or means a date, or was sent on it."""
+    return (
+        any(_is_agreed(evidence, said, wanted) for said in evidence.named_dates[place])
+        or any(_is_meant(wanted, one) for one in evidence.meant[place])
+        or _is_day_of_named_month(evidence, place, wanted)
+        or _is_day_of(evidence, place, wanted)
+    )
+
+
+def _named(evidence: Evidence, places: Iterable[int]) -> Iterable[Said]:
+    return (said for place in places for said in evidence.named_dates[place])
+
+
+def _names_day(evidence: Evidence, place: int) -> bool:
+    """Whether a message names a day of a month."""
+    return any(None not in other[1:] for said in _named(evidence, (place,)) for other in said.readings)
+
+
+def _other_days(evidence: Evidence, place: int) -> list[dates.Meant]:
+    """The days that a message means, other than that it was sent on."""
+    sent = evidence.messages[place].sent_at.date()
+    return [
+        one
+        for one in evidence.meant[place]
+        if one.unit == "d" and not one.first <= sent <= one.last
+    ]
+
+
+def _is_agreed(evidence: Evidence, said: Said, wanted: Reading) -> bool:
+    """Whether a date that was named is the wanted one; without a year, the one that is near."""
+    year, _, day = wanted
+    return any(
+        _agree(wanted, other)
+        and (other[2] is not None or day is None)
+        and (
+            year is None
+            or other[0] is not None
+            or any(
+                abs(_days(year, other[1], other[2], one.sent_at.date())) <= _NEAR_DAYS
+                for one in evidence.messages
+            )
+        )
+        for other in said.readings
+    )
+
+
+def _is_meant(wanted: Reading, one: dates.Meant) -> bool:
+    year, month, day = wanted
+    if month is None:
+        return year is None or one.first.year <= year <= one.last.year
+    if day is not None and one.unit in ("m", "y"):
+        return False
+    at = one.first
+    for _ in range(min((one.last - one.first).days, _YEAR) + 1):
+        if _agree((at.year, at.month, at.day), wanted):
+            return True
+        at += timedelta(days=1)
+    return False
+
+
+def _is_day_of_named_month(evidence: Evidence, place: int, wanted: Reading) -> bool:
+    """Whether a message names a month and a day apart ("from the 13th of March to the 17th")."""
+    year, month, day = wanted
+    sent = evidence.messages[place].sent_at.date()
+    if month not in evidence.months[place] or (year is not None and abs(year - sent.year) > 1):
+        return False
+    return day is None or _has_day_number(evidence, place, day)
+
+
+def _is_day_of(evidence: Evidence, place: int, wanted: Reading) -> bool:
+    """Whether a date is the day of a message, or a day of a month near it that it names.
+
+    The day itself is not meant where the message speaks of another one ("tomorrow").
+    """
+    year, month, day = wanted
+    sent = evidence.messages[place].sent_at.date()
+    has_other = bool(_other_days(evidence, place))
+    if _agree((sent.year, sent.month, sent.day), wanted) and (day is None or not has_other):
+        return True
+    if not _is_day_of_month(evidence, place, wanted):
+        return False
+    at = _day(year or sent.year, month, day)
+    return not has_other or (at is not None and at.weekday() in evidence.weekdays[place])
+
+
+def _is_day_of_month(evidence: Evidence, place: int, wanted: Reading) -> bool:
+    """Whether a message names a day ("the 14th") of its own month or one beside it."""
+    year, month, day = wanted
+    sent = evidence.messages[place].sent_at.date()
+    months = {(sent.month - 1 + shift) % 12 + 1 for shift in (-1, 0, 1)}
+    return (
+        day is not None
+        and month in months
+        and (year is None or abs(_days(year, month, day, sent)) <= 62)
+        and _has_day_number(evidence, place, day)
+    )
+
+
+def _has_day_number(evidence: Evidence, place: int, day: int) -> bool:
+    """Whether a message names a day of a month by its number, in figures or in words."""
+    text = evidence.messages[place].text
+    if dates.has_day_number(text, day):
+        return True
+    return str(day) not in text and any(
+        float(day) in said
+        for segment, said in zip(evidence.segments, evidence.numbers_of_segments, strict=True)
+        if segment.place == place
+    )
+
+
+def _is_day_of_month_near(
+    evidence: Evidence, own: Iterable[int], near: Iterable[int], wanted: Reading
+) -> bool:
+    """Whether the sources name the day ("no, the 14th") and messages near them the month."""
+    year, month, day = wanted
+    months = {one for place in near for one in evidence.months[place]}
+    return (
+        day is not None
+        and month in months
+        and any(
+            _has_day_number(evidence, place, day)
+            and not _names_day(evidence, place)
+            and abs(_days(year, month, day, evidence.messages[place].sent_at.date())) < _YEAR
+            for place in own
+        )
+    )
+
+
+def _is_weekday_of_week(
+    evidence: Evidence, own: Iterable[int], near: Iterable[int], wanted: Reading
+) -> bool:
+    """Whether a date is a weekday that the sources name, in a week that messages near them name.
+
+    That is how a correction is said: "next Friday" - "no, Saturday".
+    """
+    year, month, day = wanted
+    weekdays = {one for place in own for one in evidence.weekdays[place]}
+    for place in near:
+        sent = evidence.messages[place].sent_at.date()
+        at = _day(year or sent.year, month, day)
+        if at is None or at.weekday() not in weekdays:
+            continue
+        days = [one.first for one in evidence.meant[place] if one.unit in "dw"]
+        days += filter(
+            None,
+            (
+                _day(other[0] or sent.year, other[1], other[2])
+                for said in evidence.named_dates[place]
+                for other in said.readings
+            ),
+        )
+        if any(one.isocalendar()[:2] == at.isocalendar()[:2] for one in days):
+            return True
+    return False
+
+
+def _is_span_away(evidence: Evidence, places: Iterable[int], wanted: Reading) -> bool:
+    """Whether a date is a span that messages name away from a day that they name or mean."""
+    year, month, day = wanted
+    if day is None or month is None:
+        return False
+    texts = (evidence.messages[place].text for place in places)
+    spans = [span for text in texts for span in dates.find_spans(text)][:_MOST_SPANS]
+    for place in places if spans else ():
+        sent = evidence.messages[place].sent_at.date()
+        for count, unit, sign in spans:
+            for step in (-sign,) if sign else (-1, 1):
+                start = dates.shift(year or sent.year, month, day, step * count, unit)
+                if start is not None and (
+                    any(
+                        other[2] is not None and _agree((None, *start[1:]), other)
+                        for said in evidence.named_dates[place]
+                        for other in said.readings
+                    )
+                    or any(_is_meant(start, one) for one in _other_days(evidence, place))
+                    or (count > 1 and _is_day_of_month(evidence, place, start))
+                ):
+                    return True
+    return False
+
+
+def _agree(one: Reading, other: Reading) -> bool:
+    return all(a is None or b is None or a == b for a, b in zip(one, other, strict=True))
+
+
+def _days(year: int | None, month: int | None, day: int | None, sent: date) -> int:
+    """How many days a date is away; what it lacks is taken from ``sent``."""
+    at = _day(year or sent.year, month or sent.month, day or sent.day)
+    return 1000 if at is None else (at - sent).days
+
+
+def _day(year: int, month: int | None, day: int | None) -> date | None:
+    try:
+        return None if month is None or day is None else date(year, month, day)
+    except ValueError:
+        return None
