@@ -506,7 +506,7 @@ def meant_days(text: str, said_at: datetime) -> list[Meant]:
     weekdays = said_weekdays(text)
     found: list[Meant] = []
     weeks: list[date] = []  # the Mondays of the weeks that are named
-    is_bare = True
+    is_bare = not _week_on().search(flat)
     for language in _RELATIVE:
         table = _relative_table(language)
         for match in _relative_pattern(language).finditer(flat):
@@ -523,7 +523,6 @@ def meant_days(text: str, said_at: datetime) -> list[Meant]:
         if unit == "w" or (unit == "d" and count in _WEEKS_OF_DAYS):  # "Thursday in two weeks"
             count = _WEEKS_OF_DAYS.get(count, count) if unit == "d" else count
             weeks += (_add(day, each * 7 * count - day.weekday()) for each in signs)
-            weeks += (_add(day, each * 7 * count - day.weekday() + 7) for each in signs)
     for weekday in weekdays:
         ahead = (weekday - day.weekday()) % 7
         found += (_one(monday, weekday) for monday in weeks)
@@ -549,6 +548,26 @@ def meant_days(text: str, said_at: datetime) -> list[Meant]:
     return found
 
 
+@cache
+def _week_on() -> re.Pattern[str]:
+    """A weekday that is moved by a week: "Thursday week", "samedi en huit"."""
+    return re.compile(
+        rf"\b(?:{_weekday_names()}) (?:week\b|fortnight|en (?:huit|quinze)|a otto|in acht tagen"
+        rf"|in einer woche)|\bweek (?:on|from) (?:{_weekday_names()})"
+    )
+
+
+def names_week(text: str) -> bool:
+    """Whether a text names a week ("next week") or moves a weekday by one."""
+    flat = fold_in_place(ascii_digits(text))
+    return bool(_week_on().search(flat)) or any(
+        unit == "w"
+        for language in _RELATIVE
+        for match in _relative_pattern(language).finditer(flat)
+        for _, unit in _relative_table(language)[match.group()]
+    )
+
+
 def said_weekdays(text: str) -> frozenset[int]:
     """The days of the week that a text names, from 0 for Monday."""
     flat = fold_in_place(text)
@@ -564,6 +583,7 @@ def said_weekdays(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
+_SHORT_DAYS = frozenset(_WEEKDAYS["short"].replace("|", " ").split())
 #: Figures that may be a day of the month: no part of a number, no time, no sum, nothing counted.
 _LONE_DAY = re.compile(
     r"(?<![\d.,:/£$€¥#+-])(?<!\d\s)([12]?\d|3[01])"
@@ -575,6 +595,36 @@ def has_day_number(text: str, day: int) -> bool:
     """Whether figures of a text may be a day of the month."""
     flat = fold_in_place(ascii_digits(text))
     return any(int(match[1]) == day for match in _LONE_DAY.finditer(flat))
+
+
+#: What makes a weekday a habit: "every", "never", the plural, an article in Romance languages.
+_HABIT = re.compile(
+    r"\b(?:every|each|always|never|usually|often|any|jede\w*|immer|nie|niemals|meist\w*|oft|chaque|tous"
+    r"|toutes|toujours|jamais|cada|todos|todas|siempre|nunca|ogni|tutt[ei]|sempre|mai|toda|todo|elke|iedere"
+    r"|altijd|nooit|kazd\w+|co|zawsze|nigdy|varje|alltid|aldrig|кажд\w+|всегда|никогда|по|обычно|кожн\w+"
+    r"|завжди|ніколи|her|hep|asla)\b|[每毎]|从来|总|一般|いつも|毎|決して|마다"
+    r"|항상|늘|매주|كل|دائم|أبد|हर|हमेशा|कभी"
+)
+
+
+def find_lone_weekday(text: str) -> str | None:
+    """The weekday that a text gives for a single day without its date; None if there is none."""
+    flat = fold_in_place(ascii_digits(text))
+    if _HABIT.search(flat) or _HABIT.search(text) or len(said_weekdays(text)) != 1:
+        return None
+    if match := _WEEKDAYS_HAN.search(text):
+        return match.group()
+    names = _weekdays()
+    for word in words_of(flat):
+        if word.folded in names and word.folded not in _ORDINALS and word.folded not in _SHORT_DAYS:
+            is_habit = (
+                re.search(r"(?:days|tags|ochs|abends|en)$", word.folded)
+                and word.folded != "sonnabend"
+            )
+            follows = re.match(r"[^.,;]{0,5}\d", flat[word.end :])
+            article = re.search(r"\b(?:les?|los|il|la|las|nas|as|aos|di|de) $", flat[: word.start])
+            return None if is_habit or follows or article else text[word.start : word.end]
+    return None
 
 
 def find_spans(text: str) -> Iterator[tuple[int, str, int]]:
@@ -674,9 +724,7 @@ def _shift(day: date, count: int, unit: str, *, about: bool = False) -> Meant:
     return Meant(first, last, "m")
 
 
-def shift(
-    year: int, month: int, day: int, count: int, unit: str
-) -> Reading | None:
+def shift(year: int, month: int, day: int, count: int, unit: str) -> Reading | None:
     """The date that is a span away from another; None if there is no such day."""
     months = count * {"m": 1, "y": 12}.get(unit, 0)
     year, month = divmod(year * 12 + month - 1 + months, 12)

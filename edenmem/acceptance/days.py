@@ -36,10 +36,10 @@ def is_given(evidence: Evidence, own: Sequence[int], wanted: Reading) -> bool:
     near = {max(0, min(last, place + step)) for place in own for step in steps}
     if wanted[2] is not None:
         if any(_is_agreed(evidence, said, wanted) for said in _named(evidence, near - set(own))):
-            return not any(_names_day(evidence, place) for place in own)
+            return not any(names_day(evidence, place) for place in own)
         if _is_day_of_month_near(evidence, own, near, wanted):
             return True
-        if any(_other_days(evidence, place) or _names_day(evidence, place) for place in own):
+        if any(_other_days(evidence, place) or names_day(evidence, place) for place in own):
             return _is_weekday_of_week(evidence, own, near, wanted)
     return any(gives(evidence, place, wanted) for place in near) or any(
         _is_agreed(evidence, said, wanted)
@@ -61,9 +61,11 @@ def _named(evidence: Evidence, places: Iterable[int]) -> Iterable[Said]:
     return (said for place in places for said in evidence.named_dates[place])
 
 
-def _names_day(evidence: Evidence, place: int) -> bool:
+def names_day(evidence: Evidence, place: int) -> bool:
     """Whether a message names a day of a month."""
-    return any(None not in other[1:] for said in _named(evidence, (place,)) for other in said.readings)
+    return any(
+        None not in other[1:] for said in _named(evidence, (place,)) for other in said.readings
+    )
 
 
 def _other_days(evidence: Evidence, place: int) -> list[dates.Meant]:
@@ -169,7 +171,7 @@ def _is_day_of_month_near(
         and month in months
         and any(
             _has_day_number(evidence, place, day)
-            and not _names_day(evidence, place)
+            and not names_day(evidence, place)
             and abs(_days(year, month, day, evidence.messages[place].sent_at.date())) < _YEAR
             for place in own
         )
@@ -184,7 +186,12 @@ def _is_weekday_of_week(
     That is how a correction is said: "next Friday" - "no, Saturday".
     """
     year, month, day = wanted
-    weekdays = {one for place in own for one in evidence.weekdays[place]}
+    weekdays = {
+        one
+        for place in own
+        if not dates.names_week(evidence.messages[place].text)
+        for one in evidence.weekdays[place]
+    }
     for place in near:
         sent = evidence.messages[place].sent_at.date()
         at = _day(year or sent.year, month, day)

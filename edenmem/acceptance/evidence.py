@@ -50,6 +50,11 @@ class Segment(msgspec.Struct, frozen=True):
 TOOL_LINE = re.compile(r"\s*tool \S.*?->")
 
 
+#: Where one sentence ends and another begins, and what ends a question.
+SENTENCE = re.compile(r"(?<=[.!?…؟।])\s|(?<=[。！？])|\n")
+QUESTION = re.compile(r"[?？؟]|(?:吗|呢|ですか|ますか|でしょうか)[。]?\s*\Z")
+
+
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """All that a model was shown, by where it came from.
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from datetime import date
+from difflib import SequenceMatcher
 from itertools import islice
 
 from edenmem.acceptance import dates, days, numbers, words
 from edenmem.acceptance.dates import Said
 from edenmem.acceptance.evidence import Evidence
 from edenmem.acceptance.item import COUNTED, Doubt, Item
+from edenmem.acceptance.polarity import clauses_of
 from edenmem.acceptance.sources import is_answer
 from edenmem.acceptance.times import Time
 
@@ -19,6 +21,7 @@ _MOST_NUMBERS = 20
 
 _SENTENCE_START = re.compile(r"(?:\A|[.!?:;…。]\s+|[\"“«„(\[]\s?|^[-•*]\s?)\Z")
 _KATAKANA = re.compile("[\u30a1-\u30fa\u30fc]{3,}")
+_KATAKANA_RUN = re.compile("[\u30a1-\u30fa\u30fc]{2,}")
 _NAME_PREPOSITION = words.word_set("in nach aus bei von mit namens und fur zu vor")
 _VERB_AFTER_NAME = re.compile(
     r"['’]s? |\s(?:is|was|has|had|will|would|can|could|does|did|likes?|loves?|lives?|works?"
@@ -34,6 +37,9 @@ def check_names(item: Item) -> str | Doubt | None:
         reason = f"names {_listed(unknown)}, which was not mentioned"
         is_open = all(_ACRONYM.fullmatch(name) or _is_other_script(item, name) for name in unknown)
         return Doubt(reason) if is_open else reason
+    if item.candidate.kind == "fact" and (unknown := _replaced(item)):
+        reason = f"says {_listed(unknown)} where its source says something else"
+        return Doubt(reason) if _is_other_script(item, unknown[0]) else reason
     if item.candidate.kind == "fact" and (unknown := _new_ideographs(item)):
         reason = f"names {_listed(unknown)}, which was not mentioned"
         is_open = _is_of_tool(item) or _is_other_script(item, unknown[0])
@@ -117,10 +123,66 @@ def _new_ideographs(item: Item) -> list[str]:
     return [
         match.group()
         for match in _IDEOGRAPHS.finditer(text)
-        if sum(sign not in seen and sign not in common for sign in match.group()) >= 2
+        if not _PARTICLES.search(match.group())
+        and sum(sign not in seen and sign not in common for sign in match.group()) >= 2
     ]
 
 
+def _replaced(item: Item) -> list[str]:
+    """Return what stands in a source's words in the place of something else, and was never said.
+
+    That is how a wrong name looks in scripts without capitals.
+    """
+    if any(sign.isupper() or sign.islower() for sign in item.content):
+        return []
+    is_spaced = item.is_spaced
+    own = _parts(item.content, is_spaced)
+    found: list[str] = []
+    for place in _bearing(item):
+        for clause in clauses_of(item.evidence.messages[place].text):
+            other = _parts(clause, is_spaced)
+            codes = SequenceMatcher(None, own, other, autojunk=False).get_opcodes()
+            for at, (tag, start, end, first, last) in enumerate(codes):
+                if tag != "replace" or end - start > 2 or last - first > 3:
+                    continue
+                before = codes[at - 1] if at else ("equal", 0, 0, 0, 0)
+                after = codes[at + 1] if at + 1 < len(codes) else ("equal", 0, 0, 0, 0)
+                same = before[2] - before[1] + after[2] - after[1]
+                if before[0] != "equal" or after[0] != "equal" or same < 2:
+                    continue
+                new = own[start:end]
+                if all(_is_telling(item, part) for part in new) and not any(
+                    _is_shown(item, part) for part in new
+                ):
+                    found.append((" " if is_spaced else "").join(new))
+    return found
+
+
+def _parts(text: str, is_spaced: bool) -> list[str]:
+    """The words of a text, or its characters where its script has no spaces."""
+    if is_spaced:
+        return [word.folded for word in words.words_of(text)]
+    return [sign for sign in text if sign.isalnum()]
+
+
+def _is_telling(item: Item, part: str) -> bool:
+    """Whether a word or a character is neither a stop word nor grammar nor a number."""
+    if len(part) == 1:
+        return bool(_IDEOGRAPH.match(part)) and part not in words.stop_signs() | _COMMON
+    return not part[0].isdigit() and not any(
+        part in words.stop_words(language) for language in item.languages
+    )
+
+
+def _is_shown(item: Item, part: str) -> bool:
+    evidence = item.evidence
+    return part in evidence.lines or (
+        len(part) > 1 and any(key in evidence.segments_of_key for key in words.keys_of(part))
+    )
+
+
+_IDEOGRAPH = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\u30a1-\u30fa]")
+_PARTICLES = re.compile("[了着过過的地得们們]")
 _IDEOGRAPHS = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]{2,3}")
 
 
@@ -152,6 +214,8 @@ def _is_known(item: Item, name: str) -> bool:
         for cut in (0, 1, 2, 3)
     ):
         return True
+    if _KATAKANA.fullmatch(name):  # ミリ, ミリリットル
+        return any(name.startswith(run) for run in _KATAKANA_RUN.findall(evidence.lines))
     return len(bare) >= 4 and bare in evidence.name_stems
 
 
@@ -173,7 +237,8 @@ def _ungrounded(item: Item) -> Iterator[tuple[str, bool]]:
             yield f"gives the date '{said.written.strip()}', which is another day of the week", True
         elif not is_date_said(item, said):
             reason = f"gives the date '{said.written.strip()}', which no message gives or means"
-            yield reason, not (evidence.is_foreign or _has_movable_feast(item))
+            is_named = any(days.names_day(evidence, place) for place in _bearing(item))
+            yield reason, is_named or not (evidence.is_foreign or _has_movable_feast(item))
     for time in item.times:
         if not is_time_said(item, time):
             reason = f"gives the time '{time.written}', which was not mentioned"
@@ -265,8 +330,14 @@ def is_number_said(item: Item, number: numbers.Number) -> bool:
     if any(value / 1000 in near and _is_in_thousands(evidence, value) for value in number.readings):
         return True
     said = number.readings & evidence.all_numbers
-    return any(value >= _TELLING or value != int(value) for value in said) or (
-        bool(said) and _is_said_beside(item, number)
+    if said and _is_said_beside(item, number):
+        return True
+    own = {value for one in item.figures for value in one.readings}
+    rivals = near - own - _years(evidence)
+    return any(
+        (value >= _TELLING or value != int(value))
+        and not any(value / 2 < other < value * 2 for other in rivals)
+        for value in said
     )
 
 
@@ -288,7 +359,9 @@ def _is_clock(item: Item, number: numbers.Number, value: float) -> bool:
     wanted = (int(value) * 60 + minutes) % 720
     if minutes:
         return any(wanted in said[place] for place in _near(item))
-    return any(value + 12 in item.evidence.numbers_said[place] for place in _near(item)) and value < 12
+    return (
+        any(value + 12 in item.evidence.numbers_said[place] for place in _near(item)) and value < 12
+    )
 
 
 def _is_in_thousands(evidence: Evidence, value: float) -> bool:
@@ -326,9 +399,13 @@ def is_time_said(item: Item, time: Time) -> bool:
             return True
         for hour, minute in (divmod(one, 60) for one in time.minutes):
             hours = {hour, hour % 12, hour % 12 + 12}
-            if minute and minute in counts and not counts.isdisjoint(hours):
+            if minute % 15 and minute in counts and not counts.isdisjoint(hours):
                 return True
-            if minute and 60 - minute in counts and not counts.isdisjoint({one + 1 for one in hours}):
+            if (
+                minute % 15
+                and 60 - minute in counts
+                and not counts.isdisjoint({one + 1 for one in hours})
+            ):
                 return True
     spans = {span for place in near for span in evidence.durations[place]}
     return any(
@@ -338,9 +415,7 @@ def is_time_said(item: Item, time: Time) -> bool:
         for step in (span, -span)
         for place in near
     ) or any(
-        minute % 720 in said and minute % 60
-        for minute in time.minutes
-        for said in evidence.minutes
+        minute % 720 in said and minute % 60 for minute in time.minutes for said in evidence.minutes
     )
 
 
@@ -395,5 +470,3 @@ def _source_places(item: Item) -> list[int]:
         return list(range(len(evidence.messages)))
     named = [evidence.places[one] for one in item.sources if one in evidence.places]
     return named or list(range(len(evidence.messages)))
-
-

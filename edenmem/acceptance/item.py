@@ -146,3 +146,21 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
                 {at for at, segment in enumerate(evidence.segments) if segment.place in giving}
             )
         return [(places, 1 / len(places)) for places in held if places]
+
+    @cached_property
+    def own_words(self) -> frozenset[str]:
+        """Its content words, without the names of speakers."""
+        return frozenset(self.content_words) - self.evidence.speakers
+
+    @property
+    def size(self) -> int:
+        """How many words and pieces it is compared by."""
+        return len(self.own_words) + len(set(self.pieces))
+
+    def count_shared(self, text: str) -> int:
+        """How many of its words and pieces a text holds."""
+        keys = {key for word in words.words_of(text) for key in words.keys_of(word.folded)}
+        runs = words.runs_of(text)
+        return sum(not keys.isdisjoint(words.keys_of(word)) for word in self.own_words) + sum(
+            any(piece in run for run in runs) for piece in set(self.pieces)
+        )

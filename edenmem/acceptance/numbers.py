@@ -13,7 +13,7 @@ from functools import cache
 
 import msgspec
 
-from edenmem.acceptance.words import Word, ascii_digits, fold, word_set, words_of
+from edenmem.acceptance.words import Word, ascii_digits, base_of, fold, word_set, words_of
 
 Readings = frozenset[float]
 
@@ -288,7 +288,7 @@ def _table(language: str) -> dict[str, float]:
 @cache
 def _ordinals() -> dict[str, float]:
     return {
-        fold(word): float(entry.split()[0])
+        base_of(word): float(entry.split()[0])
         for entries in _ORDINALS.values()
         for entry in entries.split("|")
         for word in entry.split()[1:]

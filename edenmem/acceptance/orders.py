@@ -128,6 +128,7 @@ _IMPERATIVE_UNSPACED = re.compile(
     r"|اجعل|احذف|امدح|استخدم|تذكر|تذكّر|رد |ردّ |أجب|أرسل|تحدث|تحدّث|اذكر|اكتب|انس|أعط|ادع|لا"
     r" تقل)|(?:हमेशा|कभी (?:भी )?(?:न|मत"
     r"|नहीं)|अब से).{0,80}(?:दो|करो|दें|करें|देना|करना|बोलो|बताना|कहना|करे)[।!.]?\Z"
+    r"|.{1,80} मत [^\s]+(?:ना|ो|िए|ें)[।!.]?\Z"
 )
 #: A reminder that somebody asked for is an appointment, and no rule of conduct.
 _REMIND = re.compile(
@@ -144,6 +145,11 @@ _AFTER_VERB = word_set(
     " el los las siempre nunca todo todos a"
     " il lo gli tutti sempre mai"
     " o os as todos sempre nunca"
+)
+#: Names that are verbs as well: "Grant always pays".
+_NAMED = re.compile(
+    r"(?:Grant|Mark|Bill|Rob|Sue|Pat|Drew|Will|Chase|Skip|Frank|Hope|Faith|Rich|Jack|Nick|Guy|Ray)"
+    r" (?:always|never|usually|often) \w+s\b"
 )
 _FIRST = re.compile(r"[^\W_]+")
 #: A verb, and at once what makes it an order: "Prends toujours", "Roll back and do not ask".
@@ -252,7 +258,7 @@ def find_order(
     told, wished = _patterns(tuple(agents))
     spoken = _without_calls(text, agents)
     first = _FIRST.match(spoken)
-    is_named = first is not None and fold(first.group()) in people
+    is_named = _NAMED.match(spoken) or (first is not None and fold(first.group()) in people)
     if not is_named and not _TITLE.match(spoken) and _is_order(spoken, language):
         return "is an order to the agent; say who asked for it"
     if (spoken != text or _PLEASE.search(text)) and _VERB.match(spoken):
@@ -300,6 +306,8 @@ def _is_verb_first(text: str, language: str) -> bool:
         return False
     if fold(match[2]) in ("always", "never") and not _VERB.match(match[1] + " "):
         return False  # "Ben always wins": a name and its verb
+    if language != "en" and fold(match[2]) == "no":
+        return False  # a subject and what it does not do
     return fold(match[2]) in _AFTER_VERB and fold(match[1]) not in (
         stop_words(language) | stop_words("en")
     )

@@ -89,21 +89,30 @@ def check_statement(item: Item) -> str | None:
 
 
 def _is_copy_without_subject(item: Item) -> bool:
-    """Whether the text repeats a message word by word from a stop word on, and names nobody."""
+    """Whether the text repeats a message word by word, and names nobody and nothing."""
     copied = f" {words.normal(item.content)} "
-    if not item.tokens or not any(
-        copied in f" {words.normal(message.text)} " for message in item.evidence.messages
-    ):
+    texts = [f" {words.normal(message.text)} " for message in item.evidence.messages]
+    if not item.tokens or not any(copied in text for text in texts):
         return False
     first, *others = item.tokens
     if item.languages[0] == "de":  # all nouns are capitals: a subject follows its article
         others = others[:1]
-    is_named = any(word.written[0].isupper() for word in others) or first.folded in _ARTICLES
-    return not is_named and any(
-        first.folded in words.stop_words(language) for language in item.languages
+    if any(word.written[0].isupper() for word in others) or first.folded in _ARTICLES:
+        return False
+    if any(first.folded in words.stop_words(language) for language in item.languages):
+        return True
+    if item.languages[0] not in _SUBJECT_IN_VERB or len(item.tokens) > 4:
+        return False
+    keys = set(words.keys_of(first.folded))
+    said = sum(
+        any(not keys.isdisjoint(words.keys_of(word.folded)) for word in words.words_of(text))
+        for text in (*texts, *item.evidence.context)
     )
+    return said < 2 and first.folded not in item.evidence.speakers
 
 
+#: Languages whose verbs need no subject, and French, whose orders have none.
+_SUBJECT_IN_VERB = frozenset({"es", "it", "pt", "pl", "ru", "uk", "tr", "fr"})
 #: What a noun as subject may have before it.
 _ARTICLES = words.word_set("the a an le la les l un une el los las il lo gli i o os as de het")
 
@@ -121,6 +130,8 @@ def check_relative_dates(item: Item) -> str | None:
     """No date is left that only the day it was said on explains."""
     if found := dates.find_relative(item.bare, dict.fromkeys((*item.languages, "en"))):
         return f"says '{found}'; give the date instead"
+    if not item.days and (name := dates.find_lone_weekday(item.bare)):
+        return f"says '{name}' without its date; give the date"
     return None
 
 

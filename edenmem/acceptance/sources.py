@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from edenmem.acceptance import words
 from edenmem.acceptance.attribution import find_other_person
-from edenmem.acceptance.evidence import Evidence, SourceMessage
+from edenmem.acceptance.evidence import QUESTION, SENTENCE, Evidence, SourceMessage
 from edenmem.acceptance.item import Item
+from edenmem.acceptance.polarity import is_negated, is_no, is_opposite
 
 #: Of what was said of an item anywhere, the share that its named sources must hold.
 _HELD = 0.5
@@ -24,8 +25,7 @@ _BESIDE = 2
 
 _YES = re.compile(
     r"\W*(?:yes|yeah|yep|yup|yea|aye|exactly|right|correct|sure|absolutely|indeed|true"
-    r"|definitely|of course|that's|thats|it is|they are|i do|i am|i did|ok|okay|sounds|perfect"
-    r"|please do|do that"
+    r"|definitely|of course|that's|thats|it is|they are|i do|i am|i did"
     r"|ja|genau|stimmt|richtig|klar|doch|oui|ouais|exact|exactement|tout à fait|si|sí|claro"
     r"|exacto|correcto|eso|sì|esatto|certo|giusto|sim|isso|exato|certo|tak|zgadza|dokładnie"
     r"|klopt|inderdaad|precis|japp|jo"
@@ -34,20 +34,8 @@ _YES = re.compile(
     r"|\W*(?:はい|うん|ええ|そう|その通り|对|對|是的|是啊|嗯|没错|好的|正确|네|예|응|맞아|맞습니다|그래|ใช่|ครับ|ค่ะ|👍|✅|👌)",
     re.IGNORECASE,
 )
-_SENTENCE = re.compile(r"(?<=[.!?…])\s|(?<=[。！？])|\n")
-_NO = re.compile(
-    r"\W*(?:no|nope|nah|not|never|wrong|nein|nicht|nie|non|pas|jamais|nunca|não|nee|niet|nie|nej"
-    r"|inte|нет|не|неа|ні|hayır|yok|değil|لا|नहीं|ना)(?![^\W_])"
-    r"|\W*(?:不|没|いいえ|いや|違|아니|ไม่)",
-    re.IGNORECASE,
-)
-_DENIAL = re.compile(
-    r"(?<![^\W_])(?:no|not|never|n't|without|nein|nicht|kein\w*|nie|ohne|ne|pas|jamais|sans"
-    r"|nunca|sin|non|mai|senza|não|sem|nee|niet|geen|nej|inte|нет|не|без|ні|değil|yok|و?لا|و?ليس"
-    r"|नहीं)(?![^\W_])"
-    r"|n['’]t\b|[不没無未]|ない|ません|않|없|안 |ไม่|allerg|vegan|vegetar",
-    re.IGNORECASE,
-)
+#: What denies without a word that does.
+_REFUSAL = re.compile("allerg|vegan|vegetar|skip", re.IGNORECASE)
 
 
 def check_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
@@ -56,8 +44,10 @@ def check_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
     if reason is None:
         places = [item.evidence.places[number] for number in sources]
         places += [place - 1 for place in places if is_answer(item, place)]
-        if other := find_other_person(item, dict.fromkeys(places)):
+        if other := find_other_person(item, tuple(dict.fromkeys(places))):
             reason = f"is about another person than its sources, which are about {other}"
+        elif is_opposite(item, dict.fromkeys(places)):
+            reason = "says the opposite of its sources"
     return sources, reason
 
 
@@ -74,6 +64,7 @@ def _find_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
     named = list(dict.fromkeys(named))
     if not evidence.messages:
         return (), "comes from no message"
+    named += [place + 1 for place in named if _is_confirmed(item, place)]
     total = sum(weight for _, weight in item.hits)
     if total and (not named or _held(item, _with_asked(evidence, named)) < _HELD * total):
         found = _ground(item, range(len(evidence.messages)), named)
@@ -86,13 +77,34 @@ def _find_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
         return _numbers(evidence, named), None
     people = [place for place in range(len(evidence.messages)) if _confirms(item, place)]
     found = _ground(item, people, [])
-    least = _BY_PEOPLE_ELSEWHERE if _is_agents_alone(item) else _BY_A_PERSON
-    if found and total and _is_by_a_person(item, found, total, least):
+    if _is_agents_alone(item):  # so the model says itself: then one message has to say it all
+        best = max(people, key=lambda place: _held(item, [place]), default=None)
+        if best is not None and total and _held(item, [best]) >= _BY_PEOPLE_ELSEWHERE * total:
+            return _numbers(evidence, [best]), None
+    elif found and total and _is_by_a_person(item, found, total):
         kept = (one for one in named if one in people and _is_beside(item, one, found))
         return _numbers(evidence, {*found, *kept}), None
     return _numbers(evidence, named), (
         "was said by the agent alone; keep what a person said or confirmed"
     )
+
+
+def _is_confirmed(item: Item, place: int) -> bool:
+    """Whether an agent's question that says most of an item is answered with "yes" at once."""
+    messages = item.evidence.messages
+    if messages[place].author != "agent" or place + 1 >= len(messages):
+        return False
+    reply, before = messages[place + 1], messages[place].text
+    if reply.author != "person" or not _YES.match(reply.text):
+        return False
+    asked = said = 0
+    for sentence in SENTENCE.split(before):
+        share = item.count_shared(sentence)
+        if QUESTION.search(sentence):
+            asked = max(asked, share)
+        else:
+            said = max(said, share)
+    return asked > said
 
 
 def _is_beside(item: Item, place: int, found: Iterable[int]) -> bool:
@@ -101,7 +113,7 @@ def _is_beside(item: Item, place: int, found: Iterable[int]) -> bool:
 
 
 def _numbers(evidence: Evidence, places: Iterable[int]) -> tuple[int, ...]:
-    return tuple(sorted(evidence.messages[place].number for place in places))
+    return tuple(sorted({evidence.messages[place].number for place in places}))
 
 
 def _with_asked(evidence: Evidence, places: Iterable[int]) -> set[int]:
@@ -158,9 +170,7 @@ def _is_agents_alone(item: Item) -> bool:
     return bool(named) and not any(_confirms(item, place) for place in named)
 
 
-def _is_by_a_person(
-    item: Item, places: list[int], total: float, least: float = _BY_A_PERSON
-) -> bool:
+def _is_by_a_person(item: Item, places: list[int], total: float) -> bool:
     evidence = item.evidence
     bearing = [place for place in places if _confirms(item, place)]
     if not bearing:
@@ -176,7 +186,7 @@ def _is_by_a_person(
             ):
                 segments.add(at)
     said = sum(weight for held, weight in item.hits if not held.isdisjoint(segments))
-    return said >= least * total or _are_figures_held(item, bearing)
+    return said >= _BY_A_PERSON * total or _are_figures_held(item, bearing)
 
 
 def _are_figures_held(item: Item, places: list[int]) -> bool:
@@ -194,7 +204,7 @@ def _are_figures_held(item: Item, places: list[int]) -> bool:
 
 def _is_denied(item: Item) -> bool:
     """Whether a word or number of an item comes only from an agent that was told "no" at once."""
-    if _DENIAL.search(item.content):
+    if _denies(item):
         return False
     evidence = item.evidence
     denied = {
@@ -203,10 +213,15 @@ def _is_denied(item: Item) -> bool:
         if segment.author == "agent"
         and segment.place + 1 < len(evidence.messages)
         and evidence.messages[segment.place + 1].author == "person"
-        and _NO.match(evidence.messages[segment.place + 1].text)
+        and is_no(evidence.messages[segment.place + 1].text)
     }
     only = sum(weight for held, weight in item.hits if held <= denied)
     return only > _DENIED * sum(weight for _, weight in item.hits)
+
+
+def _denies(item: Item) -> bool:
+    text = item.content
+    return is_negated(text, item.languages[0]) or bool(_REFUSAL.search(text))
 
 
 def is_answer(item: Item, place: int) -> bool:
@@ -217,8 +232,8 @@ def is_answer(item: Item, place: int) -> bool:
     reply, before = messages[place].text, messages[place - 1].text
     if _YES.match(reply):
         return True
-    first = _SENTENCE.split(reply, maxsplit=1)[0]
+    first = SENTENCE.split(reply, maxsplit=1)[0]
     is_short = len(words.words_of(first)) + len("".join(words.runs_of(first))) // 3 <= 12
-    if not is_short or not re.search(r"[?？؟]|吗|呢|ですか|ますか", before):
+    if not is_short or not QUESTION.search(before):
         return False
-    return not _NO.match(reply) or bool(_DENIAL.search(item.content))
+    return not is_no(reply) or _denies(item)

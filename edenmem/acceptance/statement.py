@@ -322,6 +322,10 @@ _ADDRESSED = re.compile(r"[^\W\d_]+, [^\W\d_]+[.!]?\Z")
 _CALLED = re.compile(r"(?:an?|the) \w+ (?:called|named) \w+\.?\Z", _I)
 
 
+#: Several as the subject: their verb has no ending.
+_SEVERAL = re.compile(r"[A-Z][\w'’-]+(?: [A-Z][\w'’-]+)? and [A-Z][\w'’-]+(?: [A-Z][\w'’-]+)? \w+")
+
+
 def _find_fragment(text: str, bare: str, language: str, speakers: Collection[str]) -> str | None:
     runs = sum(map(len, runs_of(text)))
     words = words_of(text)
@@ -354,6 +358,7 @@ def _find_fragment(text: str, bare: str, language: str, speakers: Collection[str
         and len(plain) <= 4
     ):
         return "is a bare name; say what is to be known of it"
-    if language == "en" and not _HAS_VERB.search(bare.partition(" ")[2]) and len(words) <= 8:
+    has_verb = _HAS_VERB.search(bare.partition(" ")[2]) or _SEVERAL.match(bare)
+    if language == "en" and not has_verb and len(words) <= (8 if first.endswith("s") else 12):
         return "has no verb; write a whole statement"
     return None

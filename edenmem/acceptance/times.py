@@ -33,7 +33,11 @@ _MIDNIGHT = re.compile(
 _PARTS = tuple(
     (minutes, follows, re.compile(pattern, re.IGNORECASE))
     for minutes, follows, pattern in (
-        ((30,), True, r"\bhalf (?:past )?(?!een\b|twee|drie|vier|vijf|zes|zeven|acht|negen|tien|elf)"),
+        (
+            (30,),
+            True,
+            r"\bhalf (?:past )?(?!een\b|twee|drie|vier|vijf|zes|zeven|acht|negen|tien|elf)",
+        ),
         (
             (-30,),
             True,
@@ -42,9 +46,21 @@ _PARTS = tuple(
         ),
         ((30,), False, r"\b(?:et demie?|y media|e mezz[ao]|e meia|buçuk)\b|半|반"),
         ((15,), True, r"\b(?:quarter past|viertel nach|kwart over|kvart över)\b"),
-        ((-15,), True, r"\b(?:quarter (?:to|of|before)|viertel vor|kwart voor|kvart i|без четверти)\b"),
-        ((15,), False, r"\b(?:(?:et|y|e) (?:un |le |um )?(?:quart|cuarto|quarto)|çeyrek geç\w*)\b|一刻"),
-        ((-15,), False, r"\b(?:moins le quart|menos (?:un |um )?(?:cuarto|quarto)|meno un quarto|çeyrek (?:var|kala))\b"),
+        (
+            (-15,),
+            True,
+            r"\b(?:quarter (?:to|of|before)|viertel vor|kwart voor|kvart i|без четверти)\b",
+        ),
+        (
+            (15,),
+            False,
+            r"\b(?:(?:et|y|e) (?:un |le |um )?(?:quart|cuarto|quarto)|çeyrek geç\w*)\b|一刻",
+        ),
+        (
+            (-15,),
+            False,
+            r"\b(?:moins le quart|menos (?:un |um )?(?:cuarto|quarto)|meno un quarto|çeyrek (?:var|kala))\b",
+        ),
         ((-45, -15), True, r"\b(?:viertel(?! (?:vor|nach))|четверть)\b"),
         ((-15,), True, r"\bdreiviertel\b"),
     )

@@ -133,7 +133,7 @@ def test_what_a_person_denied_has_no_source() -> None:
         ("ravi: no tour for me, I don't drink. Anna?", "Ravi does not drink.", ""),
         ("ravi: I am cooking. Bo is allergic to shrimp", "Ravi is allergic to shrimp.", "bo"),
         ("ravi: I am cooking. Bo is allergic to shrimp", "Bo is allergic to shrimp.", ""),
-        ("ravi: the surgery is on the 9th", "Anna's surgery is on the 9th.", ""),
+        ("ravi: the surgery is on the 9th", "Anna's surgery is on the 9th.", "ravi"),
         ("ravi: mein Auto hat fünf Sitze", "Annas Auto hat fünf Sitze.", "ravi"),
     ],
 )
