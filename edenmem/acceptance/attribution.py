@@ -9,6 +9,7 @@ from edenmem.acceptance import words
 from edenmem.acceptance.item import Item
 from edenmem.acceptance.polarity import clauses_of
 
+_VOCATIVE = re.compile(r"(?<!\w)يا \w+")
 _TITLES = words.word_set(
     "dr mr mrs ms miss sir frau herr dona don mevrouw meneer madame monsieur"
     " van von der den ten de la le du di da do dos das el bin al ibn"
@@ -80,7 +81,7 @@ def find_other_person(item: Item, places: Collection[int]) -> str | None:
                 continue
             referred = referred if score == best else []
             best = score
-            about = _named(clause, people)
+            about = _named(_VOCATIVE.sub(" ", clause), people)
             own_words = _SELF.get(item.evidence.language, _SELF_UNSPACED)
             if message.author == "person" and own_words.search(clause):
                 about.add(message.speaker)

@@ -74,6 +74,7 @@ _WEEKDAYS = {
     "uk": "понеділок|вівторок|середа середу|четвер|п'ятниця|субота суботу|неділя неділю",
     "tr": "pazartesi|salı|çarşamba|perşembe|cuma|cumartesi|pazar",
     "ar": "الاثنين الإثنين|الثلاثاء|الأربعاء|الخميس|الجمعة|السبت|الأحد",
+    "th": "วันจันทร์|วันอังคาร|วันพุธ|วันพฤหัสบดี|วันศุกร์|วันเสาร์|วันอาทิตย์",
     "hi": "सोमवार|मंगलवार|बुधवार|गुरुवार|शुक्रवार|शनिवार|रविवार",
 }
 _WEEKDAYS_HAN = re.compile(
@@ -153,7 +154,7 @@ _RELATIVE = {
     " bu hafta sonu|1m gelecek ay|1m önümüzdeki ay|-1m geçen ay|0m bu ay|1y gelecek yıl|1y"
     " seneye|-1y"
     " geçen yıl|0y bu yıl",
-    "ar": "0d اليوم|0d الليلة|1d غدا|1d غداً|-1d أمس|-1d البارحة|2d بعد غد|-2d أول أمس|1w الأسبوع"
+    "ar": "0d اليوم|0d الليلة|1d غدا|1d غداً|1d غدًا|-1d أمس|-1d البارحة|2d بعد غد|-2d أول أمس|1w الأسبوع"
     " القادم|1w الأسبوع المقبل|-1w الأسبوع الماضي|0w هذا الأسبوع|1m الشهر القادم|1m الشهر المقبل"
     "|-1m"
     " الشهر الماضي|0m هذا الشهر|1y العام القادم|1y السنة القادمة|1y العام المقبل|-1y العام"
@@ -227,14 +228,14 @@ _NUMBER_WORDS = {
         1: "a an one ein eine einem einer un une una uno uma um een ett en jeden jedną одну один"
         " bir एक 一",
         2: "two couple zwei deux dos due dois duas twee två dwa dwie два две iki दो 两 二 couple",
-        3: "three few drei trois tres tre tres drie trzy три üç तीन 三",
-        4: "four vier quatre cuatro quattro quatro fyra cztery четыре dört चार 四",
-        5: "five fünf cinq cinco cinque vijf fem pięć пять beş 五",
-        6: "six sechs seis sei zes sex sześć шесть altı 六",
-        7: "seven sieben sept siete sette sete zeven siedem семь 七",
+        3: "तीन three few drei trois tres tre tres drie trzy три üç तीन 三",
+        4: "चार four vier quatre cuatro quattro quatro fyra cztery четыре dört चार 四",
+        5: "पाँच पांच five fünf cinq cinco cinque vijf fem pięć пять beş 五",
+        6: "छह छः six sechs seis sei zes sex sześć шесть altı 六",
+        7: "सात seven sieben sept siete sette sete zeven siedem семь 七",
         8: "eight acht huit ocho otto oito åtta osiem восемь sekiz",
         9: "nine neun neuf nueve nove negen nio dziewięć девять",
-        10: "ten zehn dix diez dieci dez tien tio dziesięć десять on",
+        10: "दस ten zehn dix diez dieci dez tien tio dziesięć десять on",
         14: "fortnight fourteen quatorze vierzehn catorce",
         15: "fifteen quinze quince",
     }.items()
@@ -434,11 +435,16 @@ def find_dates(text: str, *, is_lenient: bool = False) -> list[Said]:
         a, b, year = int(match["a"]), int(match["b"]), _int(match["y"])
         if year is None and match["mark"] != "/" and not match.group().endswith("."):
             continue  # 3.5 and 3-4 are numbers
+        if year is None and match["mark"] == "." and not _BEFORE_DAY.search(flat[: match.start()]):
+            continue  # the version 5.2.
         year = year + 2000 if year is not None and year < 100 else year
         add(match, (year, b, a), (year, a, b))
     return found
 
 
+_BEFORE_DAY = re.compile(
+    r"(?:\b(?:am|den|vom|zum|bis|ab|seit|dem|der|und|im|dne|od|do|na|w dniu|il|del|le|pa)|[,(–-]|tag)\s*\Z"
+)
 #: Short forms and months that are ordinary words too: dates only with a day or a year.
 _DOUBTFUL = word_set(
     "jan feb mar apr may jun jul aug sep oct nov dec march mars mai maj mei maio mayo maya"
@@ -591,10 +597,27 @@ _LONE_DAY = re.compile(
 )
 
 
-def has_day_number(text: str, day: int) -> bool:
-    """Whether figures of a text may be a day of the month."""
+#: What is said before or after a day of the month alone: "the 8th", "dia 3", "jusqu'au 8".
+_BEFORE_ALONE = re.compile(
+    r"\b(?:the|le|au|du|el|al|del|il|dia|am|den|zum|bis|vom|de|op|o|do|до|с|к)\s*\Z"
+)
+_AFTER_ALONE = re.compile(
+    r"(?:st|nd|rd|th|er|e|º|-?го|-?му|-?е|日|号|號|일)(?![^\W\d_])|\.(?=\s|\Z)"
+)
+
+
+def has_day_number(text: str, day: int, *, is_marked: bool = False) -> bool:
+    """Whether figures of a text may be a day of the month; if marked, are said to be one."""
     flat = fold_in_place(ascii_digits(text))
-    return any(int(match[1]) == day for match in _LONE_DAY.finditer(flat))
+    return any(
+        int(match[1]) == day
+        and (
+            not is_marked
+            or bool(_BEFORE_ALONE.search(flat[: match.start()]))
+            or bool(_AFTER_ALONE.match(flat, match.end()))
+        )
+        for match in _LONE_DAY.finditer(flat)
+    )
 
 
 #: What makes a weekday a habit: "every", "never", the plural, an article in Romance languages.
@@ -621,7 +644,7 @@ def find_lone_weekday(text: str) -> str | None:
                 re.search(r"(?:days|tags|ochs|abends|en)$", word.folded)
                 and word.folded != "sonnabend"
             )
-            follows = re.match(r"[^.,;]{0,5}\d", flat[word.end :])
+            follows = re.match(r" (?:the |den |der )?\d{1,2}(?:st|nd|rd|th|\.)", flat[word.end :])
             article = re.search(r"\b(?:les?|los|il|la|las|nas|as|aos|di|de) $", flat[: word.start])
             return None if is_habit or follows or article else text[word.start : word.end]
     return None
@@ -758,6 +781,8 @@ def find_relative(text: str, languages: Iterable[str]) -> str | None:
     for pattern in (_NEXT_DAY, _AHEAD):
         for match in pattern.finditer(flat):
             written = text[match.start() : match.end()]
+            if written.startswith("faz ") and text[: match.start()].strip():
+                continue  # somebody's age
             if not _is_title_of_words(written):
                 return written
     return None

@@ -29,11 +29,11 @@ def is_given(evidence: Evidence, own: Sequence[int], wanted: Reading) -> bool:
         return True
     if any(_is_agreed(evidence, said, wanted) for said in evidence.other_dates):
         return True
-    if _is_span_away(evidence, own, wanted):
-        return True
     last = len(evidence.messages) - 1
     steps = range(-_NEAR_MESSAGES, _NEAR_MESSAGES + 1)
     near = {max(0, min(last, place + step)) for place in own for step in steps}
+    if _is_span_away(evidence, own, near, wanted):
+        return True
     if wanted[2] is not None:
         if any(_is_agreed(evidence, said, wanted) for said in _named(evidence, near - set(own))):
             return not any(names_day(evidence, place) for place in own)
@@ -132,7 +132,11 @@ def _is_day_of(evidence: Evidence, place: int, wanted: Reading) -> bool:
     if not _is_day_of_month(evidence, place, wanted):
         return False
     at = _day(year or sent.year, month, day)
-    return not has_other or (at is not None and at.weekday() in evidence.weekdays[place])
+    return (
+        not has_other
+        or dates.has_day_number(evidence.messages[place].text, day or 0, is_marked=True)
+        or (at is not None and at.weekday() in evidence.weekdays[place])
+    )
 
 
 def _is_day_of_month(evidence: Evidence, place: int, wanted: Reading) -> bool:
@@ -211,14 +215,18 @@ def _is_weekday_of_week(
     return False
 
 
-def _is_span_away(evidence: Evidence, places: Iterable[int], wanted: Reading) -> bool:
-    """Whether a date is a span that messages name away from a day that they name or mean."""
+def _is_span_away(
+    evidence: Evidence, own: Iterable[int], near: Iterable[int], wanted: Reading
+) -> bool:
+    """Whether a date is a span that the sources name away from a day that is named or meant."""
     year, month, day = wanted
     if day is None or month is None:
         return False
-    texts = (evidence.messages[place].text for place in places)
+    texts = (evidence.messages[place].text for place in own)
     spans = [span for text in texts for span in dates.find_spans(text)][:_MOST_SPANS]
-    for place in places if spans else ():
+    # "six days from the 17th" end on the 22nd
+    spans += [(count - 1, unit, 1) for count, unit, sign in spans if unit == "d" and count > 2]
+    for place in near if spans else ():
         sent = evidence.messages[place].sent_at.date()
         for count, unit, sign in spans:
             for step in (-sign,) if sign else (-1, 1):

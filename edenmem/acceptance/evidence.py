@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from edenmem.acceptance import dates, numbers, times, words
+from edenmem.acceptance import dates, numbers, secrets, times, words
 
 Author = Literal["person", "agent", "other agent", "tool", "system"]
 
@@ -258,6 +258,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def durations(self) -> tuple[frozenset[int], ...]:
         """For each message, the minutes and hours that it counts, in minutes."""
         return tuple(times.said_durations(message.text) for message in self.messages)
+
+    @cached_property
+    def secrets(self) -> frozenset[str]:
+        """What messages call a password, a code or the like, as `secrets.flatten` writes it."""
+        return frozenset(
+            value for message in self.messages for value in secrets.said_values(message.text)
+        )
 
     @cached_property
     def template_runs(self) -> frozenset[str]:

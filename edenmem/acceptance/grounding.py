@@ -23,27 +23,23 @@ _SENTENCE_START = re.compile(r"(?:\A|[.!?:;…。]\s+|[\"“«„(\[]\s?|^[-•*
 _KATAKANA = re.compile("[\u30a1-\u30fa\u30fc]{3,}")
 _KATAKANA_RUN = re.compile("[\u30a1-\u30fa\u30fc]{2,}")
 _NAME_PREPOSITION = words.word_set("in nach aus bei von mit namens und fur zu vor")
-_VERB_AFTER_NAME = re.compile(
-    r"['’]s? |\s(?:is|was|has|had|will|would|can|could|does|did|likes?|loves?|lives?|works?"
-    r"|wants?|needs?|prefers?|plans?|moved|said|owns|ist|war|hat|wohnt|lebt|arbeitet|mag|möchte"
-    r"|est|habite|travaille|aime|a|veut|es|vive|trabaja|tiene|quiere|è|vive|lavora|ha|vuole|é"
-    r"|mora|trabalha|tem|quer|heeft|woont|werkt|wil|живёт|живет|работает|любит|хочет)\b"
-)
 
 
 def check_names(item: Item) -> str | Doubt | None:
     """Every name occurs in what was read or in what surrounded it."""
     if unknown := [name for name in _names_of(item) if not _is_known(item, name)]:
         reason = f"names {_listed(unknown)}, which was not mentioned"
-        is_open = all(_ACRONYM.fullmatch(name) or _is_other_script(item, name) for name in unknown)
+        is_open = all(
+            _ACRONYM.fullmatch(name) or _is_other_script(item, name) or _is_of_place(item, name)
+            for name in unknown
+        )
         return Doubt(reason) if is_open else reason
     if item.candidate.kind == "fact" and (unknown := _replaced(item)):
         reason = f"says {_listed(unknown)} where its source says something else"
         return Doubt(reason) if _is_other_script(item, unknown[0]) else reason
     if item.candidate.kind == "fact" and (unknown := _new_ideographs(item)):
         reason = f"names {_listed(unknown)}, which was not mentioned"
-        is_open = _is_of_tool(item) or _is_other_script(item, unknown[0])
-        return Doubt(reason) if is_open else reason
+        return Doubt(reason)  # a name, or a word that says the same
     return None
 
 
@@ -57,7 +53,64 @@ def _is_other_script(item: Item, name: str) -> bool:
     said = "".join(messages[place].text for place in _source_places(item))
     people = "".join({one.speaker for one in messages if one.author == "person"})
     is_latin = words.is_latin(name)
+    if is_latin and words.runs_of(said):
+        return True
     return any(text and words.is_latin(text) != is_latin for text in (said, people))
+
+
+#: Places whose names differ by language; what is written with another word is not known here.
+_PLACES = tuple(
+    words.word_set(words.fold(names))
+    for names in (
+        "munich münchen monaco",
+        "cologne köln colonia keulen kolonia",
+        "florence firenze florenz florencia florença",
+        "vienna wien vienne viena wenen wiedeń вена",
+        "rome roma rom rzym рим",
+        "milan milano mailand milán milão milaan mediolan милан",
+        "venice venezia venedig venise venecia veneza wenecja венеция",
+        "naples napoli neapel nápoles neapol неаполь",
+        "turin torino turín turim turyn",
+        "genoa genova genua gênes génova",
+        "prague praha prag praga прага",
+        "warsaw warszawa warschau varsovie varsovia varsavia варшава",
+        "krakow kraków krakau cracovie cracovia краков",
+        "lisbon lisboa lissabon lisbonne lisbona lizbona лиссабон",
+        "geneva genève genf ginebra ginevra genebra genewa женева",
+        "zurich zürich zurigo zúrich zurych цюрих",
+        "copenhagen københavn kopenhagen copenhague copenaghen kopenhaga",
+        "moscow москва moskau moscou moscú mosca moscovo moskwa moskou",
+        "athens αθήνα athen athènes atenas atene ateny афины",
+        "brussels brussel brüssel bruxelles bruselas bruxelas bruksela",
+        "antwerp antwerpen anvers amberes anversa",
+        "the hague haag haye haya aia",
+        "london londres londra londen londyn лондон",
+        "paris parigi parís parijs paryż париж",
+        "seville sevilla séville siviglia sewilla",
+        "nuremberg nürnberg nurnberg norimberga",
+        "hanover hannover",
+        "basel basle bâle basilea",
+        "kyiv kiev київ киев kijów kiew",
+        "istanbul estambul стамбул",
+        "cairo القاهرة kairo le caire kahire",
+        "germany deutschland allemagne alemania germania alemanha niemcy германия almanya",
+        "france frankreich francia frança francja франция fransa",
+        "spain españa spanien espagne spagna espanha hiszpania испания",
+        "italy italia italien italie itália włochy италия",
+        "sweden sverige schweden suède suecia svezia suécia szwecja",
+        "norway norge norwegen norvège noruega norvegia норвегия",
+        "switzerland schweiz suisse suiza svizzera suíça szwajcaria",
+        "austria österreich autriche áustria",
+        "japan japon japón giappone japão japonia 日本 япония",
+        "china chine cina chiny 中国 китай",
+    )
+)
+
+
+def _is_of_place(item: Item, name: str) -> bool:
+    """Whether a name is that of a place that was mentioned in another language."""
+    folded = words.base_of(name)
+    return any(folded in names and not names.isdisjoint(item.evidence.names) for names in _PLACES)
 
 
 def _is_of_tool(item: Item) -> bool:
@@ -96,11 +149,32 @@ def _names_of(item: Item) -> list[str]:
                 continue
             if any(key in item.evidence.segments_of_key for key in words.keys_of(word.folded)):
                 continue
-        elif item.languages[0] == "de" and not has_inner_capital and not _is_german_name(found, at):
+            if following is not None and _is_common(item, word, following):
+                continue
+        elif (
+            item.languages[0] == "de"
+            and not has_inner_capital
+            and not _is_german_name(item.evidence, found, at)
+        ):
             continue
         names.append(written)
     names += _KATAKANA.findall(text)
     return names
+
+
+def _is_common(item: Item, word: words.Word, following: words.Word) -> bool:
+    """Whether a word that begins a sentence is an ordinary one: a plural, a number, with a
+    preposition or an article after it."""
+    if numbers.is_number_word(word.folded, item.languages[0]):
+        return True
+    return following.folded in _AFTER_NOUN and following.written[0].islower()
+
+
+#: What follows a noun sooner than a name.
+_AFTER_NOUN = words.word_set(
+    "in of for about with from on at to between are were have de da do das del della dei"
+    " des du pour avec para con per com w z na do ze для из с в на"
+)
 
 
 def _is_unit(text: str, word: words.Word) -> bool:
@@ -150,7 +224,11 @@ def _replaced(item: Item) -> list[str]:
                 same = before[2] - before[1] + after[2] - after[1]
                 if before[0] != "equal" or after[0] != "equal" or same < 2:
                     continue
-                new = own[start:end]
+                new, old = own[start:end], other[first:last]
+                if is_spaced and any(one[:2] == each[:2] for one in new for each in old):
+                    continue  # another ending
+                if not is_spaced and (end - start > 1 or not _IDEOGRAPH.match(old[0])):
+                    continue
                 if all(_is_telling(item, part) for part in new) and not any(
                     _is_shown(item, part) for part in new
                 ):
@@ -186,17 +264,24 @@ _PARTICLES = re.compile("[了着过過的地得们們]")
 _IDEOGRAPHS = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]{2,3}")
 
 
-def _is_german_name(found: list[words.Word], at: int) -> bool:
+def _is_german_name(evidence: Evidence, found: list[words.Word], at: int) -> bool:
     """Whether a noun of a German sentence is a name: nouns are capitals too, but have articles."""
     before = found[at - 1] if at else None
     after = found[at + 1] if at + 1 < len(found) else None
     calendar = dates.calendar_words()
-    if before is not None and (
-        before.folded in _NAME_PREPOSITION
-        or (before.written[0].isupper() and before.folded not in calendar)
-    ):
+    if before is not None and before.folded in _NAME_PREPOSITION and at > 1:
         return True
-    return after is not None and after.written[0].isupper()
+    if before is not None and before.written[0].isupper() and before.folded not in calendar:
+        return before.folded in evidence.names or at > 1 and found[at - 2].written[0].isupper()
+    return after is not None and after.written[0].isupper() and after.folded not in evidence.names
+
+
+def _is_inflected(name: str, speaker: str) -> bool:
+    """Whether a name is a speaker's with another ending: "Зои" of "Зоя"."""
+    stem = max(len(speaker) - 1, 2)
+    return (
+        not name.isascii() and abs(len(name) - len(speaker)) <= 2 and name[:stem] == speaker[:stem]
+    )
 
 
 def _is_known(item: Item, name: str) -> bool:
@@ -205,6 +290,8 @@ def _is_known(item: Item, name: str) -> bool:
     base = words.words_of(name)
     bare = base[0].folded if base else folded
     if bare in evidence.names or folded in evidence.folded or folded in evidence.lines:
+        return True
+    if any(_is_inflected(bare, speaker) for speaker in evidence.speakers):
         return True
     shortest = 5 if name.isascii() else 4
     if not name.isascii() and len(bare) >= 4 and bare[:-1] in evidence.name_stems:
@@ -246,7 +333,8 @@ def _ungrounded(item: Item) -> Iterator[tuple[str, bool]]:
     for number in item.figures:
         if not is_number_said(item, number):
             reason = f"gives the number '{number.written.strip()}', which was not mentioned"
-            yield reason, not _has_unread_number(item) or _is_of_id(item, number)
+            is_open = _has_unread_number(item) or _is_worked_out(item, number.readings)
+            yield reason, not is_open or _is_of_id(item, number)
     for written in numbers.find_mixed(item.digits):
         if written not in evidence.lines and not _is_number_with_unit(item, written):
             yield f"names '{written}', which was not mentioned", True
@@ -327,6 +415,11 @@ def is_number_said(item: Item, number: numbers.Number) -> bool:
         return True
     if any(_is_clock(item, number, value) for value in number.readings):
         return True
+    rounded = {float(part) for value in near if value % 1 for part in (int(value), round(value))}
+    if not number.readings.isdisjoint(rounded):
+        return True
+    if _is_day_of_range(item, number):
+        return True
     if any(value / 1000 in near and _is_in_thousands(evidence, value) for value in number.readings):
         return True
     said = number.readings & evidence.all_numbers
@@ -348,6 +441,58 @@ _TELLING = 100
 def _near(item: Item) -> set[int]:
     """The places of an item's sources, and of the messages before them."""
     return {near for place in _bearing(item) for near in (place, max(place - 1, 0))}
+
+
+def _is_day_of_range(item: Item, number: numbers.Number) -> bool:
+    """Whether a number is the first day of a range that was given: "from 21 to 23 September"."""
+    for said in item.days:
+        if (
+            0 < said.start - number.end <= 12
+            and not item.content[number.end : said.start].isalpha()
+        ):
+            return any(
+                day <= 31 and days.is_given(item.evidence, _bearing(item), (*reading[:2], int(day)))
+                for day in number.readings
+                for reading in said.readings
+            )
+    return False
+
+
+def _is_worked_out(item: Item, readings: frozenset[float]) -> bool:
+    """Whether one step of reckoning with what the sources count yields a number."""
+    texts = [item.evidence.messages[place].text for place in _bearing(item)]
+    counted = sorted({value for text in texts for value in _counted(text)})
+    if len(counted) > _MOST_COUNTED:
+        return False
+    reached: set[float] = set()
+    for a in counted:
+        reached |= {a / 2, a * 2, a / 3}
+        for b in counted:
+            reached |= {a + b, a - b, a * b, a * b / 100} | ({a / b} if b else set())
+    return any(
+        abs(value - each) < 0.005
+        or (value >= 10 and abs(value - each) <= 0.05 * value and each % 1)
+        for value in readings
+        for each in reached
+    )
+
+
+#: The most numbers of an item's sources that others are worked out of.
+_MOST_COUNTED = 12
+
+
+def _counted(text: str) -> frozenset[float]:
+    """The numbers of a text, each in its likeliest reading."""
+    digits = words.ascii_digits(text)
+    found = [max(number.readings) for number in numbers.find_figures(digits)]
+    language = words.language_of(text)
+    found += [
+        max(number.readings)
+        for number in numbers.find_number_words(text, language, is_lenient=True)
+    ]
+    if language in ("zh", "ja"):
+        found += [max(number.readings) for number in numbers.find_han_numbers(text)]
+    return frozenset(found)
 
 
 def _is_clock(item: Item, number: numbers.Number, value: float) -> bool:
@@ -448,6 +593,8 @@ def _is_number_with_unit(item: Item, written: str) -> bool:
     parts += (one.written for one in item.figures)
     if any(written in words.fold(part) for part in parts):
         return True  # judged as a part of that
+    if re.fullmatch("[ck]?m[23]", written):
+        return True  # m²
     match = re.match(r"(\d{1,15})[^\W\d_]+\Z", written)
     return match is not None and float(match[1]) in item.evidence.all_numbers
 

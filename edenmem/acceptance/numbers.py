@@ -77,10 +77,10 @@ _UNSURE = frozenset({"m", "bin", "mil"})
 _NUMBER = re.compile(
     r"(?<![A-Za-zÀ-ʯͰ-ԯ\d])(?<!\d[.,])(?P<figures>\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d{1,2})?(?!\d)"
     r"|\d+(?:[.,]\d+)*)"
-    r"(?P<scale>[ \-]?(?:[^\W\d_]{1,10}))?"
+    r"(?P<scale>[ \-]?(?:[万萬億亿만억千천百]|[^\W\d_]{1,10}))?(?P<rest>\d千)?"
 )
 #: A word with letters and figures: a model, a version, an id. Compared as it is written.
-_MIXED = re.compile(r"[^\W_]*(?:\d[^\W\d_]|[^\W\d_]\d)[^\W_]*")
+_MIXED = re.compile(r"[^\W_\uac00-\ud7a3]*(?:\d[^\W\d_]|[^\W\d_]\d)[^\W_\uac00-\ud7a3]*")
 
 #: Number words by language, folded: value → words. One is left out: it is an article as well.
 _WORDS = {
@@ -153,7 +153,7 @@ _WORDS = {
     "hi": "2 दो|3 तीन|4 चार|5 पाँच पांच|6 छह छः|7 सात|8 आठ|9 नौ|10 दस|11 ग्यारह|12 बारह|15"
     " पंद्रह|20"
     " बीस|30 तीस|40 चालीस|50 पचास|100 सौ|1000 हज़ार|100000 लाख",
-    "ko": "2 둘 두|3 셋 세|4 넷 네|5 다섯|6 여섯|7 일곱|8 여덟|9 아홉|10 열|20 스물 스무"
+    "ko": "2 둘 두|3 셋 세|4 넷 네|5 다섯|6 여섯|7 일곱|8 여덟|9 아홉|10 열|11 열한|12 열두|20 스물 스무"
     "|30 서른|40 마흔|50 쉰",
 }
 _ORDINALS = {
@@ -169,7 +169,7 @@ _ORDINALS = {
     " quinto quinta|6 sexto|7 séptimo|8 octavo|9 noveno|10 décimo",
     "it": "1 primo prima|2 secondo seconda|3 terzo terza|4 quarto quarta|5 quinto quinta",
     "pt": "1 primeiro primeira|2 segundo segunda|3 terceiro terceira|4 quarto|5 quinto",
-    "ar": "1 الأولى الواحدة|2 الثانية|3 الثالثة|4 الرابعة|5 الخامسة|6 السادسة|7 السابعة|8 الثامنة|9"
+    "ar": "1 أول الأول الأولى الواحدة|2 الثانية|3 الثالثة|4 الرابعة|5 الخامسة|6 السادسة|7 السابعة|8 الثامنة|9"
     " التاسعة|10 العاشرة",
     "ru": "1 первый первая первого первое|2 второй второе второго|3 третий третье третьего|4"
     " четвёртый|5 пятый пятое пятого|10 десятого|15 пятнадцатого|20 двадцатого",
@@ -225,7 +225,8 @@ def find_figures(text: str) -> Iterator[Number]:
                 continue  # 3D, 4K: compared as it is written
             yield Number(match["figures"], match.start(), end, plain)
             continue
-        scaled = frozenset(round(value * scale, 6) for value in plain)
+        rest = 1000 * int(match["rest"][0]) if match["rest"] else 0  # 2万8千
+        scaled = frozenset(round(value * scale, 6) + rest for value in plain)
         sure = fold(written.strip(" -")) not in _UNSURE
         yield Number(match.group(), match.start(), match.end(), scaled if sure else scaled | plain)
 
@@ -308,7 +309,10 @@ def find_number_words(
         return
     run: list[tuple[Word, list[float]]] = []
     for word in words_of(text) if words is None else words:
-        values = [] if _PER.search(text[: word.start]) else _values(word.folded, table)
+        before = text[max(word.start - 6, 0) : word.start]
+        values = [] if _PER.search(before) else _values(word.folded, table)
+        if values and values[0] >= 100 and before.rstrip()[-1:].isdigit():
+            values = []  # 187 mil: read with its figures
         if not values and is_lenient:
             values = _inflected(word.folded, language)
         joins = bool(run) and not text[run[-1][0].end : word.start].strip(" -‐\u00a0")
@@ -371,6 +375,11 @@ def _values(word: str, table: dict[str, float]) -> list[float]:
     return values if len(values) > 1 else []
 
 
+def is_number_word(word: str, language: str) -> bool:
+    """Whether a folded word is a number word of a language."""
+    return bool(_values(word, _table(language)))
+
+
 @cache
 def languages() -> frozenset[str]:
     """The languages whose number words are known."""
@@ -420,6 +429,8 @@ def _compose(text: str, run: list[tuple[Word, list[float]]]) -> Number:
 def find_han_numbers(text: str) -> Iterator[Number]:
     """The numbers that a text writes in ideographs and counts something with."""
     for match in _HAN_NUMBER.finditer(text):
+        if text[max(match.start() - 1, 0) : match.start()].isdecimal():
+            continue  # 7万: read with its figures
         if _COUNTED.match(text, match.end()) or len(match.group()) > 1:
             value = _han_value(match.group())
             yield Number(match.group(), match.start(), match.end(), value)
@@ -448,6 +459,15 @@ _JOINED = re.compile(r"\d(?:[\d.,:/-]*\d)?")
 _ONE_NUMBER = re.compile(r"\d+(?:[.,]\d+)?|\d{1,3}(?:[.,]\d{3})+(?:[.,]\d+)?")
 
 
+_SHORT = re.compile(r"(?<![\d.,])(\d{1,3})k\b", re.IGNORECASE)
+_TENTHS = re.compile("([一二三四五六七八九])割")
+_HALF_YEAR = re.compile(
+    r"\b(?:half a year|halbe[sn] jahr|half jaar|medio año|mezz'anno|meio ano|pół roku|полгода|yarım yıl)\b"
+    r"|半年|반년",
+    re.IGNORECASE,
+)
+
+
 def said_numbers(texts: Iterable[str]) -> frozenset[float]:
     """All numbers that texts may mean, in digits or in words of any language known here."""
     found: set[float] = set()
@@ -455,6 +475,12 @@ def said_numbers(texts: Iterable[str]) -> frozenset[float]:
         digits = ascii_digits(text)
         for number in find_figures(digits):
             found |= number.readings
+        found |= {float(match[1]) for match in _SHORT.finditer(digits)}  # 32k: or kilometres
+        found |= {
+            10.0 * value for match in _TENTHS.finditer(text) for value in _han_value(match[1])
+        }
+        if _HALF_YEAR.search(text):
+            found.add(6.0)
         for match in _JOINED.finditer(digits):
             is_one = _ONE_NUMBER.fullmatch(match.group())
             for part in () if is_one else re.findall(r"\d{1,15}", match.group()):
@@ -534,7 +560,7 @@ def _stems(language: str) -> dict[str, float]:
 
 
 _HALF = (
-    "half halb halbe halber halbes anderthalb hälfte demi demie moitié medio media mitad mezzo"
+    "साढ़े полутора half halb halbe halber halbes anderthalb hälfte demi demie moitié medio media mitad mezzo"
     " mezza metà meio meia metade halve helft pół pol połowa połowę halv yarım bucuk пол половина"
     " половину половиной пів نصف आधा"
 )
@@ -559,8 +585,18 @@ def _fractions(text: str, folded: frozenset[str] | set[str], found: set[float]) 
     if folded & _half() or "半" in text or "½" in text or "반" in text:
         more |= {0.5, 50.0, 500.0, 500_000.0, 30.0}
         more |= {value + 0.5 for value in found if value < 1000}
-        more |= {(value + 0.5) * scale for value in found if value < 100 for scale in (1e3, 1e6)}
-    if folded & {"anderthalb", "anderthalbe", "eineinhalb", "poltora", "полтора"}:
+        more |= {
+            (value + 0.5) * scale for value in found if value < 100 for scale in (1e2, 1e3, 1e6)
+        }
+    if folded & {
+        "anderthalb",
+        "anderthalbe",
+        "eineinhalb",
+        "poltora",
+        "полтора",
+        "полторы",
+        "полутора",
+    }:
         more |= {1.5, 1500.0, 1_500_000.0}
     more |= (
         {0.25, 25.0, 15.0}

@@ -128,6 +128,8 @@ _IMPERATIVE_UNSPACED = re.compile(
     r"|اجعل|احذف|امدح|استخدم|تذكر|تذكّر|رد |ردّ |أجب|أرسل|تحدث|تحدّث|اذكر|اكتب|انس|أعط|ادع|لا"
     r" تقل)|(?:हमेशा|कभी (?:भी )?(?:न|मत"
     r"|नहीं)|अब से).{0,80}(?:दो|करो|दें|करें|देना|करना|बोलो|बताना|कहना|करे)[।!.]?\Z"
+    r"|.{1,80}(?:必ず|決して|絶対に).{1,60}こと[。]?\Z|.{0,40}(?:不许|不准|禁止)"
+    r"|.{1,80} (?:भेज|कर|दे|ले|रख|बता|पूछ)(?: ?(?:दो|दें|दीजिए|ना|ें)|ें)[।!.]?\Z|.{1,80} कभी न [^\s]+ें[।!.]?\Z"
     r"|.{1,80} मत [^\s]+(?:ना|ो|िए|ें)[।!.]?\Z"
 )
 #: A reminder that somebody asked for is an appointment, and no rule of conduct.
@@ -154,7 +156,8 @@ _NAMED = re.compile(
 _FIRST = re.compile(r"[^\W_]+")
 #: A verb, and at once what makes it an order: "Prends toujours", "Roll back and do not ask".
 _VERB_FIRST = re.compile(
-    r"(?-i:[^\W\d_]+) (?:toujours|jamais|sempre|siempre|altijd|immer|nooit|zawsze|alltid"
+    r"[nN]e (?!fonctionne)[^\W\d_]+(?: (?:pas|jamais|rien|plus|à personne))|[А-ЯЁа-яё]{3,}(?:йте|ьте|ите)(?:сь)? "
+    r"|(?-i:[^\W\d_]+) (?:toujours|jamais|sempre|siempre|altijd|immer|nooit|zawsze|alltid"
     r"|всегда)(?![^\W_])"
     r"|[^\W\d_]+[áéí](?:l[eao]s?|me|nos)? (?:siempre|nunca|todo|a|que|sol[oa]|el|la|los|las)\b"
     r"|[^\W\d_]+[^,.!?]{0,40} and (?:do not|don['’]t|never) [a-z]+"

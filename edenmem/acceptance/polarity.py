@@ -1,4 +1,4 @@
-"""Whether a text denies something, and whether an item says the opposite of its sources."""
+"""Whether a text denies something, and whether an item leaves a denial of its sources out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,13 @@ _NO = re.compile(
     r"|\W*(?:不|没|いいえ|いや|違|아니|ไม่)",
     re.IGNORECASE,
 )
-_CLAUSE = re.compile(r"[.,:;!?…](?=\s|\Z)|[。、，；！？：؟،\n]|\s[-–—]\s")
+#: Words that deny nothing where they stand like this.
+_NO_DENIAL = re.compile(
+    r"\b(?:sin (?:falta|duda)|nada m[aá]s|no (?:doubt|matter|later|longer than|more than|solo|sólo)|not only"
+    r"|non solo|nicht nur|ohne weiteres|sans (?:doute|faute)|não só|nie tylko|не только|en panne)\b",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(r"[.,:;!?…](?=\s|\Z)|,(?=[\u3400-\u9fff])|[。、，；！？：؟،\n]|\s[-–—]\s")
 #: The share of an item that one clause must hold, and the least words, for it to be compared.
 _COMPARED = 0.5
 _LEAST = 2
@@ -53,7 +59,7 @@ def is_no(reply: str) -> bool:
 def is_negated(text: str, language: str) -> bool:
     """Whether a text of a language denies something."""
     pattern = _NEGATION.get(language)
-    return bool(pattern and pattern.search(text))
+    return bool(pattern and pattern.search(_NO_DENIAL.sub(" ", text)))
 
 
 def clauses_of(text: str) -> list[str]:
@@ -62,9 +68,10 @@ def clauses_of(text: str) -> list[str]:
 
 
 def is_opposite(item: Item, places: Collection[int]) -> bool:
-    """Whether an item denies what its sources do not, or does not deny what they do."""
+    """Whether an item does not deny what the clause that holds most of it denies."""
+    if is_negated(item.content, item.languages[0]):
+        return False
     evidence = item.evidence
-    is_denied = is_negated(item.content, item.languages[0])
     best, negated = 0, list[bool]()
     for place in places:
         for clause in clauses_of(evidence.messages[place].text):
@@ -73,9 +80,4 @@ def is_opposite(item: Item, places: Collection[int]) -> bool:
                 best, negated = held, []
             if held == best:
                 negated.append(is_negated(clause, evidence.language))
-    if best < _LEAST or best < _COMPARED * item.size:
-        return False
-    if not is_denied:
-        return all(negated)
-    texts = [evidence.messages[place].text for place in places]
-    return not any(is_negated(text, evidence.language) or is_no(text) for text in texts)
+    return best >= max(_LEAST, _COMPARED * item.size) and all(negated)

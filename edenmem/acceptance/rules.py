@@ -46,13 +46,11 @@ def share_said(item: Item) -> float:
         signs, covered = words.coverage(run, lambda piece: piece in known or piece in memory)
         total += signs / 2
         found += covered / 2
-    for number in item.figures:
-        total += 1
-        found += is_number_said(item, number)
-    total += len(item.days) + len(item.times)
-    found += sum(is_date_said(item, date) for date in item.days)
-    found += sum(is_time_said(item, time) for time in item.times)
-    return found / total if total else 1.0
+    said = sum(is_number_said(item, number) for number in item.figures)
+    said += sum(is_date_said(item, date) for date in item.days)
+    said += sum(is_time_said(item, time) for time in item.times)
+    # What was not said is for the rule about numbers to judge.
+    return (found + said) / (total + said) if total + said else 1.0
 
 
 def check_echo(item: Item) -> str | None:
@@ -139,6 +137,9 @@ def check_secrets(item: Item) -> str | None:
     """No key, password, card number or account number is kept."""
     if kind := secrets.find_secret(item.content):
         return f"holds {kind}, which is not to be remembered"
+    flat = secrets.flatten(item.content)
+    if any(value in flat for value in item.evidence.secrets):
+        return "holds what a message calls a password or code, which is not to be remembered"
     return None
 
 
@@ -169,6 +170,9 @@ def object_to(content: str) -> str | None:
     language = words.language_of(content)
     return orders.find_order(words.without_quotes(content), (), (), language, is_shared=True)
 
+
+#: The part of the lower limit of the rule about words that holds without spaces.
+_OF_CHARACTERS = 0.6
 
 #: All rules but those about sources and words, which yield more than a reason.
 _RULES: dict[str, Callable[[Item], str | Doubt | None]] = {
@@ -213,13 +217,16 @@ def judge(
         sources=candidate.sources,
     )
     violations: list[Violation] = []
+    is_weak = False
     sources = candidate.sources
     if is_on["sources"] and candidate.kind == "fact":
         sources, reason = check_sources(item)
+        item.sources = sources
+        if isinstance(reason, Doubt):
+            is_weak = is_last
+            reason = None if is_last else reason.reason
         if reason:
             violations.append(Violation("sources", reason))
-        item.sources = sources
-    is_weak = False
     for name, check in _RULES.items():
         found = check(item) if is_on[name] else None
         if isinstance(found, Doubt):
@@ -229,7 +236,11 @@ def judge(
             violations.append(Violation(name, found))
     if is_on["words"]:
         share = share_said(item)
-        is_between = settings.words_reject <= share < settings.words_floor
+        # What is judged of a whole conversation may say it in other words, and characters of a
+        # script without spaces match less often than words do.
+        reject = settings.words_reject * (1.0 if item.is_spaced else _OF_CHARACTERS)
+        reject = reject if candidate.kind == "fact" else 0.0
+        is_between = reject <= share < settings.words_floor
         is_weak = is_weak or (is_last and is_between)
         if share < settings.words_floor and not (is_last and is_between):
             violations.append(

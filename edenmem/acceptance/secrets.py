@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from edenmem.acceptance.words import fold, language_of, stop_words, word_set
+from edenmem.acceptance.words import ascii_digits, fold, language_of, stop_words, word_set
 
 _I = re.IGNORECASE
 
@@ -164,6 +164,52 @@ def find_secret(text: str) -> str | None:
     if _SOCIAL.search(text) and _SOCIAL_NUMBER.search(text):
         return "a social security number"
     return "a password or code" if _has_named_secret(text) else None
+
+
+#: What a message may call a secret by, besides `_NAMED`: a lock, an alarm, a login.
+_LOCKED = re.compile(
+    r"(?<![^\W_])(?:(?:pad)?lock|alarm|log-?ins?|portal|(?:wifi|wi-fi|wlan|api)[ -]?\w*|tokens?|key|codes?|safe"
+    r"|alarm\w*|schloss|tresor|serrure|cadenas|coffre|candado|caja fuerte|buzón|código|código|lucchetto|codice"
+    r"|cadeado|slot|sleutel|kluis|kod\w*|zamek|zamk\w+|lås|anahtar\w*|kilit\w*|kasa\w*|şifre\w*|parola\w*|замо\w+|сейф\w*|код\w*)"
+    r"(?![^\W_])|رمز|قفل|القفل|पिन|पासकोड|ताल|รหัส|หมุน|비번|口令|密|锁|鎖|鍵|金庫|番号|パス",
+    _I,
+)
+_SAID_VALUE = re.compile(r"[^\s\"'“”„«»「」『』`,;:，。、؛،()]{3,60}")
+#: How far before a value its name may stand.
+_NAME_NEAR = 45
+
+
+def flatten(text: str) -> str:
+    """``text`` as values are looked for in it: in lower case, with the figures of all scripts."""
+    return ascii_digits(text).casefold()
+
+
+def said_values(text: str) -> frozenset[str]:
+    """What a message gives as a password, a code or the like."""
+    flat = flatten(text)
+    found = set()
+    for match in _SAID_VALUE.finditer(flat):
+        value = re.sub(r"[^\x21-\x7e\w]+\Z|[.!?]+\Z", "", match.group())
+        value = re.split(r"[\u3040-\u30ff\u3400-\u9fff\u0e01-\u0e4f]+\Z", value)[0]
+        before = flat[max(match.start() - _NAME_NEAR, 0) : match.start()]
+        before = re.split(r"[.!?。！？](?=\s|\Z)", before)[-1]
+        is_strict = bool(_NAMED.search(before))
+        if (is_strict or _LOCKED.search(before)) and _is_code(value, is_strict=is_strict):
+            found.add(value)
+    return frozenset(found)
+
+
+def _is_code(value: str, *, is_strict: bool) -> bool:
+    """Whether a word looks like a code: figures alone, or with letters or signs among them."""
+    digits = sum(sign.isdigit() for sign in value)
+    if re.fullmatch(r"\d+(?:-\d+)*", value):
+        return 4 <= digits <= 10 or (digits >= 3 and "-" in value)
+    if re.fullmatch(r"[^\W\d_]+[-']?|\d+(?:[.,:]\d+)+|\d+[^\W\d_]{1,3}|v?\d+(?:\.\d+)+", value):
+        return False
+    signs = sum(not sign.isalnum() and sign not in "-'’./" for sign in value)
+    return len(value) >= 5 and (
+        digits >= 2 or (signs >= 1 and digits >= 1) or (is_strict and signs)
+    )
 
 
 def _has_named_secret(text: str) -> bool:

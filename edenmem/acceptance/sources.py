@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from edenmem.acceptance import words
 from edenmem.acceptance.attribution import find_other_person
 from edenmem.acceptance.evidence import QUESTION, SENTENCE, Evidence, SourceMessage
-from edenmem.acceptance.item import Item
+from edenmem.acceptance.item import Doubt, Item
 from edenmem.acceptance.polarity import is_negated, is_no, is_opposite
 
 #: Of what was said of an item anywhere, the share that its named sources must hold.
@@ -20,6 +20,7 @@ _BY_PEOPLE_ELSEWHERE = 0.8
 #: The share that only an agent said, and was told "no", from which an item is denied.
 _DENIED = 0.5
 _MOST_SOURCES = 3
+_ALONE = "was said by the agent alone; keep what a person said or confirmed"
 #: How far a named message without a word of the item may be from those that hold it.
 _BESIDE = 2
 
@@ -38,9 +39,11 @@ _YES = re.compile(
 _REFUSAL = re.compile("allerg|vegan|vegetar|skip", re.IGNORECASE)
 
 
-def check_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
+def check_sources(item: Item) -> tuple[tuple[int, ...], str | Doubt | None]:
     """The messages that an item comes from, and why they do not do."""
     sources, reason = _find_sources(item)
+    if reason == _ALONE and not _is_agents_alone(item):
+        return sources, Doubt(reason)  # a person's words, perhaps in others
     if reason is None:
         places = [item.evidence.places[number] for number in sources]
         places += [place - 1 for place in places if is_answer(item, place)]
@@ -84,9 +87,7 @@ def _find_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
     elif found and total and _is_by_a_person(item, found, total):
         kept = (one for one in named if one in people and _is_beside(item, one, found))
         return _numbers(evidence, {*found, *kept}), None
-    return _numbers(evidence, named), (
-        "was said by the agent alone; keep what a person said or confirmed"
-    )
+    return _numbers(evidence, named), _ALONE
 
 
 def _is_confirmed(item: Item, place: int) -> bool:

@@ -73,7 +73,7 @@ _PRONOUNS = {
     "es": r"yo|mi|mis|conmigo|(?<!\w)mí|tú|tu|tus|contigo|nosotr[oa]s|nuestr[oa]s?|usted(?:es)?"
     r"|vosotr[oa]s",
     "it": r"io|mio|mia|miei|mie|tu|tuo|tua|tuoi|tue|noi|nostr[oaie]|voi|vostr[oaie]",
-    "pt": r"eu|meu|minha|meus|minhas|comigo|você|vocês|teu|tua|nós|nosso|nossa|nossos|nossas",
+    "pt": r"\w+-me|eu|meu|minha|meus|minhas|comigo|você|vocês|teu|tua|nós|nosso|nossa|nossos|nossas",
     "nl": r"ik|mij|mijn|jij|jou|jouw|wij|ons|onze|jullie",
     "pl": r"ja|mój|moja|moje|moją|mnie|mi|ty|twój|twoja|my|nasz|nasza",
     "sv": r"jag|mig|min|mina|mitt|du|dig|din|dina|vi|oss|vår|våra",
@@ -116,7 +116,11 @@ _THIRD_PERSON = {
     "hi": "वह|वे|उसका|उसकी|उसने",
 }
 #: "It was Anna who came", "It was Anna's turn".
-_CLEFT = r"(?!(?<=it) (?:is|was) (?-i:[A-Z])\w+(?:['’]s |.* who ))"
+_CLEFT = (
+    r"(?!(?<=it) (?:(?:is|was) (?-i:[A-Z])\w+(?:['’]s |.* who )"
+    r"|(?:is|was) (?:not )?(?:the (?:\w+ ){1,2}time|\w+(?: \w+)? (?:who|that|to|for|when))"
+    r"|(?:took|takes|costs?) (?-i:[A-Z])))"
+)
 _THIRD = {
     language: re.compile(
         rf"(?:{words})(?![\w\u0900-\u0903\u093a-\u094f'’-])(?! [A-ZÀ-Þ]\w*(?:,| is\b)){_CLEFT}",
@@ -142,7 +146,7 @@ _LOST_SUBJECTS = {
     "|mange|parle|va",
     "es": "es|tiene|vive|trabaja|quiere|prefiere|está|le gusta|necesita|odia|habla|va|compró",
     "it": "è|ha|vive|vuole|abita|lavora|ama|preferisce|parla|beve|mangia",
-    "pt": "é|tem|mora|trabalha|gosta|prefere|quer|vive|fala|vai",
+    "pt": "é(?! [A-ZÀ-Þ][\\w ]*que)|tem|mora|trabalha|gosta|prefere|quer|vive|fala|vai",
     "nl": "is|heeft|woont|werkt|wil|houdt|drinkt|eet|gaat|spreekt",
     "pl": "jest|ma|mieszka|pracuje|lubi|chce|woli|pije|mówi",
     "sv": "är|bor|har|gillar|arbetar|vill|dricker|äter|talar",
