@@ -7,12 +7,13 @@ languages that conversations here are mostly in.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import date, datetime, timedelta
 from functools import cache
 
 import msgspec
 
+from edenmem.acceptance.times import COUNT_WORDS, find_spans
 from edenmem.acceptance.words import (
     ascii_digits,
     base_of,
@@ -154,7 +155,8 @@ _RELATIVE = {
     " bu hafta sonu|1m gelecek ay|1m önümüzdeki ay|-1m geçen ay|0m bu ay|1y gelecek yıl|1y"
     " seneye|-1y"
     " geçen yıl|0y bu yıl",
-    "ar": "0d اليوم|0d الليلة|1d غدا|1d غداً|1d غدًا|-1d أمس|-1d البارحة|2d بعد غد|-2d أول أمس|1w الأسبوع"
+    "ar": "0d اليوم|0d الليلة|1d غدا|1d غداً|1d غدًا|-1d أمس|-1d البارحة|2d بعد غد|-2d أول"
+    " أمس|1w الأسبوع"
     " القادم|1w الأسبوع المقبل|-1w الأسبوع الماضي|0w هذا الأسبوع|1m الشهر القادم|1m الشهر المقبل"
     "|-1m"
     " الشهر الماضي|0m هذا الشهر|1y العام القادم|1y السنة القادمة|1y العام المقبل|-1y العام"
@@ -191,92 +193,6 @@ _LASTING = frozenset(
     {"the weekend", "at the weekend", "am wochenende", "в выходные", "i helgen", "fortnight"}
 )
 
-#: "in three weeks", "3 weeks ago": unit by language, what goes before and what after.
-_UNITS = {
-    "d": "days? nights? tag(?:e|en)? jours? días? dias? giorn[oi] dag(?:en|ar)? dni dzień дн(?:я"
-    "|ей|і) день gün"
-    " أيام يوم दिन 天 日 일",
-    "w": "weeks? fortnights? wochen? semaines? semanas? settiman[ae] weken? vecka veckor"
-    " tydzie(?:ń) tygodni[ea]?"
-    " недел(?:ю|и|ь) тиж(?:день|ні"
-    "|нів) hafta أسابيع أسبوع हफ्ते हफ़्ते सप्ताह 周 週間 星期 个星期 주",
-    "m": "months? monat(?:e|en)? mois mes(?:es)? mês mes[ei] maanden? maand månad(?:er)?"
-    " miesiąc(?:e|y)? "
-    " месяц(?:а|ев)? місяц(?:ь|і|ів) ay أشهر شهر महीने 个月 個月 か月 ヶ月 개월 달",
-    "y": "years? jahr(?:e|en)? ans? années? años? anni anno anos? jaar år rok(?:u)? lata? lat"
-    " год(?:а)? лет"
-    " рок(?:и|ів|у) yıl سنوات سنة साल 年 年間 년",
-}
-_BEFORE = (
-    r"in|within|for|since|over|in about|vor|seit|innerhalb von|dans|il y a|depuis|en|hace|dentro"
-    r" de|desde"
-    r" hace|tra|fra|da|daqui a|há|faz|em|over|sinds|om|för|za|od|через|назад|тому|بعد|قبل|منذ"
-)
-_AFTER = (
-    r"from now|from today|ago|later|before|old|fa|atrás|geleden|temu|назад|тому назад|тому|sonra"
-    r"|önce|sedan"
-    r"|पहले|बाद|में|后|後|前|以后|以後|之前|之后|뒤|후|전"
-)
-_DIRECTION_BACK = re.compile(
-    r"\b(?:ago|vor|il y a|hace|fa|há|faz|atrás|geleden|temu|назад|тому|önce|sedan|قبل|منذ|seit"
-    r"|since|depuis|for|sinds|od|desde|da)\b|पहले|前|전|old",
-    re.I,
-)
-_NUMBER_WORDS = {
-    word: count
-    for count, words in {
-        1: "a an one ein eine einem einer un une una uno uma um een ett en jeden jedną одну один"
-        " bir एक 一",
-        2: "two couple zwei deux dos due dois duas twee två dwa dwie два две iki दो 两 二 couple",
-        3: "तीन three few drei trois tres tre tres drie trzy три üç तीन 三",
-        4: "चार four vier quatre cuatro quattro quatro fyra cztery четыре dört चार 四",
-        5: "पाँच पांच five fünf cinq cinco cinque vijf fem pięć пять beş 五",
-        6: "छह छः six sechs seis sei zes sex sześć шесть altı 六",
-        7: "सात seven sieben sept siete sette sete zeven siedem семь 七",
-        8: "eight acht huit ocho otto oito åtta osiem восемь sekiz",
-        9: "nine neun neuf nueve nove negen nio dziewięć девять",
-        10: "दस ten zehn dix diez dieci dez tien tio dziesięć десять on",
-        14: "fortnight fourteen quatorze vierzehn catorce",
-        15: "fifteen quinze quince",
-    }.items()
-    for word in words.split()
-}
-_SPAN = {
-    unit: re.compile(
-        rf"(?:(?<![^\W_])(?P<before>{_BEFORE})\s+)?(?<![^\W_])(?P<count>\d{{1,3}}|[^\W\d_]{{1,10}})"
-        rf"(?:\s+(?:of\s+)?)?(?:{'|'.join(units.split())})(?![^\W_])(?:\s*(?P<after>{_AFTER}))?",
-        re.IGNORECASE,
-    )
-    for unit, units in _UNITS.items()
-}
-_SPAN_HAN = re.compile(
-    r"(?<![\d月])(?P<count>\d{1,3}|[一二两兩三四五六七八九十半])\s?"
-    r"(?:(?P<unit>天|日|周|週間|星期|个星期|个月|個月|か月|ヶ月|年|일|주|개월|달|년)"
-    r"\s?(?P<after>后|後|前|以前|以后|之后|之前|뒤|후|전)|(?P<span>天|周|週間|个星期|个月|個月|か月|ヶ月|개월))"
-)
-_HAN_COUNT = {sign: value for value, sign in enumerate("一二三四五六七八九十", 1)} | {
-    "两": 2,
-    "兩": 2,
-    "半": 0,
-}
-_UNIT_OF_HAN = {
-    "天": "d",
-    "日": "d",
-    "일": "d",
-    "周": "w",
-    "週間": "w",
-    "星期": "w",
-    "个星期": "w",
-    "주": "w",
-    "个月": "m",
-    "個月": "m",
-    "か月": "m",
-    "ヶ月": "m",
-    "개월": "m",
-    "달": "m",
-    "年": "y",
-    "년": "y",
-}
 
 #: Feasts with a fixed day: (month, day), days that it lasts.
 _FEASTS = (
@@ -307,6 +223,22 @@ _MOVABLE = re.compile(
     r"|black friday|رمضان|عيد|दिवाली|होली)|春[节節]|新年|中秋|端午|清明|[国國][庆慶]|お盆|旧正月"
     r"|설날|추석"
 )
+
+
+_SEASONS = re.compile(
+    r"\b(?:spring|summer|autumn|winter|frühling|frühjahr|sommer|herbst|printemps|été|automne|hiver"
+    r"|primavera|verano|otoño|invierno|estate|autunno|inverno|verão|outono|lente|zomer"
+    r"|herfst|wiosn\w+"
+    r"|lat[oae]|jesie\w+|zim\w+|vår|höst\w*|весн\w+|лет[оа]м?|осен\w+|зим\w+|yaz|kış"
+    r"|sonbahar|ilkbahar)\b"
+    r"|[春夏秋冬][天季]?|봄|여름|가을|겨울|الربيع|الصيف|الخريف|الشتاء|गर्मी|सर्दी",
+    re.IGNORECASE,
+)
+
+
+def has_season(text: str) -> bool:
+    """Whether a text names a season."""
+    return bool(_SEASONS.search(text))
 
 
 def has_movable_feast(text: str) -> bool:
@@ -443,7 +375,8 @@ def find_dates(text: str, *, is_lenient: bool = False) -> list[Said]:
 
 
 _BEFORE_DAY = re.compile(
-    r"(?:\b(?:am|den|vom|zum|bis|ab|seit|dem|der|und|im|dne|od|do|na|w dniu|il|del|le|pa)|[,(–-]|tag)\s*\Z"
+    r"(?:\b(?:am|den|vom|zum|bis|ab|seit|dem|der|und|im|dne|od|do|na|w dniu|il|del|le|pa)"
+    r"|[,(–-]|tag)\s*\Z"
 )
 #: Short forms and months that are ordinary words too: dates only with a day or a year.
 _DOUBTFUL = word_set(
@@ -622,9 +555,12 @@ def has_day_number(text: str, day: int, *, is_marked: bool = False) -> bool:
 
 #: What makes a weekday a habit: "every", "never", the plural, an article in Romance languages.
 _HABIT = re.compile(
-    r"\b(?:every|each|always|never|usually|often|any|jede\w*|immer|nie|niemals|meist\w*|oft|chaque|tous"
-    r"|toutes|toujours|jamais|cada|todos|todas|siempre|nunca|ogni|tutt[ei]|sempre|mai|toda|todo|elke|iedere"
-    r"|altijd|nooit|kazd\w+|co|zawsze|nigdy|varje|alltid|aldrig|кажд\w+|всегда|никогда|по|обычно|кожн\w+"
+    r"\b(?:every|each|always|never|usually|often|any|jede\w*|immer|nie|niemals|meist\w*|oft"
+    r"|chaque|tous"
+    r"|toutes|toujours|jamais|cada|todos|todas|siempre|nunca|ogni|tutt[ei]|sempre|mai|toda"
+    r"|todo|elke|iedere"
+    r"|altijd|nooit|kazd\w+|co|zawsze|nigdy|varje|alltid|aldrig|кажд\w+|всегда|никогда|по"
+    r"|обычно|кожн\w+"
     r"|завжди|ніколи|her|hep|asla)\b|[每毎]|从来|总|一般|いつも|毎|決して|마다"
     r"|항상|늘|매주|كل|دائم|أبد|हर|हमेशा|कभी"
 )
@@ -650,52 +586,26 @@ def find_lone_weekday(text: str) -> str | None:
     return None
 
 
-def find_spans(text: str) -> Iterator[tuple[int, str, int]]:
-    """The spans that a text names ("three weeks ago"): count, unit, and 1 or -1 if it says so."""
-    flat = fold_in_place(ascii_digits(text)).replace("’", "'")
-    for unit, pattern in _SPAN.items():
-        for match in pattern.finditer(flat):
-            number = _count(match["count"])
-            if number is None:
-                continue
-            around = f"{match['before'] or ''} {match['after'] or ''}"
-            yield number, unit, -1 if _DIRECTION_BACK.search(around) else 1 if around.strip() else 0
-    for match in _SPAN_HAN.finditer(text):
-        count = _HAN_COUNT.get(match["count"], _count(match["count"]) or 0)
-        sign = 0 if not match["after"] else -1 if match["after"] in _HAN_BACK else 1
-        yield count, _UNIT_OF_HAN[match["unit"] or match["span"]], sign
-    for match in _NEIGHBOURS.finditer(flat):
-        yield 1, "d", -1 if match["before"] else 1
-
-
-#: The day before or after another one.
-_NEIGHBOURS = re.compile(
-    r"(?P<before>\b(?:(?:day|night|evening) before(?! yesterday)|eve of|vorabend|(?:tag|abend) (?:davor|zuvor)|veille"
-    r"|vispera|(?:dia|noche|noite|giorno|sera) (?:antes|anterior|prima)|vigilia"
-    r"|(?:dag|avond|kvall\w*) (?:ervoor|fore|innan)|dzien wczesniej|(?:накануне|днем ранее)"
-    r"|onceki (?:gun|gece|aksam))|前日|前の[日晩夜]|前一[天晚]|전날)"
-    r"|\b(?:(?:day|morning) after(?! tomorrow)|following day|tags darauf|(?:tag|morgen) danach|lendemain"
-    r"|(?:dia|mattina|giorno) (?:siguiente|seguinte|dopo|successiv[oa])|dag erna|dagen efter"
-    r"|nastepnego dnia|на следующий день|ertesi gun)\b|翌[日朝]|次の日|第二天|다음 날"
-)
 #: "Samstag in acht Tagen", "jeudi en quinze": the days that are said for weeks.
 _WEEKS_OF_DAYS = {7: 1, 8: 1, 14: 2, 15: 2}
-_HAN_BACK = ("前", "之前", "以前", "전")
 #: Words that move a weekday by a week: "next", "last", "a week on".
 _NEXT = re.compile(
     r"\b(?:next|coming|following|after|nachst\w+|kommend\w+|folgend\w+|ubernachst\w+"
     r"|prochain\w*|suivant\w*"
     r"|proxim\w+|siguiente|seguinte|que viene|que vem|prossim\w+|successiv\w+|volgend\w+|komend\w+"
-    r"|nasta|kommande|przyszl\w+|nastepn\w+|следующ\w+|через|наступн\w+|gelecek|onumuzdeki|haftaya)\b"
+    r"|nasta|kommande|przyszl\w+|nastepn\w+|следующ\w+|через|наступн\w+|gelecek|onumuzdeki"
+    r"|haftaya)\b"
     r"|القادم|المقبل|अगले|अगली|[下来次翌]|다음"
 )
 _LAST = re.compile(
     r"\b(?:last|before|previous|letzt\w+|vorig\w+|vergangen\w+|dernier\w*|passe|pasad\w+|passad\w+"
-    r"|scors\w+|afgelopen|forra|zeszl\w+|ubiegl\w+|прошл\w+|минул\w+|gecen)\b|الماضي|पिछल|[上先]|지난"
+    r"|scors\w+|afgelopen|forra|zeszl\w+|ubiegl\w+|прошл\w+|минул\w+|gecen)\b|الماضي|पिछल"
+    r"|[上先]|지난"
 )
 _IN_A_WEEK = re.compile(
     r"\b(?:weeks?|fortnight|woche\w*|huit|quinze|semana\w*|ocho|quince|settiman\w+|otto|week|vecka"
-    r"|tydzien|tygodni\w*|недел\w+|тижд\w+|hafta\w*)\b|[周週]后|週間後|주 ?(?:뒤|후)|أسبوع|हफ्त|सप्ताह"
+    r"|tydzien|tygodni\w*|недел\w+|тижд\w+|hafta\w*)\b|[周週]后|週間後|주 ?(?:뒤|후)|أسبوع"
+    r"|हफ्त|सप्ताह"
 )
 
 
@@ -710,10 +620,6 @@ _MONTH_END = re.compile(
 def _month_of(day: date) -> tuple[date, date]:
     first = day.replace(day=1)
     return first, _add(_add(first, 31).replace(day=1), -1)
-
-
-def _count(written: str) -> int | None:
-    return int(written) if written.isdigit() else _NUMBER_WORDS.get(written)
 
 
 def _one(day: date, ahead: int) -> Meant:
@@ -782,7 +688,7 @@ def find_relative(text: str, languages: Iterable[str]) -> str | None:
         for match in pattern.finditer(flat):
             written = text[match.start() : match.end()]
             if written.startswith("faz ") and text[: match.start()].strip():
-                continue  # somebody's age
+                continue  # an age
             if not _is_title_of_words(written):
                 return written
     return None
@@ -840,8 +746,8 @@ _NEXT_DAY = re.compile(
 
 def _counts() -> str:
     """An alternation of the words for small numbers in all languages, and of figures."""
-    names = {fold(word) for word in _NUMBER_WORDS if word.isalpha() and word.isascii()}
-    names |= {fold_in_place(word) for word in _NUMBER_WORDS if word.isalpha()}
+    names = {fold(word) for word in COUNT_WORDS if word.isalpha() and word.isascii()}
+    names |= {fold_in_place(word) for word in COUNT_WORDS if word.isalpha()}
     return "|".join([r"\d{1,3}", *sorted(names, key=len, reverse=True)])
 
 
@@ -875,7 +781,8 @@ _AHEAD = re.compile(
     r"|\bна (?:этих|следующих|прошлых) выходных\b|\b(?:ce|questo|este|deze|ten|ta|te)"
     r" (?:week-?end|fim"
     r" de semana|fin de semana|fine settimana)\b"
-    r"|[一二两兩三四五六七八九十几幾\d]{1,3}(?:天|日|周|週間|个?星期|个月|か月|ヶ月|年)(?:后|後|前|以后|之后|以前|之前)"
+    r"|[一二两兩三四五六七八九十几幾\d]{1,3}(?:天|日|周|週間|个?星期|个月|か月|ヶ月"
+    r"|年)(?:后|後|前|以后|之后|以前|之前)"
     r"|大后天|大前天|月底前|[这這本下上](?:个|個)?月底|(?:来|先|今|再来)(?:週|月)"
     r"|(?:[\d일이삼사오육칠팔구십두세네]{1,3}) ?(?:일|주|개월|달|년) (?:후|뒤|전)"
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 
-from edenmem.acceptance import dates
+from edenmem.acceptance import dates, times
 from edenmem.acceptance.dates import Reading, Said
 from edenmem.acceptance.evidence import Evidence
 
@@ -223,7 +223,7 @@ def _is_span_away(
     if day is None or month is None:
         return False
     texts = (evidence.messages[place].text for place in own)
-    spans = [span for text in texts for span in dates.find_spans(text)][:_MOST_SPANS]
+    spans = [span for text in texts for span in times.find_spans(text)][:_MOST_SPANS]
     # "six days from the 17th" end on the 22nd
     spans += [(count - 1, unit, 1) for count, unit, sign in spans if unit == "d" and count > 2]
     for place in near if spans else ():

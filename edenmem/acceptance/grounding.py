@@ -12,8 +12,8 @@ from edenmem.acceptance import dates, days, numbers, words
 from edenmem.acceptance.dates import Said
 from edenmem.acceptance.evidence import Evidence
 from edenmem.acceptance.item import COUNTED, Doubt, Item
-from edenmem.acceptance.polarity import clauses_of
 from edenmem.acceptance.sources import is_answer
+from edenmem.acceptance.speech import clauses_of
 from edenmem.acceptance.times import Time
 
 #: Numbers of an item that are explained, and of its sources that others are worked out of.
@@ -30,7 +30,10 @@ def check_names(item: Item) -> str | Doubt | None:
     if unknown := [name for name in _names_of(item) if not _is_known(item, name)]:
         reason = f"names {_listed(unknown)}, which was not mentioned"
         is_open = all(
-            _ACRONYM.fullmatch(name) or _is_other_script(item, name) or _is_of_place(item, name)
+            _ACRONYM.fullmatch(name)
+            or _is_other_script(item, name)
+            or _is_of_place(item, name)
+            or (item.content.startswith(name) and item.languages[0] != "en")
             for name in unknown
         )
         return Doubt(reason) if is_open else reason
@@ -132,7 +135,7 @@ def _names_of(item: Item) -> list[str]:
         written = word.written
         if not any(sign.isupper() for sign in written) or word.folded in calendar:
             continue
-        if any(sign.isdigit() for sign in written) or _is_unit(text, word):
+        if any(sign.isdigit() for sign in written) or _is_unit(text, word) or word.folded == "euro":
             continue
         has_inner_capital = any(sign.isupper() for sign in written[1:])
         if not has_inner_capital and any(word.folded in stop for stop in stops):
@@ -202,6 +205,10 @@ def _new_ideographs(item: Item) -> list[str]:
     ]
 
 
+#: How much of a clause is compared word by word.
+_LONGEST_CLAUSE = 400
+
+
 def _replaced(item: Item) -> list[str]:
     """Return what stands in a source's words in the place of something else, and was never said.
 
@@ -214,7 +221,7 @@ def _replaced(item: Item) -> list[str]:
     found: list[str] = []
     for place in _bearing(item):
         for clause in clauses_of(item.evidence.messages[place].text):
-            other = _parts(clause, is_spaced)
+            other = _parts(clause[:_LONGEST_CLAUSE], is_spaced)
             codes = SequenceMatcher(None, own, other, autojunk=False).get_opcodes()
             for at, (tag, start, end, first, last) in enumerate(codes):
                 if tag != "replace" or end - start > 2 or last - first > 3:
@@ -272,7 +279,7 @@ def _is_german_name(evidence: Evidence, found: list[words.Word], at: int) -> boo
     if before is not None and before.folded in _NAME_PREPOSITION and at > 1:
         return True
     if before is not None and before.written[0].isupper() and before.folded not in calendar:
-        return before.folded in evidence.names or at > 1 and found[at - 2].written[0].isupper()
+        return before.folded in evidence.names or (at > 1 and found[at - 2].written[0].isupper())
     return after is not None and after.written[0].isupper() and after.folded not in evidence.names
 
 
@@ -359,6 +366,9 @@ def _is_year_of(item: Item, readings: Iterable[float | None]) -> bool:
     segments = zip(item.evidence.segments, item.evidence.numbers_of_segments, strict=True)
     said = frozenset().union(*(some for one, some in segments if one.place in places))
     sent = {message.sent_at.year for message in item.evidence.messages}
+    is_season = any(dates.has_season(item.evidence.messages[place].text) for place in places)
+    if is_season and any(abs(year - one) == 1 for year in readings if year for one in sent):
+        return True
     return any(
         year is not None
         and 1900 <= year < 2100
@@ -460,7 +470,7 @@ def _is_day_of_range(item: Item, number: numbers.Number) -> bool:
 
 def _is_worked_out(item: Item, readings: frozenset[float]) -> bool:
     """Whether one step of reckoning with what the sources count yields a number."""
-    texts = [item.evidence.messages[place].text for place in _bearing(item)]
+    texts = [item.evidence.messages[place].text[:_COUNTED_TEXT] for place in _bearing(item)]
     counted = sorted({value for text in texts for value in _counted(text)})
     if len(counted) > _MOST_COUNTED:
         return False
@@ -479,6 +489,8 @@ def _is_worked_out(item: Item, readings: frozenset[float]) -> bool:
 
 #: The most numbers of an item's sources that others are worked out of.
 _MOST_COUNTED = 12
+#: How much of a message they are taken from.
+_COUNTED_TEXT = 1000
 
 
 def _counted(text: str) -> frozenset[float]:
@@ -492,6 +504,7 @@ def _counted(text: str) -> frozenset[float]:
     ]
     if language in ("zh", "ja"):
         found += [max(number.readings) for number in numbers.find_han_numbers(text)]
+        found += numbers.spoken_decimals(text)
     return frozenset(found)
 
 
@@ -579,7 +592,7 @@ def _is_part_of_digits(item: Item, number: numbers.Number) -> bool:
 
 
 def _is_of_id(item: Item, number: numbers.Number) -> bool:
-    """Whether a number is part of a long one in groups, which nobody words in another way."""
+    """Whether a number is part of an ID or a phone number, which people always write in digits."""
     return any(
         match.start() <= number.start < match.end() and sum(map(str.isdigit, match.group())) > 8
         for match in _GROUPED.finditer(item.digits)

@@ -14,7 +14,9 @@ from edenmem.acceptance.times import Time
 
 #: A number with what it counts, and a day of the week: no words where spaces part none.
 COUNTED = re.compile(
-    r"[\d.,:]+[^\W\d_a-z]?|[一二三四五六七八九十百千万]{1,12}[个個名歳岁枚円元度分点時年月日]|(?:星期|周|週)[一二三四五六日天]|[月火水木金土日]曜日?"
+    r"[\d.,:]+[^\W\d_a-z]?"
+    r"|[一二三四五六七八九十百千万]{1,12}[个個名歳岁枚円元度分点時年月日]|(?:星期|周"
+    r"|週)[一二三四五六日天]|[月火水木金土日]曜日?"
 )
 
 
@@ -136,11 +138,11 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
         for readings in wanted:
             said = enumerate(evidence.numbers_of_segments)
             held.append({place for place, some in said if not readings.isdisjoint(some)})
-        for said in self.days:
+        for day in self.days:
             giving = {
                 place
                 for place in range(len(evidence.messages))
-                if any(days.gives(evidence, place, reading) for reading in said.readings)
+                if any(days.gives(evidence, place, reading) for reading in day.readings)
             }
             held.append(
                 {at for at, segment in enumerate(evidence.segments) if segment.place in giving}
@@ -152,6 +154,11 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
         """Its content words, without the names of speakers."""
         return frozenset(self.content_words) - self.evidence.speakers
 
+    @cached_property
+    def own_keys(self) -> list[tuple[str, ...]]:
+        """The keys of these words."""
+        return [words.keys_of(word) for word in self.own_words]
+
     @property
     def size(self) -> int:
         """How many words and pieces it is compared by."""
@@ -159,8 +166,8 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
 
     def count_shared(self, text: str) -> int:
         """How many of its words and pieces a text holds."""
-        keys = {key for word in words.words_of(text) for key in words.keys_of(word.folded)}
+        keys = words.keys_in(text)
         runs = words.runs_of(text)
-        return sum(not keys.isdisjoint(words.keys_of(word)) for word in self.own_words) + sum(
-            any(piece in run for run in runs) for piece in set(self.pieces)
+        return sum(not keys.isdisjoint(some) for some in self.own_keys) + sum(
+            any(piece in run for run in runs) for piece in set(self.pieces) if runs
         )

@@ -84,8 +84,10 @@ _MIXED = re.compile(r"[^\W_\uac00-\ud7a3]*(?:\d[^\W\d_]|[^\W\d_]\d)[^\W_\uac00-\
 
 #: Number words by language, folded: value → words. One is left out: it is an article as well.
 _WORDS = {
-    "en": "2 two couple pair both twins twice double|3 three triple triplets|4 four|5 five|6 six|7"
-    " seven|8 eight|9 nine|10 ten|11 eleven|12 twelve dozen|13 thirteen|14 fourteen|15 fifteen|16"
+    "en": "2 two couple pair both twins twice double|3 three triple triplets|4 four|5 five"
+    " fiver|6 six|7"
+    " seven|8 eight|9 nine|10 ten tenner|11 eleven|12 twelve dozen|13 thirteen|14 fourteen"
+    "|15 fifteen|16"
     " sixteen|17 seventeen|18 eighteen|19 nineteen|20 twenty|30 thirty|40 forty fourty|50 fifty|60"
     " sixty|70 seventy|80 eighty|90 ninety|100 hundred|1000 thousand|1000000 million|1000000000"
     " billion",
@@ -148,12 +150,14 @@ _WORDS = {
     "|1000000 milyon",
     "ar": "2 اثنان اثنين|3 ثلاثة ثلاث|4 أربعة أربع|5 خمسة خمس|6 ستة ست|7 سبعة سبع|8 ثمانية ثماني|9"
     " تسعة تسع|10 عشرة عشر|20 عشرون عشرين|30 ثلاثون ثلاثين|100 مئة مائة|200 مئتان مئتين مائتين"
-    "|2000 ألفين ألفان|40 أربعون أربعين|50 خمسون خمسين|60 ستون ستين|70 سبعون سبعين|80 ثمانون"
+    "|1000 ألف آلاف ألفا|2000 ألفين ألفان|40 أربعون أربعين|50 خمسون خمسين|60 ستون ستين|70"
+    " سبعون سبعين|80 ثمانون"
     " ثمانين|90 تسعون تسعين|1000 ألف آلاف",
     "hi": "2 दो|3 तीन|4 चार|5 पाँच पांच|6 छह छः|7 सात|8 आठ|9 नौ|10 दस|11 ग्यारह|12 बारह|15"
     " पंद्रह|20"
     " बीस|30 तीस|40 चालीस|50 पचास|100 सौ|1000 हज़ार|100000 लाख",
-    "ko": "2 둘 두|3 셋 세|4 넷 네|5 다섯|6 여섯|7 일곱|8 여덟|9 아홉|10 열|11 열한|12 열두|20 스물 스무"
+    "ko": "2 둘 두|3 셋 세|4 넷 네|5 다섯|6 여섯|7 일곱|8 여덟|9 아홉|10 열|11 열한|12 열두"
+    "|20 스물 스무"
     "|30 서른|40 마흔|50 쉰",
 }
 _ORDINALS = {
@@ -169,7 +173,8 @@ _ORDINALS = {
     " quinto quinta|6 sexto|7 séptimo|8 octavo|9 noveno|10 décimo",
     "it": "1 primo prima|2 secondo seconda|3 terzo terza|4 quarto quarta|5 quinto quinta",
     "pt": "1 primeiro primeira|2 segundo segunda|3 terceiro terceira|4 quarto|5 quinto",
-    "ar": "1 أول الأول الأولى الواحدة|2 الثانية|3 الثالثة|4 الرابعة|5 الخامسة|6 السادسة|7 السابعة|8 الثامنة|9"
+    "ar": "1 أول الأول الأولى الواحدة|2 الثانية|3 الثالثة|4 الرابعة|5 الخامسة|6 السادسة|7"
+    " السابعة|8 الثامنة|9"
     " التاسعة|10 العاشرة",
     "ru": "1 первый первая первого первое|2 второй второе второго|3 третий третье третьего|4"
     " четвёртый|5 пятый пятое пятого|10 десятого|15 пятнадцатого|20 двадцатого",
@@ -195,7 +200,9 @@ _HAN_SCALES = {
     "億": 100_000_000,
     "亿": 100_000_000,
 }
-_SPOKEN_DECIMAL = re.compile("([一二两三四五六七八九])[米块塊公]([一二三四五六七八九]{1,2})")
+_SPOKEN_DECIMAL = re.compile(
+    "([零一二两三四五六七八九十百]{1,8})[米块塊公点點]([一二三四五六七八九]{1,2})"
+)
 _HAN_NUMBER = re.compile("[〇零一二两兩三四五六七八九十百千万萬億亿]{1,12}")
 #: What an ideograph is counted with: after these a numeral is a number and not part of a word.
 _COUNTED = re.compile(
@@ -462,10 +469,21 @@ _ONE_NUMBER = re.compile(r"\d+(?:[.,]\d+)?|\d{1,3}(?:[.,]\d{3})+(?:[.,]\d+)?")
 _SHORT = re.compile(r"(?<![\d.,])(\d{1,3})k\b", re.IGNORECASE)
 _TENTHS = re.compile("([一二三四五六七八九])割")
 _HALF_YEAR = re.compile(
-    r"\b(?:half a year|halbe[sn] jahr|half jaar|medio año|mezz'anno|meio ano|pół roku|полгода|yarım yıl)\b"
+    r"\b(?:half a year|halbe[sn] jahr|half jaar|medio año|mezz'anno|meio ano|pół roku"
+    r"|полгода|yarım yıl)\b"
     r"|半年|반년",
     re.IGNORECASE,
 )
+
+
+def spoken_decimals(text: str) -> list[float]:
+    """The decimals that a Chinese text writes in ideographs: 一米七八, 一百零二点五."""
+    return [
+        float(f"{a:.0f}.{b:.0f}")
+        for match in _SPOKEN_DECIMAL.finditer(text)
+        for a in _han_value(match[1])
+        for b in _han_value(match[2])
+    ]
 
 
 def said_numbers(texts: Iterable[str]) -> frozenset[float]:
@@ -485,9 +503,7 @@ def said_numbers(texts: Iterable[str]) -> frozenset[float]:
             is_one = _ONE_NUMBER.fullmatch(match.group())
             for part in () if is_one else re.findall(r"\d{1,15}", match.group()):
                 found.add(float(part))
-        for match in _SPOKEN_DECIMAL.finditer(text):  # 一米七八
-            whole, rest = (_han_value(part) for part in match.groups())
-            found |= {float(f"{a:.0f}.{b:.0f}") for a in whole for b in rest}
+        found.update(spoken_decimals(text))
         for match in _HAN_NUMBER.finditer(text):
             found |= _han_value(match.group())
         words = words_of(text)
@@ -560,7 +576,8 @@ def _stems(language: str) -> dict[str, float]:
 
 
 _HALF = (
-    "साढ़े полутора half halb halbe halber halbes anderthalb hälfte demi demie moitié medio media mitad mezzo"
+    "साढ़े полутора half halb halbe halber halbes anderthalb hälfte demi demie moitié medio"
+    " media mitad mezzo"
     " mezza metà meio meia metade halve helft pół pol połowa połowę halv yarım bucuk пол половина"
     " половину половиной пів نصف आधा"
 )

@@ -1,7 +1,7 @@
 """Orders to the agent or its memory, and text that speaks as the system.
 
 An agent carries what it remembers into every conversation: a sentence that reads as an order there
-is one. As somebody's wish, with the name, it may be kept where only that person is concerned.
+is one. As a named person's wish it may be kept in that person's own memory.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ _TO_MEMORY = re.compile(
     r"|esqueça) (?:todas )?(?:as )(?:instruções|regras)"
     r"|.{0,300}\b(?:игнорируй\w*|забудь\w*) (?:все |всё |любые )?(?:предыдущие |прежние |прошлые"
     r" )?(?:инструкц|указан|правил)"
-    r"|.{0,300}(?:忽略|无视|無視)(?:所有|之前|以前|先前|以上|全部|一切|の|すべて|的|你|您)*(?:指令|指示|规则|規則|命令)"
+    r"|.{0,300}(?:忽略|无视|無視)(?:所有|之前|以前|先前|以上|全部|一切|の|すべて|的|你"
+    r"|您)*(?:指令|指示|规则|規則|命令)"
     r"|.{0,300}(?:以前|これまで|すべて|前)の(?:指示|命令|ルール).{0,6}(?:無視|忘れ)"
     r"|.{0,300}(?:이전|모든)\s?(?:지시|명령|규칙).{0,8}(?:무시|잊)",
     _I | re.DOTALL,
@@ -117,7 +118,8 @@ _IMPERATIVE_UNSPACED = re.compile(
     r"(?:从现在起|从今以后|从今往后|以后|今后|請|请|务必|總是|总是|始终|永远|绝不要?"
     r"|绝对不要|不要|不得|必须|必須|你必须|你要|你应该|一定要|記住"
     r"|记住)[，,]?(?!.{0,3}(?:安娜|认为))"
-    r"|(?:今後は?|これからは?|常に|必ず|絶対に|決して|いつも).{0,60}(?:してください|しろ|せよ|すること|してはいけない|するな|なさい|答えて|答えること"
+    r"|(?:今後は?|これからは?|常に|必ず|絶対に|決して|いつも).{0,60}(?:してください|しろ"
+    r"|せよ|すること|してはいけない|するな|なさい|答えて|答えること"
     r"|ください|話せ|ないこと)[。！!]?\Z"
     r"|.{1,80}(?:しなければならない|してください|てください|なさい|せよ|するな)[。！!]?\Z"
     r"|每次都?要|(?:帮|替|给)我|请你?帮|システムは"
@@ -129,16 +131,17 @@ _IMPERATIVE_UNSPACED = re.compile(
     r" تقل)|(?:हमेशा|कभी (?:भी )?(?:न|मत"
     r"|नहीं)|अब से).{0,80}(?:दो|करो|दें|करें|देना|करना|बोलो|बताना|कहना|करे)[।!.]?\Z"
     r"|.{1,80}(?:必ず|決して|絶対に).{1,60}こと[。]?\Z|.{0,40}(?:不许|不准|禁止)"
-    r"|.{1,80} (?:भेज|कर|दे|ले|रख|बता|पूछ)(?: ?(?:दो|दें|दीजिए|ना|ें)|ें)[।!.]?\Z|.{1,80} कभी न [^\s]+ें[।!.]?\Z"
+    r"|.{1,80} (?:भेज|कर|दे|ले|रख|बता|पूछ)(?: ?(?:दो|दें|दीजिए|ना|ें)|ें)[।!.]?\Z"
+    r"|.{1,80} कभी न [^\s]+ें[।!.]?\Z"
     r"|.{1,80} मत [^\s]+(?:ना|ो|िए|ें)[।!.]?\Z"
 )
-#: A reminder that somebody asked for is an appointment, and no rule of conduct.
+#: A reminder that a person asked for is an appointment and not a rule of conduct.
 _REMIND = re.compile(
     r"\s(?:remind|erinner|rappel|recordar|ricord|lembr|herinner|przypomn|påminn|напомн|нагад"
     r"|hatırlat)",
     _I,
 )
-#: Right after a verb that opens a sentence; after a subject it would be a verb.
+#: Words that follow an imperative at the start of a sentence.
 _AFTER_VERB = word_set(
     "the a an all every any your this that these those everyone everybody me him her them it only"
     " never always no nobody"
@@ -154,9 +157,10 @@ _NAMED = re.compile(
     r" (?:always|never|usually|often) \w+s\b"
 )
 _FIRST = re.compile(r"[^\W_]+")
-#: A verb, and at once what makes it an order: "Prends toujours", "Roll back and do not ask".
+#: A verb with what makes it an order: "Prends toujours", "Roll back and do not ask".
 _VERB_FIRST = re.compile(
-    r"[nN]e (?!fonctionne)[^\W\d_]+(?: (?:pas|jamais|rien|plus|à personne))|[А-ЯЁа-яё]{3,}(?:йте|ьте|ите)(?:сь)? "
+    r"[nN]e (?!fonctionne)[^\W\d_]+(?: (?:pas|jamais|rien|plus|à personne))"
+    r"|[А-ЯЁа-яё]{3,}(?:йте|ьте|ите)(?:сь)? "
     r"|(?-i:[^\W\d_]+) (?:toujours|jamais|sempre|siempre|altijd|immer|nooit|zawsze|alltid"
     r"|всегда)(?![^\W_])"
     r"|[^\W\d_]+[áéí](?:l[eao]s?|me|nos)? (?:siempre|nunca|todo|a|que|sol[oa]|el|la|los|las)\b"
@@ -165,7 +169,7 @@ _VERB_FIRST = re.compile(
     r"|dites-|sag (?:ihm|ihr|allen|mir)\b",
     _I,
 )
-#: Somebody's wish about how the agent behaves.
+#: A person's wish about how the agent behaves.
 _ATTRIBUTED = (
     r"\b(?:asked|asks|wants|wanted|told|tells|instructed|instructs|requested|requests|ordered"
     r"|orders|demands?|demanded|expects|insists|requires|would like|prefers|wishes)"
@@ -202,9 +206,9 @@ _AGENT_WORDS = (
 )
 
 
-#: What is to hold from now on, whoever says it: "Give full answers from now on".
+#: A standing instruction, with or without a speaker: "Give full answers from now on".
 _FROM_NOW = re.compile(r"[^.!?]{1,200} from now on[.!]?\Z", _I)
-#: Who is spoken to, and what opens a speech, before the order itself; agents' names come besides.
+#: Forms of address and openings before the order itself; agents' names are added.
 _CALL = re.compile(
     r"(?:hey|hi|hello|dear|ok|okay|alright|right|listen|attention|now|so|well|hallo|salut|hola"
     r"|ciao|please|everyone|everybody|all|team|folks|guys|(?:all |dear |the )?(?:ai|assistants?"
@@ -231,7 +235,7 @@ _TITLE = re.compile(
     r"(?![^\W_])",
     _I,
 )
-#: How answers are to be, and who is to be obeyed, said as though it were so.
+#: A rule about answers or obedience, phrased as a statement.
 _RULE = re.compile(
     r"(?:(?:the|your|our|all|any|every|each) )?(?:answers?|repl(?:y|ies)|responses?|outputs?)"
     r" (?:(?:always|never|must|should|shall|ha(?:s|ve) to|needs? to)(?![^\W_])"
@@ -278,7 +282,7 @@ def find_order(
 
 
 def _without_calls(text: str, agents: Iterable[str]) -> str:
-    """``text`` without the words that call somebody before an order."""
+    """``text`` without the forms of address before an order."""
     names = {fold(name) for name in agents}
     at = 0
     while True:
@@ -305,7 +309,7 @@ def _is_verb_first(text: str, language: str) -> bool:
     if language not in ("en", "de", "fr", "es", "it", "pt"):
         return False
     match = _TWO.match(text)
-    if match is None or match[1].endswith(("s", "S")) or not match[1].isalpha():
+    if match is None or match[1].endswith(("s", "S", "ing")) or not match[1].isalpha():
         return False
     if fold(match[2]) in ("always", "never") and not _VERB.match(match[1] + " "):
         return False  # "Ben always wins": a name and its verb
@@ -321,7 +325,7 @@ _TWO = re.compile(r"([^\W\d_]+) ([^\W\d_]+)")
 
 @lru_cache(maxsize=64)
 def _patterns(agents: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What tells agents of these names what to do, and what says that somebody wants it."""
+    """Compile what tells agents of these names what to do, and what reports such a wish."""
     names = [re.escape(name) for name in sorted(agents, key=len, reverse=True) if name]
     called = f"(?:{_AGENT_WORDS})"
     if names:

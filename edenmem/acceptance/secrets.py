@@ -82,7 +82,8 @@ _ABOUT = word_set(
 #: After or before the name, these make it a thing or a rule about secrets.
 _THING = re.compile(
     r" (?:managers?|polic(?:y|ies)|rotations?|rules?|resets?|changes?|hints?|prompts?|vaults?"
-    r"|fields?|forms?|generators?|strength|lengths?|requirements?|managements?|storage|hash(?:es|ing)?"
+    r"|fields?|forms?|generators?|strength|lengths?|requirements?|managements?|storage"
+    r"|hash(?:es|ing)?"
     r"|expiry|protection|days?|pages?|process|lists?|collections?)(?![^\W_])",
     _I,
 )
@@ -119,7 +120,8 @@ _PAIR = re.compile(
 )
 _ADMIN = word_set("root admin administrator user")
 _OPENS = re.compile(
-    r"(?<![^\W_])(?:safe|lock|padlock|vault|locker|door|gate|garage|alarm|phone|tablet|laptop|tresor"
+    r"(?<![^\W_])(?:safe|lock|padlock|vault|locker|door|gate|garage|alarm|phone|tablet"
+    r"|laptop|tresor"
     r"|tür|coffre(?:-fort)?|porte|caja fuerte|puerta|cassaforte|porta|cofre|сейф)(?![^\W_])"
     r"[^.!?]{0,30} (?:opens?|unlocks?|is (?:opened|unlocked)|öffnet(?: sich)?|s['’]ouvre|se abre"
     r"|si apre|abre|открывается) (?:with|by|using|on|mit|avec|con|com) (?:the )?(?:code )?"
@@ -168,12 +170,16 @@ def find_secret(text: str) -> str | None:
 
 #: What a message may call a secret by, besides `_NAMED`: a lock, an alarm, a login.
 _LOCKED = re.compile(
-    r"(?<![^\W_])(?:(?:pad)?lock|alarm|log-?ins?|portal|(?:wifi|wi-fi|wlan|api)[ -]?\w*|tokens?|key|codes?|safe"
-    r"|alarm\w*|schloss|tresor|serrure|cadenas|coffre|candado|caja fuerte|buzón|código|código|lucchetto|codice"
-    r"|cadeado|slot|sleutel|kluis|kod\w*|zamek|zamk\w+|lås|anahtar\w*|kilit\w*|kasa\w*|şifre\w*|parola\w*|замо\w+|сейф\w*|код\w*)"
+    r"(?<![^\W_])(?:(?:pad)?lock|alarm|(?:wifi|wi-fi|wlan|api)[ -]?\w*"
+    r"|tokens?|key|codes?|safe"
+    r"|alarm\w*|schloss|tresor|serrure|cadenas|coffre|candado|caja fuerte|buzón|código"
+    r"|código|lucchetto|codice"
+    r"|cadeado|slot|sleutel|kluis|kod\w*|zamek|zamk\w+|lås|anahtar\w*|kilit\w*|kasa\w*"
+    r"|şifre\w*|parola\w*|замо\w+|сейф\w*|код\w*)"
     r"(?![^\W_])|رمز|قفل|القفل|पिन|पासकोड|ताल|รหัส|หมุน|비번|口令|密|锁|鎖|鍵|金庫|番号|パス",
     _I,
 )
+_LOGIN = re.compile(r"(?<![^\W_])(?:log-?ins?|portal)(?![^\W_])", _I)
 _SAID_VALUE = re.compile(r"[^\s\"'“”„«»「」『』`,;:，。、؛،()]{3,60}")
 #: How far before a value its name may stand.
 _NAME_NEAR = 45
@@ -194,7 +200,9 @@ def said_values(text: str) -> frozenset[str]:
         before = flat[max(match.start() - _NAME_NEAR, 0) : match.start()]
         before = re.split(r"[.!?。！？](?=\s|\Z)", before)[-1]
         is_strict = bool(_NAMED.search(before))
-        if (is_strict or _LOCKED.search(before)) and _is_code(value, is_strict=is_strict):
+        is_locked = is_strict or _LOCKED.search(before)
+        is_login = not value.isalnum() and _LOGIN.search(before)
+        if (is_locked or is_login) and _is_code(value, is_strict=is_strict):
             found.add(value)
     return frozenset(found)
 
@@ -207,7 +215,7 @@ def _is_code(value: str, *, is_strict: bool) -> bool:
     if re.fullmatch(r"[^\W\d_]+[-']?|\d+(?:[.,:]\d+)+|\d+[^\W\d_]{1,3}|v?\d+(?:\.\d+)+", value):
         return False
     signs = sum(not sign.isalnum() and sign not in "-'’./" for sign in value)
-    return len(value) >= 5 and (
+    return len(value) >= 5 and bool(
         digits >= 2 or (signs >= 1 and digits >= 1) or (is_strict and signs)
     )
 

@@ -6,10 +6,16 @@ import re
 from collections.abc import Iterable
 
 from edenmem.acceptance import words
-from edenmem.acceptance.attribution import find_other_person
 from edenmem.acceptance.evidence import QUESTION, SENTENCE, Evidence, SourceMessage
 from edenmem.acceptance.item import Doubt, Item
-from edenmem.acceptance.polarity import is_negated, is_no, is_opposite
+from edenmem.acceptance.speech import (
+    find_denied,
+    find_other_person,
+    find_unmeant,
+    is_negated,
+    is_no,
+    is_opposite,
+)
 
 #: Of what was said of an item anywhere, the share that its named sources must hold.
 _HELD = 0.5
@@ -32,7 +38,8 @@ _YES = re.compile(
     r"|klopt|inderdaad|precis|japp|jo"
     r"|да|ага|верно|точно|именно|конечно|так|evet|aynen|doğru|نعم|أجل|صحيح|हाँ|हां|जी"
     r"|सही)(?![^\W_])"
-    r"|\W*(?:はい|うん|ええ|そう|その通り|对|對|是的|是啊|嗯|没错|好的|正确|네|예|응|맞아|맞습니다|그래|ใช่|ครับ|ค่ะ|👍|✅|👌)",
+    r"|\W*(?:はい|うん|ええ|そう|その通り|对|對|是的|是啊|嗯|没错|好的|正确|네|예|응|맞아"
+    r"|맞습니다|그래|ใช่|ครับ|ค่ะ|👍|✅|👌)",
     re.IGNORECASE,
 )
 #: What denies without a word that does.
@@ -47,10 +54,15 @@ def check_sources(item: Item) -> tuple[tuple[int, ...], str | Doubt | None]:
     if reason is None:
         places = [item.evidence.places[number] for number in sources]
         places += [place - 1 for place in places if is_answer(item, place)]
-        if other := find_other_person(item, tuple(dict.fromkeys(places))):
+        places = list(dict.fromkeys(places))
+        if other := find_other_person(item, places):
             reason = f"is about another person than its sources, which are about {other}"
-        elif is_opposite(item, dict.fromkeys(places)):
+        elif meant := find_unmeant(item, places):
+            reason = f"was said as {meant}; say so, or leave it out"
+        elif is_opposite(item, places):
             reason = "says the opposite of its sources"
+        elif denied := find_denied(item, places):
+            reason = f"says '{denied}', which a person said is not so"
     return sources, reason
 
 
@@ -82,7 +94,12 @@ def _find_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
     found = _ground(item, people, [])
     if _is_agents_alone(item):  # so the model says itself: then one message has to say it all
         best = max(people, key=lambda place: _held(item, [place]), default=None)
-        if best is not None and total and _held(item, [best]) >= _BY_PEOPLE_ELSEWHERE * total:
+        if (
+            best is not None
+            and total
+            and _held(item, [best]) >= _BY_PEOPLE_ELSEWHERE * total
+            and not is_opposite(item, [best], least=1)
+        ):
             return _numbers(evidence, [best]), None
     elif found and total and _is_by_a_person(item, found, total):
         kept = (one for one in named if one in people and _is_beside(item, one, found))

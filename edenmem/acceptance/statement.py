@@ -1,4 +1,4 @@
-"""Whether a text is a statement that can be understood alone: somebody or something, and what."""
+"""Whether a text is a statement that can be understood alone: a subject and what it does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _GREETING = re.compile(
     r"|dziękuję|merhaba|teşekkürler|tack|hej)( |\Z)){1,6}\Z"
     r"|(hi|hey|hello|hallo|hola|bonjour|salut|ciao|привет|thanks|welcome|bye|goodbye"
     r"|good (morning|evening|night))( \w+){1,2}\Z"
-    r"|(你好|您好|谢谢|多谢|再见|早上好|晚安|こんにちは|ありがとう|ありがとうございます|おはよう|おはようございます|さようなら"
+    r"|(你好|您好|谢谢|多谢|再见|早上好|晚安|こんにちは|ありがとう|ありがとうございます"
+    r"|おはよう|おはようございます|さようなら"
     r"|안녕하세요|감사합니다|안녕)( \w+)?\Z"
 )
 _GREETED = re.compile(
@@ -73,7 +74,8 @@ _PRONOUNS = {
     "es": r"yo|mi|mis|conmigo|(?<!\w)mí|tú|tu|tus|contigo|nosotr[oa]s|nuestr[oa]s?|usted(?:es)?"
     r"|vosotr[oa]s",
     "it": r"io|mio|mia|miei|mie|tu|tuo|tua|tuoi|tue|noi|nostr[oaie]|voi|vostr[oaie]",
-    "pt": r"\w+-me|eu|meu|minha|meus|minhas|comigo|você|vocês|teu|tua|nós|nosso|nossa|nossos|nossas",
+    "pt": r"\w+-me|eu|meu|minha|meus|minhas|comigo|você|vocês|teu|tua|nós|nosso|nossa"
+    r"|nossos|nossas",
     "nl": r"ik|mij|mijn|jij|jou|jouw|wij|ons|onze|jullie",
     "pl": r"ja|mój|moja|moje|moją|mnie|mi|ty|twój|twoja|my|nasz|nasza",
     "sv": r"jag|mig|min|mina|mitt|du|dig|din|dina|vi|oss|vår|våra",
@@ -88,7 +90,7 @@ _PRONOUN = {
     language: re.compile(rf"(?<![\w'’-])(?:{words})(?![\w\u0900-\u0903\u093a-\u094f-])", _I)
     for language, words in _PRONOUNS.items()
 }
-#: "J'aime": nobody else writes so, whatever the language is taken for.
+#: "J'aime": no other language is written like this.
 _ELIDED = re.compile(r"(?<![\w'’-])j['’](?=[aeiouyhàâéèêëîïô])", _I)
 _PRONOUN_UNSPACED = {
     "zh": re.compile("(?<!自)我(?!国)|你|您|咱们"),
@@ -208,7 +210,8 @@ _USER = re.compile(
     _I,
 )
 _USER_UNSPACED = re.compile(
-    "(?:该|这位|這位|此)?(?:用户|用戶|使用者)|ユーザーさん|ユーザ(?:ー)?|사용자|ผู้ใช้(?:งาน)?|المستخدم|उपयोगकर्ता"
+    "(?:该|这位|這位|此)?(?:用户|用戶|使用者)|ユーザーさん|ユーザ(?:ー)?|사용자"
+    "|ผู้ใช้(?:งาน)?|المستخدم|उपयोगकर्ता"
 )
 #: After these words it is a thing: "the user interface", "user's guide".
 _USER_THING = re.compile(

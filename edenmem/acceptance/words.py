@@ -192,6 +192,12 @@ def keys_of(word: str) -> tuple[str, ...]:
     return (word[:4],)
 
 
+@lru_cache(maxsize=4096)
+def keys_in(text: str) -> frozenset[str]:
+    """The keys of all words of a text."""
+    return frozenset(key for word in words_of(text) for key in keys_of(word.folded))
+
+
 def pieces_of(run: str) -> Iterator[str]:
     """The pieces of `placed_pieces_of`."""
     return (piece for _, piece in placed_pieces_of(run))

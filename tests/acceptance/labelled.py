@@ -47,11 +47,27 @@ class Rates(msgspec.Struct, frozen=True):
     good_refused: Rate
     bad_sent_back: Rate
     bad_refused: Rate
+    broken_refused: Rate  # of bad items that break a rule, those that are refused for good
     missed: dict[str, int]  # bad items that pass at once, by the rule they were written against
 
 
-def read(name: str) -> list[dict[str, Any]]:
+SPLITS = ("dev", "holdout", "fresh", "unseen")
+
+#: Items that say something else in the words of the conversation: no rule is meant to know.
+MEANING = "meaning"
+
+
+def _lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (DATA / name).read_text("utf-8").splitlines()]
+
+
+@cache
+def read(name: str) -> list[dict[str, Any]]:
+    """The labelled rows of one kind: "good", "bad" or "conversations"."""
+    if name == "conversations":
+        return _lines("conversations.jsonl") + _lines("unseen_conversations.jsonl")
+    others = [row for row in _lines("unseen.jsonl") if ("rules" in row) == (name == "bad")]
+    return _lines(f"{name}.jsonl") + others
 
 
 @cache
@@ -59,7 +75,7 @@ def evidence() -> dict[str, Evidence]:
     """What the model was shown, by conversation."""
     template = (DATA / "template.txt").read_text("utf-8")
     found = {}
-    for row in read("conversations.jsonl"):
+    for row in read("conversations"):
         people = row["people"]
         around = [row["title"], row["persona"], row["instructions"], row["agent"], *people]
         found[row["id"]] = Evidence(
@@ -95,8 +111,8 @@ def judgement(row: dict[str, Any], *, is_last: bool = False) -> Judgement:
 @cache
 def measure(split: str) -> Rates:
     """The rates of one split."""
-    good = [row for row in read("good.jsonl") if row["split"] == split]
-    bad = [row for row in read("bad.jsonl") if row["split"] == split]
+    good = [row for row in read("good") if row["split"] == split]
+    bad = [row for row in read("bad") if row["split"] == split]
 
     def count(rows: list[dict[str, Any]], *, is_last: bool) -> Rate:
         stopped = sum(bool(judgement(row, is_last=is_last).violations) for row in rows)
@@ -112,14 +128,15 @@ def measure(split: str) -> Rates:
         good_refused=count(good, is_last=True),
         bad_sent_back=count(bad, is_last=False),
         bad_refused=count(bad, is_last=True),
+        broken_refused=count([row for row in bad if MEANING not in row["rules"]], is_last=True),
         missed=missed,
     )
 
 
 if __name__ == "__main__":
-    for each in ("dev", "holdout", "fresh"):
+    for each in SPLITS:
         rates = measure(each)
         print(each)
-        for name in ("bad_sent_back", "bad_refused", "good_sent_back", "good_refused"):
+        for name in Rates.__struct_fields__[:-1]:
             print(f"  {name.replace('_', ' ')}: {getattr(rates, name)}")
         print(f"  missed: {rates.missed}")

@@ -66,7 +66,7 @@ def reasons(judgement: Judgement) -> str:
 
 @pytest.mark.parametrize(
     ("split", "stopped", "refused"),
-    [("dev", 0.9, 0.03), ("holdout", 0.9, 0.03), ("fresh", 0.84, 0.07)],
+    [("dev", 0.95, 0.01), ("holdout", 0.91, 0.01), ("fresh", 0.9, 0.01), ("unseen", 0.79, 0.04)],
 )
 def test_most_bad_items_are_stopped_and_good_ones_are_kept(
     split: str, stopped: float, refused: float
@@ -74,7 +74,7 @@ def test_most_bad_items_are_stopped_and_good_ones_are_kept(
     """The figures are in ``tests/benchmarks/QUALITY.md``; ``python -m tests.acceptance.labelled``
     prints them."""
     rates = measure(split)
-    assert rates.bad_refused.share >= stopped, str(rates)
+    assert rates.broken_refused.share >= stopped, str(rates)
     assert rates.good_refused.share <= refused, str(rates)
 
 
@@ -106,6 +106,36 @@ def test_sources_are_checked_against_what_they_say(
 ) -> None:
     judgement = ask("sources", content, TEA, *named)
     assert (judgement.sources, judgement.violations) == (kept, ())
+
+
+@pytest.mark.parametrize(
+    ("line", "content", "why"),
+    [
+        ("anna: I never drink green tea at night", "Anna drinks green tea at night.", "opposite"),
+        ("anna: I never drink green tea at night", "Anna never drinks green tea at night.", ""),
+        ("anna: if I win the lottery I move to Rome", "Anna moves to Rome.", "a condition"),
+        ("anna: just kidding, I love wet socks", "Anna loves wet socks.", "a joke"),
+        ("anna: dinner is on the 12th, not the 11th", "Anna's dinner is on the 11th.", "not so"),
+        ("anna: dinner is on the 12th, not the 11th", "Anna's dinner is on the 12th.", ""),
+        (
+            "anna: meine Schwester spielt Cello im Orchester",
+            "Anna spielt Cello im Orchester.",
+            "Schwester",
+        ),
+        ("anna: meine Schwester spielt Cello", "Annas Schwester spielt Cello.", ""),
+    ],
+)
+def test_what_a_message_does_not_mean_has_no_source(line: str, content: str, why: str) -> None:
+    found = reasons(ask("sources", content, said("ben: hm", "carl: ok", line), 3))
+    assert (why in found) if why else found == ""
+
+
+def test_an_agents_question_is_not_confirmed_with_its_guess() -> None:
+    evidence = said(
+        "eve: Do you want a boat for Friday? You surely adore fishing.", "anna: yes please"
+    )
+    assert not ask("sources", "Anna wants a boat for Friday.", evidence, 1).violations
+    assert ask("sources", "Anna adores fishing.", evidence, 1).violations
 
 
 def test_what_the_agent_alone_said_has_no_source() -> None:
@@ -158,11 +188,24 @@ def test_what_one_person_says_is_not_kept_of_another(line: str, content: str, ot
         ("анна: моя сестра Марина", "Анна живёт с Тамарой.", "'Тамарой'"),
         ("anna: my cat is called Mimi", "Rosalind has a cat called Mimi.", "'Rosalind'"),
         ("あんな: ベルリンに住んでいます", "あんなはハンブルクに住んでいます。", "'ハンブルク'"),
+        ("anna: I study in München", "Anna studies in Köln.", "'Köln'"),
     ],
 )
 def test_a_name_was_mentioned(line: str, content: str, unknown: str) -> None:
     judgement = ask("names", content, said(line), 1)
     assert reasons(judgement) == (f"names {unknown}, which was not mentioned" if unknown else "")
+
+
+@pytest.mark.parametrize(
+    ("line", "content", "wrong"),
+    [
+        ("张伟: 我妹妹张婷从成都飞回来了", "张伟的妹妹张倩从成都飞回来了。", "倩"),
+        ("كريم: البطولة في مسبح الزرقاء غدا", "البطولة في مسبح السلط غدا.", "سلط"),
+    ],
+)
+def test_a_word_in_the_place_of_another_is_no_name(line: str, content: str, wrong: str) -> None:
+    """Scripts without capitals mark no names: what stands in a source's words tells them."""
+    assert f"says '{wrong}' where" in reasons(ask("names", content, said(line), 1))
 
 
 def test_names_may_come_from_what_surrounds_the_messages() -> None:
@@ -218,6 +261,8 @@ def test_a_number_may_be_written_in_another_way(line: str, content: str) -> None
         ("安娜: 一千五", "安娜付了2500。"),
         ("anna: I move tomorrow", "Anna moves on 2026-03-11."),
         ("anna: I move tomorrow", "Anna moves on 2026-03-13."),
+        ("anna: I move on Sunday", "Anna moves on 2026-03-22."),
+        ("anna: um halb fünf", "Anna kommt um 17:30."),
         ("anna: I move next month", "Anna moves in June 2026."),
         ("anna: on 5 May", "Anna's birthday is 6 May."),
         ("anna: the fee is 18.50 a seat", "Anna pays a fee of 15.80 a seat."),
@@ -230,10 +275,43 @@ def test_a_number_or_date_that_nobody_gave(line: str, content: str) -> None:
     assert "which was not mentioned" in said_so or "which no" in said_so
 
 
+def test_a_small_number_is_looked_for_where_the_item_comes_from() -> None:
+    """What counts something else in another message does not ground it, the same thing does."""
+    evidence = said(
+        "anna: we have 3 hens", "ben: hm", "ben: I sold 7 chairs in shop 9", "anna: shop 9?"
+    )
+    assert ask("numbers", "Anna has 7 hens.", evidence, 1).violations
+    assert not ask("numbers", "Anna has 3 hens.", evidence, 1).violations
+    assert not ask("numbers", "Anna keeps hens near shop 9.", evidence, 1).violations
+
+
+@pytest.mark.parametrize(
+    ("line", "content"),
+    [
+        ("anna: six crates of 12 bottles each", "Anna sold 72 bottles."),
+        ("anna: the band takes 900, I paid half", "Anna paid 450."),
+    ],
+)
+def test_a_number_that_may_be_worked_out_is_weak(line: str, content: str) -> None:
+    candidate = Candidate(content=content, sources=(1,))
+    last = judge(candidate, said(line), only("numbers"), is_last=True)
+    assert (last.violations, last.is_weak) == ((), True)
+
+
+def test_a_date_is_on_the_weekday_that_it_is_given_with() -> None:
+    evidence = said("anna: I move on 13 March 2026")
+    assert not ask("numbers", "Anna moves on Friday 13 March 2026.", evidence, 1).violations
+    found = reasons(ask("numbers", "Anna moves on Thursday 13 March 2026.", evidence, 1))
+    assert "another day of the week" in found
+
+
 @pytest.mark.parametrize(
     ("line", "content"),
     [
         ("anna: I move tomorrow", "Anna moves on 12 March 2026."),
+        ("anna: I move on Thursday in two weeks", "Anna moves on 26 March 2026."),
+        ("anna: away three nights from the 22nd", "Anna is away until 25 March 2026."),
+        ("anna: jeudi en huit", "Anna vient le 19 mars 2026."),
         ("anna: ich ziehe übermorgen um", "Anna zieht am 13. März 2026 um."),
         ("anna: I move next Friday", "Anna moves on 2026-03-20."),
         ("anna: I move on Friday", "Anna moves on March 13, 2026."),
@@ -513,6 +591,18 @@ def test_a_secret_is_not_kept_and_not_repeated(content: str) -> None:
     assert not set(content.split()) & {"hunter2.", "4711."} & set(reasons(judgement).split())
 
 
+@pytest.mark.parametrize(
+    ("line", "content"),
+    [
+        ("anna: the gate padlock is 7719", "The gate of Anna's plot opens with 7719."),
+        ("anna: mot de passe : Cuvee!Delmas31", "Anna utilise Cuvee!Delmas31."),
+        ("安娜: 登录口令是 mian888+qiu", "安娜登录用 mian888+qiu。"),
+    ],
+)
+def test_what_a_message_calls_a_secret_is_one_in_any_words(line: str, content: str) -> None:
+    assert "is not to be remembered" in reasons(ask("secrets", content, said(line), 1))
+
+
 @pytest.mark.parametrize("content", NO_SECRETS)
 def test_what_is_public_is_no_secret(content: str) -> None:
     assert reasons(ask("secrets", content, said(f"anna: {content}"), 1)) == ""
@@ -550,6 +640,8 @@ SHARED = [
 ]
 NO_ORDERS = [
     "Mark always wins at chess.",
+    "Grant always pays.",
+    "Insuring the van costs 212 pounds.",
     "Use of gluten makes anna ill.",
     "Remember the Titans is Anna's favourite film.",
     "Always is a film that Anna loves.",
