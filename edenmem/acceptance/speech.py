@@ -286,7 +286,7 @@ _KIN = re.compile(
     r"|mamma|pappa|mormor|farmor|morfar|farfar|syster|bror|son|dotter|fru"
     r"|мам\w*|пап\w*|бабушк\w+|дедушк\w+|дед\w*|сестр\w+|брат\w*|сын\w*|доч\w+|муж\w*"
     r"|жен\w+|тёт\w+|дяд\w+"
-    r"|ann\w+|baba\w*|dede\w*|nine\w*|kardeş\w*|abla\w*|abi\w*|oğl\w+|kız\w+|eş\w+)(?![^\W_])"
+    r"|anne\w*|baba\w*|dede\w*|nine\w*|kardeş\w*|abla\w*|abi\w*|oğl\w+|kız\w+|eş\w+)(?![^\W_])"
     r"|أم[يه]|أب[يو]|والد|جد[تي]|أخت|أخ[يو]|ابن|خال|عم[يت]|زوج|माँ|मां|माता|पिता|पापा|दाद"
     r"|नान|बहन|भाई|बेट|पति|पत्नी|चाच|माम"
     r"|母|父|妈|媽|爸|奶|爷|姐|妹|哥|弟|儿子|女儿|丈夫|妻|老公|老婆|祖|姉|兄|息子|娘|夫"
