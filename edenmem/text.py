@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
 
+from edenmem.models.ids import utc_now
+
 #: A statement of thirty words is shorter in any language; one "word" without end is not kept.
 MOST_CHARACTERS = 1000
 
@@ -243,7 +245,7 @@ _STEPS = (
 
 def ago(moment: datetime, now: datetime | None = None) -> str:
     """How long ago, in the largest unit: ``3d ago``; ``in 5m`` for the future."""
-    seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
+    seconds = ((now or utc_now()) - moment).total_seconds()
     for size, unit in _STEPS:
         if abs(seconds) >= size:
             count = int(abs(seconds) // size)

@@ -30,7 +30,7 @@ PURE = {"search", "memory", "acceptance"}
 #: What each part of the package may import of the others.
 ARROWS = {
     "errors": set[str](),
-    "text": set[str](),
+    "text": {"models"},  # the time
     "observation": set[str](),  # the log and spans
     "models": {"errors"},
     "settings": {"errors", "models"},
