@@ -311,7 +311,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
         content: The text to keep, with what code can mend mended ("the user" by the name).
         sources: The messages that it comes from, as checked against what they say.
         violations: The rules that it breaks; it may be kept only if there is none.
-        is_weak: Whether it may be kept, but few of its words were said (between the two limits).
+        is_weak: Whether it may be kept although not all of it could be confirmed.
     """
 
     content: str

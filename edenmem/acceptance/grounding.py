@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import date
 from difflib import SequenceMatcher
 from itertools import islice
@@ -324,23 +324,36 @@ def check_numbers(item: Item) -> str | Doubt | None:
 
 
 def _ungrounded(item: Item) -> Iterator[tuple[str, bool]]:
-    """Return the numbers that do not occur, as reasons, and whether the code can read the rest."""
+    """Yield a reason for each number that the item's sources do not give, and whether to refuse.
+
+    What another message of the range gives is in doubt: the model may have named too few sources,
+    or may have put the number to the wrong thing.
+    """
     evidence = item.evidence
+    everywhere = range(len(evidence.messages))
     for said in item.days:
         if not _is_on_its_weekday(item, said):
             yield f"gives the date '{said.written.strip()}', which is another day of the week", True
         elif not is_date_said(item, said):
-            reason = f"gives the date '{said.written.strip()}', which no message gives or means"
+            date = f"gives the date '{said.written.strip()}'"
+            if is_date_said(item, said, everywhere):
+                yield f"{date}, which other messages give", False
+                continue
             is_named = any(days.names_day(evidence, place) for place in _bearing(item))
-            yield reason, is_named or not (evidence.is_foreign or _has_movable_feast(item))
+            is_certain = is_named or not (evidence.is_foreign or _has_movable_feast(item))
+            yield f"{date}, which no message gives or means", is_certain
     for time in item.times:
         if not is_time_said(item, time):
             reason = f"gives the time '{time.written}', which was not mentioned"
-            yield reason, not _has_unread_number(item)
+            yield reason, not (_has_unread_number(item) or is_time_said(item, time, everywhere))
     for number in item.figures:
         if not is_number_said(item, number):
             reason = f"gives the number '{number.written.strip()}', which was not mentioned"
-            is_open = _has_unread_number(item) or _is_worked_out(item, number.readings)
+            is_open = (
+                _has_unread_number(item)
+                or _is_worked_out(item, number.readings)
+                or not number.readings.isdisjoint(evidence.all_numbers)
+            )
             yield reason, not is_open or _is_of_id(item, number)
     for written in numbers.find_mixed(item.digits):
         if written not in evidence.lines and not _is_number_with_unit(item, written):
@@ -402,14 +415,15 @@ def _bearing(item: Item) -> list[int]:
     return [*places, *(place - 1 for place in places if is_answer(item, place))]
 
 
-def is_date_said(item: Item, said: Said) -> bool:
-    """Whether a date was named or meant, or its day was, and its year follows from an age."""
-    own = _bearing(item)
+def is_date_said(item: Item, said: Said, places: Sequence[int] | None = None) -> bool:
+    """Whether messages (the item's sources, unless others are given) named or meant a date, or its
+    day, and its year follows from an age."""
+    places = _bearing(item) if places is None else places
     return any(
-        days.is_given(item.evidence, own, reading)
+        days.is_given(item.evidence, places, reading)
         or (
             _is_year_of(item, frozenset({reading[0]}))
-            and days.is_given(item.evidence, own, (None, *reading[1:]))
+            and days.is_given(item.evidence, places, (None, *reading[1:]))
         )
         for reading in said.readings
     )
@@ -547,11 +561,12 @@ def _beside(text: str, start: int, end: int) -> set[str]:
     return {one for one in found if one not in stops} | set(words.runs_of(after[:2]))
 
 
-def is_time_said(item: Item, time: Time) -> bool:
-    """Whether a time was said as such, by its parts ("ten to five"), or with a span from it."""
+def is_time_said(item: Item, time: Time, places: Collection[int] | None = None) -> bool:
+    """Whether messages (those near the item's sources, unless others are given) said a time as
+    such, by its parts ("ten to five"), or with a span from it."""
     evidence = item.evidence
-    near = _near(item)
-    for place in near:
+    places = _near(item) if places is None else places
+    for place in places:
         said, counts = evidence.minutes[place], evidence.numbers_said[place]
         if not said.isdisjoint(minute % 720 for minute in time.minutes):
             return True
@@ -565,13 +580,13 @@ def is_time_said(item: Item, time: Time) -> bool:
                 and not counts.isdisjoint({one + 1 for one in hours})
             ):
                 return True
-    spans = {span for place in near for span in evidence.durations[place]}
+    spans = {span for place in places for span in evidence.durations[place]}
     return any(
         (minute + step) % 720 in evidence.minutes[place]
         for minute in time.minutes
         for span in spans
         for step in (span, -span)
-        for place in near
+        for place in places
     ) or any(
         minute % 720 in said and minute % 60 for minute in time.minutes for said in evidence.minutes
     )

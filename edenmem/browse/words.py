@@ -158,7 +158,7 @@ def _fact_detail(fact: Fact) -> Content:
             ("corrected", _time(fact.updated_at)),
             ("version", fact.version),
             ("private", "yes" if fact.private else ""),
-            ("weak", "few of its words were said" if fact.weak else ""),
+            ("weak", "not all of it could be confirmed" if fact.weak else ""),
             ("found", count(fact.access_count, "time") if fact.access_count else ""),
         ],
     )

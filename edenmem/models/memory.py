@@ -49,8 +49,8 @@ class Fact(_OwnedRecord, frozen=True, kw_only=True):
 
     ``version`` starts at 1 and grows with each change of ``content``. ``private`` keeps it from
     being propagated. ``embedding`` is present only where it was asked for, or not yet made.
-    ``related_users`` are those whom v1 named with it. ``weak``: few of its words were said in the
-    conversation that it comes from; a change of its text takes the mark away.
+    ``related_users`` are those whom v1 named with it. ``weak``: not all of it could be
+    confirmed from the conversation it comes from; a change of its text takes the mark away.
     """
 
     content: str

@@ -382,11 +382,11 @@ def test_weak_and_rejected_facts_are_told_when_they_are_made(talk: Cli) -> None:
     options = ("--agent", "mira", "--user", "lena", *scripted(talk, answers), *judged)
     for command in (("--dry-run",), ()):
         told = talk("remember", said, *command, *options).ok().out
-        assert f"{weak} (weak: few of its words were said)" in " ".join(told.split())
+        assert f"{weak} (weak: not all of it could be confirmed)" in " ".join(told.split())
         assert f"{wrong} (" in " ".join(told.split())
     (only,) = talk.json("fact", "list", "--agent", "mira", "--user", "lena", "--weak")
     assert (only["content"], only["weak"]) == (weak, True)
-    assert "weak: few of its words were said" in talk("fact", "why", only["id"]).ok().out
+    assert "weak: not all of it could be confirmed" in talk("fact", "why", only["id"]).ok().out
 
 
 def test_what_cannot_be_remembered_says_why(talk: Cli) -> None:

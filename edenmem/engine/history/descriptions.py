@@ -16,7 +16,7 @@ from edenmem.models.memory import Reflection
 from edenmem.text import ago, iso, one_line
 
 #: What is said beside a weak fact.
-WEAK = "weak: few of its words were said"
+WEAK = "weak: not all of it could be confirmed"
 
 #: What a document is by, and where; a diff of it says nothing to a person.
 _SILENT = frozenset(
