@@ -23,7 +23,7 @@ PERSONA_CHARACTERS = 2000
 
 class NewFact(msgspec.Struct, frozen=True):
     """A fact that was extracted and checked, and is not yet in memory. ``source_ids`` are the
-    messages that it comes from; empty: the whole range. ``weak``: not all of it could be confirmed."""
+    messages that it comes from; empty: the whole range. ``weak``: not all of it was confirmed."""
 
     scope: Scope
     content: str

@@ -250,6 +250,7 @@ def _use_everything(store: Store) -> None:
     store.host.set_session_status(session.id, "paused")
     messages = make_messages(session, 6)
     store.host.add_messages(session.id, messages)
+    store.host.put_message(messages[0])
     list(store.host.messages(session.id))
     list(store.host.messages(session.id, newest=2))
     store.host.senders(session.id)
