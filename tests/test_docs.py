@@ -103,7 +103,7 @@ def test_the_tour_runs_from_first_to_last(tmp_path: Path, person: dict[str, str]
 
 @pytest.mark.slow
 def test_the_first_steps_of_troubleshooting_run(tmp_path: Path, person: dict[str, str]) -> None:
-    (block,) = readme.blocks("sh", readme.GUIDES / "troubleshooting.md")
+    block = readme.blocks("sh", readme.GUIDES / "troubleshooting.md")[0]
     prepare = "edenmem init --yes --uri sqlite:///m.db --write-config\nedenmem agent add mira\n"
     assert "mira" in run_script(prepare + block, tmp_path, person)
 

@@ -288,7 +288,7 @@ def test_the_demo_tells_its_story_in_a_new_file(empty_cli: Cli, tmp_path: Path) 
     assert "810 euros" in insurance
     assert insurance in " ".join(undone.split("Undone")[1].split())
     uri = f"sqlite:///{tmp_path}/demo/memory.db"
-    assert f"export EDENMEM_URI={uri}" in told.out
+    assert f"edenmem scope list --uri {uri}" in told.out
     actions = [row["action"] for row in empty_cli.json("log", "--limit", "2", "--uri", uri)]
     assert actions == ["revise_fact", "revise_fact"]
 

@@ -204,6 +204,6 @@ def _print_next(run: Invocation, file: Path, *, removed: bool) -> None:
     if removed:
         _print(run, "Removed", str(file))
         return
-    _print(run, "Your turn", f"export EDENMEM_URI={shlex.quote(f'sqlite:///{file}')}", command=True)
-    for line in ("edenmem scope list --agent mira", "edenmem help tour"):
-        _print(run, "", line, command=True)
+    uri = shlex.quote(f"sqlite:///{file}")
+    _print(run, "Your turn", f"edenmem scope list --uri {uri}", command=True)
+    _print(run, "", "edenmem help tour", command=True)
