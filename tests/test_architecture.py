@@ -8,9 +8,11 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,14 @@ HOMES = {
     "stopwordsiso": {"acceptance"},
 }
 
+#: The extras that a part may rely on; every part has the dependencies.
+EXTRAS = {
+    "browse": {"ui"},
+    "mcp": {"mcp", "server"},  # over HTTP it needs both
+    "onnx": {"local"},
+    "server": {"server"},
+}
+
 #: What costs too much to load before it is known to be needed.
 HEAVY = (
     "openai",
@@ -152,6 +162,12 @@ def imports(path: Path) -> list[tuple[int, str]]:
             else:
                 found.append((node.lineno, module))
     return found
+
+
+def declared(requirements: Sequence[str]) -> set[str]:
+    """The packages of requirements, by their normal names."""
+    names = (re.match(r"[\w.-]+", each) for each in requirements)
+    return {re.sub(r"[-_.]+", "-", name[0]).lower() for name in names if name}
 
 
 def shown(path: Path, line: int, what: str) -> str:
@@ -290,6 +306,25 @@ def test_libraries_stay_in_their_homes() -> None:
             if homes is not None and not any(f"{place}/".startswith(f"{home}/") for home in homes):
                 wrong.append(shown(path, line, f"{library} is not known here"))
     assert not wrong, "\n".join(wrong)
+
+
+def test_every_library_is_a_requirement_of_its_part() -> None:
+    """Not one that another package happens to bring, and may cease to bring."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    always = declared(project["dependencies"])
+    extras = {name: declared(each) for name, each in project["optional-dependencies"].items()}
+    packages = packages_distributions()
+    missing = set()
+    for path in sources():
+        part = part_of(path)
+        allowed = always.union(*(extras[name] for name in EXTRAS.get(part, ())))
+        for line, module in imports(path):
+            library = module.partition(".")[0]
+            if library == "edenmem" or library in sys.stdlib_module_names:
+                continue
+            if not declared(packages.get(library, [library])) & allowed:
+                missing.add(shown(path, line, library))
+    assert not missing, "\n".join(sorted(missing))
 
 
 def test_models_know_nobody() -> None:

@@ -160,7 +160,7 @@ def _check_installed(*, http: bool) -> None:
 
     if find_spec("mcp") is None:
         raise ConfigError("the MCP server is not installed", hint='pip install "edenmem[mcp]"')
-    if http and find_spec("fastapi") is None:
+    if http and not all(map(find_spec, ("fastapi", "httpx", "prometheus_client"))):
         raise ConfigError("--http needs the server", hint='pip install "edenmem[mcp,server]"')
 
 

@@ -57,7 +57,7 @@ def serve(
     edenmem serve --agent mira --user anna --model llama3.2
     edenmem serve --agent mira --upstream https://api.openai.com/v1
     """
-    if not all(map(find_spec, ("fastapi", "uvicorn", "prometheus_client"))):
+    if not all(map(find_spec, ("fastapi", "httpx", "prometheus_client", "uvicorn"))):
         raise ConfigError("the server is not installed", hint='pip install "edenmem[server]"')
     run = invocation(ctx)
     given = {
