@@ -42,6 +42,7 @@ __all__ = [
     "open_reranker",
     "open_store",
     "open_v1_plan",
+    "store_uri",
 ]
 
 #: What to do when a language model is needed and `open_llm` gave None.
@@ -53,14 +54,19 @@ def default_sqlite_path() -> Path:
     return user_data_folder() / "edenmem.db"
 
 
+def store_uri(settings: Settings) -> str:
+    """The URI in force: ``store.uri``, or that of the default database."""
+    return settings.store.uri or f"sqlite:///{default_sqlite_path()}"
+
+
 def open_store(settings: Settings) -> Store:
     """The store that ``store.uri`` names. Nothing is connected or created yet.
 
     Raises:
         ConfigError: the URI names no store that edenmem knows.
     """
-    uri = settings.store.uri
-    path = sqlite_path(uri) if uri else default_sqlite_path()
+    uri = store_uri(settings)
+    path = sqlite_path(uri)
     if path is None:
         from edenmem.store.mongo import MongoStore
 

@@ -131,6 +131,21 @@ def test_status_of_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> Non
     assert (told.code, f"does not exist: {tmp_path}/none" in told.err, told.out) == (3, True, "")
 
 
+def test_status_of_the_default_store(empty_cli: Cli, tmp_path: Path) -> None:
+    """Nothing names a store: no option, no file, no variable."""
+    bare = {"EDENMEM_URI": "", "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")}
+    uri = f"sqlite:///{tmp_path}/data/edenmem/edenmem.db"
+    told = empty_cli("status", env=bare).ok()
+    assert "run 'edenmem init'" in told.err
+    assert not (tmp_path / "data").exists()
+    (row,) = empty_cli("config", "show", "store.uri", "--json", env=bare).ok().rows
+    assert (row["value"], row["origin"]) == (uri, "default")
+    empty_cli("init", "--yes", env=bare).ok()
+    told = empty_cli("status", env=bare).ok()
+    assert f"{tmp_path}/data/edenmem/edenmem.db" in "".join(told.out.split())
+    assert "edenmem init" not in told.err
+
+
 def test_status_says_what_waits(cli: Cli) -> None:
     store = store_of(cli)
     session = store.host.session(VISIT)

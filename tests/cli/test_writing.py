@@ -55,7 +55,17 @@ def test_init_writes_a_configuration_only_if_asked(empty_cli: Cli, tmp_path: Pat
     ).data
     assert row["value"] == empty_cli.uri
     assert row["origin"].endswith("edenmem.toml")
-    assert empty_cli("init", "--yes", "--write-config").code == 4
+    again = empty_cli("init", "--yes", "--write-config").ok()
+    assert f"{config} is there already" in again.err
+    assert "EDENMEM_URI" not in again.err
+    other = f"sqlite:///{tmp_path}/other.db"
+    refused = empty_cli("init", "--yes", "--write-config", env={"EDENMEM_URI": other})
+    assert (refused.code, "exists already" in refused.err) == (4, True)
+    told = empty_cli("init", "--yes", env={"EDENMEM_URI": other}).ok()
+    assert f"EDENMEM_URI is set and overrides the store.uri of {config}" in told.err
+    config.unlink()
+    told = empty_cli("init", "--yes", "--write-config", "--uri", other).ok()
+    assert f"EDENMEM_URI is set and overrides the store.uri of {config}" in told.err
 
 
 def test_people_and_agents_are_added_once(cli: Cli) -> None:

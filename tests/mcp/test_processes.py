@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from mcp import Client, StdioServerParameters
 from edenmem.models.changes import AddFact
 from edenmem.models.scope import Scope
 from edenmem.store.sqlite import SqliteStore
+from tests.cli.conftest import Cli
 from tests.support.builders import change_set, make_agent, make_fact, make_user
 
 MIRA, LENA = make_agent("mira"), make_user("lena")
@@ -112,6 +114,22 @@ def test_each_client_gets_its_own_form(
     arguments = server["args"]
     assert arguments[arguments.index("--config") + 1] == str(place / "edenmem.toml")
     assert arguments[-3:] == ["mcp", "--agent", "mira"]
+
+
+def test_the_server_that_an_http_client_needs_is_named(place: Path) -> None:
+    """The client's configuration has no place for the options that decide whose memory it is."""
+    done = run(place, "mcp", "config", "claude", "--agent", "mira", "--user", "lena", "--http")
+    assert "mira" not in done.stdout
+    assert done.stderr.endswith(" mcp --agent mira --user lena --http\n")
+    command = shlex.split(done.stderr.partition("start the server with: ")[2])
+    assert command[:3] == ["edenmem", "--config", str(place / "edenmem.toml")]
+
+
+def test_a_person_at_a_terminal_is_told_who_starts_this(place: Path) -> None:
+    told = Cli(f"sqlite:///{place}/memory.db", place).on_terminal(
+        "mcp", answers=[("speaking MCP on stdin", "\x04")]
+    )
+    assert "a client starts this: edenmem mcp config claude" in " ".join(told.out.split())
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,13 +16,16 @@ from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import to_json
 from edenmem.errors import ConfigError, UsageError
-from edenmem.settings.paths import has_password, sqlite_path, user_config_file
+from edenmem.settings.paths import has_password, user_config_file
 
 if TYPE_CHECKING:
     from edenmem.engine.service import MemoryService
     from edenmem.mcp.client_config import Client
 
 app = single()
+
+#: Where --http listens if no option says so.
+_HOST, _PORT = "127.0.0.1", 8378
 
 
 @app.command(cls=Command)
@@ -69,16 +73,18 @@ def mcp(
     address = _parse_address(host, port, http=http)
     if session and http:
         raise UsageError("--session does not go with --http, which serves many conversations")
+    given: list[str] = []
+    for name, value in {"--agent": agent, "--user": user, "--session": session}.items():
+        given += [name, value] if value else []
+    given += ["--write"] if write else []
     if words:
         _check_names(run, agent, user, session)
         client = _parse_client(words)
         if address:
             _print_http_config(client, address)
-            return
-        given: list[str] = []
-        for name, value in {"--agent": agent, "--user": user, "--session": session}.items():
-            given += [name, value] if value else []
-        _print_config(run, client, [*given, *(["--write"] if write else [])])
+            _note_server(run, given, address)
+        else:
+            _print_config(run, client, given)
         return
     if run.out.is_data:
         raise UsageError("--format does not apply: stdout carries the protocol")
@@ -92,6 +98,10 @@ def mcp(
     if address:
         _serve_http(run, address, agent_id=chosen.id, user_id=user_id, write=write)
         return
+
+    if sys.stdin.isatty():
+        command = shlex.join(["edenmem", "mcp", "config", "claude", *given])
+        run.out.note(f"speaking MCP on stdin; a client starts this: {command}")
 
     async def work(service: MemoryService) -> None:
         from edenmem.mcp.server import Reach, build_server, serve_stdio
@@ -113,7 +123,7 @@ class _Address(NamedTuple):
 def _parse_address(host: str | None, port: int | None, *, http: bool) -> _Address | None:
     if not http and (host is not None or port is not None):
         raise UsageError("--host and --port need --http")
-    return _Address(host or "127.0.0.1", 8378 if port is None else port) if http else None
+    return _Address(host or _HOST, _PORT if port is None else port) if http else None
 
 
 def _serve_http(
@@ -190,6 +200,15 @@ def _print_http_config(client: Client, address: _Address) -> None:
     sys.stdout.write(to_json(config, indent=2) + "\n")
 
 
+def _note_server(run: Invocation, options: Sequence[str], address: _Address) -> None:
+    """Name the command that starts the server, which has the options and not the client."""
+    host = [] if address.host == _HOST else ["--host", address.host]
+    port = [] if address.port == _PORT else ["--port", str(address.port)]
+    store = [] if has_password(run.settings.store.uri) else _store_options(run)
+    command = ["edenmem", *store, "mcp", *options, "--http", *host, *port]
+    run.out.note(f"start the server with: {shlex.join(command)}")
+
+
 def _parse_client(words: Sequence[str]) -> Client:
     from edenmem.mcp.client_config import CLIENTS
 
@@ -230,15 +249,13 @@ def _store_options(run: Invocation) -> list[str]:
     origin = run.loaded.origins.get("store.uri", "default")
     if any(origin.startswith(str(file)) for file in run.loaded.files):
         return given
-    return [*given, "--uri", _absolute_uri(run.settings.store.uri)]
+    return [*given, "--uri", _absolute_uri(run)]
 
 
-def _absolute_uri(uri: str) -> str:
-    from edenmem.engine.factory import default_sqlite_path
+def _absolute_uri(run: Invocation) -> str:
+    from edenmem.engine.factory import store_uri
 
-    path = sqlite_path(uri) if uri else default_sqlite_path()
-    if path is not None:
-        return f"sqlite:///{path.absolute()}"
+    uri = store_uri(run.settings)
     if has_password(uri):
         raise UsageError(
             "the URI of the store holds a password, which a client's configuration would show",

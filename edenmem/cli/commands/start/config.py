@@ -76,6 +76,10 @@ def _check_known(given: Sequence[str], known: Sequence[str]) -> None:
 
 def _resolve(row: _Row, settings: Settings) -> _Row:
     """The row with the value in force, where that depends on another setting."""
+    if row[0] == "store.uri" and not row[1]:
+        from edenmem.engine.factory import store_uri
+
+        return row[0], store_uri(settings), row[2]
     if row[0] != "search.semantic_floor" or row[1] is not None:
         return row
     from edenmem.engine.search.floor import explain_floor

@@ -46,6 +46,8 @@ def init(
     edenmem init --uri sqlite:///memory.db --write-config
     EDENMEM_URI=mongodb://localhost/eden edenmem init --yes
     """
+    from edenmem.engine.factory import store_uri
+
     run = invocation(ctx)
     if not yes and person_is_there() and run.loaded.origins["store.uri"] == "default":
         _ask_where(run)
@@ -58,18 +60,21 @@ def init(
         _print_preparation(run, location, plan, made=None)
         return
     target = Path("edenmem.toml")
-    if write_config and target.exists():
-        raise ConflictError(f"{target.absolute()} exists already", hint="add the URI to it by hand")
+    is_written = write_config and _is_written(target, store_uri(run.settings))
     if not confirm(_question(plan, location), yes=yes, can_look=False):
         run.out.note("nothing was created")
         return
     made = setup.make()
-    if write_config:
-        _write(target, run.settings.store.uri or location)
+    if is_written:
+        run.out.note(f"{target.absolute()} is there already")
+    elif write_config:
+        _write(target, store_uri(run.settings))
         made.append(str(target.absolute()))
     if setup.lacks_search_indexes():
         run.out.note("search needs its indexes: 'edenmem index create' makes them")
     _print_preparation(run, location, setup.plan(), made=made)
+    if target.exists():
+        _warn_overridden(run, target)
 
 
 def _print_preparation(
@@ -126,6 +131,41 @@ def _ask_where(run: Invocation) -> None:
     answer = ask_text("store (a SQLite file or a mongodb:// URI)", "--uri", default=default)
     if answer != default:
         run.move_to(answer)
+
+
+def _is_written(target: Path, uri: str) -> bool:
+    """Report whether the file is there and names this store.
+
+    Raises:
+        ConflictError: it names another, or none.
+    """
+    if not target.exists():
+        return False
+    if _uri_in(target) != uri:
+        raise ConflictError(f"{target.absolute()} exists already", hint="add the URI to it by hand")
+    return True
+
+
+def _uri_in(target: Path) -> str:
+    """Return the URI that the file names by itself, "" for none."""
+    from edenmem.settings.load import load_settings
+
+    return load_settings(config=target, environ={}).settings.store.uri
+
+
+def _warn_overridden(run: Invocation, target: Path) -> None:
+    """Warn if later commands will not use the store that the file names."""
+    from edenmem.settings.load import load_settings
+
+    variable = os.environ.get("EDENMEM_URI")
+    named = _uri_in(target)
+    if not variable or not named:
+        return
+    in_force = load_settings(config=target, environ={"EDENMEM_URI": variable}).settings.store.uri
+    if in_force != named:
+        run.out.note(
+            f"warning: EDENMEM_URI is set and overrides the store.uri of {target.absolute()}"
+        )
 
 
 def _write(target: Path, uri: str) -> None:

@@ -30,7 +30,8 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     edenmem status --agent mira --format json
     """
     run = invocation(ctx)
-    path = sqlite_path(run.loaded.settings.store.uri)
+    named = run.settings.store.uri
+    path = sqlite_path(named) if named else None  # the default folder is made by 'edenmem init'
     if path is not None and not path.parent.is_dir():
         raise NotFoundError(
             f"the folder of the store does not exist: {path.parent}",
