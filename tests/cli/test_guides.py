@@ -20,6 +20,18 @@ def test_help_lists_commands_and_guides(cli: Cli) -> None:
     assert set(guide_names()) == {path.stem for path in DOCS.glob("*.md")}
 
 
+def test_help_fits_the_screen_and_is_paged(cli: Cli, tmp_path: Path) -> None:
+    shown = cli("help", columns=60).ok().out
+    guides = shown[shown.index("\nGuides:") :]
+    assert all(len(line) <= 60 for line in guides.splitlines())
+    assert "'edenmem help --guide NAME' where a command has the same name" in " ".join(
+        guides.split()
+    )
+    pager = {"PAGER": f"cat > {tmp_path}/paged"}
+    cli.on_terminal("help", env=pager).ok()
+    assert "Guides: " in (tmp_path / "paged").read_text()
+
+
 def test_help_of_a_command_is_what_its_option_prints(cli: Cli) -> None:
     assert cli("help", "fact", "add").ok().out == cli("fact", "add", "--help").ok().out
 

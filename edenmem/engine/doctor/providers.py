@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from edenmem.engine.doctor.report import CheckFinding, Remark, State
+from edenmem.engine.doctor.report import Advice, CheckFinding, Remark, State
 from edenmem.engine.factory import EMBEDDER_HINT, LLM_HINT, open_embedder, open_llm
 from edenmem.engine.runtime.ping import ping
 from edenmem.errors import EdenmemError
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 _CHECK = "providers"
+_NO_EMBEDDER = Advice("Search by meaning needs an embedding model.", EMBEDDER_HINT)
+_NO_LLM = Advice("Forming and consolidating need a language model.", LLM_HINT)
 
 
 class Providers:
@@ -74,13 +76,13 @@ class Providers:
             names.append(self.embedder.model)
         elif "embedding" not in faulty:
             yield CheckFinding(
-                _CHECK, _finding("embedding", f"no embedding model: {EMBEDDER_HINT}"), NOTE
+                _CHECK, _finding("embedding", "no embedding model"), NOTE, _NO_EMBEDDER
             )
         if self.llm is not None:
             names.append(self.llm.description)
         elif "llm" not in faulty:
-            none = "no language model was asked: there is none" if online else "no language model"
-            yield CheckFinding(_CHECK, _finding("llm", f"{none}: {LLM_HINT}"), NOTE)
+            text = "no language model was asked: there is none" if online else "no language model"
+            yield CheckFinding(_CHECK, _finding("llm", text), NOTE, _NO_LLM)
         if not online:
             if names:
                 yield Remark(_CHECK, ", ".join(names))

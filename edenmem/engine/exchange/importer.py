@@ -32,6 +32,7 @@ from edenmem.models.backup import (
     StoredAgent,
     StoredSession,
     StoredUser,
+    StoredVersion,
     differences,
 )
 from edenmem.models.changes import (
@@ -394,8 +395,22 @@ class _Work:
             if answer.status is LoadStatus.DIFFERS and self._replaces:
                 answer, word = self._replace(kind, record, answer)
             else:
+                if self._is_from_here(record, answer):
+                    answer = LoadResult(status=LoadStatus.ADDED)
                 word = answer.status.value
             self._tally.note(line.number, kind, record, answer, word)
+
+    def _is_from_here(self, record: Record, answer: LoadResult) -> bool:
+        """Report whether a fact's version is there only because this import added the fact.
+
+        The one version of a fact of which nothing is written down is made of the fact itself.
+        """
+        return (
+            isinstance(record, StoredVersion)
+            and record.target_type == "fact"
+            and answer.status is LoadStatus.SAME
+            and self._tally.counts.get(RecordKind.FACT.value, {}).keys() == {"added"}
+        )
 
     def _searchable(self, record: Record) -> Record:
         """The record, a fact without a vector that search here could not compare."""

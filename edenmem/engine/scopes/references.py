@@ -36,7 +36,7 @@ _HINTS: dict[ReferenceKind, str] = {
     "session": "'edenmem session list' shows those there are, 'edenmem session import FILE' adds",
     "fact": "'edenmem fact list --agent NAME' shows those there are",
     "reflection": "'edenmem reflection list --agent NAME' shows those there are",
-    "formation": "'edenmem status' shows those that are not finished",
+    "formation": "'edenmem cold status' shows those that are not finished",
 }
 
 

@@ -186,6 +186,8 @@ def test_models_are_asked_only_online(on_sqlite: SqliteWard) -> None:
     alone = check(visit(on_sqlite.store, "providers"), "providers")
     assert alone.state is State.NOTE
     assert "no language model was asked" in alone.examples[0].detail
+    assert alone.meaning == "Forming and consolidating need a language model."
+    assert alone.mend.startswith("set OPENAI_API_KEY, or llm.base_url")
     assert alone.remark.endswith(" answers")
     EMBEDDER.failures.append(ProviderTimeout("the endpoint did not answer"))
     down = check(visit(on_sqlite.store, "providers"), "providers")

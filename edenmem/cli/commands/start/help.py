@@ -13,7 +13,7 @@ import typer
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import invocation
 from edenmem.cli.terminal.output import Output, OutputFormat
-from edenmem.cli.terminal.tables import page
+from edenmem.cli.terminal.tables import page, wrap_text
 from edenmem.errors import NotFoundError
 
 app = single()
@@ -48,7 +48,7 @@ def show(
     run = invocation(ctx)
     root: Any = ctx.find_root()
     if not topic:
-        sys.stdout.write(f"{root.get_help()}\n\nGuides: {', '.join(guide_names())}.\n")
+        _list_both(run.out, root)
         return
     help_text = None if guide else _command_help(root, topic)
     name = " ".join(topic)
@@ -77,6 +77,23 @@ def _command_help(root: Any, words: Sequence[str]) -> str | None:
             return None
         context = command.make_context(word, [], parent=context, resilient_parsing=True)
     return str(context.get_help())
+
+
+def _list_both(out: Output, root: Any) -> None:
+    """Print commands and guides, in a pager on a terminal."""
+    guides = (
+        f"Guides: {', '.join(guide_names())}. 'edenmem help NAME' shows one,"
+        " 'edenmem help --guide NAME' where a command has the same name."
+    )
+    text = "\n".join([root.get_help(), "", *wrap_text(guides, out.width)])
+    if not sys.stdout.isatty():
+        sys.stdout.write(f"{text}\n")
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    color = out.is_colored(sys.stdout)
+    page(Console(no_color=not color, width=out.width, highlight=False), Text.from_ansi(text))
 
 
 def _show_guide(out: Output, text: str) -> None:
