@@ -90,13 +90,9 @@ def _entries(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
 
 def _recipes(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
     """The fusions, and what was typed with one more stage."""
-    from edenmem.search.recipes import RECIPES, Stage
+    from edenmem.engine.search.request import complete_recipe
 
-    yield from RECIPES
-    base, _, rest = incomplete.partition("+")
-    if base in RECIPES:
-        chosen = [stage for stage in rest.split("+")[:-1] if stage in list(Stage)]
-        yield from ("+".join([base, *chosen, stage]) for stage in Stage if stage not in chosen)
+    return complete_recipe(incomplete)
 
 
 def _checks(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:

@@ -13,7 +13,7 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import UsageError
 from edenmem.models.scope import ScopeKind
 from edenmem.models.search import FactFilter
-from edenmem.search.recipes import MAX_QUERIES, Recipe, Stage
+from edenmem.search.recipes import MAX_QUERIES, RECIPES, Recipe, Stage
 from edenmem.search.recipes import recipe as named_recipe
 from edenmem.store.protocol.store import Store
 from edenmem.text import clean
@@ -75,6 +75,15 @@ def validate_filters(
         if moment is not None and not isinstance(moment, datetime):
             raise UsageError(f"{name} must be a datetime: {moment!r:.60}")
     return tuple(each for each in known if each in asked), tuple(map(ScopeKind, named))
+
+
+def complete_recipe(incomplete: str) -> Iterator[str]:
+    """The fusions, and what was typed of a recipe with one more stage."""
+    yield from RECIPES
+    base, _, rest = incomplete.partition("+")
+    if base in RECIPES:
+        chosen = [stage for stage in rest.split("+")[:-1] if stage in list(Stage)]
+        yield from ("+".join([base, *chosen, stage]) for stage in Stage if stage not in chosen)
 
 
 def choose_recipe(
