@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from edenmem.errors import StoreUnreachable
 from edenmem.models.scope import Scope
 from tests.server.door import Door
 from tests.support.memory import add_fact
@@ -84,6 +85,35 @@ def test_no_session_of_others_is_continued(door: Door, tokens: dict[str, str]) -
             assert "attic." not in door.upstream.last.body.decode()
         assert "memory_hits" not in answer.json() or SECRET not in str(answer.json()["memory_hits"])
     assert list(door.service.host.messages(annas)) == said
+
+
+def test_a_named_user_joins_no_session_of_others(door: Door, tokens: dict[str, str]) -> None:
+    (annas,) = [each for each in _anna_sessions(door) if door.said(each)[0][1] == SECRET]
+    for name, joins in (("boris", False), ("stranger", False), ("host-anna", True)):
+        headers = {"X-Edenmem-Session": annas, "X-Edenmem-User": name}
+        for each in (headers, {**headers, "Authorization": f"Bearer {tokens['mira']}"}):
+            answer = door.chat("Go on.", headers=each)
+            assert (answer.headers["x-edenmem-session"] == annas) is joins
+    session = door.store.host.session(annas)
+    assert session is not None
+    assert session.users == (door.anna.id,)
+
+
+@pytest.mark.parametrize("token", ["anna", "mira", ""])
+def test_a_user_who_is_looked_up_in_vain_has_no_session(
+    door: Door, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    def fail(name: str) -> None:
+        raise StoreUnreachable("gone")
+
+    monkeypatch.setattr(door.service.chats, "find_user", fail)
+    before = len(list(door.service.host.sessions()))
+    headers = {"Authorization": f"Bearer {tokens[token]}"} if token else {}
+    answer = door.chat("I am ill.", user="anna", headers=headers)
+    assert answer.status_code == 200
+    assert "x-edenmem-session" not in answer.headers
+    assert "so nothing is stored" in answer.headers["x-edenmem-left-out"]
+    assert len(list(door.service.host.sessions())) == before
 
 
 def test_ones_own_memory_goes_into_the_chat(door: Door, tokens: dict[str, str]) -> None:

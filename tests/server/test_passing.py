@@ -213,6 +213,28 @@ def test_models_are_the_upstreams(door: Door) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("..%2ffiles", None),
+        ("../files", None),
+        ("a/%2e%2E/..%2f..%2ffiles", None),
+        (".", None),
+        ("%252e%252e%2ffiles", "/v1/models/%252e%252e/files"),
+        ("a%3fb%23c%5C..", "/v1/models/a%3Fb%23c%5C.."),
+        ("meta/llama:8b", "/v1/models/meta/llama:8b"),
+    ],
+)
+def test_a_name_of_a_model_leads_nowhere_else(door: Door, name: str, path: str | None) -> None:
+    host, port = door.url.removeprefix("http://").removesuffix("/v1").split(":")
+    with socket.create_connection((host, int(port))) as client:  # no client tidies the path
+        head = f"GET /v1/models/{name} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        client.sendall(head.encode())
+        status = client.makefile("rb").readline().split()[1]
+    assert [each.path for each in door.upstream.seen] == ([path] if path else [])
+    assert path or status == b"404"
+
+
+@pytest.mark.parametrize(
     "headers",
     [{"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"X-Forwarded-For": "1.2.3.4"}],
 )

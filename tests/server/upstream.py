@@ -136,7 +136,7 @@ class FakeUpstream:
         if problem := _refusal(request, named):
             await out.answer(400, {"error": {"message": problem, "type": "strict"}})
             return True
-        if request.path.endswith("/models"):
+        if "/models" in request.path:
             await out.answer(200, {"object": "list", "data": [{"id": "plain", "object": "model"}]})
             return True
         model = request.json["model"]
@@ -171,7 +171,7 @@ def _refusal(request: Seen, headers: dict[str, str]) -> str:
     bad = [n for n in headers if n in _FORBIDDEN_HEADERS or n.startswith("x-edenmem")]
     if bad or headers.get("authorization", "Bearer key") != "Bearer key":
         return f"unexpected headers {bad}, or a wrong key"
-    if request.path.endswith("/models"):
+    if "/models" in request.path:
         return ""
     body = request.json
     if unknown := set(body) - _FIELDS:

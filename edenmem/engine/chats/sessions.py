@@ -38,7 +38,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         user: Who asks; None: nobody is known.
         host_user: What the host calls the user, known here or not.
         key: The name of the session; None: it is found by its messages.
-        may_join: Whether ``key`` may be the id of any session of the agent.
+        may_join: Whether ``key`` may be the id of a session of the agent that was begun elsewhere.
         said: The messages, without instructions.
         is_retry: The client says that it sends the request again.
     """
@@ -141,7 +141,7 @@ def _keyed(runtime: Runtime, request: ChatRequest, key: str) -> ChatTurn:
     session = host.session(session_id)
     if session is None and request.may_join and is_id(key):
         other = host.session(key)
-        if other is not None and request.agent.id in other.agents:
+        if other is not None and _may_join(runtime, request, other):
             session, session_id = other, key
     stored: list[Message] = []
     if session is not None:
@@ -156,6 +156,19 @@ def _keyed(runtime: Runtime, request: ChatRequest, key: str) -> ChatTurn:
             last = ids[place] = derived_id("chat message", session_id, last, said.key)
     made = session or _new_session(request, session_id, name=key)
     return _turn(runtime, request, made, session is None, None, stored, places, ids, last)
+
+
+def _may_join(runtime: Runtime, request: ChatRequest, session: Session) -> bool:
+    """Return whether a session may go on with a request: of the agent, and with the user that is
+    named, by any account, or with nobody yet."""
+    if request.agent.id not in session.agents:
+        return False
+    if not session.users:
+        return True
+    if request.user is None:
+        return not request.host_user
+    people = {user.person_id for user in runtime.store.host.users_by_ids(session.users).values()}
+    return request.user.id in session.users or request.user.person_id in people
 
 
 # -- sessions that are found by their messages -----------------------------------------------------

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
@@ -65,7 +66,10 @@ def _proxy_of(request: Request) -> Proxy:
 @router.get("/v1/models/{model:path}")
 async def models(request: Request, caller: FromCaller, model: str = "") -> Response:
     """List the models of the upstream."""
-    path = request.url.path.removeprefix("/v1")
+    if any(part in (".", "..") for part in model.split("/")):
+        raise Refused(404, f"there is no model {model[:200]!r}")
+    # The name arrives decoded: quoted again, it cannot become a query or another path.
+    path = f"/models/{quote(model, safe='/:@')}" if model else "/models"
     response = await _proxy_of(request).upstream.send(
         "GET", path, _headers(request), pass_token=_may_pass_token(request)
     )
@@ -176,7 +180,8 @@ class _Exchange:
         return body.with_memory(context, self._chats.memory.render(self._hits, context))
 
     async def _who(self, body: ChatBody) -> tuple[Agent | None, User | None, str]:
-        """Return the agent and the user of the request, and what the host calls the user.
+        """Return the agent and the user of the request, and what the host calls the user; no
+        agent if the request gets no memory.
 
         Raises:
             Refused: there is no such agent, or the caller may not reach it or the user.
@@ -202,15 +207,29 @@ class _Exchange:
         host_user = self._header("user") or body.user
         if self._caller.user_id is not None:
             user = await self._find_user(host_user or self._caller.user_id)
-            if host_user and (user is None or not self._caller.may_reach_user(user.id)):
+            if user is None and (self._is_user_late or not host_user):
+                return self._without_user()
+            if user is None or not self._caller.may_reach_user(user.id):
                 raise Refused(404, f"there is no user {host_user!r}")
             return agent, user, self._caller.user_id
         if not host_user and self._caller.token_id is None:
             host_user = self._settings.user
         user = await self._find_user(host_user) if host_user else None
-        if host_user and user is None and "user" not in self._stages.left_out:
+        if host_user and user is None:
+            if self._is_user_late:
+                return self._without_user()
             self._stages.skip("user", "unknown, so no memory of the user")
         return agent, user, host_user
+
+    @property
+    def _is_user_late(self) -> bool:
+        """Whether the look-up of the user was late or failed."""
+        return "user" in self._stages.left_out
+
+    def _without_user(self) -> tuple[None, None, str]:
+        """Leave memory out: in a session without its user the chat would be everyone's."""
+        self._stages.skip("session", "the user was not found, so nothing is stored")
+        return None, None, ""
 
     async def _find_user(self, host_user: str) -> User | None:
         name = self._settings.users.get(host_user, host_user)

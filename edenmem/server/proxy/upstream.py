@@ -86,6 +86,7 @@ class Upstream:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"invalid upstream URL: {url!r}", hint="set server.upstream_url")
         self.url = url.rstrip("/")
+        self._base = httpx.URL(self.url).raw_path.rstrip(b"/")
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=200)
         timeout = httpx.Timeout(server.upstream_timeout_seconds, connect=10.0)
         self._client = httpx.AsyncClient(
@@ -115,11 +116,15 @@ class Upstream:
             pass_token: Whether the client's bearer token may be passed on, if no key is set.
 
         Raises:
-            UpstreamFailed: there is no answer, or one from which nothing may be taken.
+            UpstreamFailed: there is no answer, or one from which nothing may be taken; or the
+                path leads elsewhere.
         """
+        url = httpx.URL(self.url + path)
+        if url.raw_path != self._base + path.encode():  # as after the steps of a ".."
+            raise UpstreamFailed("invalid path", status=404)
         request = httpx.Request(
             method,
-            self.url + path,
+            url,
             headers=self._request_headers(list(headers), pass_token=pass_token),
             content=content,
         )
