@@ -18,9 +18,12 @@ from edenmem.engine.chats.sessions import Answer
 
 #: A longer body is not read.
 _MOST_BYTES = 64 * 1024 * 1024
-#: A longer line of an event stream is not read.
-_MOST_LINE = 4 * 1024 * 1024
+#: After a longer event a stream is not read on.
+_MOST_EVENT = 4 * 1024 * 1024
+#: What a line of an event takes beside its text, about.
+_PER_LINE = 64
 _DONE = "[DONE]"
+_ERROR = "the upstream reported an error"
 
 
 class Decoder:
@@ -54,7 +57,8 @@ class Decoder:
 
 class _Call:
     def __init__(self) -> None:
-        self.id = self.name = self.arguments = ""
+        self.id = self.name = ""
+        self.arguments: list[str] = []
 
 
 class StreamReader:
@@ -62,41 +66,56 @@ class StreamReader:
 
     def __init__(self, encoding: str = "") -> None:
         self._decoder = Decoder(encoding)
-        self._rest = b""
+        self._rest = bytearray()
         self._data: list[str] = []
+        self._data_size = 0
         self._content: list[str] = []
         self._size = 0
         self._calls: dict[int, _Call] = {}
+        self._fault = ""
+        self._is_finished = False
         self.is_done = False
         self.usage: Mapping[str, Any] | None = None
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes."""
-        data = self._rest + self._decoder.decode(chunk)
-        # A lone "\r" ends a line too, but not before it is known not to begin "\r\n".
-        lines = data.replace(b"\r\n", b"\n").split(b"\n")
-        self._rest = lines.pop()
-        if len(self._rest) > _MOST_LINE:
-            self._rest = b""
-        for line in lines:
-            for each in line.removesuffix(b"\r").split(b"\r"):
-                self._take(each)
+        if self._data_size > _MOST_EVENT:
+            return
+        # Only what is new is searched: a chunk may be as short as a byte.
+        before, end, after = self._decoder.decode(chunk).rpartition(b"\n")
+        if end:
+            # A lone "\r" ends a line too, but not before it is known not to begin "\r\n".
+            whole = bytes(self._rest + before).replace(b"\r\n", b"\n")
+            self._rest.clear()
+            for line in whole.split(b"\n"):
+                for each in line.removesuffix(b"\r").split(b"\r"):
+                    self._take(each)
+        self._rest += after
+        if self._data_size + len(self._rest) > _MOST_EVENT:
+            self._fault = "it is too long to be read"
+            self._data_size = _MOST_EVENT + 1
+            self._rest.clear()
+            self._data.clear()
 
     def end(self) -> None:
         """Take what stands without an end of line."""
-        self._take(self._rest)
+        self._take(bytes(self._rest))
         self._take(b"")
-        self._rest = b""
+        self._rest.clear()
 
     def answer(self, cut_off: str = "") -> Answer:
-        """Return what has arrived; ``cut_off`` says why it is not whole."""
+        """Return what has arrived; ``cut_off`` says why it is not whole, if the stream itself does
+        not."""
+        cut_off = self._fault or cut_off
+        if not cut_off and not self.is_done and not self._is_finished:
+            cut_off = "the upstream stopped before its end"
         content = "".join(self._content)
         if cut_off and (content or self._calls):
             content = f"{content}\n\n{CUT_OFF}: {cut_off}]".lstrip()
         calls = [call for _, call in sorted(self._calls.items()) if call.name]
         return Answer(
             content=read_content(content),
-            tool_calls=tuple(tool_call(c.name, c.arguments, id=c.id) for c in calls),
+            tool_calls=tuple(tool_call(c.name, "".join(c.arguments), id=c.id) for c in calls),
         )
 
     def _take(self, line: bytes) -> None:
@@ -104,8 +123,13 @@ class StreamReader:
             name, _, value = line.decode("utf-8", "replace").partition(":")
             if name == "data":
                 self._data.append(value.removeprefix(" "))
+                self._data_size += len(line) + _PER_LINE
+            elif name == "event" and value.strip() == "error":
+                self._fault = _ERROR
             return
-        data, self._data = "\n".join(self._data), []
+        data = "\n".join(self._data)
+        self._data.clear()
+        self._data_size = 0
         if data == _DONE:
             self.is_done = True
         elif data:
@@ -120,9 +144,12 @@ class StreamReader:
             return
         if isinstance(event.get("usage"), dict):
             self.usage = event["usage"]
+        if event.get("error"):
+            self._fault = _ERROR
         choices = event.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and choice.get("index", 0) == 0:
+                self._is_finished |= bool(choice.get("finish_reason"))
                 delta = choice.get("delta")
                 if isinstance(delta, dict):
                     self._take_delta(delta)
@@ -153,7 +180,7 @@ class StreamReader:
                 into.name = function["name"]
             arguments = function.get("arguments")
             if isinstance(arguments, str) and self._size < MOST_CHARACTERS:
-                into.arguments += arguments
+                into.arguments.append(arguments)
                 self._size += len(arguments)
 
 
