@@ -262,7 +262,6 @@ def find_order(
         return "speaks as the system"
     if _TO_MEMORY.match(text):
         return "is an order about instructions or memory"
-    told, wished = _patterns(tuple(agents))
     spoken = _without_calls(text, agents)
     first = _FIRST.match(spoken)
     is_named = _NAMED.match(spoken) or (first is not None and fold(first.group()) in people)
@@ -272,11 +271,15 @@ def find_order(
         return "is an order to the agent; say who asked for it"
     if _IMPERATIVE_UNSPACED.match(text):
         return "is an order to the agent; say who asked for it"
-    if is_shared and _RULE.match(spoken):
+    if not is_shared:
+        return None
+    if _RULE.match(spoken):
         return "tells the agent what to do; say who asked for it"
-    if is_shared and (match := told.match(text)) and not _REMIND.match(text, match.end()):
+    patterns = [_patterns(_AGENT_WORDS), *map(_patterns, _called(agents))]
+    match = next(filter(None, (told.match(text) for told, _ in patterns)), None)
+    if match and not _REMIND.match(text, match.end()):
         return "tells the agent what to do; say who asked for it"
-    if is_shared and wished.search(text):
+    if any(wished.search(text) for _, wished in patterns):
         return "is one person's wish about the agent, in memory that others read"
     return None
 
@@ -323,14 +326,21 @@ def _is_verb_first(text: str, language: str) -> bool:
 _TWO = re.compile(r"([^\W\d_]+) ([^\W\d_]+)")
 
 
-@lru_cache(maxsize=64)
-def _patterns(agents: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Compile what tells agents of these names what to do, and what reports such a wish."""
+def _called(agents: Iterable[str]) -> list[str]:
+    """What agents of these names are called, as one alternation; none without a name."""
     names = [re.escape(name) for name in sorted(agents, key=len, reverse=True) if name]
-    called = f"(?:{_AGENT_WORDS})"
-    if names:
-        called = rf"(?:{_AGENT_WORDS}|(?:(?:the|our|this) )?(?:{'|'.join(names)})(?: agent| bot)?)"
+    return [rf"(?:(?:the|our|this) )?(?:{'|'.join(names)})(?: agent| bot)?"] if names else []
+
+
+@lru_cache(maxsize=64)
+def _patterns(called: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Compile what tells agents that are called so what to do, and what reports such a wish.
+
+    The words for any agent are apart from the names of those that take part: each conversation
+    has others, and the words take ten times as long to compile.
+    """
     told, wished = (
-        re.compile(pattern.replace("{agents}", called), _I) for pattern in (_MODAL, _ATTRIBUTED)
+        re.compile(pattern.replace("{agents}", f"(?:{called})"), _I)
+        for pattern in (_MODAL, _ATTRIBUTED)
     )
     return told, wished

@@ -42,6 +42,8 @@ _QUOTED = re.compile(
     r"|‹[^‹›]*›|‚[^‚‘’]*[‘’]|(?<!\w)'[^']*'(?!\w)|(?<!\w)‘[^‘’]*’(?!\w)|`[^`]*`"
 )
 
+_OPENING_MARK = re.compile("[\"“„«»「『《‹‚'‘`]")
+
 #: Endings that a word of three letters takes without becoming another one.
 _ENDINGS = frozenset({"s", "es", "ed", "d", "n", "en", "e", "er", "a", "y", "t"})
 
@@ -136,7 +138,13 @@ def normal(text: str) -> str:
 
 def without_quotes(text: str) -> str:
     """``text`` with each quotation, title in marks or piece of code as one blank."""
+    if not _OPENING_MARK.search(text):
+        return text
     return _QUOTED.sub(" … ", text)
+
+
+def _blank(run: re.Match[str]) -> str:
+    return " " * len(run.group())
 
 
 class Word(msgspec.Struct, frozen=True):
@@ -154,7 +162,7 @@ class Word(msgspec.Struct, frozen=True):
 
 def words_of(text: str) -> list[Word]:
     """The words of a text in scripts with spaces, without possessive endings, in order."""
-    spaced = _UNSPACED.sub(lambda run: " " * len(run.group()), text)
+    spaced = text if text.isascii() else _UNSPACED.sub(_blank, text)
     return [
         Word(match.group(), folded, match.start())
         for match in _WORD.finditer(spaced)
@@ -178,12 +186,12 @@ def base_of(written: str) -> str:
 
 def runs_of(text: str) -> list[str]:
     """The runs of a text in scripts without spaces, folded."""
-    return [fold(run) for run in _UNSPACED.findall(text)]
+    return [] if text.isascii() else [fold(run) for run in _UNSPACED.findall(text)]
 
 
 def keys_of(word: str) -> tuple[str, ...]:
     """What a folded word is found by: two words match if they share a key."""
-    if _HANGUL.match(word):
+    if "\uac00" <= word[:1] <= "\ud7a3":  # Hangul: a sign is a syllable
         return (word[:2],)
     if len(word) < 4:
         return (word,)
@@ -292,7 +300,7 @@ def language_of(text: str, usual: str = "") -> str:
         return script
     found = {word.folded for word in words_of(text)}
     hits = {language: len(found & markers) for language, markers in _markers().items()}
-    for language, letters in _LETTERS.items():
+    for language, letters in () if text.isascii() else _LETTERS.items():
         hits[language] += 2 * bool(letters.search(text))
     if usual in hits:
         hits[usual] += 1  # the language of what was read decides between equals
@@ -310,6 +318,8 @@ def is_latin(text: str) -> bool:
 
 
 def _language_of_script(text: str) -> str:
+    if text.isascii():
+        return ""
     half = len(text) / 3
     for pattern, language in (
         (_KANA, "ja"),
