@@ -539,18 +539,16 @@ _AFTER_ALONE = re.compile(
 )
 
 
-def has_day_number(text: str, day: int, *, is_marked: bool = False) -> bool:
-    """Whether figures of a text may be a day of the month; if marked, are said to be one."""
+def said_days_of_month(text: str) -> tuple[frozenset[int], frozenset[int]]:
+    """The days of a month that figures of a text may be; and those that they are said to be."""
     flat = fold_in_place(ascii_digits(text))
-    return any(
-        int(match[1]) == day
-        and (
-            not is_marked
-            or bool(_BEFORE_ALONE.search(flat[: match.start()]))
-            or bool(_AFTER_ALONE.match(flat, match.end()))
-        )
-        for match in _LONE_DAY.finditer(flat)
-    )
+    found, marked = set[int](), set[int]()
+    for match in _LONE_DAY.finditer(flat):
+        found.add(day := int(match[1]))
+        before = flat[max(match.start() - 12, 0) : match.start()]
+        if _BEFORE_ALONE.search(before) or _AFTER_ALONE.match(flat, match.end()):
+            marked.add(day)
+    return frozenset(found), frozenset(marked)
 
 
 #: What makes a weekday a habit: "every", "never", the plural, an article in Romance languages.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 
-from edenmem.acceptance import dates, times
+from edenmem.acceptance import dates
 from edenmem.acceptance.dates import Reading, Said
 from edenmem.acceptance.evidence import Evidence
 
@@ -49,6 +49,13 @@ def is_given(evidence: Evidence, own: Sequence[int], wanted: Reading) -> bool:
 
 def gives(evidence: Evidence, place: int, wanted: Reading) -> bool:
     """Whether a message names or means a date, or was sent on it."""
+    asked = place, wanted
+    if asked not in evidence.given:
+        evidence.given[asked] = _gives(evidence, place, wanted)
+    return evidence.given[asked]
+
+
+def _gives(evidence: Evidence, place: int, wanted: Reading) -> bool:
     return (
         any(_is_agreed(evidence, said, wanted) for said in evidence.named_dates[place])
         or any(_is_meant(wanted, one) for one in evidence.meant[place])
@@ -134,7 +141,7 @@ def _is_day_of(evidence: Evidence, place: int, wanted: Reading) -> bool:
     at = _day(year or sent.year, month, day)
     return (
         not has_other
-        or dates.has_day_number(evidence.messages[place].text, day or 0, is_marked=True)
+        or day in evidence.day_numbers[place][1]
         or (at is not None and at.weekday() in evidence.weekdays[place])
     )
 
@@ -154,13 +161,10 @@ def _is_day_of_month(evidence: Evidence, place: int, wanted: Reading) -> bool:
 
 def _has_day_number(evidence: Evidence, place: int, day: int) -> bool:
     """Whether a message names a day of a month by its number, in figures or in words."""
-    text = evidence.messages[place].text
-    if dates.has_day_number(text, day):
+    if day in evidence.day_numbers[place][0]:
         return True
-    return str(day) not in text and any(
-        float(day) in said
-        for segment, said in zip(evidence.segments, evidence.numbers_of_segments, strict=True)
-        if segment.place == place
+    return (
+        float(day) in evidence.numbers_said[place] and str(day) not in evidence.messages[place].text
     )
 
 
@@ -191,10 +195,7 @@ def _is_weekday_of_week(
     """
     year, month, day = wanted
     weekdays = {
-        one
-        for place in own
-        if not dates.names_week(evidence.messages[place].text)
-        for one in evidence.weekdays[place]
+        one for place in own if not evidence.weeks[place] for one in evidence.weekdays[place]
     }
     for place in near:
         sent = evidence.messages[place].sent_at.date()
@@ -222,8 +223,7 @@ def _is_span_away(
     year, month, day = wanted
     if day is None or month is None:
         return False
-    texts = (evidence.messages[place].text for place in own)
-    spans = [span for text in texts for span in times.find_spans(text)][:_MOST_SPANS]
+    spans = [span for place in own for span in evidence.spans[place]][:_MOST_SPANS]
     # "six days from the 17th" end on the 22nd
     spans += [(count - 1, unit, 1) for count, unit, sign in spans if unit == "d" and count > 2]
     for place in near if spans else ():

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from edenmem.acceptance import dates, numbers, secrets, times, words
+from edenmem.acceptance import dates, numbers, secrets, statement, times, words
 
 Author = Literal["person", "agent", "other agent", "tool", "system"]
 
@@ -55,6 +55,122 @@ SENTENCE = re.compile(r"(?<=[.!?…؟।])\s|(?<=[。！？])|\n")
 QUESTION = re.compile(r"[?？؟]|(?:吗|呢|ですか|ますか|でしょうか)[。]?\s*\Z")
 
 
+#: Words that deny, by language.
+_NEGATIONS = {
+    "en": r"no|not|never|\w*n['’]t|cannot|without|none|nobody|nothing|neither|nor|hardly",
+    "de": r"nicht|kein\w*|nie|niemals|ohne|nein|nix|niemand|weder|nichts",
+    "fr": r"ne|n['’]\w+|pas|jamais|sans|aucun\w*|rien",
+    "es": r"no|nunca|sin|jamás|tampoco|ningun\w*|ningún|nada|ni",
+    "it": r"non|mai|senza|nessun\w*|niente|né|no",
+    "pt": r"não|nunca|sem|nem|nenhum\w*|nada|jamais",
+    "nl": r"niet|geen|nooit|zonder|nee|niets|niemand",
+    "pl": r"nie|nigdy|bez|nic|żaden|nikt",
+    "sv": r"inte|aldrig|utan|ingen|inget|inga|ej|nej",
+    "ru": r"не|нет|никогда|без|ни|нельзя|никто|ничего",
+    "uk": r"не|немає|ніколи|без|ні|ніхто|нічого",
+    "tr": r"değil|yok|hiç|asla|\w+m[ae]z|\w+m[ıiuü]yor\w*|\w+m[ae]d[ıi]\w*",
+    "ar": r"و?لا|و?ليس\w*|لم|لن|غير|بدون|دون",
+    "hi": r"नहीं|ना|मत|बिना",
+}
+
+_NEGATION = {
+    language: re.compile(
+        rf"(?<![\w\u0900-\u0963])(?:{denials})(?![\w\u0900-\u0963])", re.IGNORECASE
+    )
+    for language, denials in _NEGATIONS.items()
+} | {
+    "zh": re.compile("(?<![要是能可对])不(?![错过])|[没沒無无别未]"),
+    "ja": re.compile("ない|ません|なかった|ず(?=、|に)|無し|なし|だめ|嫌"),
+    "ko": re.compile("않|없|못|안 |아니"),
+    "th": re.compile("ไม่"),
+}
+
+_NO = re.compile(
+    r"\W*(?:no|nope|nah|not|never|wrong|nein|nicht|nie|non|pas|jamais|nunca|não|nee|niet|nie|nej"
+    r"|inte|нет|не|неа|ні|hayır|yok|değil|لا|नहीं|ना)(?![^\W_])"
+    r"|\W*(?:不|没|いいえ|いや|違|아니|ไม่)",
+    re.IGNORECASE,
+)
+
+#: Words that deny nothing where they stand like this.
+_NO_DENIAL = re.compile(
+    r"\b(?:sin (?:falta|duda)|nada m[aá]s|no (?:doubt|matter|later|longer than|more than"
+    r"|solo|sólo)|not only"
+    r"|non solo|nicht nur|ohne weiteres|sans (?:doute|faute)|não só|nie tylko|не только"
+    r"|en panne)\b",
+    re.IGNORECASE,
+)
+
+_YES = re.compile(
+    r"\W*(?:yes|yeah|yep|yup|yea|aye|exactly|right|correct|sure|absolutely|indeed|true"
+    r"|definitely|of course|that's|thats|it is|they are|i do|i am|i did"
+    r"|ja|genau|stimmt|richtig|klar|doch|oui|ouais|exact|exactement|tout à fait|si|sí|claro"
+    r"|exacto|correcto|eso|sì|esatto|certo|giusto|sim|isso|exato|certo|tak|zgadza|dokładnie"
+    r"|klopt|inderdaad|precis|japp|jo"
+    r"|да|ага|верно|точно|именно|конечно|так|evet|aynen|doğru|نعم|أجل|صحيح|हाँ|हां|जी"
+    r"|सही)(?![^\W_])"
+    r"|\W*(?:はい|うん|ええ|そう|その通り|对|對|是的|是啊|嗯|没错|好的|正确|네|예|응|맞아"
+    r"|맞습니다|그래|ใช่|ครับ|ค่ะ|👍|✅|👌)",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(r"[.,:;!?…](?=\s|\Z)|,(?=[\u3400-\u9fff])|[。、，；！？：؟،\n]|\s[-–—]\s")
+
+
+def is_no(reply: str) -> bool:
+    """Whether a reply begins with "no"."""
+    return bool(_NO.match(reply))
+
+
+def is_yes(reply: str) -> bool:
+    """Whether a reply begins with "yes"."""
+    return bool(_YES.match(reply))
+
+
+def _is_short(reply: str) -> bool:
+    """Whether the first sentence of a reply is no longer than an answer to a question."""
+    first = SENTENCE.split(reply, maxsplit=1)[0]
+    return len(words.words_of(first)) + len("".join(words.runs_of(first))) // 3 <= 12
+
+
+def is_negated(text: str, language: str) -> bool:
+    """Whether a text of a language denies something."""
+    pattern = _NEGATION.get(language)
+    return bool(pattern and pattern.search(_NO_DENIAL.sub(" ", text)))
+
+
+class Part(msgspec.Struct, frozen=True, dict=True):
+    """A clause, a sentence or the whole of a message."""
+
+    text: str
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """The keys of its words."""
+        return words.keys_in(self.text)
+
+    @cached_property
+    def runs(self) -> list[str]:
+        """Its runs without spaces."""
+        return words.runs_of(self.text)
+
+    @cached_property
+    def is_question(self) -> bool:
+        """Whether it asks something."""
+        return bool(QUESTION.search(self.text))
+
+    @cached_property
+    def normal(self) -> str:
+        """Its words alone, with a blank before and after each."""
+        return f" {words.normal(self.text)} "
+
+
+#: Parts of names that many people share.
+_TITLES = words.word_set(
+    "dr mr mrs ms miss sir frau herr dona don mevrouw meneer madame monsieur"
+    " van von der den ten de la le du di da do dos das el bin al ibn"
+)
+
+
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """All that a model was shown, by where it came from.
 
@@ -79,6 +195,108 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def places(self) -> dict[int, int]:
         """The place of each message in the range, by its number."""
         return {message.number: place for place, message in enumerate(self.messages)}
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The messages as they are compared."""
+        return tuple(Part(message.text) for message in self.messages)
+
+    @cached_property
+    def clauses(self) -> tuple[tuple[Part, ...], ...]:
+        """The clauses of each message."""
+        return tuple(
+            tuple(Part(clause) for clause in _CLAUSE.split(message.text) if clause.strip())
+            for message in self.messages
+        )
+
+    @cached_property
+    def sentences(self) -> tuple[tuple[Part, ...], ...]:
+        """The sentences of each message."""
+        return tuple(tuple(map(Part, SENTENCE.split(message.text))) for message in self.messages)
+
+    @cached_property
+    def replies(self) -> tuple[Literal["yes", "no", "answer", ""], ...]:
+        """How each message of a person replies to the message before it."""
+        found: list[Literal["yes", "no", "answer", ""]] = []
+        for place, message in enumerate(self.messages):
+            if place == 0 or message.author != "person":
+                found.append("")
+            elif is_yes(message.text):
+                found.append("yes")
+            elif _is_short(message.text) and self.parts[place - 1].is_question:
+                found.append("no" if is_no(message.text) else "answer")
+            else:
+                found.append("")
+        return tuple(found)
+
+    @cached_property
+    def denied(self) -> frozenset[int]:
+        """The segments of an agent that a person said no to at once."""
+        return frozenset(
+            at
+            for at, segment in enumerate(self.segments)
+            if segment.author == "agent"
+            and segment.place + 1 < len(self.messages)
+            and self.messages[segment.place + 1].author == "person"
+            and is_no(self.messages[segment.place + 1].text)
+        )
+
+    @cached_property
+    def bearing(self) -> frozenset[int]:
+        """The messages that can bear an item: a person's, or what a tool answered to one."""
+        tools = {segment.place for segment in self.segments if segment.author == "tool"}
+        people = [at for at, one in enumerate(self.messages) if one.author == "person"]
+        return frozenset(people) | {at for at in tools if people and people[0] < at}
+
+    @cached_property
+    def people(self) -> dict[str, frozenset[str]]:
+        """For each person who writes, the parts of the name that no other person shares."""
+        found: dict[str, set[str]] = {}
+        for name in {one.speaker for one in self.messages if one.author == "person"}:
+            parts = {word.folded for word in words.words_of(name)} - _TITLES
+            parts |= {
+                run[at] for run in words.runs_of(name) for at in (slice(None, 2), slice(-2, None))
+            }
+            found[name] = {part for part in parts if len(part) > 1}
+        return {
+            name: frozenset(parts.difference(*(them for one, them in found.items() if one != name)))
+            for name, parts in found.items()
+        }
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The names of those who speak, the longest first."""
+        names = {one.speaker for one in self.messages} | {self.user or ""}
+        return tuple(filter(None, sorted(names, key=len, reverse=True)))
+
+    @cached_property
+    def is_about_users(self) -> bool:
+        """Whether people themselves speak of "the user", as those who build something do."""
+        return any(
+            statement.has_the_user(message.text)
+            for message in self.messages
+            if message.author == "person"
+        )
+
+    @cached_property
+    def years(self) -> frozenset[float]:
+        """The years in which messages were sent, and those of the days that they mean."""
+        sent = {float(message.sent_at.year) for message in self.messages}
+        meant = {
+            float(year)
+            for all_of_one in self.meant
+            for one in all_of_one
+            for year in (one.first.year, one.last.year)
+        }
+        return frozenset(sent | meant)
+
+    @cached_property
+    def segments_at(self) -> tuple[frozenset[int], ...]:
+        """For each message, its segments."""
+        found: list[set[int]] = [set() for _ in self.messages]
+        for at, segment in enumerate(self.segments):
+            found[segment.place].add(at)
+        return tuple(map(frozenset, found))
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -223,6 +441,47 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def weekdays(self) -> tuple[frozenset[int], ...]:
         """For each message, the days of the week that it names."""
         return tuple(dates.said_weekdays(message.text) for message in self.messages)
+
+    @cached_property
+    def day_numbers(self) -> tuple[tuple[frozenset[int], frozenset[int]], ...]:
+        """For each message, the days of a month that figures may be, and are said to be."""
+        return tuple(dates.said_days_of_month(message.text) for message in self.messages)
+
+    @cached_property
+    def weeks(self) -> tuple[bool, ...]:
+        """For each message, whether it names a week."""
+        return tuple(dates.names_week(message.text) for message in self.messages)
+
+    @cached_property
+    def seasons(self) -> tuple[bool, ...]:
+        """For each message, whether it names a season."""
+        return tuple(dates.has_season(message.text) for message in self.messages)
+
+    @cached_property
+    def movable_feasts(self) -> tuple[bool, ...]:
+        """For each message, whether it names a feast whose day is another one each year."""
+        return tuple(dates.has_movable_feast(message.text) for message in self.messages)
+
+    @cached_property
+    def hidden_numbers(self) -> tuple[bool, ...]:
+        """For each message, whether it may write a number in a way that the tables lack."""
+        return tuple(
+            any(
+                numbers.has_hidden_number(word, self.language)
+                for word in {word.folded for word in words.words_of(message.text)}
+            )
+            for message in self.messages
+        )
+
+    @cached_property
+    def spans(self) -> tuple[tuple[tuple[int, str, int], ...], ...]:
+        """For each message, the spans of days and more that it names."""
+        return tuple(tuple(times.find_spans(message.text)) for message in self.messages)
+
+    @cached_property
+    def given(self) -> dict[tuple[int, dates.Reading], bool]:
+        """Whether a message gives a date, as far as it was asked."""
+        return {}
 
     @cached_property
     def other_dates(self) -> tuple[dates.Said, ...]:

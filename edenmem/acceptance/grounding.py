@@ -12,8 +12,6 @@ from edenmem.acceptance import dates, days, numbers, words
 from edenmem.acceptance.dates import Said
 from edenmem.acceptance.evidence import Evidence
 from edenmem.acceptance.item import COUNTED, Doubt, Item
-from edenmem.acceptance.sources import is_answer
-from edenmem.acceptance.speech import clauses_of
 from edenmem.acceptance.times import Time
 
 #: Numbers of an item that are explained, and of its sources that others are worked out of.
@@ -53,7 +51,7 @@ _ACRONYM = re.compile("[A-Z]{2,4}|[A-Z][a-z][A-Z]")
 def _is_other_script(item: Item, name: str) -> bool:
     """Whether a name is in another script than the messages or the people: written as it sounds."""
     messages = item.evidence.messages
-    said = "".join(messages[place].text for place in _source_places(item))
+    said = "".join(messages[place].text for place in item.places)
     people = "".join({one.speaker for one in messages if one.author == "person"})
     is_latin = words.is_latin(name)
     if is_latin and words.runs_of(said):
@@ -114,11 +112,6 @@ def _is_of_place(item: Item, name: str) -> bool:
     """Whether a name is that of a place that was mentioned in another language."""
     folded = words.base_of(name)
     return any(folded in names and not names.isdisjoint(item.evidence.names) for names in _PLACES)
-
-
-def _is_of_tool(item: Item) -> bool:
-    """Whether a source is a tool's answer, whose words are translated."""
-    return any(item.evidence.messages[place].author == "tool" for place in _source_places(item))
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -219,9 +212,9 @@ def _replaced(item: Item) -> list[str]:
     is_spaced = item.is_spaced
     own = _parts(item.content, is_spaced)
     found: list[str] = []
-    for place in _bearing(item):
-        for clause in clauses_of(item.evidence.messages[place].text):
-            other = _parts(clause[:_LONGEST_CLAUSE], is_spaced)
+    for place in item.bearing:
+        for clause in item.evidence.clauses[place]:
+            other = _parts(clause.text[:_LONGEST_CLAUSE], is_spaced)
             codes = SequenceMatcher(None, own, other, autojunk=False).get_opcodes()
             for at, (tag, start, end, first, last) in enumerate(codes):
                 if tag != "replace" or end - start > 2 or last - first > 3:
@@ -339,7 +332,7 @@ def _ungrounded(item: Item) -> Iterator[tuple[str, bool]]:
             if is_date_said(item, said, everywhere):
                 yield f"{date}, which other messages give", False
                 continue
-            is_named = any(days.names_day(evidence, place) for place in _bearing(item))
+            is_named = any(days.names_day(evidence, place) for place in item.bearing)
             is_certain = is_named or not (evidence.is_foreign or _has_movable_feast(item))
             yield f"{date}, which no message gives or means", is_certain
     for time in item.times:
@@ -375,11 +368,11 @@ def _is_on_its_weekday(item: Item, said: Said) -> bool:
 
 def _is_year_of(item: Item, readings: Iterable[float | None]) -> bool:
     """Whether a number is the year that "ninety-one", or an age or a number of years, comes to."""
-    places = set(_bearing(item))
+    places = set(item.bearing)
     segments = zip(item.evidence.segments, item.evidence.numbers_of_segments, strict=True)
     said = frozenset().union(*(some for one, some in segments if one.place in places))
     sent = {message.sent_at.year for message in item.evidence.messages}
-    is_season = any(dates.has_season(item.evidence.messages[place].text) for place in places)
+    is_season = any(item.evidence.seasons[place] for place in places)
     if is_season and any(abs(year - one) == 1 for year in readings if year for one in sent):
         return True
     return any(
@@ -395,30 +388,19 @@ def _is_year_of(item: Item, readings: Iterable[float | None]) -> bool:
 
 def _has_movable_feast(item: Item) -> bool:
     """Whether a source names a feast whose day is not worked out here."""
-    messages = item.evidence.messages
-    return any(dates.has_movable_feast(messages[place].text) for place in _bearing(item))
+    return any(item.evidence.movable_feasts[place] for place in item.bearing)
 
 
 def _has_unread_number(item: Item) -> bool:
     """Whether a source may write a number in a way that the tables lack."""
     evidence = item.evidence
-    return evidence.is_foreign or any(
-        numbers.has_hidden_number(word.folded, evidence.language)
-        for place in _bearing(item)
-        for word in words.words_of(evidence.messages[place].text)
-    )
-
-
-def _bearing(item: Item) -> list[int]:
-    """The places of an item's sources, and of the questions that they answer."""
-    places = _source_places(item)
-    return [*places, *(place - 1 for place in places if is_answer(item, place))]
+    return evidence.is_foreign or any(evidence.hidden_numbers[place] for place in item.bearing)
 
 
 def is_date_said(item: Item, said: Said, places: Sequence[int] | None = None) -> bool:
     """Whether messages (the item's sources, unless others are given) named or meant a date, or its
     day, and its year follows from an age."""
-    places = _bearing(item) if places is None else places
+    places = item.bearing if places is None else places
     return any(
         days.is_given(item.evidence, places, reading)
         or (
@@ -432,8 +414,9 @@ def is_date_said(item: Item, said: Said, places: Sequence[int] | None = None) ->
 def is_number_said(item: Item, number: numbers.Number) -> bool:
     """Whether a number was said by an item's sources, or elsewhere of the same thing."""
     evidence = item.evidence
-    near = frozenset[float]().union(*(evidence.numbers_said[place] for place in _near(item)))
-    if not number.readings.isdisjoint(near | evidence.other_numbers | _years(evidence)):
+    near = item.near_numbers
+    known = near, evidence.other_numbers, evidence.years
+    if not all(map(number.readings.isdisjoint, known)):
         return True
     if _is_part_of_digits(item, number) or _is_year_of(item, number.readings):
         return True
@@ -450,7 +433,7 @@ def is_number_said(item: Item, number: numbers.Number) -> bool:
     if said and _is_said_beside(item, number):
         return True
     own = {value for one in item.figures for value in one.readings}
-    rivals = near - own - _years(evidence)
+    rivals = near - own - evidence.years
     return any(
         (value >= _TELLING or value != int(value))
         and not any(value / 2 < other < value * 2 for other in rivals)
@@ -462,11 +445,6 @@ def is_number_said(item: Item, number: numbers.Number) -> bool:
 _TELLING = 100
 
 
-def _near(item: Item) -> set[int]:
-    """The places of an item's sources, and of the messages before them."""
-    return {near for place in _bearing(item) for near in (place, max(place - 1, 0))}
-
-
 def _is_day_of_range(item: Item, number: numbers.Number) -> bool:
     """Whether a number is the first day of a range that was given: "from 21 to 23 September"."""
     for said in item.days:
@@ -475,7 +453,7 @@ def _is_day_of_range(item: Item, number: numbers.Number) -> bool:
             and not item.content[number.end : said.start].isalpha()
         ):
             return any(
-                day <= 31 and days.is_given(item.evidence, _bearing(item), (*reading[:2], int(day)))
+                day <= 31 and days.is_given(item.evidence, item.bearing, (*reading[:2], int(day)))
                 for day in number.readings
                 for reading in said.readings
             )
@@ -484,7 +462,7 @@ def _is_day_of_range(item: Item, number: numbers.Number) -> bool:
 
 def _is_worked_out(item: Item, readings: frozenset[float]) -> bool:
     """Whether one step of reckoning with what the sources count yields a number."""
-    texts = [item.evidence.messages[place].text[:_COUNTED_TEXT] for place in _bearing(item)]
+    texts = [item.evidence.messages[place].text[:_COUNTED_TEXT] for place in item.bearing]
     counted = sorted({value for text in texts for value in _counted(text)})
     if len(counted) > _MOST_COUNTED:
         return False
@@ -530,9 +508,9 @@ def _is_clock(item: Item, number: numbers.Number, value: float) -> bool:
     said = item.evidence.minutes
     wanted = (int(value) * 60 + minutes) % 720
     if minutes:
-        return any(wanted in said[place] for place in _near(item))
+        return any(wanted in said[place] for place in item.near)
     return (
-        any(value + 12 in item.evidence.numbers_said[place] for place in _near(item)) and value < 12
+        any(value + 12 in item.evidence.numbers_said[place] for place in item.near) and value < 12
     )
 
 
@@ -565,7 +543,7 @@ def is_time_said(item: Item, time: Time, places: Collection[int] | None = None) 
     """Whether messages (those near the item's sources, unless others are given) said a time as
     such, by its parts ("ten to five"), or with a span from it."""
     evidence = item.evidence
-    places = _near(item) if places is None else places
+    places = item.near if places is None else places
     for place in places:
         said, counts = evidence.minutes[place], evidence.numbers_said[place]
         if not said.isdisjoint(minute % 720 for minute in time.minutes):
@@ -625,23 +603,3 @@ def _is_number_with_unit(item: Item, written: str) -> bool:
         return True  # m²
     match = re.match(r"(\d{1,15})[^\W\d_]+\Z", written)
     return match is not None and float(match[1]) in item.evidence.all_numbers
-
-
-def _years(evidence: Evidence) -> frozenset[float]:
-    sent = {float(message.sent_at.year) for message in evidence.messages}
-    meant = {
-        float(year)
-        for all_of_one in evidence.meant
-        for one in all_of_one
-        for year in (one.first.year, one.last.year)
-    }
-    return frozenset(sent | meant)
-
-
-def _source_places(item: Item) -> list[int]:
-    """Where an item comes from: a fact's sources; for a reflection all messages."""
-    evidence = item.evidence
-    if item.candidate.kind == "reflection":
-        return list(range(len(evidence.messages)))
-    named = [evidence.places[one] for one in item.sources if one in evidence.places]
-    return named or list(range(len(evidence.messages)))

@@ -9,7 +9,7 @@ import msgspec
 
 from edenmem.acceptance import dates, days, numbers, times, words
 from edenmem.acceptance.dates import Said
-from edenmem.acceptance.evidence import Candidate, Evidence
+from edenmem.acceptance.evidence import Candidate, Evidence, Part, is_negated
 from edenmem.acceptance.times import Time
 
 #: A number with what it counts, and a day of the week: no words where spaces part none.
@@ -18,6 +18,10 @@ COUNTED = re.compile(
     r"|[一二三四五六七八九十百千万]{1,12}[个個名歳岁枚円元度分点時年月日]|(?:星期|周"
     r"|週)[一二三四五六日天]|[月火水木金土日]曜日?"
 )
+
+
+#: What denies without a word that does.
+_REFUSAL = re.compile("allerg|vegan|vegetar|skip", re.IGNORECASE)
 
 
 class Doubt(msgspec.Struct, frozen=True):
@@ -70,17 +74,12 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
     @cached_property
     def runs(self) -> list[str]:
         """Its runs without spaces, without speakers' names, numerals and dates."""
-        names = sorted(
-            {one.speaker for one in self.evidence.messages} | {self.evidence.user or ""},
-            key=len,
-            reverse=True,
-        )
         text = self.digits
         if len(text) == len(self.content):
             for one in self.days:
                 text = text[: one.start] + " " * (one.end - one.start) + text[one.end :]
         text = COUNTED.sub(" ", text)
-        for name in filter(None, names):
+        for name in self.evidence.labels:
             text = text.replace(name, " ")
         return words.runs_of(text)
 
@@ -127,12 +126,12 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
         """
         evidence = self.evidence
         held: list[set[int]] = []
-        for word in set(self.content_words) - evidence.speakers:
+        for word in self.own_words:
             places: set[int] = set()
             for key in words.keys_of(word):
                 places |= evidence.segments_of_key.get(key, set())
             held.append(places)
-        held += (evidence.segments_of_key.get(piece, set()) for piece in set(self.pieces))
+        held += (evidence.segments_of_key.get(piece, set()) for piece in self.own_pieces)
         wanted = [number.readings for number in self.figures]
         wanted += (frozenset(minute / 60 for minute in time.minutes) for time in self.times)
         for readings in wanted:
@@ -159,15 +158,65 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
         """The keys of these words."""
         return [words.keys_of(word) for word in self.own_words]
 
+    @cached_property
+    def own_pieces(self) -> frozenset[str]:
+        """The pieces that it is compared by."""
+        return frozenset(self.pieces)
+
     @property
     def size(self) -> int:
         """How many words and pieces it is compared by."""
-        return len(self.own_words) + len(set(self.pieces))
+        return len(self.own_words) + len(self.own_pieces)
 
-    def count_shared(self, text: str) -> int:
-        """How many of its words and pieces a text holds."""
-        keys = words.keys_in(text)
-        runs = words.runs_of(text)
-        return sum(not keys.isdisjoint(some) for some in self.own_keys) + sum(
-            any(piece in run for run in runs) for piece in set(self.pieces) if runs
-        )
+    @cached_property
+    def part(self) -> Part:
+        """Its text as the parts of messages are compared with it."""
+        return Part(self.content)
+
+    @cached_property
+    def is_negated(self) -> bool:
+        """Whether it denies something."""
+        return is_negated(self.content, self.languages[0])
+
+    @cached_property
+    def is_denial(self) -> bool:
+        """Whether it denies or refuses something."""
+        return self.is_negated or bool(_REFUSAL.search(self.content))
+
+    def is_answer(self, place: int) -> bool:
+        """Whether a person's message says yes to, or answers, the message before it."""
+        reply = self.evidence.replies[place]
+        return reply in ("yes", "answer") or (reply == "no" and self.is_denial)
+
+    # What follows depends on the sources, and is asked for when these were checked.
+
+    @cached_property
+    def places(self) -> list[int]:
+        """Where it comes from: a fact's sources; for a reflection all messages."""
+        evidence = self.evidence
+        if self.candidate.kind == "reflection":
+            return list(range(len(evidence.messages)))
+        named = [evidence.places[one] for one in self.sources if one in evidence.places]
+        return named or list(range(len(evidence.messages)))
+
+    @cached_property
+    def bearing(self) -> list[int]:
+        """The places of its sources, and of the questions that they answer."""
+        return [*self.places, *(place - 1 for place in self.places if self.is_answer(place))]
+
+    @cached_property
+    def near(self) -> set[int]:
+        """The places of its sources, and of the messages before them."""
+        return {near for place in self.bearing for near in (place, max(place - 1, 0))}
+
+    @cached_property
+    def near_numbers(self) -> frozenset[float]:
+        """The numbers that the messages near it name."""
+        return frozenset[float]().union(*(self.evidence.numbers_said[at] for at in self.near))
+
+    def count_shared(self, part: Part) -> int:
+        """How many of its words and pieces a part of a message holds."""
+        count = sum(not part.keys.isdisjoint(some) for some in self.own_keys)
+        if part.runs:
+            count += sum(any(piece in run for run in part.runs) for piece in self.own_pieces)
+        return count

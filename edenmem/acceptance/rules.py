@@ -79,7 +79,7 @@ def check_statement(item: Item) -> str | None:
         return why
     if not item.content:
         return "is empty"
-    if statement.has_the_user(item.content) and not _is_about_users(item.evidence):
+    if statement.has_the_user(item.content) and not item.evidence.is_about_users:
         return "says 'the user'; give the person's name"
     if _is_copy_without_subject(item):
         return "is copied from a message and has no subject; say who or what"
@@ -89,8 +89,7 @@ def check_statement(item: Item) -> str | None:
 def _is_copy_without_subject(item: Item) -> bool:
     """Whether the text repeats a message word by word, and names nobody and nothing."""
     copied = f" {words.normal(item.content)} "
-    texts = [f" {words.normal(message.text)} " for message in item.evidence.messages]
-    if not item.tokens or not any(copied in text for text in texts):
+    if not item.tokens or not any(copied in part.normal for part in item.evidence.parts):
         return False
     first, *others = item.tokens
     if item.languages[0] == "de":  # all nouns are capitals: a subject follows its article
@@ -104,7 +103,7 @@ def _is_copy_without_subject(item: Item) -> bool:
     keys = set(words.keys_of(first.folded))
     said = sum(
         any(not keys.isdisjoint(words.keys_of(word.folded)) for word in words.words_of(text))
-        for text in (*texts, *item.evidence.context)
+        for text in (*(part.normal for part in item.evidence.parts), *item.evidence.context)
     )
     return said < 2 and first.folded not in item.evidence.speakers
 
@@ -113,15 +112,6 @@ def _is_copy_without_subject(item: Item) -> bool:
 _SUBJECT_IN_VERB = frozenset({"es", "it", "pt", "pl", "ru", "uk", "tr", "fr"})
 #: What a noun as subject may have before it.
 _ARTICLES = words.word_set("the a an le la les l un une el los las il lo gli i o os as de het")
-
-
-def _is_about_users(evidence: Evidence) -> bool:
-    """Whether people themselves speak of "the user", as those who build something do."""
-    return any(
-        statement.has_the_user(message.text)
-        for message in evidence.messages
-        if message.author == "person"
-    )
 
 
 def check_relative_dates(item: Item) -> str | None:
@@ -206,7 +196,7 @@ def judge(
     """
     is_on = msgspec.structs.asdict(settings)
     content = candidate.content
-    if is_on["statement"] and evidence.user and not _is_about_users(evidence):
+    if is_on["statement"] and evidence.user and not evidence.is_about_users:
         content = statement.name_the_user(content, evidence.user)
     if len(content) > MOST_CHARACTERS:  # what is not judged is not kept either
         content = content[: MOST_CHARACTERS - 1] + "…"

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-from edenmem.acceptance import words
-from edenmem.acceptance.evidence import QUESTION, SENTENCE, Evidence, SourceMessage
+from edenmem.acceptance.evidence import Evidence, SourceMessage, is_yes
 from edenmem.acceptance.item import Doubt, Item
 from edenmem.acceptance.speech import (
     find_denied,
     find_other_person,
     find_unmeant,
-    is_negated,
-    is_no,
     is_opposite,
 )
 
@@ -30,21 +26,6 @@ _ALONE = "was said by the agent alone; keep what a person said or confirmed"
 #: How far a named message without a word of the item may be from those that hold it.
 _BESIDE = 2
 
-_YES = re.compile(
-    r"\W*(?:yes|yeah|yep|yup|yea|aye|exactly|right|correct|sure|absolutely|indeed|true"
-    r"|definitely|of course|that's|thats|it is|they are|i do|i am|i did"
-    r"|ja|genau|stimmt|richtig|klar|doch|oui|ouais|exact|exactement|tout à fait|si|sí|claro"
-    r"|exacto|correcto|eso|sì|esatto|certo|giusto|sim|isso|exato|certo|tak|zgadza|dokładnie"
-    r"|klopt|inderdaad|precis|japp|jo"
-    r"|да|ага|верно|точно|именно|конечно|так|evet|aynen|doğru|نعم|أجل|صحيح|हाँ|हां|जी"
-    r"|सही)(?![^\W_])"
-    r"|\W*(?:はい|うん|ええ|そう|その通り|对|對|是的|是啊|嗯|没错|好的|正确|네|예|응|맞아"
-    r"|맞습니다|그래|ใช่|ครับ|ค่ะ|👍|✅|👌)",
-    re.IGNORECASE,
-)
-#: What denies without a word that does.
-_REFUSAL = re.compile("allerg|vegan|vegetar|skip", re.IGNORECASE)
-
 
 def check_sources(item: Item) -> tuple[tuple[int, ...], str | Doubt | None]:
     """The messages that an item comes from, and why they do not do."""
@@ -53,7 +34,7 @@ def check_sources(item: Item) -> tuple[tuple[int, ...], str | Doubt | None]:
         return sources, Doubt(reason)  # a person's words, perhaps in others
     if reason is None:
         places = [item.evidence.places[number] for number in sources]
-        places += [place - 1 for place in places if is_answer(item, place)]
+        places += [place - 1 for place in places if item.is_answer(place)]
         places = list(dict.fromkeys(places))
         if other := find_other_person(item, places):
             reason = f"is about another person than its sources, which are about {other}"
@@ -90,7 +71,7 @@ def _find_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
         return _numbers(evidence, named), "was said by the agent, and a person said no to it"
     if _is_by_a_person(item, named, total):
         return _numbers(evidence, named), None
-    people = [place for place in range(len(evidence.messages)) if _confirms(item, place)]
+    people = sorted(evidence.bearing)
     found = _ground(item, people, [])
     if _is_agents_alone(item):  # so the model says itself: then one message has to say it all
         best = max(people, key=lambda place: _held(item, [place]), default=None)
@@ -112,13 +93,13 @@ def _is_confirmed(item: Item, place: int) -> bool:
     messages = item.evidence.messages
     if messages[place].author != "agent" or place + 1 >= len(messages):
         return False
-    reply, before = messages[place + 1], messages[place].text
-    if reply.author != "person" or not _YES.match(reply.text):
+    reply = messages[place + 1]
+    if reply.author != "person" or not is_yes(reply.text):
         return False
     asked = said = 0
-    for sentence in SENTENCE.split(before):
+    for sentence in item.evidence.sentences[place]:
         share = item.count_shared(sentence)
-        if QUESTION.search(sentence):
+        if sentence.is_question:
             asked = max(asked, share)
         else:
             said = max(said, share)
@@ -141,8 +122,7 @@ def _with_asked(evidence: Evidence, places: Iterable[int]) -> set[int]:
 
 def _held(item: Item, places: Iterable[int]) -> float:
     """The weight of what the messages at these places hold of an item."""
-    wanted = set(places)
-    segments = {at for at, segment in enumerate(item.evidence.segments) if segment.place in wanted}
+    segments = frozenset[int]().union(*map(item.evidence.segments_at.__getitem__, places))
     return sum(weight for held, weight in item.hits if not held.isdisjoint(segments))
 
 
@@ -170,34 +150,23 @@ def _trust(message: SourceMessage) -> float:
     return {"person": 1.0, "tool": 0.9}.get(message.author, 0.6)
 
 
-def _confirms(item: Item, place: int) -> bool:
-    """Whether a message can bear an item: a person's, or what a tool answered to one."""
-    message = item.evidence.messages[place]
-    if message.author == "person":
-        return True
-    has_tool = any(
-        segment.place == place and segment.author == "tool" for segment in item.evidence.segments
-    )
-    return has_tool and any(one.author == "person" for one in item.evidence.messages[:place])
-
-
 def _is_agents_alone(item: Item) -> bool:
     """Whether all messages that the model named are an agent's."""
     evidence = item.evidence
     named = [evidence.places[one] for one in item.candidate.sources if one in evidence.places]
-    return bool(named) and not any(_confirms(item, place) for place in named)
+    return bool(named) and not any(place in evidence.bearing for place in named)
 
 
 def _is_by_a_person(item: Item, places: list[int], total: float) -> bool:
     evidence = item.evidence
-    bearing = [place for place in places if _confirms(item, place)]
+    bearing = [place for place in places if place in evidence.bearing]
     if not bearing:
         return False
     if not total:
         return True  # nothing to compare: the rule about words has its say
     segments: set[int] = set()
     for place in bearing:
-        answered = place - 1 if is_answer(item, place) else -1
+        answered = place - 1 if item.is_answer(place) else -1
         for at, segment in enumerate(evidence.segments):
             if (segment.place == place and segment.author in ("person", "tool")) or (
                 segment.place == answered
@@ -222,36 +191,7 @@ def _are_figures_held(item: Item, places: list[int]) -> bool:
 
 def _is_denied(item: Item) -> bool:
     """Whether a word or number of an item comes only from an agent that was told "no" at once."""
-    if _denies(item):
+    if item.is_denial:
         return False
-    evidence = item.evidence
-    denied = {
-        at
-        for at, segment in enumerate(evidence.segments)
-        if segment.author == "agent"
-        and segment.place + 1 < len(evidence.messages)
-        and evidence.messages[segment.place + 1].author == "person"
-        and is_no(evidence.messages[segment.place + 1].text)
-    }
-    only = sum(weight for held, weight in item.hits if held <= denied)
+    only = sum(weight for held, weight in item.hits if held <= item.evidence.denied)
     return only > _DENIED * sum(weight for _, weight in item.hits)
-
-
-def _denies(item: Item) -> bool:
-    text = item.content
-    return is_negated(text, item.languages[0]) or bool(_REFUSAL.search(text))
-
-
-def is_answer(item: Item, place: int) -> bool:
-    """Whether a person's message says yes to, or answers, the message before it."""
-    messages = item.evidence.messages
-    if place == 0 or messages[place].author != "person":
-        return False
-    reply, before = messages[place].text, messages[place - 1].text
-    if _YES.match(reply):
-        return True
-    first = SENTENCE.split(reply, maxsplit=1)[0]
-    is_short = len(words.words_of(first)) + len("".join(words.runs_of(first))) // 3 <= 12
-    if not is_short or not QUESTION.search(before):
-        return False
-    return not is_no(reply) or _denies(item)

@@ -4,65 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from functools import lru_cache
 
 from edenmem.acceptance import words
-from edenmem.acceptance.evidence import QUESTION, SENTENCE
+from edenmem.acceptance.evidence import Part, is_negated
 from edenmem.acceptance.item import Item
 from edenmem.acceptance.words import ascii_digits, base_of
 
 # -- whether it is denied ------------------------------------------------------------------------
-
-#: Words that deny, by language.
-_NEGATIONS = {
-    "en": r"no|not|never|\w*n['’]t|cannot|without|none|nobody|nothing|neither|nor|hardly",
-    "de": r"nicht|kein\w*|nie|niemals|ohne|nein|nix|niemand|weder|nichts",
-    "fr": r"ne|n['’]\w+|pas|jamais|sans|aucun\w*|rien",
-    "es": r"no|nunca|sin|jamás|tampoco|ningun\w*|ningún|nada|ni",
-    "it": r"non|mai|senza|nessun\w*|niente|né|no",
-    "pt": r"não|nunca|sem|nem|nenhum\w*|nada|jamais",
-    "nl": r"niet|geen|nooit|zonder|nee|niets|niemand",
-    "pl": r"nie|nigdy|bez|nic|żaden|nikt",
-    "sv": r"inte|aldrig|utan|ingen|inget|inga|ej|nej",
-    "ru": r"не|нет|никогда|без|ни|нельзя|никто|ничего",
-    "uk": r"не|немає|ніколи|без|ні|ніхто|нічого",
-    "tr": r"değil|yok|hiç|asla|\w+m[ae]z|\w+m[ıiuü]yor\w*|\w+m[ae]d[ıi]\w*",
-    "ar": r"و?لا|و?ليس\w*|لم|لن|غير|بدون|دون",
-    "hi": r"नहीं|ना|मत|बिना",
-}
-
-
-_NEGATION = {
-    language: re.compile(rf"(?<![\w\u0900-\u0963])(?:{words})(?![\w\u0900-\u0963])", re.IGNORECASE)
-    for language, words in _NEGATIONS.items()
-} | {
-    "zh": re.compile("(?<![要是能可对])不(?![错过])|[没沒無无别未]"),
-    "ja": re.compile("ない|ません|なかった|ず(?=、|に)|無し|なし|だめ|嫌"),
-    "ko": re.compile("않|없|못|안 |아니"),
-    "th": re.compile("ไม่"),
-}
-
-
-_NO = re.compile(
-    r"\W*(?:no|nope|nah|not|never|wrong|nein|nicht|nie|non|pas|jamais|nunca|não|nee|niet|nie|nej"
-    r"|inte|нет|не|неа|ні|hayır|yok|değil|لا|नहीं|ना)(?![^\W_])"
-    r"|\W*(?:不|没|いいえ|いや|違|아니|ไม่)",
-    re.IGNORECASE,
-)
-
-
-#: Words that deny nothing where they stand like this.
-_NO_DENIAL = re.compile(
-    r"\b(?:sin (?:falta|duda)|nada m[aá]s|no (?:doubt|matter|later|longer than|more than"
-    r"|solo|sólo)|not only"
-    r"|non solo|nicht nur|ohne weiteres|sans (?:doute|faute)|não só|nie tylko|не только"
-    r"|en panne)\b",
-    re.IGNORECASE,
-)
-
-
-_CLAUSE = re.compile(r"[.,:;!?…](?=\s|\Z)|,(?=[\u3400-\u9fff])|[。、，；！？：؟،\n]|\s[-–—]\s")
-
 
 #: The share of an item that one clause must hold, and the least words, for it to be compared.
 _COMPARED = 0.5
@@ -71,39 +19,22 @@ _COMPARED = 0.5
 _LEAST = 2
 
 
-def is_no(reply: str) -> bool:
-    """Whether a reply begins with "no"."""
-    return bool(_NO.match(reply))
-
-
-def is_negated(text: str, language: str) -> bool:
-    """Whether a text of a language denies something."""
-    pattern = _NEGATION.get(language)
-    return bool(pattern and pattern.search(_NO_DENIAL.sub(" ", text)))
-
-
-@lru_cache(maxsize=1024)
-def clauses_of(text: str) -> list[str]:
-    """The clauses of a text."""
-    return [clause for clause in _CLAUSE.split(text) if clause.strip()]
-
-
 def is_opposite(item: Item, places: Collection[int], least: int = _LEAST) -> bool:
     """Whether an item does not deny what the clause that holds most of it denies.
 
     The clause has to hold ``least`` words of the item.
     """
-    if is_negated(item.content, item.languages[0]):
+    if item.is_negated:
         return False
     evidence = item.evidence
     best, negated = 0, list[bool]()
     for place in places:
-        for clause in clauses_of(evidence.messages[place].text):
+        for clause in evidence.clauses[place]:
             held = item.count_shared(clause)
             if held > best:
                 best, negated = held, []
             if held == best:
-                negated.append(is_negated(clause, evidence.language))
+                negated.append(is_negated(clause.text, evidence.language))
     return best >= max(least, _COMPARED * item.size) and all(negated)
 
 
@@ -124,7 +55,7 @@ _LATER = 4
 
 def find_denied(item: Item, places: Collection[int]) -> str | None:
     """A number or a name of an item that its sources, or a person soon after, say is not so."""
-    if is_negated(item.content, item.languages[0]):
+    if item.is_negated:
         return None
     evidence = item.evidence
     told = {re.sub(r"\D", "", number.written) for number in item.figures}
@@ -212,13 +143,13 @@ def find_unmeant(item: Item, places: Collection[int]) -> str | None:
         return None  # others may have agreed
     best, unmeant = 0, list[str | None]()
     for place in places:
-        for sentence in SENTENCE.split(evidence.messages[place].text):
+        for sentence in evidence.sentences[place]:
             held = item.count_shared(sentence)
             if held > best:
                 best, unmeant = held, []
-            if held == best:
-                is_asked = QUESTION.search(sentence)  # and perhaps answered
-                unmeant.append(None if is_asked else _meaning(sentence, evidence.language))
+            if held == best:  # what is asked is perhaps answered
+                is_asked = sentence.is_question
+                unmeant.append(None if is_asked else _meaning(sentence.text, evidence.language))
     if best < max(_LEAST, _COMPARED * item.size) or _meaning(item.content, item.languages[0]):
         return None
     return unmeant[0] if unmeant and all(unmeant) else None
@@ -234,12 +165,6 @@ def _meaning(sentence: str, language: str) -> str | None:
 # -- of whom it is -------------------------------------------------------------------------------
 
 _VOCATIVE = re.compile(r"(?<!\w)يا \w+")
-
-
-_TITLES = words.word_set(
-    "dr mr mrs ms miss sir frau herr dona don mevrouw meneer madame monsieur"
-    " van von der den ten de la le du di da do dos das el bin al ibn"
-)
 
 
 #: Words by which the writer of a message speaks of themselves, by language.
@@ -303,9 +228,9 @@ def find_other_person(item: Item, places: Collection[int]) -> str | None:
     case, an item must be about a person who wrote its sources, or who is named in them or in the
     messages before them.
     """
-    people = _parts_of_names(item)
-    subjects = _named(item.content, people)
-    if len(people) < 2 or not subjects:
+    people = item.evidence.people
+    subjects = _named(item.part, people) if len(people) > 1 else None
+    if not subjects:
         return None
     if other := _find_relative(item, places, people, subjects):
         return other
@@ -314,15 +239,15 @@ def find_other_person(item: Item, places: Collection[int]) -> str | None:
     best, referred = 0, list[set[str]]()
     for place in places:
         message = item.evidence.messages[place]
-        for clause in clauses_of(message.text):
+        for clause in item.evidence.clauses[place]:
             score = item.count_shared(clause)
             if score < max(best, 1):
                 continue
             referred = referred if score == best else []
             best = score
-            about = _named(_VOCATIVE.sub(" ", clause), people)
+            about = _named(_without_vocatives(clause), people)
             own_words = _SELF.get(item.evidence.language, _SELF_UNSPACED)
-            if message.author == "person" and own_words.search(clause):
+            if message.author == "person" and own_words.search(clause.text):
                 about.add(message.speaker)
             referred.append(about)
     if not referred or any(not about or about & subjects for about in referred):
@@ -360,7 +285,7 @@ _OPENS_THIRD_UNSPACED = re.compile(r"\s*(?:[他她]|彼)")
 
 
 def _find_relative(
-    item: Item, places: Collection[int], people: dict[str, set[str]], subjects: set[str]
+    item: Item, places: Collection[int], people: dict[str, frozenset[str]], subjects: set[str]
 ) -> str | None:
     """Whom the clause that holds most of an item is about, where it opens with "he" or "my father"
     and the item tells it of its writer alone."""
@@ -373,11 +298,12 @@ def _find_relative(
         return None
     best, about = 0, list[str | None]()
     opens = _OPENS_THIRD.get(evidence.language, _OPENS_THIRD_UNSPACED)
-    for clause in clauses_of(message.text):
-        score = item.count_shared(clause)
+    for part in evidence.clauses[named[0]]:
+        score = item.count_shared(part)
         if score > best:
             best, about = score, []
         if score == best:
+            clause = part.text
             head = " ".join(clause.split()[:2])
             match = opens.match(clause) or _KIN.search(head)
             rest = clause.strip().removeprefix(head) if match else clause  # after "my sister"
@@ -389,7 +315,7 @@ def _find_relative(
 
 
 def _find_stranger(
-    item: Item, places: Collection[int], people: dict[str, set[str]], subjects: set[str]
+    item: Item, places: Collection[int], people: dict[str, frozenset[str]], subjects: set[str]
 ) -> str | None:
     """Who wrote an item's sources, where those do not have to do with the people it is about."""
     messages = item.evidence.messages
@@ -399,7 +325,7 @@ def _find_stranger(
             return None
         writers.add(messages[place].speaker)
         for near in range(max(place - 2, 0), place + 1):
-            named |= _named(messages[near].text, people)
+            named |= _named(item.evidence.parts[near], people)
     if not writers or (writers | named) & subjects:
         return None
     last = max(places)
@@ -408,32 +334,18 @@ def _find_stranger(
     return min(writers)
 
 
-def _parts_of_names(item: Item) -> dict[str, set[str]]:
-    """For each person who writes, the parts of the name that no other person shares."""
-    found: dict[str, set[str]] = {}
-    for message in item.evidence.messages:
-        if message.author == "person":
-            name = message.speaker
-            parts = {word.folded for word in words.words_of(name)} - _TITLES
-            parts |= {
-                run[at] for run in words.runs_of(name) for at in (slice(None, 2), slice(-2, None))
-            }
-            found[name] = {part for part in parts if len(part) > 1}
-    return {
-        name: parts.difference(*(other for one, other in found.items() if one != name))
-        for name, parts in found.items()
-    }
+def _without_vocatives(part: Part) -> Part:
+    bare = _VOCATIVE.sub(" ", part.text)
+    return part if bare == part.text else Part(bare)
 
 
-def _named(text: str, people: dict[str, set[str]]) -> set[str]:
+def _named(part: Part, people: dict[str, frozenset[str]]) -> set[str]:
     """The people whom a text names."""
-    keys = words.keys_in(text)
-    runs = words.runs_of(text)
     return {
         name
         for name, parts in people.items()
         if any(
-            not keys.isdisjoint(words.keys_of(part)) or any(part in run for run in runs)
-            for part in parts
+            not part.keys.isdisjoint(words.keys_of(one)) or any(one in run for run in part.runs)
+            for one in parts
         )
     }

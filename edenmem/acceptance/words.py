@@ -200,7 +200,6 @@ def keys_of(word: str) -> tuple[str, ...]:
     return (word[:4],)
 
 
-@lru_cache(maxsize=4096)
 def keys_in(text: str) -> frozenset[str]:
     """The keys of all words of a text."""
     return frozenset(key for word in words_of(text) for key in keys_of(word.folded))
