@@ -7,7 +7,7 @@ languages that conversations here are mostly in.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import date, datetime, timedelta
 from functools import cache
 
@@ -424,7 +424,7 @@ def said_months(text: str) -> frozenset[int]:
 def _relative_pattern(language: str) -> re.Pattern[str]:
     phrases = sorted(_relative_table(language), key=len, reverse=True)
     inside = "|".join(re.escape(phrase) for phrase in phrases)
-    if language in ("zh", "ja", "ko", "th"):
+    if language in _UNSPACED:
         return re.compile(inside)
     return re.compile(rf"(?<![^\W_])(?:{inside})(?![^\W_]|[\u0900-\u0903\u093a-\u094f])")
 
@@ -438,6 +438,31 @@ def _relative_table(language: str) -> dict[str, list[tuple[int, str]]]:
     return table
 
 
+_UNSPACED = ("zh", "ja", "ko", "th")
+_RUN = re.compile(r"[^\W_]+")
+
+
+@cache
+def _relative_heads(language: str) -> frozenset[str]:
+    """The first words of a language's relative expressions."""
+    firsts = (_RUN.search(phrase) for phrase in _relative_table(language))
+    return frozenset(first.group() for first in firsts if first)
+
+
+def _relative_phrases(flat: str) -> Iterator[tuple[str, re.Match[str]]]:
+    """The relative expressions of a folded text with their languages, language by language."""
+    heads = set(_RUN.findall(flat))
+    is_ascii = flat.isascii()
+    for language in _RELATIVE:
+        if (
+            not is_ascii
+            if language in _UNSPACED
+            else not heads.isdisjoint(_relative_heads(language))
+        ):
+            for match in _relative_pattern(language).finditer(flat):
+                yield language, match
+
+
 def meant_days(text: str, said_at: datetime) -> list[Meant]:
     """The days that a text's relative expressions mean, said on a day, in any language."""
     day = said_at.date()
@@ -446,16 +471,14 @@ def meant_days(text: str, said_at: datetime) -> list[Meant]:
     found: list[Meant] = []
     weeks: list[date] = []  # the Mondays of the weeks that are named
     is_bare = not _week_on().search(flat)
-    for language in _RELATIVE:
-        table = _relative_table(language)
-        for match in _relative_pattern(language).finditer(flat):
-            for count, unit in table[match.group()]:
-                meant = _shift(day, count, unit)
-                if unit == "w" and weekdays:  # "Saturday of next week"
-                    weeks.append(meant.first)
-                    is_bare = False
-                else:
-                    found.append(meant)
+    for language, match in _relative_phrases(flat):
+        for count, unit in _relative_table(language)[match.group()]:
+            meant = _shift(day, count, unit)
+            if unit == "w" and weekdays:  # "Saturday of next week"
+                weeks.append(meant.first)
+                is_bare = False
+            else:
+                found.append(meant)
     for count, unit, sign in find_spans(text):
         signs = (sign,) if sign else (1, -1)
         found += (_shift(day, each * count, unit, about=True) for each in signs)
@@ -501,8 +524,7 @@ def names_week(text: str) -> bool:
     flat = fold_in_place(ascii_digits(text))
     return bool(_week_on().search(flat)) or any(
         unit == "w"
-        for language in _RELATIVE
-        for match in _relative_pattern(language).finditer(flat)
+        for language, match in _relative_phrases(flat)
         for _, unit in _relative_table(language)[match.group()]
     )
 
@@ -673,16 +695,15 @@ def find_relative(text: str, languages: Iterable[str]) -> str | None:
     """
     flat = fold_in_place(text).replace("’", "'")
     at_home = set(languages)
-    for language in _RELATIVE:
-        for match in _relative_pattern(language).finditer(flat):
-            written = text[match.start() : match.end()]
-            if match.group() in _LASTING or _is_title(text, match.start(), written):
-                continue
-            if language not in at_home and match.group() in _ONLY_AT_HOME:
-                continue
-            if not _is_morning(flat, match):
-                return written
-    for pattern in (_NEXT_DAY, _AHEAD):
+    for language, match in _relative_phrases(flat):
+        written = text[match.start() : match.end()]
+        if match.group() in _LASTING or _is_title(text, match.start(), written):
+            continue
+        if language not in at_home and match.group() in _ONLY_AT_HOME:
+            continue
+        if not _is_morning(flat, match):
+            return written
+    for pattern in (_NEXT_DAY, _AHEAD) if _AHEAD_UNIT.search(flat) else (_NEXT_DAY,):
         for match in pattern.finditer(flat):
             written = text[match.start() : match.end()]
             if written.startswith("faz ") and text[: match.start()].strip():
@@ -752,6 +773,13 @@ def _counts() -> str:
 _COUNT = (
     rf"(?:{_counts()}|a few|a couple of|several|einigen|wenigen|ein paar|quelques|unos|unas|alcuni"
     r"|alguns|algumas|enkele|paar|kilka|nagra|несколько|кілька|пару|birkac)"
+)
+#: One of these is in each of the expressions below, which are slow to look for.
+_AHEAD_UNIT = re.compile(
+    " (?:day|night|week|month|year|hour|fortnight|tag|woche|monat|jahr|jour|semain|mois|an|dia"
+    "|seman|mes|dag|weken|maand|giorn|settiman|veckor|manader|dni|tygodn|tydzien|miesia|miesie|lat"
+    "|rok|ar|ден|дня|дне|недел|месяц|год|лет|gun|hafta|ay|yil|today|выходных|fim|fin)"
+    "|[天日周週期月年일주월달년]"
 )
 _AHEAD = re.compile(
     rf"\b{_COUNT} (?:day|night|week|month|year|hour|fortnight)s? (?:ago|from now)\b"

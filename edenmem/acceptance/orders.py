@@ -275,7 +275,9 @@ def find_order(
         return None
     if _RULE.match(spoken):
         return "tells the agent what to do; say who asked for it"
-    patterns = [_patterns(_AGENT_WORDS), *map(_patterns, _called(agents))]
+    lower = text.lower()
+    named = [name for name in agents if name and name.lower() in lower]
+    patterns = [_patterns(_AGENT_WORDS), *map(_patterns, _called(named))]
     match = next(filter(None, (told.match(text) for told, _ in patterns)), None)
     if match and not _REMIND.match(text, match.end()):
         return "tells the agent what to do; say who asked for it"
@@ -328,7 +330,7 @@ _TWO = re.compile(r"([^\W\d_]+) ([^\W\d_]+)")
 
 def _called(agents: Iterable[str]) -> list[str]:
     """What agents of these names are called, as one alternation; none without a name."""
-    names = [re.escape(name) for name in sorted(agents, key=len, reverse=True) if name]
+    names = [re.escape(name) for name in sorted(agents, key=len, reverse=True)]
     return [rf"(?:(?:the|our|this) )?(?:{'|'.join(names)})(?: agent| bot)?"] if names else []
 
 

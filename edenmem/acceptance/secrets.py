@@ -23,6 +23,7 @@ _KEYS = re.compile(
     r"|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{20,}|dop_v1_[a-f0-9]{32,}"
     r"|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}"
     r"|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}|xai-[A-Za-z0-9]{30,}|shpat_[a-f0-9]{30,}"
+    r"|edm_[A-Za-z0-9]+_[A-Za-z0-9_-]{16,}"
     r"|AGE-SECRET-KEY-1[A-Z0-9]{20,}|(?:bot)?\d{8,10}:AA[A-Za-z0-9_-]{30,}"
     r")|-----BEGIN [A-Z ]{0,30}PRIVATE KEY"
     r"|\b[a-z][a-z0-9+]{1,12}://[^\s:/@]{1,80}:[^\s:/@]{3,200}@"
@@ -229,11 +230,14 @@ def _has_named_secret(text: str) -> bool:
         is_login = "/" in match["by"] or fold(match["user"]) in _ADMIN
         if is_login or _is_cryptic(match["value"]):
             return True
+    names = list(_NAMED.finditer(text))
+    if not names:
+        return False
     language = language_of(text)
     common = _ABOUT | stop_words("en") | stop_words(language)
     return any(
         _is_told(text[match.end() : match.end() + 300], text[: match.start()][-80:], common)
-        for match in _NAMED.finditer(text)
+        for match in names
     )
 
 
