@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import msgspec
 
@@ -317,7 +317,8 @@ def find_number_words(
     run: list[tuple[Word, list[float]]] = []
     for word in words_of(text) if words is None else words:
         before = text[max(word.start - 6, 0) : word.start]
-        values = [] if _PER.search(before) else _values(word.folded, table)
+        is_unit = before[-2:] in ("r ", "R ") and _PER.search(before)
+        values = [] if is_unit else _values(word.folded, table)
         if values and values[0] >= 100 and before.rstrip()[-1:].isdigit():
             values = []  # 187 mil: read with its figures
         if not values and is_lenient:
@@ -380,6 +381,16 @@ def _values(word: str, table: dict[str, float]) -> list[float]:
                 else:
                     return []
     return values if len(values) > 1 else []
+
+
+@lru_cache(maxsize=20_000)
+def _values_by_language(word: str) -> tuple[tuple[str, list[float]], ...]:
+    """What a word counts, perhaps with an ending, in each language in which it does."""
+    read = (
+        (language, _values(word, _table(language)) or _inflected(word, language))
+        for language in _WORDS
+    )
+    return tuple((language, values) for language, values in read if values)
 
 
 def is_number_word(word: str, language: str) -> bool:
@@ -517,16 +528,14 @@ def said_numbers(texts: Iterable[str]) -> frozenset[float]:
             for value in _read_one(ordinal[1], "de")
         }
         found |= placed
-        for language in _WORDS:
-            values = {
-                value
-                for word in folded
-                for value in _values(word, _table(language)) or _inflected(word, language)
-            }
-            if values:
-                found |= values
-                for number in find_number_words(text, language, words, is_lenient=True):
-                    found |= number.readings
+        spoken = set[str]()
+        for word in folded:
+            for language, values in _values_by_language(word):
+                spoken.add(language)
+                found.update(values)
+        for language in spoken:
+            for number in find_number_words(text, language, words, is_lenient=True):
+                found |= number.readings
         found |= {ten + one for ten in found & _TENS for one in placed if one < 10}
         found |= _fractions(text, folded, found)
     return frozenset(found)

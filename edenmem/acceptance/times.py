@@ -220,8 +220,9 @@ COUNT_WORDS = {
 _SPAN = {
     unit: re.compile(
         rf"(?:(?<![^\W_])(?P<before>{_BEFORE})\s+)?(?<![^\W_])(?P<count>\d{{1,3}}|[^\W\d_]{{1,10}})"
-        rf"(?:\s+(?:of\s+)?)?(?:{'|'.join(units.split())})(?![^\W_])(?:\s*(?P<after>{_AFTER}))?",
-        re.IGNORECASE,
+        rf"(?:\s+(?:of\s+)?)?(?:{'|'.join(units.split())})(?![^\W_])(?:\s*(?P<after>{_AFTER}))?".replace(
+            "ı", "i"
+        )  # the text is folded
     )
     for unit, units in _UNITS.items()
 }
