@@ -225,22 +225,6 @@ _MOVABLE = re.compile(
 )
 
 
-_SEASONS = re.compile(
-    r"\b(?:spring|summer|autumn|winter|frühling|frühjahr|sommer|herbst|printemps|été|automne|hiver"
-    r"|primavera|verano|otoño|invierno|estate|autunno|inverno|verão|outono|lente|zomer"
-    r"|herfst|wiosn\w+"
-    r"|lat[oae]|jesie\w+|zim\w+|vår|höst\w*|весн\w+|лет[оа]м?|осен\w+|зим\w+|yaz|kış"
-    r"|sonbahar|ilkbahar)\b"
-    r"|[春夏秋冬][天季]?|봄|여름|가을|겨울|الربيع|الصيف|الخريف|الشتاء|गर्मी|सर्दी",
-    re.IGNORECASE,
-)
-
-
-def has_season(text: str) -> bool:
-    """Whether a text names a season."""
-    return bool(_SEASONS.search(text))
-
-
 def has_movable_feast(text: str) -> bool:
     """Whether a text names a feast whose day is another one each year."""
     return bool(_MOVABLE.search(fold_in_place(text)))

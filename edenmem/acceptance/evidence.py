@@ -267,7 +267,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def labels(self) -> tuple[str, ...]:
         """The names of those who speak, the longest first."""
         names = {one.speaker for one in self.messages} | {self.user or ""}
-        return tuple(filter(None, sorted(names, key=len, reverse=True)))
+        return tuple(sorted(filter(None, names), key=len, reverse=True))
 
     @cached_property
     def is_about_users(self) -> bool:
@@ -455,7 +455,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def seasons(self) -> tuple[bool, ...]:
         """For each message, whether it names a season."""
-        return tuple(dates.has_season(message.text) for message in self.messages)
+        return tuple(times.has_season(message.text) for message in self.messages)
 
     @cached_property
     def movable_feasts(self) -> tuple[bool, ...]:

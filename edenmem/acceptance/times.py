@@ -1,4 +1,4 @@
-"""Times of day and spans of time: those that a text writes as such, and those that it may mean."""
+"""Times of day, spans and seasons: those that a text writes as such, and those that it may mean."""
 
 from __future__ import annotations
 
@@ -300,3 +300,19 @@ _HAN_BACK = ("前", "之前", "以前", "전")
 
 def _count(written: str) -> int | None:
     return int(written) if written.isdigit() else COUNT_WORDS.get(written)
+
+
+_SEASONS = re.compile(
+    r"\b(?:spring|summer|autumn|winter|frühling|frühjahr|sommer|herbst|printemps|été|automne|hiver"
+    r"|primavera|verano|otoño|invierno|estate|autunno|inverno|verão|outono|lente|zomer"
+    r"|herfst|wiosn\w+"
+    r"|lat[oae]|jesie\w+|zim\w+|vår|höst\w*|весн\w+|лет[оа]м?|осен\w+|зим\w+|yaz|kış"
+    r"|sonbahar|ilkbahar)\b"
+    r"|[春夏秋冬][天季]?|봄|여름|가을|겨울|الربيع|الصيف|الخريف|الشتاء|गर्मी|सर्दी",
+    re.IGNORECASE,
+)
+
+
+def has_season(text: str) -> bool:
+    """Whether a text names a season."""
+    return bool(_SEASONS.search(text))
