@@ -164,6 +164,8 @@ class Part(msgspec.Struct, frozen=True, dict=True):
         return f" {words.normal(self.text)} "
 
 
+#: How much of a message may hold numbers that others are worked out of.
+_COUNTED_TEXT = 1000
 #: Parts of names that many people share.
 _TITLES = words.word_set(
     "dr mr mrs ms miss sir frau herr dona don mevrouw meneer madame monsieur"
@@ -408,6 +410,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def numbers_of_segments(self) -> tuple[frozenset[float], ...]:
         """The numbers that each segment names."""
         return tuple(numbers.said_numbers((segment.text,)) for segment in self.segments)
+
+    @cached_property
+    def counts(self) -> tuple[frozenset[float], ...]:
+        """For each message, the numbers near its beginning, each in its likeliest reading."""
+        return tuple(
+            numbers.count_things(message.text[:_COUNTED_TEXT]) for message in self.messages
+        )
 
     @cached_property
     def other_numbers(self) -> frozenset[float]:

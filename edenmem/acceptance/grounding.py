@@ -11,7 +11,7 @@ from itertools import islice
 from edenmem.acceptance import dates, days, numbers, words
 from edenmem.acceptance.dates import Said
 from edenmem.acceptance.evidence import Evidence
-from edenmem.acceptance.item import COUNTED, Doubt, Item
+from edenmem.acceptance.item import COUNTED, MOST_DAYS, Doubt, Item
 from edenmem.acceptance.times import Time
 
 #: Numbers of an item that are explained, and of its sources that others are worked out of.
@@ -324,7 +324,7 @@ def _ungrounded(item: Item) -> Iterator[tuple[str, bool]]:
     """
     evidence = item.evidence
     everywhere = range(len(evidence.messages))
-    for said in item.days:
+    for said in item.days[:MOST_DAYS]:
         if not _is_on_its_weekday(item, said):
             yield f"gives the date '{said.written.strip()}', which is another day of the week", True
         elif not is_date_said(item, said):
@@ -462,8 +462,7 @@ def _is_day_of_range(item: Item, number: numbers.Number) -> bool:
 
 def _is_worked_out(item: Item, readings: frozenset[float]) -> bool:
     """Whether one step of reckoning with what the sources count yields a number."""
-    texts = [item.evidence.messages[place].text[:_COUNTED_TEXT] for place in item.bearing]
-    counted = sorted({value for text in texts for value in _counted(text)})
+    counted = sorted({value for place in item.bearing for value in item.evidence.counts[place]})
     if len(counted) > _MOST_COUNTED:
         return False
     reached: set[float] = set()
@@ -481,23 +480,6 @@ def _is_worked_out(item: Item, readings: frozenset[float]) -> bool:
 
 #: The most numbers of an item's sources that others are worked out of.
 _MOST_COUNTED = 12
-#: How much of a message they are taken from.
-_COUNTED_TEXT = 1000
-
-
-def _counted(text: str) -> frozenset[float]:
-    """The numbers of a text, each in its likeliest reading."""
-    digits = words.ascii_digits(text)
-    found = [max(number.readings) for number in numbers.find_figures(digits)]
-    language = words.language_of(text)
-    found += [
-        max(number.readings)
-        for number in numbers.find_number_words(text, language, is_lenient=True)
-    ]
-    if language in ("zh", "ja"):
-        found += [max(number.readings) for number in numbers.find_han_numbers(text)]
-        found += numbers.spoken_decimals(text)
-    return frozenset(found)
 
 
 def _is_clock(item: Item, number: numbers.Number, value: float) -> bool:

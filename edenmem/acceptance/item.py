@@ -24,6 +24,10 @@ COUNTED = re.compile(
 _REFUSAL = re.compile("allerg|vegan|vegetar|skip", re.IGNORECASE)
 
 
+#: The most dates of an item that are looked for in messages.
+MOST_DAYS = 40
+
+
 class Doubt(msgspec.Struct, frozen=True):
     """A reason that may be the code's own: what surrounds the item holds what it cannot read.
 
@@ -137,7 +141,7 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
         for readings in wanted:
             said = enumerate(evidence.numbers_of_segments)
             held.append({place for place, some in said if not readings.isdisjoint(some)})
-        for day in self.days:
+        for day in self.days[:MOST_DAYS]:
             giving = {
                 place
                 for place in range(len(evidence.messages))

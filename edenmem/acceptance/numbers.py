@@ -13,7 +13,15 @@ from functools import cache, lru_cache
 
 import msgspec
 
-from edenmem.acceptance.words import Word, ascii_digits, base_of, fold, word_set, words_of
+from edenmem.acceptance.words import (
+    Word,
+    ascii_digits,
+    base_of,
+    fold,
+    language_of,
+    word_set,
+    words_of,
+)
 
 Readings = frozenset[float]
 
@@ -495,6 +503,18 @@ def spoken_decimals(text: str) -> list[float]:
         for a in _han_value(match[1])
         for b in _han_value(match[2])
     ]
+
+
+def count_things(text: str) -> frozenset[float]:
+    """The numbers of a text, each in its likeliest reading."""
+    digits = ascii_digits(text)
+    found = [max(number.readings) for number in find_figures(digits) if number.readings]
+    language = language_of(text)
+    found += [max(number.readings) for number in find_number_words(text, language, is_lenient=True)]
+    if language in ("zh", "ja"):
+        found += [max(number.readings) for number in find_han_numbers(text)]
+        found += spoken_decimals(text)
+    return frozenset(found)
 
 
 def said_numbers(texts: Iterable[str]) -> frozenset[float]:

@@ -22,7 +22,7 @@ from edenmem.acceptance.grounding import (
     is_number_said,
     is_time_said,
 )
-from edenmem.acceptance.item import Doubt, Item
+from edenmem.acceptance.item import MOST_DAYS, Doubt, Item
 from edenmem.acceptance.sources import check_sources
 from edenmem.settings.schema import AcceptanceSettings
 from edenmem.text import MOST_CHARACTERS
@@ -47,7 +47,7 @@ def share_said(item: Item) -> float:
         total += signs / 2
         found += covered / 2
     said = sum(is_number_said(item, number) for number in item.figures)
-    said += sum(is_date_said(item, date) for date in item.days)
+    said += sum(is_date_said(item, date) for date in item.days[:MOST_DAYS])
     said += sum(is_time_said(item, time) for time in item.times)
     # What was not said is for the rule about numbers to judge.
     return (found + said) / (total + said) if total + said else 1.0

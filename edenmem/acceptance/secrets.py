@@ -23,7 +23,7 @@ _KEYS = re.compile(
     r"|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{20,}|dop_v1_[a-f0-9]{32,}"
     r"|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}"
     r"|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}|xai-[A-Za-z0-9]{30,}|shpat_[a-f0-9]{30,}"
-    r"|edm_[A-Za-z0-9]+_[A-Za-z0-9_-]{16,}"
+    r"|edm_[A-Za-z0-9]{4,64}_[A-Za-z0-9_-]{16,}"
     r"|AGE-SECRET-KEY-1[A-Z0-9]{20,}|(?:bot)?\d{8,10}:AA[A-Za-z0-9_-]{30,}"
     r")|-----BEGIN [A-Z ]{0,30}PRIVATE KEY"
     r"|\b[a-z][a-z0-9+]{1,12}://[^\s:/@]{1,80}:[^\s:/@]{3,200}@"

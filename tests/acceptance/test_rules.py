@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edenmem.acceptance import words
 from edenmem.acceptance.evidence import Author, Candidate, Evidence, Judgement, SourceMessage
 from edenmem.acceptance.rules import judge, object_to
 from edenmem.settings.schema import AcceptanceSettings
@@ -531,6 +532,7 @@ def test_a_date_stands_alone(content: str, found: str) -> None:
 SECRETS = [
     "Anna's key is sk-" + "a1B2c3D4" * 4 + ".",
     "Anna's token is ghp_" + "a1B2c3D4" * 4 + ".",
+    "Anna's token is edm_" + "0a1b2c3d" * 3 + "_" + "a1b2c3d4" * 8 + ".",
     "Anna's password is hunter2.",
     "Das Passwort von Anna lautet Sonnenblume.",
     "Пароль Анны: подсолнух7",
@@ -728,17 +730,54 @@ _PIECES = (
     " am_ 一1 -> l' pm1 A._"
 )
 HOSTILE = _PIECES.split()
+_LONG = 6000
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(120)  # linear: a second each; quadratic: many minutes
-@pytest.mark.parametrize("piece", HOSTILE)
+#: Pieces with a count in them, so that no two are alike.
+COUNTED = [
+    "{0} ",
+    "{0}.5.2026 ",
+    "w{0} ",
+    "Na{0}x ",
+    "at {0}:30 ",
+    "{0}-1234567-",
+    "not {0}, ",
+    "Is it {0}? ",
+    "in {0} days ",
+]
+
+
+@pytest.mark.parametrize("piece", HOSTILE + COUNTED)
 def test_no_text_makes_a_rule_run_away(piece: str) -> None:
-    piece = piece.replace("_", " ")
-    text = piece * (100_000 // len(piece))
+    """A part of a text that is read again for each other part never ends, even at this size."""
+    pieces = (piece.replace("_", " ").format(at) for at in range(_LONG))
+    text = "".join(pieces)[:_LONG]
     evidence = said(f"anna: {text}", f"eve: {text}", template=text)
-    for content in (text, text[:MOST_CHARACTERS]):
-        judge(Candidate(content=content, sources=(1,)), evidence, ALL)
+    judge(Candidate(content=text[:MOST_CHARACTERS], sources=(1,)), evidence, ALL)
+
+
+def test_what_is_asked_of_messages_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty more items of a conversation read none of its messages again."""
+    lines = [f"anna: on Monday {at} I paid {at}.50 for two tickets to Rome." for at in range(9)]
+    evidence = said(*lines)
+    read: list[str] = []
+
+    def watch(text: str) -> list[words.Word]:
+        read.append(text)
+        return words_of(text)
+
+    def ask_all() -> None:
+        for at in range(20):
+            content = f"Anna paid {at}.50 for tickets to Rome on 9 March 2026."
+            judge(Candidate(content=content, sources=(1,)), evidence, ALL)
+
+    words_of = words.words_of
+    ask_all()
+    monkeypatch.setattr(words, "words_of", watch)
+    ask_all()
+    said_texts = {message.text for message in evidence.messages}
+    assert read
+    assert said_texts.isdisjoint(read)
 
 
 def test_every_sentence_is_read_for_pronouns() -> None:
