@@ -170,8 +170,16 @@ def _announced_length(scope: Scope) -> int:
 # -- what a user uses in a day -------------------------------------------------------------------
 
 
-async def check_daily_use(state: ServerState, caller: Caller, user_id: str | None) -> None:
+async def check_daily_use(
+    state: ServerState, caller: Caller, user_id: str | None, *, reserved: int = 0
+) -> None:
     """See that the user may still use models today; to be called before a chat is forwarded.
+
+    Args:
+        state: Of the server.
+        caller: Who asks.
+        user_id: For whom.
+        reserved: Tokens that are counted for this chat already.
 
     Raises:
         Refused: the day's tokens or money are used up (429).
@@ -182,16 +190,23 @@ async def check_daily_use(state: ServerState, caller: Caller, user_id: str | Non
     now = utc_now()
     use = await in_thread(state.service.store.tokens.daily_use, _holder(caller, user_id), _day(now))
     tokens, cost = settings.daily_tokens, settings.daily_cost
-    if (tokens and use.tokens >= tokens) or (cost and use.cost >= cost):
+    if (tokens and use.tokens - reserved >= tokens) or (cost and use.cost >= cost):
         tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
         wait = max(1, int((tomorrow - now).total_seconds()))
         raise Refused(429, "the limit of this day is reached", {"Retry-After": str(wait)})
 
 
 async def count_daily_use(
-    state: ServerState, caller: Caller, user_id: str | None, *, tokens: int, cost: float = 0.0
+    state: ServerState,
+    caller: Caller,
+    user_id: str | None,
+    *,
+    tokens: int,
+    cost: float = 0.0,
+    at: datetime | None = None,
 ) -> None:
-    """Count what a chat used; to be called after it, however it ended."""
+    """Count what a chat uses: an estimate before it is forwarded, and after it the difference,
+    which may be negative, at the same time ``at``."""
     settings = state.settings.server
     if not (settings.daily_tokens or settings.daily_cost):
         return
@@ -200,8 +215,8 @@ async def count_daily_use(
     await in_thread(
         state.service.store.tokens.add_use,
         _holder(caller, user_id),
-        _day(utc_now()),
-        DailyUse(tokens=max(0, tokens), cost=max(0.0, cost)),
+        _day(at or utc_now()),
+        DailyUse(tokens=tokens, cost=cost),
     )
 
 

@@ -148,6 +148,7 @@ async def test_who_used_up_the_day_is_refused_until_the_next(town_store: SqliteS
     assert refused.value.status_code == 429
     assert refused.value.headers is not None
     assert 1 <= int(refused.value.headers["Retry-After"]) <= 86_400
+    await check_daily_use(state, caller, LENA, reserved=1)  # for the chat itself
     await check_daily_use(state, caller, None)  # by the token, where there is no user
     await count_daily_use(state, caller, None, tokens=1, cost=0.5)
     with pytest.raises(Refused):

@@ -7,10 +7,16 @@ from typing import Any
 
 import msgspec
 
-from edenmem.engine.chats.messages import Said, read_content, read_messages
+from edenmem.engine.chats.messages import read_content, read_messages
 
 _NAMES = ("memory_id", "memory_top_k", "memory_recency_weight", "memory_score_threshold")
 _INSTRUCTIONS = ("system", "developer")
+
+#: A request with more messages is refused.
+MOST_MESSAGES = 10_000
+#: Tokens that an answer is taken to have where a request names no limit.
+_USUAL_ANSWER = 1000
+_MOST_ANSWER = 1_000_000
 
 _Fields = dict[str, msgspec.Raw]
 
@@ -41,7 +47,7 @@ class ChatBody:
     Raises:
         ValueError: it is not a JSON object with a list of messages. The upstream says what it
             thinks of it.
-        BadField: one of our own fields has a wrong value.
+        BadField: one of our own fields has a wrong value, or there are too many messages.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -50,21 +56,28 @@ class ChatBody:
             self._messages = _items_of(self._fields["messages"])
         except (msgspec.MsgspecError, KeyError, RecursionError, ValueError) as error:
             raise ValueError("not a chat request") from error
+        if len(self._messages) > MOST_MESSAGES:
+            raise BadField("messages", f"at most {MOST_MESSAGES}")
         self._parsed = [_plain(each) for each in self._messages]
+        try:
+            #: What was said, without instructions.
+            self.said = tuple(read_messages(self._parsed))
+            place = self._last_user_place()
+            #: The text of the last message by a person.
+            self.last_user_message = (
+                "" if place is None else read_content(self._parsed[place].get("content"))
+            )
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
         self.memory = _memory_fields(self._fields)
         user = _plain(self._fields["user"]) if "user" in self._fields else None
         self.user = user if isinstance(user, str) else ""
 
     @property
-    def said(self) -> list[Said]:
-        """What was said, without instructions."""
-        return read_messages(self._parsed)
-
-    @property
-    def last_user_message(self) -> str:
-        """The text of the last message by a person."""
-        place = self._last_user_place()
-        return "" if place is None else read_content(self._parsed[place].get("content"))
+    def most_answer_tokens(self) -> int:
+        """The tokens that all answers together may have, as far as the request says."""
+        most = self._number("max_completion_tokens") or self._number("max_tokens")
+        return min((most or _USUAL_ANSWER) * (self._number("n") or 1), _MOST_ANSWER)
 
     def with_memory(self, context: str, facts: str) -> bytes:
         """Return the body with memory, and without our own fields.
@@ -86,12 +99,21 @@ class ChatBody:
             fields["messages"] = _raw(messages)
         return msgspec.json.encode(fields)
 
+    def _number(self, name: str) -> int:
+        value = _plain(self._fields[name]) if name in self._fields else None
+        return value if isinstance(value, int) and value > 0 else 0
+
     def _last_user_place(self) -> int | None:
         for place in range(len(self._parsed) - 1, -1, -1):
             message = self._parsed[place]
             if isinstance(message, dict) and message.get("role") == "user":
                 return place
         return None
+
+
+def estimate_answer(body: ChatBody | None) -> int:
+    """Return how many tokens the answer to a request may have, readable or not."""
+    return _USUAL_ANSWER if body is None else body.most_answer_tokens
 
 
 def _fields_of(data: bytes | msgspec.Raw) -> _Fields:
@@ -177,5 +199,5 @@ def _with_text(message: msgspec.Raw, text: str, *, first: bool) -> msgspec.Raw:
             parts.insert(0 if first else len(parts), _raw({"type": "text", "text": text}))
             fields["content"] = _raw(parts)
         return _raw(fields)
-    except (msgspec.MsgspecError, KeyError, ValueError):
+    except (msgspec.MsgspecError, KeyError, RecursionError, ValueError):
         return message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 import zlib
 from collections.abc import AsyncIterator, Coroutine
@@ -19,12 +20,13 @@ from edenmem.engine.chats.sessions import Answer, ChatRequest, ChatTurn
 from edenmem.engine.reports import SearchHit
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.models.host import Agent, User
+from edenmem.models.ids import utc_now
 from edenmem.server.access import Caller, FromCaller
 from edenmem.server.background import Background
 from edenmem.server.limits import check_daily_use, count_daily_use
 from edenmem.server.problems import Refused
 from edenmem.server.proxy.answers import Decoder, StreamReader, read_answer
-from edenmem.server.proxy.body import BadField, ChatBody, MemoryFields
+from edenmem.server.proxy.body import BadField, ChatBody, MemoryFields, estimate_answer
 from edenmem.server.proxy.stages import Stages
 from edenmem.server.proxy.upstream import (
     StreamBroken,
@@ -80,9 +82,9 @@ async def models(request: Request, caller: FromCaller, model: str = "") -> Respo
 async def chat(request: Request, caller: FromCaller) -> Response:
     """Answer a chat as the upstream does, with memory in its context."""
     state = state_of(request)
-    data = await _read_body(request, state)
+    data = (await _read_body(request, state)).removeprefix(codecs.BOM_UTF8)
     try:
-        body = ChatBody(data)
+        body = await in_thread(ChatBody, data)
     except BadField as error:
         raise Refused(400, str(error)) from error
     except ValueError:
@@ -106,7 +108,8 @@ class _Exchange:
         self._turn: ChatTurn | None = None
         self._hits: list[SearchHit] = []
         self._retrieved = False
-        self._size = 0
+        self._size = self._reserved = 0
+        self._begun = utc_now()
 
     async def run(self, data: bytes, body: ChatBody | None) -> Response:
         """Add memory, forward, and pass the answer on."""
@@ -114,17 +117,23 @@ class _Exchange:
             self._stages.skip("memory", "the request cannot be read")
         else:
             data = await self._add_memory(body)
-        await check_daily_use(self._state, self._caller, self._user_id)
         self._size = len(data)
-        response = await self._proxy.upstream.send(
-            "POST",
-            "/chat/completions",
-            _headers(self._request),
-            data,
-            pass_token=_may_pass_token(self._request),
-        )
+        await self._reserve_use(estimate_answer(body))
+        try:
+            response = await self._proxy.upstream.send(
+                "POST",
+                "/chat/completions",
+                _headers(self._request),
+                data,
+                pass_token=_may_pass_token(self._request),
+            )
+        except UpstreamFailed as error:
+            if error.status_code != 504:  # one that is late may have used what was reserved
+                await self._settle_use(0)
+            raise
         headers = [*response_headers(response), *self._own_headers()]
         if response.status_code >= 300:
+            await self._settle_use(0)
             return _stream(chunks(response), response.status_code, headers)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         encoding = response.headers.get("content-encoding", "").strip().lower()
@@ -150,7 +159,7 @@ class _Exchange:
             host_user=host_user,
             key=named or fields.memory_id,
             may_join=bool(named) and self._caller.user_id is None,
-            said=tuple(body.said),
+            said=body.said,
             is_retry=self._request.headers.get("x-stainless-retry-count", "0") != "0",
         )
         turn = await self._stages.run(
@@ -378,6 +387,37 @@ class _Exchange:
         kept = [each for each in headers if not each[0].lower().startswith("x-edenmem-")]
         return _plain_response(data, status, [*kept, *self._own_headers()])
 
+    async def _reserve_use(self, answer_tokens: int) -> None:
+        """Count an estimate, which stays if the use is never known: as when the client hangs up.
+
+        Raises:
+            Refused: the day's tokens or money are used up, by other chats under way as well.
+        """
+        per_token = self._state.settings.formation.characters_per_token
+        self._begun = utc_now()
+        self._reserved = round(self._size / per_token) + answer_tokens
+        is_counted = not self._state.settings.store.read_only
+        whose = self._state, self._caller, self._user_id
+        await count_daily_use(*whose, tokens=self._reserved, at=self._begun)
+        try:
+            await check_daily_use(*whose, reserved=self._reserved if is_counted else 0)
+        except Refused:
+            await self._settle_use(0)
+            raise
+
+    async def _settle_use(self, tokens: int) -> None:
+        """Count what was used in place of the estimate."""
+        difference, self._reserved = tokens - self._reserved, tokens
+        await self._stages.run(
+            "use",
+            count_daily_use(
+                self._state, self._caller, self._user_id, tokens=difference, at=self._begun
+            ),
+            self._settings.store_timeout_seconds,
+            or_else=None,
+            must_end=True,
+        )
+
     async def _count_use(self, usage: Any, answer: Answer) -> None:
         """Count the tokens that the upstream names, or else an estimate."""
         named = usage if isinstance(usage, dict) else {}
@@ -389,17 +429,13 @@ class _Exchange:
         counts = [_count(named.get(name), round(guess)) for name, guess in estimates.items()]
         for direction, count in zip(("in", "out"), counts, strict=True):
             self._state.metrics.tokens.labels(direction).inc(count)
-        await self._stages.run(
-            "use",
-            count_daily_use(self._state, self._caller, self._user_id, tokens=sum(counts)),
-            self._settings.store_timeout_seconds,
-            or_else=None,
-            must_end=True,
-        )
+        await self._settle_use(sum(counts))
 
     @property
     def _user_id(self) -> str | None:
-        return self._asked.user.id if self._asked and self._asked.user else None
+        """Whose use is counted: a token's own user, whatever the request says."""
+        asked = self._asked.user.id if self._asked and self._asked.user else None
+        return self._caller.user_id or asked
 
     # -- headers -------------------------------------------------------------------------------
 
