@@ -117,7 +117,7 @@ def backups(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
         backup_series(context.store, ExportRequest(vectors=vectors)) for vectors in (True, False)
     ]
     try:
-        found = list_backups(folder, *series)
+        found = list_backups(folder, *series, until=context.now)
     except OSError as error:
         yield CheckFinding("backups", _place(str(folder), f"cannot be read: {error.strerror}"))
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +30,7 @@ from edenmem.store.protocol.store import Store
 
 _NAME = re.compile(r"edenmem-([0-9a-f]{12})-(\d{8}T\d{6}Z)(?:-(\d{1,4}))?\.jsonl\.gz")
 _TIME = "%Y%m%dT%H%M%SZ"
+_HALF = 6  # characters of a series that stand for the place, and for the database
 
 
 class BackupFile(NamedTuple):
@@ -45,37 +46,64 @@ class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a scheduled backup did.
 
     ``damaged`` are older files (path, reason) that were due for removal, but failed verification.
+    ``former`` is the number of backups of the same location and selection, but of another database:
+    one that was there before, or that an earlier edenmem named.
     """
 
     path: Path
     export: ExportReport
     removed: tuple[Path, ...] = ()
     damaged: tuple[tuple[Path, str], ...] = ()
+    former: int = 0
 
 
 def backup_series(store: Store, request: ExportRequest) -> str:
-    """Identify the backups of one store with one selection."""
-    raw = msgspec.json.encode([store.database.info().location, request])
-    return hashlib.sha256(raw).hexdigest()[:12]
+    """Identify the backups of one store with one selection.
+
+    The first half stands for the location and the selection, the second one for the database that
+    is there now: a store that was lost and made anew must not remove the backups of the lost one.
+    """
+    place = _hash(store.database.info().location, request)
+    first = store.migrations.schema()[0]
+    return place[:_HALF] + _hash(first.name, first.applied_at)[:_HALF]
 
 
-def list_backups(folder: Path, *series: str) -> list[BackupFile]:
+def _hash(*parts: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+
+
+def list_backups(folder: Path, *series: str, until: datetime) -> list[BackupFile]:
     """List the scheduled backups of some series, newest first.
+
+    One that is dated after ``until`` is left out: a wrong clock would make it the newest for ever.
 
     Raises:
         OSError: the folder cannot be read.
     """
-    found = []
+    return sorted(
+        (each for each in _all_backups(folder) if each.series in series and each.made_at <= until),
+        reverse=True,
+    )
+
+
+def _all_backups(folder: Path) -> Iterator[BackupFile]:
     for path in folder.iterdir():
         name = _NAME.fullmatch(path.name)
-        if name is None or name[1] not in series or path.is_symlink() or not path.is_file():
+        if name is None or path.is_symlink() or not path.is_file():
             continue
         try:
             made_at = datetime.strptime(name[2], _TIME).replace(tzinfo=UTC)
         except ValueError:
             continue
-        found.append(BackupFile(made_at, int(name[3] or 1), path, name[1]))
-    return sorted(found, reverse=True)
+        yield BackupFile(made_at, int(name[3] or 1), path, name[1])
+
+
+def _count_former(folder: Path, series: str) -> int:
+    """Count the backups of the same location and selection, but of another database."""
+    place = series[:_HALF]
+    return sum(
+        each.series.startswith(place) and each.series != series for each in _all_backups(folder)
+    )
 
 
 def verify_backup(path: Path) -> str:
@@ -113,7 +141,9 @@ class BackupWriter:
     ) -> BackupReport:
         """Write and verify a backup, then remove the oldest of its series beyond ``keep``.
 
-        Nothing is removed if records could not be exported: an older file may hold them.
+        Nothing is removed if records could not be exported: an older file may hold them. Files of
+        another database at the same location, and files dated in the future, are not counted and
+        not removed.
 
         Args:
             folder: The folder of the backups; it is made if it does not exist.
@@ -135,7 +165,8 @@ class BackupWriter:
             raise write_error(folder, error) from error
         remove_abandoned(folder)
         series = backup_series(self._store, request)
-        stem = f"edenmem-{series}-{self._clock().astimezone(UTC).strftime(_TIME)}"
+        now = self._clock().astimezone(UTC)
+        stem = f"edenmem-{series}-{now.strftime(_TIME)}"
         with open_partial(folder / stem) as raw:
             with open_compressor(raw, compress=True) as file:
                 export = self._exporter.write(file, request, tell=tell)
@@ -145,7 +176,8 @@ class BackupWriter:
         sync_folder(folder)
         if not keep or export.problems:
             return BackupReport(path=path, export=export)
-        older = [backup.path for backup in list_backups(folder, series) if backup.path != path]
+        known = list_backups(folder, series, until=now)
+        older = [backup.path for backup in known if backup.path != path]
         removed, damaged = [], []
         for old in older[keep - 1 :]:
             try:
@@ -161,7 +193,11 @@ class BackupWriter:
             else:
                 removed.append(old)
         return BackupReport(
-            path=path, export=export, removed=tuple(removed), damaged=tuple(damaged)
+            path=path,
+            export=export,
+            removed=tuple(removed),
+            damaged=tuple(damaged),
+            former=_count_former(folder, series),
         )
 
 

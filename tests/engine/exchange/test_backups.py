@@ -26,6 +26,7 @@ from edenmem.models.backup import RecordKind
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import BackupSettings, EmbeddingSettings, Settings
 from edenmem.store.protocol.store import Store
+from edenmem.store.sqlite import SqliteStore
 from tests.store.contract.test_backup import fill
 from tests.support.builders import NOW
 from tests.support.disks import small_disk
@@ -57,8 +58,8 @@ def test_the_newest_are_kept_and_can_be_imported(
     assert made[3].stat().st_mode & 0o777 == 0o600
     assert folder.stat().st_mode & 0o777 == 0o700
 
-    late = back_up(store, folder, NOW, keep=1)  # the clock went back: still the one to keep
-    assert names(folder) == [late.name]
+    late = back_up(store, folder, NOW, keep=1)  # files from the future do not count
+    assert names(folder) == sorted([late.name, *(path.name for path in made[2:])])
     other = open_store("sqlite")
     with Source.open_file(str(late)) as source:
         report = Importer(make_runtime(other)).take(source)
@@ -106,6 +107,32 @@ def test_only_verified_backups_of_the_same_store_and_selection_are_removed(
     }
     with pytest.raises(UsageError):
         back_up(store, tmp_path, NOW, request=ExportRequest(since=NOW))
+
+
+def test_a_store_made_anew_removes_no_backup_of_the_lost_one(tmp_path: Path) -> None:
+    folder, path = tmp_path / "backups", tmp_path / "memory.db"
+
+    def new_store() -> Store:
+        path.unlink(missing_ok=True)
+        store = SqliteStore(path)
+        store.database.initialise()
+        return store
+
+    store = new_store()
+    fill(store)
+    lost = [back_up(store, folder, NOW + hour * timedelta(hours=1)) for hour in range(3)]
+    store.database.close()
+    store = new_store()
+    report = BackupWriter(store, clock=lambda: NOW + DAY).write(folder, ALL, keep=1)
+    assert (report.removed, report.former) == ((), 3)
+    again = BackupWriter(store, clock=lambda: NOW + 2 * DAY).write(folder, ALL, keep=1)
+    assert (again.removed, again.former) == ((report.path,), 3)
+    assert names(folder) == sorted([*(each.name for each in lost), again.path.name])
+    store.database.close()
+
+
+def test_a_store_has_the_time_that_tells_it_from_another(store: Store) -> None:
+    assert store.migrations.schema()[0].applied_at is not None
 
 
 def test_runs_at_once_do_not_disturb_each_other(sqlite_store: Store, tmp_path: Path) -> None:

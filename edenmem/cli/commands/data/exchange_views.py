@@ -47,6 +47,11 @@ def print_backup(run: Invocation, report: BackupReport) -> None:
             "no older backup was removed, since records are missing from this one",
             "edenmem doctor",
         )
+    if report.former:
+        print_error(
+            f"backups of a former database at this location were kept: {report.former}",
+            "move them away if you do not need them",
+        )
     for path, reason in report.damaged:
         print_error(f"{path} was not removed: {reason}", "look at the file, then remove it by hand")
 
