@@ -17,10 +17,11 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from edenmem.engine.service import MemoryService
-from edenmem.errors import NotFoundError, UnavailableError
+from edenmem.errors import EdenmemError, NotFoundError
 from edenmem.mcp.server import Reach, build_server
 from edenmem.server.access import AccessDenied, caller
 from edenmem.server.limits import Limits
+from edenmem.server.problems import describe
 from edenmem.server.state import ServerState
 from edenmem.settings.schema import Settings
 
@@ -71,7 +72,7 @@ def create_app(
             raise AccessDenied("the agent or the user does not exist", status=403) from error
         return Reach(memory=memory, write=write and who.write)
 
-    app = build_server(_reach_of).streamable_http_app(
+    app = build_server(_reach_of, describe=lambda error: describe(error)[1]).streamable_http_app(
         streamable_http_path=PATH,
         json_response=True,
         stateless_http=True,
@@ -79,7 +80,8 @@ def create_app(
         # The rules of access have looked at the Host and Origin headers.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
-    state = ServerState(service=service, settings=settings, is_local=is_local)
+    is_open = is_local and not settings.server.require_token
+    state = ServerState(service=service, settings=settings, is_local=is_open)
     app.state.edenmem = state
     app.add_middleware(_Gate, find_reach=find_reach)
     app.add_middleware(Limits, settings=settings.server, metrics=state.metrics)
@@ -113,9 +115,10 @@ class _Gate:
             except AccessDenied as error:
                 await _refuse(error)(scope, receive, send)
                 return
-            except UnavailableError as error:
-                unavailable = {"error": "unavailable", "error_description": error.message}
-                await JSONResponse(unavailable, status_code=503)(scope, receive, send)
+            except EdenmemError as error:
+                status, detail = describe(error)
+                failed = {"error": "unavailable", "error_description": detail}
+                await JSONResponse(failed, status_code=status)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

@@ -36,11 +36,21 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     write: bool = False
 
 
-def build_server(find_reach: Callable[[ServerRequestContext[Any, Any]], Reach]) -> Server[Any]:
+def _advise(error: EdenmemError) -> str:
+    return error.advised_message
+
+
+def build_server(
+    find_reach: Callable[[ServerRequestContext[Any, Any]], Reach],
+    *,
+    describe: Callable[[EdenmemError], str] = _advise,
+) -> Server[Any]:
     """Return a server of the tools.
 
     Args:
         find_reach: Returns what a request reaches; the request's arguments have no say in it.
+        describe: Returns the words for an error. A client on this machine is told everything;
+            others are not told files and addresses.
     """
 
     async def list_tools(
@@ -60,7 +70,7 @@ def build_server(find_reach: Callable[[ServerRequestContext[Any, Any]], Reach]) 
         try:
             return await tool.call(reach.memory, params.arguments)
         except EdenmemError as error:
-            return _failure(error.advised_message)
+            return _failure(describe(error))
         except Exception as error:
             logger.exception("tool %s failed", tool.name)
             return _failure(f"internal error in edenmem: {type(error).__name__}")

@@ -53,6 +53,13 @@ def utc_now() -> datetime:
 
 
 def as_utc(moment: datetime) -> datetime:
-    """``moment`` as aware UTC in whole milliseconds; one without a zone is taken to be UTC."""
-    aware = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    """``moment`` as aware UTC in whole milliseconds; one without a zone is taken to be UTC.
+
+    Raises:
+        ValueError: in UTC, it is before the year 1 or after 9999.
+    """
+    try:
+        aware = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"the time is out of range: {moment.isoformat()}") from error
     return aware.replace(microsecond=aware.microsecond // 1000 * 1000)

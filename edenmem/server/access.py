@@ -17,8 +17,22 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.server.state import state_of
 
 #: Headers that a reverse proxy adds: behind one, every caller has the proxy's address.
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_FORWARDED = (
+    "cf-connecting-ip",
+    "forwarded",
+    "true-client-ip",
+    "via",
+    "x-client-ip",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+    "x-forwarded-server",
+    "x-real-ip",
+)
 
+#: What a browser says of a request that does not come from a page of another site.
+_OWN_PAGES = frozenset({"same-origin", "same-site", "none"})
 
 #: Where a request's scope has its caller once the gate has let it in.
 CALLER_KEY = "edenmem.caller"
@@ -125,7 +139,8 @@ async def find_caller(request: Request) -> Caller:
 
     Without a token only this machine is served, and only if the server listens on loopback. What
     a browser sends for a page of another site is refused too: the name it calls this server by,
-    or the page's origin, is not of this machine.
+    or the page's origin, is not of this machine, or the browser says so itself. HTTP/1.0 is what a
+    proxy speaks that adds no header.
 
     Raises:
         AccessDenied: the caller may not be served.
@@ -135,13 +150,18 @@ async def find_caller(request: Request) -> Caller:
     if secret is not None:
         return await in_thread(_check_token, state.service, secret)
     peer = request.client.host if request.client else ""
-    is_direct = is_loopback(peer) and not any(name in request.headers for name in _FORWARDED)
+    is_direct = (
+        is_loopback(peer)
+        and request.scope.get("http_version") != "1.0"
+        and not any(name in request.headers for name in _FORWARDED)
+    )
     if not (state.is_local and is_direct):
         raise AccessDenied("a token is required", hint="send 'Authorization: Bearer TOKEN'")
     if not is_loopback(_hostname(request.headers.get("host", ""))):
         raise AccessDenied("the Host header is not of this machine", status=403)
     origin = request.headers.get("origin")
-    if origin is not None and not is_loopback(_hostname(origin.partition("://")[2])):
+    is_foreign = origin is not None and not is_loopback(_hostname(origin.partition("://")[2]))
+    if is_foreign or request.headers.get("sec-fetch-site", "none") not in _OWN_PAGES:
         raise AccessDenied("the request comes from a page of another site", status=403)
     return Caller(name="local", write=True)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import Counter
 from datetime import datetime, timedelta
 from time import monotonic
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -15,7 +17,7 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import EdenmemError
 from edenmem.models.access import DailyUse
 from edenmem.models.ids import utc_now
-from edenmem.server.access import CALLER_KEY, Caller, find_caller
+from edenmem.server.access import CALLER_KEY, Caller, find_caller, token_of
 from edenmem.server.metrics import Metrics
 from edenmem.server.problems import Refused, answer_error, problem
 from edenmem.server.state import ServerState
@@ -25,6 +27,8 @@ from edenmem.settings.schema import ServerSettings
 PUBLIC = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
 #: Paths that are answered whatever the load.
 _ALWAYS = ("/health", "/metrics")
+#: Paths that wait for the upstream. One in so many slots is kept for the others.
+_CHATS, _KEPT = "/v1/", 8
 #: Paths whose answers have a time limit. Those of the proxy wait for the upstream.
 _TIMED = ("/api/", "/ready")
 #: What of a request was not read must not be taken for the next one.
@@ -45,6 +49,8 @@ class Limits:
         self._settings = settings
         self._metrics = metrics
         self._in_flight = 0
+        self._chats = 0
+        self._by_token: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -53,23 +59,45 @@ class Limits:
             return
         answer = _Answer(send)
         begun = monotonic()
-        self._in_flight += 1
+        token = token_of(Headers(scope=scope)) or ""
+        self._count(scope, token, 1)
         self._metrics.in_flight.set(self._in_flight)
         status = 499  # the client is gone
         try:
-            await self._answer(scope, receive, answer)
+            await self._answer(scope, receive, answer, token)
         except Exception:
             status = 500
             raise
         finally:
-            self._in_flight -= 1
+            self._count(scope, token, -1)
             self._metrics.in_flight.set(self._in_flight)
             self._metrics.count(scope, answer.status or status, monotonic() - begun)
 
-    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    def _count(self, scope: Scope, token: str, step: int) -> None:
+        self._in_flight += step
+        self._chats += step * scope["path"].startswith(_CHATS)
+        if token:
+            self._by_token[token] += step
+            if not self._by_token[token]:
+                del self._by_token[token]
+
+    def _excess(self, path: str, token: str) -> tuple[int, str] | None:
+        """Return the status and the words for a request too many."""
+        most = self._settings.max_requests
+        if path in _ALWAYS:
+            return None
+        if self._in_flight > most:
+            return 503, "too many requests at once"
+        if path.startswith(_CHATS) and self._chats > most - most // _KEPT:
+            return 503, "too many chats at once"
+        if token and self._by_token[token] > max(1, most // 2):
+            return 429, "too many requests at once with this token"
+        return None
+
+    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer, token: str) -> None:
         path, settings = scope["path"], self._settings
-        if self._in_flight > settings.max_requests and path not in _ALWAYS:
-            await self._refuse(scope, receive, answer, "requests", 503, "too many requests at once")
+        if (excess := self._excess(path, token)) is not None:
+            await self._refuse(scope, receive, answer, "requests", *excess)
             return
         body = _Body(receive, settings.max_body_mb * 1_000_000, settings.request_seconds)
         if _announced_length(scope) > body.limit:
@@ -91,7 +119,7 @@ class Limits:
         self, scope: Scope, receive: Receive, answer: _Answer, limit: str, status: int, detail: str
     ) -> None:
         self._metrics.refused.labels(limit).inc()
-        headers = {**_CLOSE, "Retry-After": "1"} if status == 503 else _CLOSE
+        headers = {**_CLOSE, "Retry-After": "1"} if status in (429, 503) else _CLOSE
         await problem(scope, status, detail, headers=headers)(scope, receive, answer)
 
 

@@ -102,17 +102,23 @@ def status_of(error: EdenmemError) -> int:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
+def describe(error: EdenmemError) -> tuple[int, str]:
+    """Return the status and the words for an error; what it says of files and addresses is written
+    to the log alone."""
+    status = status_of(error)
+    if isinstance(error, UnavailableError) or status == 500:
+        _log.warning("%s: %s", type(error).__name__, error.message)
+        return status, _UNSPECIFIC.get(status, "the request failed")
+    return status, error.message  # hints are for the command line
+
+
 async def answer_error(request: Request, error: Exception) -> Response:
     """Return the answer for an error of our own."""
     assert isinstance(error, EdenmemError)
     if isinstance(error, AccessDenied):
         detail = error.advised_message
         return problem(request.scope, error.status, detail, headers=error.headers)
-    status = status_of(error)
-    detail = error.message  # hints are for the command line
-    if isinstance(error, UnavailableError) or status == 500:
-        _log.warning("%s: %s", type(error).__name__, error.message)
-        detail = _UNSPECIFIC.get(status, "the request failed")
+    status, detail = describe(error)
     headers = {"Retry-After": "5"} if status == 503 else {}
     return problem(request.scope, status, detail, headers=headers)
 

@@ -40,6 +40,7 @@ from edenmem.server.documents import (
     scope_of,
     set_etag,
 )
+from edenmem.server.problems import Refused
 from edenmem.server.reach import Reach, Reading, Writing
 from edenmem.server.rest import edit_fact
 
@@ -125,7 +126,10 @@ def _check_group(reach: Reach, group: str | None) -> None:
 
 
 def _utc(moment: datetime | None) -> datetime | None:
-    return None if moment is None else as_utc(moment)
+    try:
+        return None if moment is None else as_utc(moment)
+    except ValueError as error:
+        raise Refused(422, "the time is out of range") from error
 
 
 # -- facts ---------------------------------------------------------------------------------------

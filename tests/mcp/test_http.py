@@ -17,11 +17,13 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from edenmem.engine.agent_memory import AgentMemory
 from edenmem.engine.service import MemoryService
+from edenmem.errors import StoreError
 from edenmem.mcp.http import create_app
 from edenmem.models.changes import AddFact
 from edenmem.models.scope import Scope
-from edenmem.settings.schema import Settings
+from edenmem.settings.schema import ServerSettings, Settings
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.support.builders import change_set, make_agent, make_fact, make_user
@@ -57,11 +59,12 @@ def connect(service: MemoryService) -> Open:
         write: bool = True,
         is_local: bool = True,
         address: str = "127.0.0.1",
+        require_token: bool = False,
         **headers: str,
     ) -> AsyncIterator[httpx2.AsyncClient]:
         app = create_app(
             service,
-            Settings(),
+            Settings(server=ServerSettings(require_token=require_token)),
             agent_id=MIRA.id,
             user_id=user_id,
             write=write,
@@ -102,6 +105,8 @@ async def test_this_machine_is_served_without_a_token(connect: Open) -> None:
         ({"authorization": "Bearer edm_nonsense"}, 401),
         ({"host": "evil.example"}, 403),
         ({"origin": "https://evil.example"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"require_token": True}, 401),
     ],
 )
 async def test_others_are_refused_as_the_protocol_asks(
@@ -127,6 +132,24 @@ async def test_a_request_that_is_too_large_is_refused(connect: Open) -> None:
             headers={"content-type": "application/json", "accept": "application/json"},
         )
         assert answer.status_code == 413
+
+
+async def test_failures_of_the_store_say_nothing_of_files(
+    connect: Open, service: MemoryService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise StoreError("cannot open /srv/secret/memory.db")
+
+    monkeypatch.setattr(AgentMemory, "facts", fail)
+    async with connect(user_id=LENA.id) as http:
+        async with Client(streamable_http_client(f"{BASE}/mcp", http_client=http)) as client:
+            found = await client.call_tool("list_facts", {})
+        assert found.is_error
+        assert "the store cannot be used now" in str(found.content)
+        assert "secret" not in str(found.content)
+        monkeypatch.setattr(MemoryService, "memory_for", fail)
+        answer = await http.post(f"{BASE}/mcp", json={"jsonrpc": "2.0", "method": "ping"})
+        assert (answer.status_code, "secret" in answer.text) == (503, False)
 
 
 def token(service: MemoryService, name: str, **options: Any) -> str:

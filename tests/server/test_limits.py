@@ -45,9 +45,12 @@ async def test_a_large_body_is_refused_before_or_while_it_comes(town_store: Sqli
     assert 'edenmem_requests_refused_total{limit="body"} 3.0' in told
 
 
-async def _ask(app: Limits, path: str = "/api/x", receive: Receive | None = None) -> httpx.Response:
+async def _ask(
+    app: Limits, path: str = "/api/x", receive: Receive | None = None, token: str = ""
+) -> httpx.Response:
     """Ask an application, with a body that comes as ``receive`` says."""
-    scope: Scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+    given = [(b"x-edenmem-token", token.encode())] if token else []
+    scope: Scope = {"type": "http", "method": "POST", "path": path, "headers": given}
     sent: list[Message] = []
 
     async def whole() -> Message:
@@ -134,6 +137,32 @@ async def test_more_requests_than_there_may_be_are_told_to_come_again() -> None:
     free.set()
     assert (await first).status_code == (await health).status_code == 200
     assert (await _ask(limits)).status_code == 200
+
+
+async def test_no_token_and_no_chats_take_all_requests() -> None:
+    free, begun = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.release()
+        await free.wait()
+        await PlainTextResponse("done")(scope, receive, send)
+
+    limits = Limits(app, ServerSettings(max_requests=8), Metrics())
+    chats = [asyncio.create_task(_ask(limits, "/v1/x", token="a")) for _ in range(4)]
+    for _ in chats:
+        await begun.acquire()
+    greedy = await _ask(limits, "/v1/x", token="a")
+    assert (greedy.status_code, greedy.headers["retry-after"]) == (429, "1")
+    others = [asyncio.create_task(_ask(limits, "/v1/x", token=name)) for name in "bcd"]
+    for _ in others:
+        await begun.acquire()
+    assert (await _ask(limits, "/v1/x", token="e")).status_code == 503
+    rest = asyncio.create_task(_ask(limits, "/api/x", token="e"))
+    await begun.acquire()
+    free.set()
+    answers = await asyncio.gather(*chats, *others, rest)
+    assert {answer.status_code for answer in answers} == {200}
+    assert (await _ask(limits, "/v1/x", token="a")).status_code == 200
 
 
 async def test_who_used_up_the_day_is_refused_until_the_next(town_store: SqliteStore) -> None:

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 from fastapi.routing import APIRoute
+from starlette.types import Receive, Send
+from starlette.types import Scope as ASGIScope
 
 from edenmem.server.limits import PUBLIC
 from edenmem.store.sqlite import SqliteStore
@@ -403,6 +405,11 @@ async def test_a_users_token_means_all_accounts_of_the_person(town: Town) -> Non
         ({"Origin": "null"}, 403),
         ({"X-Real-IP": "127.0.0.1"}, 401),
         ({"Forwarded": "for=127.0.0.1"}, 401),
+        ({"Via": "1.1 proxy"}, 401),
+        ({"X-Forwarded-Proto": "https"}, 401),
+        ({"CF-Connecting-IP": "127.0.0.1"}, 401),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
     ],
 )
 async def test_this_machine_needs_no_token_unless_another_speaks_through_it(
@@ -413,6 +420,15 @@ async def test_this_machine_needs_no_token_unless_another_speaks_through_it(
     async with shared_town.client("mira", headers=headers) as client:
         own = {**headers, "Authorization": f"Bearer {shared_town.tokens['mira']}"}
         assert (await client.get("/api/facts", headers=own)).status_code == 200
+
+
+async def test_http_1_0_is_not_of_this_machine(shared_town: Town) -> None:
+    async def old(scope: ASGIScope, receive: Receive, send: Send) -> None:
+        await shared_town.app({**scope, "http_version": "1.0"}, receive, send)
+
+    transport = httpx.ASGITransport(old, client=("127.0.0.1", 5))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        assert (await client.get("/api/facts")).status_code == 401
 
 
 async def test_a_machine_of_many_may_ask_for_tokens_too(town_store: SqliteStore) -> None:

@@ -317,3 +317,11 @@ async def test_the_reference_is_one_page_that_fetches_nothing(town: Town) -> Non
     for fetched in ("<script", "src=", "<link", "@import", "url("):
         assert fetched not in page
     assert [route.path for route in health.routes] == ["/health", "/ready", "/metrics"]  # type: ignore[attr-defined]
+
+
+async def test_a_time_beyond_the_calendar_is_refused(town: Town) -> None:
+    async with town.client("mira") as client:
+        for given in ("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:00-23:59"):
+            for field in ("since", "until"):
+                answer = await client.get("/api/facts", params={field: given})
+                assert answer.status_code == 422
