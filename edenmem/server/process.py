@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import socket
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from edenmem.errors import UnavailableError
 from edenmem.server.proxy.upstream import StreamBroken
@@ -59,6 +61,7 @@ def make_server(
         proxy_headers=False,
         server_header=False,
         ws="none",
+        http=_Connection,
         timeout_graceful_shutdown=shutdown_seconds,
     )
     return _Server(config, ready)
@@ -84,6 +87,62 @@ def _is_fault(record: logging.LogRecord) -> bool:
     """Return whether a record is worth a line: not that an upstream broke off, which the client
     sees as it is."""
     return not (record.exc_info and isinstance(record.exc_info[1], StreamBroken))
+
+
+#: Time for the headers of a request, from its first byte or the start of the connection.
+HEADER_SECONDS = 10.0
+
+
+def most_connections() -> int:
+    """Return how many connections may be open: half of the files that this process may open; the
+    store and the upstream need the rest."""
+    try:
+        import resource
+    except ImportError:  # pragma: no cover - Windows has no such limit
+        return 4096
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 4096 if most == resource.RLIM_INFINITY else max(16, most // 2)
+
+
+class _Connection(H11Protocol):
+    """A connection that sends the headers of a request in time, one of a limited number."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, unless there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > most_connections():
+            transport.abort()
+            return
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what arrived."""
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        super().connection_lost(exc)
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def _has_request(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _watch(self) -> None:
+        if self._has_request():
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(HEADER_SECONDS, self._end)
+
+    def _end(self) -> None:
+        self._deadline = None
+        if not self._has_request():
+            self.transport.abort()
 
 
 class _Server(uvicorn.Server):
