@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import zlib
 from collections import Counter
 from datetime import datetime, timedelta
 from time import monotonic
@@ -31,6 +32,8 @@ _ALWAYS = ("/health", "/metrics")
 _CHATS, _KEPT = "/v1/", 8
 #: Paths whose answers have a time limit. Those of the proxy wait for the upstream.
 _TIMED = ("/api/", "/ready")
+#: Beyond 1 MB, no compressed body may be larger by more than this factor when expanded.
+_GROWTH = 100
 #: What of a request was not read must not be taken for the next one.
 _CLOSE = {"Connection": "close"}
 
@@ -188,6 +191,23 @@ class _Body:
             raise Refused(413, self.too_large, _CLOSE)
         self._is_whole = not message.get("more_body", False)
         return message
+
+
+def inflate(data: bytes, encoding: str, limit_mb: int) -> bytes:
+    """Return a compressed body (gzip or deflate) as it was.
+
+    Raises:
+        Refused: it is not compressed so, or larger than the limit, or grows more than text does.
+    """
+    most = min(limit_mb * 1_000_000, max(1_000_000, len(data) * _GROWTH))
+    decoder = zlib.decompressobj(wbits=47)
+    try:
+        whole = decoder.decompress(data, most)
+    except zlib.error as error:
+        raise Refused(400, f"the body is not {encoding}") from error
+    if decoder.unconsumed_tail:
+        raise Refused(413, f"the body expands to more than {most // 1_000_000} MB")
+    return whole
 
 
 def _announced_length(scope: Scope) -> int:

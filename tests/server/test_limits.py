@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator
 
 import httpx
@@ -13,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from edenmem.models.access import DailyUse
 from edenmem.server.access import Caller
-from edenmem.server.limits import Limits, check_daily_use, count_daily_use
+from edenmem.server.limits import Limits, check_daily_use, count_daily_use, inflate
 from edenmem.server.metrics import Metrics
 from edenmem.server.problems import Refused
 from edenmem.settings.schema import ServerSettings
@@ -117,6 +118,17 @@ class _BodyThen:
             return await _never()
         self._is_sent = True
         return {"type": "http.request", "body": b"", "more_body": False}
+
+
+def test_a_compressed_body_grows_no_more_than_text_does() -> None:
+    text = b"".join(b'{"role": "user", "content": "%d"}' % number for number in range(60_000))
+    assert inflate(gzip.compress(text), "gzip", 32) == text
+    for bomb, limit in ((gzip.compress(b" " * 5_000_000), 32), (gzip.compress(text), 1)):
+        with pytest.raises(Refused) as refused:
+            inflate(bomb, "gzip", limit)
+        assert refused.value.status_code == 413
+    with pytest.raises(Refused, match="not gzip"):
+        inflate(b"plain", "gzip", 32)
 
 
 async def test_more_requests_than_there_may_be_are_told_to_come_again() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import codecs
 import json
-import zlib
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -23,7 +22,7 @@ from edenmem.models.host import Agent, User
 from edenmem.models.ids import utc_now
 from edenmem.server.access import Caller, FromCaller
 from edenmem.server.background import Background
-from edenmem.server.limits import check_daily_use, count_daily_use
+from edenmem.server.limits import check_daily_use, count_daily_use, inflate
 from edenmem.server.problems import Refused
 from edenmem.server.proxy.answers import Decoder, StreamReader, read_answer
 from edenmem.server.proxy.body import BadField, ChatBody, MemoryFields, estimate_answer
@@ -463,15 +462,7 @@ async def _read_body(request: Request, state: ServerState) -> bytes:
     data = await request.body()
     if encoding == "identity":
         return data
-    limit = state.settings.server.max_body_mb
-    try:
-        inflate = zlib.decompressobj(wbits=47)
-        data = inflate.decompress(data, limit * 1_000_000)
-    except zlib.error as error:
-        raise Refused(400, f"the body is not {encoding}") from error
-    if inflate.unconsumed_tail:
-        raise Refused(413, f"the body is larger than {limit} MB")
-    return data
+    return await in_thread(inflate, data, encoding, state.settings.server.max_body_mb)
 
 
 async def _until_hang_up(request: Request, work: Coroutine[Any, Any, T]) -> T:
