@@ -63,7 +63,7 @@ _CORE = (
     "the {project} of {name} needs {number} pages about {topic} and a {trait} cover",
 )
 _MORE = (
-    "and {name2} should be told before {day}",
+    "and {name2} should be told before {month}",
     "but not when the {relation} visits from {city2}",
     "because {topic2} was neglected in {month}",
     "which {name2} calls the most {trait2} part of the {part}",

@@ -96,7 +96,7 @@ def test_a_failed_batch_is_exit_1_and_a_wrong_key_exit_5(cli: Cli, endpoint: Fak
     refused = cli("embed", "backfill", "--format", "json", *embedding(endpoint))
     assert refused.code == 5
     assert "stopped early" in refused.err
-    (report,) = json.loads(refused.out)
+    report = json.loads(refused.out)
     assert report["embedded"] == 0
 
 

@@ -130,7 +130,7 @@ def test_no_language_model(cli: Cli) -> None:
         (ProviderAuthError("x"), 5),
         (BudgetExceeded("x"), 5),
         (KeyboardInterrupt(), 130),
-        (OSError(28, "No space left on device", "/full\x1b[31m"), 1),
+        (OSError(28, "No space left on device", "/full\x1b[31m"), 5),
         (ValueError("[/red]\x1b[31m"), 1),
     ],
 )

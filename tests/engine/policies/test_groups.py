@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.errors import ScopeError
+from edenmem.errors import NotFoundError, ScopeError
 from edenmem.models.host import Session
 from edenmem.models.scope import Scope, ScopeKind
 from tests.engine.formation.conftest import fact
@@ -97,7 +97,8 @@ async def test_search_finds_it_where_the_group_is_named(guild: tuple[Governed, S
     assert await found(group_id="guild") == [FACT]
     assert await found(group_id="guild", kinds=[ScopeKind.GROUP]) == [FACT]
     assert await found() == []
-    assert await found(group_id="choir") == []
+    with pytest.raises(NotFoundError, match="choir"):
+        await found(group_id="choir")
     assert await found(user_id=governed.cast.anna.id) == []
     with pytest.raises(ScopeError, match="group"):
         await found(kinds=[ScopeKind.GROUP])
