@@ -97,6 +97,14 @@ def unknown(given: str, known: Iterable[str], where: str) -> ConfigError:
     import difflib
 
     names = list(known)
+    table, dot, word = given.rpartition(".")
+    if several := [name for name in names if name.startswith(table + dot) and dot]:
+        several = [name for name in several if name.endswith(f"_{word}")]
+    if len(several) > 1:  # "llm.model", where there is one for each kind of work
+        return ConfigError(
+            f"{where}: there is no setting {given!r}",
+            hint=f"did you mean {', '.join(several[:-1])} or {several[-1]}?",
+        )
     nearest = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
     if not nearest:  # the right word at the wrong place: "base_url" for "llm.base_url"
         last = {name.rpartition(".")[2]: name for name in reversed(names)}

@@ -134,6 +134,14 @@ def test_one_report_as_one_object(cold: Cold) -> None:
 
 
 @pytest.mark.slow
+def test_a_person_is_told_why_nothing_was_formed(cold: Cold) -> None:
+    cold.add("fresh", days=0)
+    shown = cold.cli.on_terminal("cold", "run", env=cold.env).ok().out
+    assert "not quiet yet" in shown
+    assert "cold.quiet_minutes" in shown
+
+
+@pytest.mark.slow
 def test_nothing_to_do_is_exit_0_and_says_so_in_a_pipe_without_a_bar(cold: Cold) -> None:
     result = cold("run")
     assert (result.code, result.err) == (0, "")

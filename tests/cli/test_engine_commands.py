@@ -214,6 +214,9 @@ def test_what_was_rejected_is_counted_by_rule_and_listed(talk: Cli) -> None:
     assert (counted["facts_added"], counted["reflections"]) == (1, {"user": 1})
     told = talk("form", "harbour", "--verbose", *options).ok()
     assert "The harbour opens at six." in told.out
+    assert (
+        "The harbour opens at six." in talk("form", "harbour", "--again", "-v", *options).ok().out
+    )
     (fact,) = [
         each
         for each in talk.json("fact", "list", "--agent", "mira", "--user", "lena")

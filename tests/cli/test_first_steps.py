@@ -87,6 +87,27 @@ def test_a_command_without_a_dry_run_does_not_offer_one(empty_cli: Cli, cli: Cli
     assert "--dry-run" in cli("fact", "delete", LANTERNS).err
 
 
+def test_a_store_in_which_nothing_was_formed(empty_cli: Cli) -> None:
+    assert "created the schema (version " in empty_cli("init", "--yes").ok().out
+    assert "nothing was formed yet" in empty_cli("stats").ok().err
+
+
+# -- searches that find nothing, or are several --------------------------------------------------
+
+
+def test_words_without_quotes_are_several_queries_and_that_is_said(inside: Inside) -> None:
+    look = ("search", "--agent", "mira", "--no-track")
+    assert "2 queries: 'paste', 'glue'" in inside(*look, "paste", "glue").ok().err
+    assert "queries:" not in inside(*look, "paste glue").ok().err
+
+
+def test_it_is_said_whose_facts_were_not_searched(inside: Inside) -> None:
+    note = "users' facts are searched only with --user"
+    assert note in inside("search", "zeppelin", "--agent", "mira").ok().err
+    assert note not in inside("search", "zeppelin", "--agent", "mira", "--user", "lena").ok().err
+    assert note not in inside("search", "zeppelin", "--agent", "otto").ok().err
+
+
 # -- an endpoint that is down --------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.app.root import app, every_command
+from edenmem.settings.keys import defaults
 
 COMMANDS = dict(every_command())
 NAMES = {words[0] for words in COMMANDS}
@@ -41,3 +42,15 @@ def _understood(arguments: list[str]) -> None:
             return
         name, command, rest = group.resolve_command(context, context._protected_args + context.args)
         context = command.make_context(name, rest, parent=context)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_default_that_a_setting_has_is_shown_as_it_is(words: tuple[str, ...]) -> None:
+    for parameter in COMMANDS[words].params:
+        shown = re.search(r"\[default: (\w+\.\w+), (\S+)\]", getattr(parameter, "help", "") or "")
+        assert not shown or str(defaults()[shown[1]]) == shown[2]
+
+
+def test_defaults_from_settings_are_shown() -> None:
+    texts = [str(vars(one).get("help")) for one in COMMANDS["serve",].params]
+    assert any("[default: server.port, 8377]" in text for text in texts)

@@ -224,13 +224,15 @@ def test_a_long_table_goes_to_the_pager(cli: Cli) -> None:
 def test_changes_are_printed_as_they_come(cli: Cli) -> None:
     cli("fact", "add", "--agent", "mira", "--content", "The first lantern hangs.").ok()
     process = subprocess.Popen(
-        [sys.executable, "-m", "edenmem", "log", "--follow", "--format", "jsonl"],
+        [sys.executable, "-m", "edenmem", "log", "--follow", "--json"],
         env=cli.environment(80, {}),
         cwd=cli.cwd,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
     assert process.stdout is not None
+    assert process.stderr is not None
     contents = (json.loads(line)["after"].get("content") for line in process.stdout)
     try:
         assert any(content == "The first lantern hangs." for content in contents)
@@ -238,6 +240,8 @@ def test_changes_are_printed_as_they_come(cli: Cli) -> None:
         assert next(content for content in contents) == "The second lantern hangs."
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
+        assert process.stderr.read() == ""
     finally:
         process.kill()
         process.stdout.close()
+        process.stderr.close()

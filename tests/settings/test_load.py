@@ -203,6 +203,11 @@ def test_a_profile_that_is_overruled_by_a_stronger_file_is_said(machine: Machine
             r"no setting 'llm\.fast_modle'",
             "did you mean llm.fast_model?",
         ),
+        (
+            "llm.model = 'x'",
+            r"no setting 'llm\.model'",
+            "did you mean llm.fast_model, llm.slow_model or llm.premium_model?",
+        ),
         ("[lmm]\nfast_model = 'x'", "no setting 'lmm'", "did you mean llm?"),
         ("base_url = 'x'", "no setting 'base_url'", "did you mean llm.base_url?"),
         ("xyzzy = 1", "no setting 'xyzzy'", "'edenmem config show' lists them all"),

@@ -34,12 +34,21 @@ def serve(
         typer.Option("--model", metavar="MODEL", help="Model at the upstream that forms memory."),
     ] = None,
     host: Annotated[
-        str | None, typer.Option("--host", metavar="HOST", help="Address to listen on.")
+        str | None,
+        typer.Option(
+            "--host",
+            metavar="HOST",
+            help="Address to listen on.  [default: server.host, 127.0.0.1]",
+        ),
     ] = None,
     port: Annotated[
         int | None,
         typer.Option(
-            "--port", min=0, max=65_535, metavar="PORT", help="Port to listen on (0 = any)."
+            "--port",
+            min=0,
+            max=65_535,
+            metavar="PORT",
+            help="Port to listen on (0 = any).  [default: server.port, 8377]",
         ),
     ] = None,
     no_store: Annotated[

@@ -87,12 +87,13 @@ def state_data(state: IndexState) -> dict[str, Any]:
 
 
 def summarise_steps(steps: Sequence[str]) -> list[str]:
-    """The steps of preparing a store, with migrations counted, and indexes by collection."""
+    """The steps of preparing a store, with one line for migrations, and indexes by collection."""
     migrations = [step for step in steps if step.startswith("migration ")]
     indexes = Counter(step.partition(INDEX_STEP)[0] for step in steps if INDEX_STEP in step)
     told = [step for step in steps if step not in migrations and INDEX_STEP not in step]
     if len(migrations) > 1:
-        told.append(f"the schema ({len(migrations)} migrations)")
+        number = migrations[-1].removeprefix("migration ").partition("_")[0]
+        told.append(f"the schema (version {int(number)})")
     else:
         told.extend(migrations)
     if count := indexes.total():

@@ -24,8 +24,8 @@ from edenmem.cli.commands.memory.change_views import (
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.times import iso
-from edenmem.engine.history.descriptions import action_words
-from edenmem.errors import UsageError
+from edenmem.engine.history.descriptions import action_words, summarise_entry
+from edenmem.errors import ExitCode, UsageError
 from edenmem.models.changes import AuditEntry
 from edenmem.models.ids import utc_now
 from edenmem.text import one_line
@@ -35,6 +35,8 @@ app = single()
 #: Seconds between two looks of --follow, and how late an entry may appear.
 _INTERVAL = 1.0
 _LATE = timedelta(minutes=2)
+#: Characters of what an entry is about, in a line of --follow.
+_SAYS = 200
 
 
 @app.command(cls=Command)
@@ -107,10 +109,14 @@ def log(
         until=end,
     )
     if follow:
+        if run.out.format is OutputFormat.JSON:  # a list that never ends is no JSON
+            run.out.format = OutputFormat.JSONL
         if run.out.format not in (OutputFormat.TABLE, OutputFormat.JSONL):
             raise UsageError(f"--follow has no --format {run.out.format}", hint="use jsonl")
-        _follow(run, read, begin, limit, diff is True)
-        return
+        try:
+            _follow(run, read, begin, limit, diff is True)
+        except KeyboardInterrupt:  # the way to end it
+            raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     entries = read(since=begin, limit=options.fetch(limit))
     if diff and not run.out.is_data:
         _story(run, entries, limit)
@@ -160,7 +166,8 @@ def _print_line(run: Invocation, entry: AuditEntry, diff: bool) -> None:
     else:
         place = where(run, [entry])(entry)
         parts = (iso(entry.at), entry.id, entry.actor.name, action_words(entry), place)
-        run.out.safe(one_line(" · ".join(filter(None, parts))))
+        says = one_line(summarise_entry(entry), _SAYS)
+        run.out.safe(one_line(" · ".join(filter(None, (*parts, says)))))
 
 
 def _story(run: Invocation, entries: Iterator[AuditEntry], limit: int) -> None:

@@ -29,6 +29,7 @@ from edenmem.engine.search.highlight import match_spans
 from edenmem.errors import UsageError
 from edenmem.models.host import Agent
 from edenmem.models.memory import Fact
+from edenmem.models.scope import ScopeKind
 from edenmem.text import one_line
 
 if TYPE_CHECKING:
@@ -178,7 +179,8 @@ def search(
         typer.Option(
             "--recipe",
             metavar="NAME",
-            help="convex, rrf, semantic or text; stages may follow, as in convex+rerank+mmr.",
+            help="convex, rrf, semantic or text; stages may follow, as in convex+rerank+mmr."
+            "  [default: search.recipe, convex]",
         ),
     ] = None,
     top_k: Annotated[
@@ -191,7 +193,7 @@ def search(
             min=1,
             max=100,
             metavar="N",
-            help="Maximum number of results.",
+            help="Maximum number of results.  [default: search.top_k, 10]",
         ),
     ] = None,
     since: options.Since = None,
@@ -228,7 +230,7 @@ def search(
 
     \b
     edenmem search "when does the walk start" --agent mira
-    edenmem search paste glue --agent mira --user lena --explain
+    edenmem search "paste or glue" --agent mira --user lena --explain
     edenmem search "paste glue" --agent mira --why-not 6b02
     edenmem search lanterns --agent mira --in facts,reflections,texts
     """
@@ -258,6 +260,8 @@ def search(
         )
     if why_not is not None and len(texts) > 1:
         raise UsageError("--why-not takes one query", hint="put its words in quotes")
+    if len(texts) > 1 and not any(map(str.isspace, "".join(texts))):
+        run.out.note(f"{len(texts)} queries: {', '.join(map(repr, texts))}")
     chosen = choose_agent(run, agent)
     reader = choose_reader(run, chosen, owners, kinds)
     wanted: SearchOptions = {
@@ -284,6 +288,15 @@ def search(
         print_search(run, report, queries=texts, explain=explain, vectors=vectors)
     else:
         print_memory(run, report)
+    is_user_named = owners.user or owners.account or kinds
+    if not (report.hits or report.passages or run.out.is_data or is_user_named):
+        _note_users(run, chosen)
+
+
+def _note_users(run: Invocation, agent: Agent) -> None:
+    """Say that users' facts were not searched, if the agent has any."""
+    if run.service.scopes.of_agent(agent.id, [ScopeKind.USER]):
+        run.out.note("users' facts are searched only with --user")
 
 
 def parse_within(given: Sequence[str]) -> tuple[MemoryKind, ...]:

@@ -108,7 +108,9 @@ def _show_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
     if any(map(any, formed.values())):
         out.line(draw_stacked_bars([week.week[5:] for week in weeks], formed, width=out.width))
     else:
-        out.note(f"nothing was formed since {statistics.since:%Y-%m-%d}")
+        is_empty = not any(kind.facts or kind.reflections for kind in statistics.kinds)
+        since = "yet" if is_empty else f"since {statistics.since:%Y-%m-%d}"
+        out.note(f"nothing was formed {since}")
     _section(run, "Memory by kind of scope")
     out.listing([kind for kind in statistics.kinds if kind.facts or kind.reflections], _KINDS)
     _section(run, "How facts are used")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.invocation import Invocation
@@ -174,7 +176,15 @@ def one_round(
                     stop=stop,
                     progress=lambda tally: progress.say(describe_tally(tally)),
                 )
+                left_out = None
+                # It looks at all sessions: too much for each run of cron.
+                if run.out.is_screen and not watch and _is_idle(report):
+                    counted = msgspec.structs.replace(chosen, dry_run=True)
+                    look = await service.cold.run(counted, stop=stop, progress=lambda tally: None)
+                    left_out = look.left_out
             print_report(run, report, one_line=watch)
+            if left_out is not None:
+                _print_idle(run, left_out)
             if not watch or report.stopped_early == "interrupted":
                 return exit_code(report)
             try:
@@ -184,6 +194,23 @@ def one_round(
         return ExitCode.OK  # told to stop while there was nothing in work
 
     return run.serve(work, llm=not chosen.dry_run)
+
+
+def _is_idle(report: ColdReport) -> bool:
+    """Report whether the run came to its end and had nothing to do."""
+    done = (report.formed, report.completed, report.failed, report.timed_out, report.given_back)
+    return not (any(done) or report.dry_run or report.stopped_early)
+
+
+def _print_idle(run: Invocation, left_out: Sequence[LeftOut]) -> None:
+    """Say why nothing was done."""
+    if left_out:
+        run.out.listing(left_out, _LEFT_OUT)
+    minutes = run.settings.cold.quiet_minutes
+    run.out.note(
+        f"nothing was formed: a session is quiet after {minutes} minutes without a message"
+        " (cold.quiet_minutes)"
+    )
 
 
 class _Signals:

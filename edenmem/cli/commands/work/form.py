@@ -85,7 +85,8 @@ def form(
     verbose: Annotated[
         bool,
         typer.Option(
-            "--verbose", help="Also show rejected items, with rule and reason, and weak facts."
+            "--verbose",
+            help="Also show rejected items, with rule and reason, and weak facts; -v does, too.",
         ),
     ] = False,
     dry_run: options.DryRun = False,
@@ -105,6 +106,7 @@ def form(
     edenmem form --all-due
     """
     run = invocation(ctx)
+    verbose = verbose or run.verbosity > 0
     if sessions and all_due:
         raise UsageError("sessions and --all-due exclude each other")
     if (again or from_start) and not sessions:
