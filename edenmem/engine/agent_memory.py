@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edenmem.acceptance.rules import object_to
+from edenmem.engine.edits.checks import find_objection
 from edenmem.engine.edits.editor import make_edit
 from edenmem.engine.history.why import Source, fact_why
 from edenmem.engine.runtime.concurrency import in_thread
@@ -300,8 +300,8 @@ def _fact_scopes(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
 
 def _check_content(content: str) -> None:
     """Refuse what no conversation may bring into memory either."""
-    if content.strip() and (why := object_to(content)):
-        raise UsageError(f"the fact {why}")
+    if why := find_objection(content):
+        raise UsageError(why)
 
 
 def _unknown(fact_id: str) -> NotFoundError:

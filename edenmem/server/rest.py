@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
+from edenmem.engine.edits.checks import find_objection
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import ConflictError, NotFoundError, UsageError
 from edenmem.models.memory import Fact, Policy, Reflection
@@ -32,6 +33,7 @@ from edenmem.server.documents import (
     set_etag,
     shard_document,
 )
+from edenmem.server.problems import Refused
 from edenmem.server.reach import Reach, Reading, Writing
 
 router = APIRouter(prefix="/api", tags=["memory of v1"])
@@ -278,7 +280,12 @@ async def edit_memory(
 async def edit_fact(
     reach: Reach, fact: Fact, content: str, version: int, response: Response
 ) -> FactDocument:
-    """Give a fact a new text with its vector."""
+    """Give a fact a new text with its vector.
+
+    Raises:
+        Refused: the text is not to be remembered (422).
+    """
+    check_fact(content)
     await as_decided(
         reach.service.edit(
             lambda editor: editor.edit_fact(fact.id, content, expected_version=version)
@@ -287,3 +294,13 @@ async def edit_fact(
     after = await in_thread(reach.fact, fact.id)
     set_etag(response, after.version)
     return fact_document(after, reach.caller)
+
+
+def check_fact(content: str) -> None:
+    """See that a fact may be remembered.
+
+    Raises:
+        Refused: it may not, such as a secret or an order to the agent (422).
+    """
+    if why := find_objection(content):
+        raise Refused(422, why)

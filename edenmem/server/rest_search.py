@@ -42,7 +42,7 @@ from edenmem.server.documents import (
 )
 from edenmem.server.problems import Refused
 from edenmem.server.reach import Reach, Reading, Writing
-from edenmem.server.rest import edit_fact
+from edenmem.server.rest import check_fact, edit_fact
 
 router = APIRouter(prefix="/api", tags=["memory"])
 
@@ -186,6 +186,7 @@ async def add_fact(body: NewFact, reach: Writing, response: Response) -> FactDoc
         return made
 
     scope = await in_thread(resolve)
+    check_fact(body.content)
     report = await reach.service.edit(
         lambda editor: editor.add_fact(
             scope, body.content, private=body.private, reason=body.reason

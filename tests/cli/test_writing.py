@@ -97,6 +97,14 @@ def test_adding_a_fact(cli: Cli) -> None:
     assert "lena" not in entry.actor.command
 
 
+def test_a_secret_is_stored_for_the_operator_with_a_note(cli: Cli) -> None:
+    secret = "The password of the harbour gate is hunter2-Tr0ub4dor."
+    for words in (("add", "--agent", "mira"), ("edit", FACT, "--yes")):
+        done = cli("fact", *words, "--content", secret).ok()
+        assert "which is not to be remembered; only an operator may store it" in done.err
+    assert content(cli) == secret
+
+
 def test_the_same_fact_again_is_said_to_be_there(cli: Cli) -> None:
     command = ("fact", "add", "The walk starts at 17:30.", "--agent", "mira")
     before = cli.json("fact", "list", "--agent", "mira")

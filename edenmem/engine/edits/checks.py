@@ -6,6 +6,7 @@ store, which compares versions as it writes.
 
 from __future__ import annotations
 
+from edenmem.acceptance.rules import object_to
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConflictError, NotFoundError, UsageError
 from edenmem.models.changes import AddAgent, AddUser, ChangeResult, ChangeSet, ChangeStatus
@@ -51,6 +52,13 @@ def text_of(content: str, *, what: str, limit: int, allow_long: bool) -> str:
             hint="shorten it, or allow it to be long (--allow-long)",
         )
     return text
+
+
+def find_objection(content: str) -> str | None:
+    """Return why a fact must not be stored for agents and clients: what no conversation may bring
+    into memory either, such as a secret or an order to the agent. An operator may store it."""
+    why = object_to(content) if content.strip() else None
+    return f"the fact {why}" if why else None
 
 
 def check_scope_known(store: Store, scope: Scope, *, new_shard: bool = False) -> Policy | None:

@@ -137,6 +137,7 @@ class Editor:
             removed = "would remove" if dry_run else "removed"
             told = f"the scope keeps {maximum:,} facts; {removed} the oldest ({len(gone):,})"
             notices = (*notices, told)
+        notices = (*_objections(text), *notices)
         return self._apply(adding, "fact", dry_run, notices, beside=gone)
 
     def _list_beyond(self, maximum: int, adding: AddFact, scope: Scope) -> list[RemoveFact]:
@@ -233,7 +234,7 @@ class Editor:
             embedding_model=vector.model,
             reason=reason,
         )
-        return self._apply(change, "fact", dry_run, vector.notices)
+        return self._apply(change, "fact", dry_run, (*_objections(text), *vector.notices))
 
     def _undelete(
         self,
@@ -580,3 +581,9 @@ async def make_edit(runtime: Runtime, work: Callable[[Editor], T]) -> T:
         ProviderError: the vector could not be made; nothing was written.
     """
     return await with_vectors(runtime, lambda vectors: work(Editor(runtime, vectors)))
+
+
+def _objections(text: str) -> tuple[str, ...]:
+    """Return what the operator should know of a text that agents may not store."""
+    why = checks.find_objection(text)
+    return (f"{why}; only an operator may store it",) if why else ()
