@@ -117,15 +117,16 @@ def _hostname(authority: str) -> str:
     return authority.partition(":")[0]
 
 
-def token_of(headers: Headers) -> str | None:
-    """Return the token of edenmem that a request brings. Another bearer token is the key of the
-    upstream, and none of ours."""
+def token_of(headers: Headers, path: str) -> str | None:
+    """Return the token of edenmem that a request brings. Below ``/v1`` another bearer token is the
+    key of the upstream; elsewhere every bearer token must be one of ours."""
     given = headers.get(TOKEN_HEADER)
     if given is not None:
         return given.strip()
     scheme, _, value = headers.get("authorization", "").partition(" ")
-    is_ours = scheme.lower() == "bearer" and value.strip().startswith(PREFIX)
-    return value.strip() if is_ours else None
+    value = value.strip()
+    is_ours = value.startswith(PREFIX) or not path.startswith("/v1/")
+    return value if scheme.lower() == "bearer" and is_ours else None
 
 
 async def caller(request: Request) -> Caller:
@@ -146,7 +147,7 @@ async def find_caller(request: Request) -> Caller:
         AccessDenied: the caller may not be served.
     """
     state = state_of(request)
-    secret = token_of(request.headers)
+    secret = token_of(request.headers, request.url.path)
     if secret is not None:
         return await in_thread(_check_token, state.service, secret)
     peer = request.client.host if request.client else ""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from edenmem.engine.reports import FormationReport
 from edenmem.engine.service import MemoryService
 from edenmem.errors import EdenmemError
 
@@ -85,7 +86,7 @@ class Background:
         try:
             async with self._slots:
                 self._again.discard(key)
-                await self._service.maybe_form_memories(session_id, agent_id=agent_id)
+                _log_formed(await self._service.maybe_form_memories(session_id, agent_id=agent_id))
         except EdenmemError as error:
             _log.warning("formation of session %s failed: %s", session_id, error)
         except Exception as error:  # noqa: BLE001 - a chat goes on; the cold run tries again
@@ -100,3 +101,15 @@ class Background:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("work in the background failed: %s", type(error).__name__, exc_info=error)
+
+
+def _log_formed(reports: Sequence[FormationReport]) -> None:
+    """Log how much memory was formed; not what or of whom."""
+    if formed := [each for each in reports if each.outcome in ("applied", "resumed")]:
+        _log.info(
+            "memory was formed of %d messages: %d new facts, %d changed or removed, %d reflections",
+            sum(each.messages for each in formed),
+            sum(each.facts_added for each in formed),
+            sum(each.facts_revised + each.facts_removed for each in formed),
+            sum(sum(each.reflections.values()) for each in formed),
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import zlib
 from collections import Counter
 from datetime import datetime, timedelta
@@ -19,10 +20,12 @@ from edenmem.errors import EdenmemError
 from edenmem.models.access import DailyUse
 from edenmem.models.ids import utc_now
 from edenmem.server.access import CALLER_KEY, Caller, find_caller, token_of
-from edenmem.server.metrics import Metrics
+from edenmem.server.metrics import Metrics, method_of, route_of
 from edenmem.server.problems import Refused, answer_error, problem
 from edenmem.server.state import ServerState
 from edenmem.settings.schema import ServerSettings
+
+_log = logging.getLogger(__name__)
 
 #: Paths that anyone may ask: they tell nothing of memory.
 PUBLIC = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
@@ -62,7 +65,7 @@ class Limits:
             return
         answer = _Answer(send)
         begun = monotonic()
-        token = token_of(Headers(scope=scope)) or ""
+        token = token_of(Headers(scope=scope), scope["path"]) or ""
         self._count(scope, token, 1)
         self._metrics.in_flight.set(self._in_flight)
         status = 499  # the client is gone
@@ -74,7 +77,12 @@ class Limits:
         finally:
             self._count(scope, token, -1)
             self._metrics.in_flight.set(self._in_flight)
-            self._metrics.count(scope, answer.status or status, monotonic() - begun)
+            seconds = monotonic() - begun
+            self._metrics.count(scope, answer.status or status, seconds)
+            _log.info(
+                "%s %s %d %d ms",
+                method_of(scope), route_of(scope), answer.status or status, seconds * 1000,
+            )  # fmt: skip
 
     def _count(self, scope: Scope, token: str, step: int) -> None:
         self._in_flight += step

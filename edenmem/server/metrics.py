@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 
 #: The media type of what `Metrics.expose` returns.
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -25,6 +32,8 @@ class Metrics:
     """
 
     def __init__(self) -> None:
+        # They double the series, and nobody asks for them.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry = CollectorRegistry()
         self.requests = Counter(
             "edenmem_requests",
@@ -60,11 +69,20 @@ class Metrics:
 
     def count(self, scope: Any, status: int, seconds: float) -> None:
         """Count an answered request."""
-        route = getattr(scope.get("route"), "path", "other")
-        method = scope["method"] if scope["method"] in _METHODS else "other"
-        self.requests.labels(route, method, str(status)).inc()
+        route = route_of(scope)
+        self.requests.labels(route, method_of(scope), str(status)).inc()
         self.seconds.labels(route).observe(seconds)
 
     def expose(self) -> bytes:
         """Return all numbers in Prometheus' text format."""
         return generate_latest(self._registry)
+
+
+def route_of(scope: Any) -> str:
+    """Return the path of a request's route, which has the names of ids and not the ids."""
+    return str(getattr(scope.get("route"), "path", "other"))
+
+
+def method_of(scope: Any) -> str:
+    """Return the method of a request."""
+    return str(scope["method"]) if scope["method"] in _METHODS else "other"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
+import pytest
+
+from edenmem.engine.reports import FormationReport
 from edenmem.server.background import Background
 
 
@@ -31,7 +35,16 @@ class Former:
             raise
         finally:
             self.running.remove(session_id)
-        return []
+        return [
+            FormationReport(
+                session_id=session_id,
+                agent_id=agent_id,
+                outcome="applied",
+                messages=4,
+                facts_added=2,
+                reflections={"user": 1},
+            )
+        ]
 
 
 async def settle() -> None:
@@ -75,3 +88,17 @@ async def test_the_end_gives_formations_back_and_finishes_writes() -> None:
     background.form_later("c", "mira")
     await settle()
     assert former.begun == ["a"]
+
+
+async def test_the_log_counts_what_was_formed(caplog: pytest.LogCaptureFixture) -> None:
+    former: Any = Former()
+    former.gate.set()
+    background = Background(former, concurrency=1)
+    with caplog.at_level(logging.INFO, "edenmem.server"):
+        background.form_later("a-session", "mira")
+        await settle()
+    (line,) = caplog.messages
+    assert line == (
+        "memory was formed of 4 messages: 2 new facts, 0 changed or removed, 1 reflections"
+    )
+    await background.drain()

@@ -134,3 +134,13 @@ def test_a_token_stays_here_and_the_upstreams_key_goes_on(
     assert answer.status_code == 200, answer.text
     assert door.upstream.last.header("authorization") == "Bearer key"
     assert tokens["boris"] not in str(door.upstream.seen)
+
+
+def test_a_token_of_all_users_does_not_learn_which_names_exist(
+    door: Door, tokens: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for named in ("boris", "nobody"):  # Boris never talked to Otto
+        answer = _chat(door, tokens["otto"], headers={"X-Edenmem-User": named})
+        assert answer.status_code == 200
+        assert "x-edenmem-left-out" not in answer.headers
+    assert "edenmem user add NAME" in caplog.text

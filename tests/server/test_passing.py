@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import socket
 from typing import Any
 
@@ -104,9 +105,17 @@ def test_a_body_that_is_no_request_is_the_upstreams_to_refuse(door: Door) -> Non
 
 
 @pytest.mark.parametrize(("model", "status"), [("reset", 502), ("redirect", 502), ("stall", 504)])
-def test_an_upstream_that_gives_no_answer(door: Door, model: str, status: int) -> None:
-    answer = door.chat(f"Please {model}.", model=model)
+def test_an_upstream_that_gives_no_answer(
+    door: Door, model: str, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "edenmem.server"):
+        answer = door.chat(f"Please {model}.", model=model)
     assert answer.status_code == status
+    assert door.said(answer) == [("user", f"Please {model}.")]
+    (warned,) = [each for each in caplog.messages if "--upstream" in each]
+    assert httpx.URL(door.upstream.url).netloc.decode() in warned
+    until(lambda: any(f"POST /v1/chat/completions {status} " in m for m in caplog.messages))
+    assert "Please" not in caplog.text
     assert answer.json()["error"]["type"] == "server_error"
     assert len(door.upstream.seen) == 1
 

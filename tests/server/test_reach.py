@@ -399,7 +399,9 @@ async def test_a_users_token_means_all_accounts_of_the_person(town: Town) -> Non
     ("headers", "status"),
     [
         ({}, 200),
-        ({"Authorization": "Bearer sk-upstream"}, 200),
+        ({"Authorization": "Basic eDp5"}, 200),
+        ({"Authorization": "Bearer sk-upstream"}, 401),  # a key of the upstream is for /v1
+        ({"Authorization": "Bearer "}, 401),
         ({"Host": "memory.example"}, 403),
         ({"Origin": "https://evil.example"}, 403),
         ({"Origin": "null"}, 403),

@@ -42,6 +42,9 @@ T = TypeVar("T")
 
 #: A longer answer that is not streamed passes without being read.
 _MOST_ANSWER = 64 * 1024 * 1024
+_UNKNOWN_USER = (
+    "the user is unknown: add one with 'edenmem user add NAME', or set server.create_users"
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,7 +114,18 @@ class _Exchange:
         self._begun = utc_now()
 
     async def run(self, data: bytes, body: ChatBody | None) -> Response:
-        """Add memory, forward, and pass the answer on."""
+        """Add memory, forward, and pass the answer on.
+
+        Raises:
+            UpstreamFailed: there is no answer; the headers of memory go with it.
+        """
+        try:
+            return await self._run(data, body)
+        except UpstreamFailed as error:
+            error.headers = dict(self._own_headers())
+            raise
+
+    async def _run(self, data: bytes, body: ChatBody | None) -> Response:
         if body is None:
             self._stages.skip("memory", "the request cannot be read")
         else:
@@ -226,7 +240,11 @@ class _Exchange:
         if host_user and user is None:
             if self._is_user_late:
                 return self._without_user()
-            self._stages.skip("user", "unknown, so no memory of the user")
+            # A token of all users does not learn which names exist.
+            self._stages.skip(
+                "user", "unknown, so no memory of the user", _UNKNOWN_USER,
+                is_told=self._caller.token_id is None,
+            )  # fmt: skip
         return agent, user, host_user
 
     @property

@@ -66,9 +66,18 @@ class Stages:
             self._leave_out(name, "internal error", repr(error))
         return or_else
 
-    def skip(self, name: str, why: str) -> None:
-        """Note a stage that is not run."""
-        self._leave_out(name, why)
+    def skip(self, name: str, why: str, details: str = "", *, is_told: bool = True) -> None:
+        """Note a stage that is not run.
+
+        Args:
+            name: Of the stage.
+            why: For the metrics, and for the client if ``is_told``.
+            details: For the log.
+            is_told: Whether the client may learn of it.
+        """
+        self._leave_out(name, why, details)
+        if not is_told:
+            del self.left_out[name]
 
     @property
     def header(self) -> str:

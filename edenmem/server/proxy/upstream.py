@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterable
 from urllib.parse import urlsplit
 
@@ -10,6 +11,8 @@ from starlette.exceptions import HTTPException
 
 from edenmem.errors import ConfigError
 from edenmem.settings.schema import Settings
+
+_log = logging.getLogger(__name__)
 
 _OPENAI = "https://api.openai.com/v1"
 #: Where Ollama listens; taken where nothing at all is configured.
@@ -84,7 +87,10 @@ class Upstream:
             url = OLLAMA
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"invalid upstream URL: {url!r}", hint="set server.upstream_url")
+            raise ConfigError(
+                f"invalid upstream URL: {url!r}",
+                hint="give --upstream URL, or set server.upstream_url",
+            )
         self.url = url.rstrip("/")
         self._base = httpx.URL(self.url).raw_path.rstrip(b"/")
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=200)
@@ -131,11 +137,14 @@ class Upstream:
         try:
             response = await self._client.send(request, stream=True)
         except httpx.TimeoutException as error:
+            _log_failure(request, type(error).__name__)
             raise UpstreamFailed("the upstream did not answer in time", status=504) from error
         except httpx.HTTPError as error:
+            _log_failure(request, type(error).__name__)
             what = "cannot be reached" if isinstance(error, httpx.ConnectError) else "broke off"
             raise UpstreamFailed(f"the upstream {what}") from error
         if response.is_redirect:
+            _log_failure(request, "it redirects")
             await response.aclose()
             raise UpstreamFailed("the upstream redirects, and redirects are not followed")
         return response
@@ -162,6 +171,15 @@ class Upstream:
         return [*kept, ("accept-encoding", "identity")]
 
 
+def _log_failure(request: httpx.Request, cause: str) -> None:
+    """Log why there is no answer; not what was asked."""
+    _log.warning(
+        "the upstream %s failed: %s; if the address is wrong, give another with --upstream",
+        request.url.netloc.decode("ascii", "replace"),
+        cause,
+    )
+
+
 def response_headers(response: httpx.Response) -> list[tuple[str, str]]:
     """Return the headers of an answer that go to the client."""
     dropped = _HOP_BY_HOP | _NOT_RETURNED
@@ -183,8 +201,10 @@ async def chunks(response: httpx.Response) -> AsyncIterator[bytes]:
         async for chunk in response.aiter_raw():
             yield chunk
     except httpx.TimeoutException as error:
+        _log_failure(response.request, type(error).__name__)
         raise StreamBroken("the upstream fell silent") from error
     except httpx.HTTPError as error:
+        _log_failure(response.request, type(error).__name__)
         raise StreamBroken("the upstream broke off") from error
     finally:
         await response.aclose()

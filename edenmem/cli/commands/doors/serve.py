@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -108,8 +109,16 @@ def _serve(run: Invocation) -> None:
                 hint="name another with --upstream",
             )
         run.out.note(f"chats go to {upstream}")
+        if not urlsplit(upstream).path:
+            run.out.note(f"the upstream URL has no path; most servers want {upstream}/v1")
         if not service.can_form and settings.store_chats:
             run.out.note("memory is not formed: no model; add --model MODEL, or set llm.base_url")
+        elif settings.store_chats:
+            due = run.settings.formation
+            run.out.note(
+                f"{run.settings.llm.fast_model} forms memory of a chat after"
+                f" {due.message_interval} messages or {due.token_interval} weighted tokens"
+            )
         await process.serve(
             application,
             listener,
