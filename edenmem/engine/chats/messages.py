@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
+from itertools import islice
 from typing import Any, Literal
 
 import msgspec
@@ -22,6 +23,9 @@ MOST_CHARACTERS = 1_000_000
 
 #: Above so many comparisons an edited history is taken to be known, but for its last turn.
 _MOST_COMPARISONS = 4_000_000
+
+#: So many ways to join a request to what is stored are compared by their answers.
+_MOST_OVERLAPS = 100
 
 #: At the end of an answer that did not arrive whole.
 CUT_OFF = "[answer cut off"
@@ -176,7 +180,7 @@ def find_news(
     old = [key_of(message.role, message.content) for message in asked]
     places = [place for place, said in enumerate(given) if said.role != "assistant"]
     keys = [given[place].key for place in places]
-    overlap = _overlap(old, keys)
+    overlap = _overlap(old, keys, _answers(stored), _answers(given))
     alone = len(given) == 1 and len(old) > 1
     if overlap == len(keys):
         repeated = alone and not is_retry and _is_answered(stored)
@@ -202,12 +206,36 @@ def _common(old: Sequence[str], history: Sequence[str]) -> set[int]:
     return {place for block in blocks for place in range(block.b, block.b + block.size)}
 
 
-def _overlap(old: Sequence[str], new: Sequence[str]) -> int:
-    """Return how many of the last of ``old`` are the first of ``new``."""
-    for size in range(min(len(old), len(new)), 0, -1):
-        if old[-size:] == new[:size]:
+def _overlap(
+    old: Sequence[str],
+    new: Sequence[str],
+    old_answers: Sequence[str],
+    new_answers: Sequence[str],
+) -> int:
+    """Return how many of the last of ``old`` are the first of ``new``.
+
+    Where words repeat, several numbers fit: the largest counts for which the client has the same
+    answers too, or else, since a client may change answers, the largest.
+    """
+    sizes = (n for n in range(min(len(old), len(new)), 0, -1) if old[-n:] == new[:n])
+    fitting = list(islice(sizes, _MOST_OVERLAPS if any(new_answers) else 1))
+    for size in fitting:
+        pairs = zip(old_answers[-size:], new_answers[:size], strict=True)
+        known = [(mine, theirs) for mine, theirs in pairs if mine and theirs]
+        if known and all(mine == theirs for mine, theirs in known):
             return size
-    return 0
+    return fitting[0] if fitting else 0
+
+
+def _answers(messages: Sequence[Message | Said]) -> list[str]:
+    """Return the text that answers each message, "" where there is none."""
+    answers: list[str] = []
+    for message in messages:
+        if message.role in ("user", "tool"):
+            answers.append("")
+        elif message.role == "assistant" and answers:
+            answers[-1] += message.content.partition(f"\n\n{CUT_OFF}")[0].strip()
+    return answers
 
 
 def _current_turn(given: Sequence[Said], places: Sequence[int]) -> list[int]:
