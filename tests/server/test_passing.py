@@ -110,11 +110,12 @@ def test_an_upstream_that_gives_no_answer(
 ) -> None:
     with caplog.at_level(logging.INFO, "edenmem.server"):
         answer = door.chat(f"Please {model}.", model=model)
+        # The line is written after the answer was sent.
+        until(lambda: any(f"POST /v1/chat/completions {status} " in m for m in caplog.messages))
     assert answer.status_code == status
     assert door.said(answer) == [("user", f"Please {model}.")]
     (warned,) = [each for each in caplog.messages if "--upstream" in each]
     assert httpx.URL(door.upstream.url).netloc.decode() in warned
-    until(lambda: any(f"POST /v1/chat/completions {status} " in m for m in caplog.messages))
     assert "Please" not in caplog.text
     assert answer.json()["error"]["type"] == "server_error"
     assert len(door.upstream.seen) == 1

@@ -110,7 +110,7 @@ def _time_of(header: dict[str, Any]) -> datetime | None:
         return None
     try:
         return as_utc(msgspec.convert(header.get("created_at"), datetime))
-    except (msgspec.ValidationError, OverflowError):
+    except (msgspec.ValidationError, ValueError):
         return datetime.min.replace(tzinfo=UTC)
 
 

@@ -199,7 +199,7 @@ def moment(value: Any, field: str, notes: Notes) -> datetime | None:
     found = value if type(value) is datetime else _parse(value)
     try:
         utc = None if found is None else as_utc(found)
-    except OverflowError:  # its zone takes it out of the years that there are
+    except ValueError:  # its zone takes it out of the years that there are
         utc = None
     if found is None or utc is None:
         notes.add(Kind.WRONG_SHAPE, f"{field} is not a time: {format_value(value)}")
