@@ -658,7 +658,7 @@ def _shift(day: date, count: int, unit: str, *, about: bool = False) -> Meant:
 
 
 def shift(year: int, month: int, day: int, count: int, unit: str) -> Reading | None:
-    """The date that is a span away from another; None if there is no such day."""
+    """Shift a date by a span; None if the calendar has no such day."""
     months = count * {"m": 1, "y": 12}.get(unit, 0)
     year, month = divmod(year * 12 + month - 1 + months, 12)
     try:

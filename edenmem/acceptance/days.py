@@ -86,7 +86,7 @@ def _other_days(evidence: Evidence, place: int) -> list[dates.Meant]:
 
 
 def _is_agreed(evidence: Evidence, said: Said, wanted: Reading) -> bool:
-    """Whether a date that was named is the wanted one; without a year, the one that is near."""
+    """Whether a named date is the wanted one; a date without a year means the nearest one."""
     year, _, day = wanted
     return any(
         _agree(wanted, other)

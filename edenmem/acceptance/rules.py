@@ -87,7 +87,7 @@ def check_statement(item: Item) -> str | None:
 
 
 def _is_copy_without_subject(item: Item) -> bool:
-    """Whether the text repeats a message word by word, and names nobody and nothing."""
+    """Whether the text is a verbatim part of a message and has no subject."""
     copied = f" {words.normal(item.content)} "
     if not item.tokens or not any(copied in part.normal for part in item.evidence.parts):
         return False

@@ -99,7 +99,7 @@ class Browser(App[None]):
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self._service = service
         self._is_read_only = settings.store.read_only
-        # A model is not asked, and so not paid, for somebody who only looks.
+        # Looking never pays for a model, so recall does not ask one.
         self._recall = "off" if settings.context.recall == "llm" else None
         self._places: list[Place] = []
         self._chosen: Place | None = None

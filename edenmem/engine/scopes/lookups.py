@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -18,6 +19,8 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 
+T = TypeVar("T")
+
 
 def existing_session(store: Store, session: str) -> Session:
     """The session with this ID or name.
@@ -25,13 +28,7 @@ def existing_session(store: Store, session: str) -> Session:
     Raises:
         NotFoundError: there is none, or it is deleted.
     """
-    demand_reference("session", session)
-    if not is_id(session):
-        return Resolver(store).session(session)
-    found = store.host.session(session)
-    if found is None:
-        raise NotFoundError(f"there is no session {session}", hint="see 'edenmem session list'")
-    return found
+    return _existing("session", session, store.host.session, Resolver(store).session)
 
 
 def existing_agent(store: Store, agent: str) -> Agent:
@@ -40,13 +37,7 @@ def existing_agent(store: Store, agent: str) -> Agent:
     Raises:
         NotFoundError: there is none, or it is deleted.
     """
-    demand_reference("agent", agent)
-    if not is_id(agent):
-        return Resolver(store).agent(agent)
-    found = store.host.agent(agent)
-    if found is None:
-        raise NotFoundError(f"there is no agent {agent}", hint="see 'edenmem agent list'")
-    return found
+    return _existing("agent", agent, store.host.agent, Resolver(store).agent)
 
 
 def existing_user(store: Store, user: str) -> User:
@@ -55,12 +46,19 @@ def existing_user(store: Store, user: str) -> User:
     Raises:
         NotFoundError: there is none, or it is deleted.
     """
-    demand_reference("user", user)
-    if not is_id(user):
-        return Resolver(store).user(user)
-    found = store.host.user(user)
+    return _existing("user", user, store.host.user, Resolver(store).user)
+
+
+def _existing(
+    what: str, given: str, by_id: Callable[[str], T | None], by_name: Callable[[str], T]
+) -> T:
+    """Find what is given by its whole ID or by its name."""
+    demand_reference(what, given)
+    if not is_id(given):
+        return by_name(given)
+    found = by_id(given)
     if found is None:
-        raise NotFoundError(f"there is no user {user}", hint="see 'edenmem user list'")
+        raise NotFoundError(f"there is no {what} {given}", hint=f"see 'edenmem {what} list'")
     return found
 
 
