@@ -58,7 +58,7 @@ def _complete(completer: Completer, ctx: typer.Context, incomplete: str) -> list
 
 def _complete_ids(kind: ReferenceKind) -> Completer:
     def completer(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
-        for found in run.service.host.beginning_with(kind, incomplete, limit=LIMIT):
+        for found in run.service.host.find_by_prefix(kind, incomplete, limit=LIMIT):
             if incomplete and found.id.startswith(incomplete.lower()):
                 yield found.id
             else:

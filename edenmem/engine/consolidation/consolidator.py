@@ -193,7 +193,7 @@ class Consolidator:
             if outcome:
                 return _report(state, outcome, usage=usage), waiting
             if not dry_run:
-                await in_thread(self._store.database.demand_writable)
+                await in_thread(self._store.database.require_writable)
             taken = _fitting(state, self._settings.formation.max_characters)
             asker = self._asker(state)
             try:

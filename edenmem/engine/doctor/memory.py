@@ -523,5 +523,5 @@ def find_gaps(actions: Mapping[int, str], current: int) -> list[int]:
 
 def twins(context: DoctorContext) -> Iterator[CheckFinding]:
     """Known failure 47: without the unique key, the same fact comes into a scope twice."""
-    for finding in context.store.memory.twins(agent_id=context.agent_id):
+    for finding in context.store.memory.duplicate_facts(agent_id=context.agent_id):
         yield CheckFinding("duplicates", finding)

@@ -127,7 +127,7 @@ class Repairs:
         )
 
     def _usage(self, findings: Sequence[Finding]) -> Outcome:
-        return Outcome(self._store.usage.mend_usage(findings))
+        return Outcome(self._store.usage.repair_usage(findings))
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class Repairs:
     def _triggers(self, findings: Sequence[Finding]) -> Outcome:
         lost = [finding for finding in findings if finding.target_type != "trigger"]
         told = tuple(f"{finding.target_id}: {finding.detail}" for finding in lost)
-        return Outcome(self._store.database.mend_schema(), told)
+        return Outcome(self._store.database.repair_schema(), told)
 
     def _counters(self, findings: Sequence[Finding]) -> Outcome:
         outcome = self._apply(

@@ -97,7 +97,7 @@ def _user(
     accounts = accounts_ever_of(store, person)
     ids = _once((*person.ids, *(account.id for account in accounts)))
     sessions = [session.id for session in store.host.sessions_of(accounts=ids)]
-    shown = store.host.names_shown(ids, sessions)
+    shown = store.host.display_names(ids, sessions)
     return Subject(
         kind="user",
         owner=person.id,

@@ -180,7 +180,7 @@ class Deduplicator:
         dimensions: int | None = None
         with suppress(ConfigError):  # no answer of the model has told them yet
             dimensions = embedder.dimensions if embedder else None
-        self._store.search.demand_formable(
+        self._store.search.require_formable(
             scopes,
             model=embedder.model if embedder else None,
             dimensions=dimensions,

@@ -44,7 +44,7 @@ class HostReader:
         self.sessions = store.host.sessions
         self.session = store.host.session
         self.messages = store.host.messages
-        self.beginning_with = store.host.beginning_with
+        self.find_by_prefix = store.host.find_by_prefix
         self.shards = store.memory.shards
         self.person = partial(person_of, store)
         self.choose_accounts = partial(resolve_person, store)

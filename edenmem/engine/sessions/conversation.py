@@ -35,7 +35,7 @@ def ensure_agent(runtime: Runtime, agent: str, *, owner: str | None = None) -> A
     """
     people = People(runtime.store)
     people.owner_id = Resolver(runtime.store).user(owner).id if owner else None
-    name = demand_key("agent", agent)
+    name = require_key("agent", agent)
     found = people.agent(name)
     if found is not None:
         return found
@@ -51,7 +51,7 @@ def ensure_user(runtime: Runtime, user: str) -> User:
         ConflictError: the ID belongs to an account that was deleted.
     """
     people = People(runtime.store)
-    name = demand_key("user", user)
+    name = require_key("user", user)
     found = people.user(name)
     if found is not None:
         return found
@@ -76,7 +76,7 @@ def ensure_session(
         UsageError: the key is blank, there is no agent, or the store demands an owner.
         ConflictError: the session is deleted, or is not incognito as it should be.
     """
-    key = demand_key("session", session)
+    key = require_key("session", session)
     session_id = key if is_id(key) else derived_id("session", key)
     stored = runtime.store.host.session(session_id)
     if incognito and stored is not None and not stored.incognito:
@@ -233,7 +233,7 @@ def _time_of(given: object, parsed: ParsedMessage, path: str) -> datetime | None
     return as_utc(given) if isinstance(given, datetime) else parsed.at
 
 
-def demand_key(what: str, given: object) -> str:
+def require_key(what: str, given: object) -> str:
     """Return what a host calls something, without the space around it.
 
     Raises:

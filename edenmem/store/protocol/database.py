@@ -45,7 +45,7 @@ class Database(Protocol):
         """What `initialise` would do now, and what it would leave to the operator; writes
         nothing."""
 
-    def demand_writable(self) -> None:
+    def require_writable(self) -> None:
         """Demand all without which nothing can be written, before a model is paid for it.
 
         Raises:
@@ -59,7 +59,7 @@ class Database(Protocol):
     def file_faults(self) -> Iterator[Finding]:
         """What the database itself says is damaged, and what its schema lacks."""
 
-    def mend_schema(self) -> int:
+    def repair_schema(self) -> int:
         """Make what `file_faults` found missing in the schema; how many parts."""
 
     def compact(self) -> Compaction:

@@ -185,7 +185,7 @@ class Usage(Protocol):
     def find_damaged_usage(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         """Records, of formations or of other work, whose calls hold what is no count."""
 
-    def mend_usage(self, findings: Sequence[Finding]) -> int:
+    def repair_usage(self, findings: Sequence[Finding]) -> int:
         """Write what those records are read as; how many were changed."""
 
 

@@ -131,7 +131,7 @@ class Host(Protocol):
     ) -> Iterator[str]:
         """The ids of the messages that the accounts wrote in these sessions."""
 
-    def names_shown(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
+    def display_names(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
         """The names under which the accounts appear in messages of these sessions."""
 
     def find(self, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
@@ -141,7 +141,7 @@ class Host(Protocol):
         Matching of names ignores case if no exact one exists. A session is also found by title.
         """
 
-    def beginning_with(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
+    def find_by_prefix(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
         """The things whose name begins with ``text``, in whatever case where the store can ask
         that of an index, by name; after them those whose id does, newest first. For completion
         while somebody types: from indexes alone, at most ``limit``."""

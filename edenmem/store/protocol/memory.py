@@ -94,7 +94,7 @@ class Memory(Protocol):
     def revisions(self, scopes: Sequence[Scope]) -> dict[Scope, int]:
         """A number for each scope that grows with every change that edenmem makes in it."""
 
-    def twins(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+    def duplicate_facts(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         """Facts beside an older one of the same scope and hash, which is ``related``; none as
         long as the unique key stands."""
 

@@ -72,7 +72,7 @@ class Search(Protocol):
             StoreError: it never will, since an index is missing or of another shape.
         """
 
-    def demand_formable(
+    def require_formable(
         self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
     ) -> None:
         """Demand that facts can be added to these scopes and compared with those that are there,

@@ -27,12 +27,12 @@ WRITES = (
     "contexts.drop_contexts",
     "vectors.drop_vectors",
     "changes.finish_absorbing",
-    "database.mend_schema",
+    "database.repair_schema",
     "formations.reclaim",
     "statistics.recount",
     "formations.release",
     "indexes.update_index",
-    "usage.mend_usage",
+    "usage.repair_usage",
 )
 
 

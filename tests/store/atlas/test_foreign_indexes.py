@@ -144,7 +144,7 @@ def test_dimensions_and_similarity_count(
     guest.connection.facts.update_search_index(VECTOR, vector_definition(**options))
     build(guest, VECTOR)
     with pytest.raises(SearchIndexUnusable, match=lacking):
-        guest.search.demand_formable([ANNA], model="m", dimensions=DIMENSIONS)
+        guest.search.require_formable([ANNA], model="m", dimensions=DIMENSIONS)
     assert state(guest, VECTOR).status == "different"
 
 

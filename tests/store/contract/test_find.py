@@ -112,7 +112,7 @@ def test_what_is_typed_is_completed_by_names_and_then_by_ids(store: Store) -> No
     store.host.add_user(twin)
 
     def labels(kind: ReferenceKind, text: str, limit: int = 20) -> list[str]:
-        return [found.label for found in store.host.beginning_with(kind, text, limit=limit)]
+        return [found.label for found in store.host.find_by_prefix(kind, text, limit=limit)]
 
     assert labels("user", "an") == ["anna", "anne"]
     assert labels("user", "an", limit=1) == ["anna"]
@@ -120,5 +120,5 @@ def test_what_is_typed_is_completed_by_names_and_then_by_ids(store: Store) -> No
     assert labels("session", "gard") == ["garden-1"]
     assert labels("user", "q'\"%_$") == labels("user", "\ud800") == []
     for kind in KINDS:
-        assert made[kind] in [f.id for f in store.host.beginning_with(kind, "", limit=50)]
+        assert made[kind] in [f.id for f in store.host.find_by_prefix(kind, "", limit=50)]
         assert labels(kind, made[kind][:9])[-1:] == [made[kind]]

@@ -155,13 +155,13 @@ def test_versions_say_how_they_came_to_be(store: Store, cast: Cast) -> None:
 
 def test_a_whole_memory_has_no_faults(store: Store, cast: Cast) -> None:
     assert not list(store.database.file_faults())
-    assert not list(store.memory.twins())
+    assert not list(store.memory.duplicate_facts())
     assert not list(store.formations.find_shared_messages())
     assert not list(store.vectors.vector_faults())
     assert not list(store.contexts.stray_contexts())
     assert not list(store.statistics.miscounts())
     assert store.statistics.recount() == 0
-    assert store.database.mend_schema() == 0
+    assert store.database.repair_schema() == 0
     assert store.changes.finish_absorbing(cast.anna_scope) == 0
     assert store.changes.finish_absorbing(cast.bruno_scope) == 0
 

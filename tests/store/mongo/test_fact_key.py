@@ -312,7 +312,7 @@ def test_a_former_key_protects_until_it_is_replaced(open_mongo: OpenMongo) -> No
     twin = AddFact(fact=make_fact(scope, SENTENCE))
     assert store.changes.apply(change_set(twin))[0].status is ChangeStatus.DUPLICATE
     assert facts_of(store, scope) == [fact]
-    assert list(store.memory.twins()) == []
+    assert list(store.memory.duplicate_facts()) == []
     assert state(store).status == "outdated"
     assert "--replace" in store.database.preparation().warnings[0]
     with pytest.raises(ConflictError) as caught:

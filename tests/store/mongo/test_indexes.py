@@ -308,7 +308,7 @@ def _use_everything(store: Store) -> None:
         store.host.find(kind, "No such name")
         store.host.find(kind, "abcd")
         store.host.find(kind, new_id())
-        store.host.beginning_with(kind, "abcd", limit=20)
+        store.host.find_by_prefix(kind, "abcd", limit=20)
     _back_up(store, agent.id, user.id)
 
 
@@ -447,7 +447,7 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
         store.log.find_audited(key, entries[0].id[:6])
     store.search.search_ability()
     store.database.preparation()
-    store.search.demand_formable(scopes, model="m", dimensions=4)
+    store.search.require_formable(scopes, model="m", dimensions=4)
     for named in ({}, {"agent_id": agent_id}):
         store.propagation.find_unpropagated(**named)
         store.usage.sum_usage(**named, since=ago(days=7))
@@ -497,7 +497,7 @@ def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence
         for kind in backup.RecordKind:
             list(store.walk.documents([kind], selection))
         for look in (
-            store.memory.twins,
+            store.memory.duplicate_facts,
             store.formations.find_shared_messages,
             store.vectors.vector_faults,
             store.host.find_lost_progress,
@@ -520,7 +520,7 @@ def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence
     store.vectors.drop_vectors(fact_ids[:1])
     store.contexts.drop_contexts([(new_id(), new_id())])
     store.statistics.recount()
-    store.database.mend_schema()
+    store.database.repair_schema()
 
 
 #: The parts that agents use with every turn. The others read everything, or little, on request.
@@ -579,11 +579,11 @@ def test_every_query_is_served_by_an_index(watched: tuple[MongoStore, Watcher]) 
         "find_agent_ids",
         "find_derived",
         "find_message_ids",
-        "names_shown",
+        "display_names",
         "scopes_of",
         "sessions_of",
     }
-    on_request = {"is_searchable", "usage_by_day", "find_damaged_usage", "mend_usage"}
+    on_request = {"is_searchable", "usage_by_day", "find_damaged_usage", "repair_usage"}
     assert public - recorder.called - for_forgetting == on_request
     seen = list(watcher.seen)
     assert {collection for _, collection, _, _ in seen} >= {

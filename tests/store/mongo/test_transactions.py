@@ -333,7 +333,7 @@ def test_a_standalone_server_is_read_and_a_write_says_what_is_missing(mongo: Mon
         lambda: store.formations.claim(make_formation(session, messages)),
         lambda: store.erasure.begin_forgetting(Forgetting(id=new_id(), kind="user", begun_at=NOW)),
         lambda: store.host.add_agent(make_agent()),
-        store.database.demand_writable,
+        store.database.require_writable,
         store.database.initialise,
     ):
         with pytest.raises(StoreError, match="standalone") as caught:

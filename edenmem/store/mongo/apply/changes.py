@@ -70,7 +70,7 @@ class MongoChanges:
     def apply(self, changes: ChangeSet) -> list[ChangeResult]:
         """See `Changes.apply`."""
         self._readiness.demand()
-        self._readiness.demand_keys(keys_for(changes.changes))
+        self._readiness.require_keys(keys_for(changes.changes))
         self._slots.switch()  # read before a transaction rather than in it
         results: list[ChangeResult] = []
         for portion in portions(changes.changes):

@@ -27,9 +27,9 @@ from edenmem.store.mongo.core.errors import translate_errors
 from edenmem.store.mongo.core.filters import Filter
 from edenmem.store.mongo.core.readiness import (
     Readiness,
-    demand_writable,
     documents_of,
     read_schema_numbers,
+    require_writable,
 )
 
 _SCHEMA, _DATA = "schema", "data"
@@ -62,7 +62,7 @@ class MongoMigrations:
 
     def migrate_up(self) -> Sequence[str]:
         """See `Migrations.migrate_up`."""
-        demand_writable(self._db)
+        require_writable(self._db)
         taken: list[str] = []
         with lease_schema(self._db):
             for step in migrations.pending(read_applied(self._db)):
@@ -72,7 +72,7 @@ class MongoMigrations:
 
     def migrate_down(self, to: int) -> Sequence[str]:
         """See `Migrations.migrate_down`."""
-        demand_writable(self._db)
+        require_writable(self._db)
         self._readiness.forget_schema()
         with lease_schema(self._db):
             had = read_applied(self._db)

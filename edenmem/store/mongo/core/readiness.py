@@ -34,10 +34,10 @@ class Readiness:
 
     def demand(self) -> None:
         """Demand all without which nothing is written; before a model is paid, too."""
-        self.demand_transactions()
-        self.demand_schema()
+        self.require_transactions()
+        self.require_schema()
 
-    def demand_transactions(self) -> None:
+    def require_transactions(self) -> None:
         """Demand that the store may be written to, and that the server has transactions.
 
         Raises:
@@ -52,7 +52,7 @@ class Readiness:
             raise StoreError(f"MongoDB at {self._db.location} {STANDALONE}", hint=_STEPS)
         self._has_transactions = True
 
-    def demand_schema(self) -> None:
+    def require_schema(self) -> None:
         """Demand that the database is of a schema that this edenmem writes; the answer is kept.
 
         Raises:
@@ -81,7 +81,7 @@ class Readiness:
 
     # -- unique indexes ----------------------------------------------------------------------
 
-    def demand_keys(self, keys: Iterable[Index]) -> None:
+    def require_keys(self, keys: Iterable[Index]) -> None:
         """Demand that these unique indexes stand; each is looked for once.
 
         Raises:
@@ -91,7 +91,7 @@ class Readiness:
         """
         for key in keys:
             if key is FACT_KEY:
-                self.demand_fact_key()
+                self.require_fact_key()
                 continue
             if key.name in self._standing:
                 continue
@@ -103,7 +103,7 @@ class Readiness:
                 )
             self._standing.add(key.name)
 
-    def demand_fact_key(self) -> None:
+    def require_fact_key(self) -> None:
         """Demand that facts can be added and revised; the answer is kept once they can.
 
         Raises:
@@ -152,7 +152,7 @@ class Readiness:
         )
 
 
-def demand_writable(db: Connection) -> None:
+def require_writable(db: Connection) -> None:
     """Demand that the store is not open for reading only."""
     if db.settings.read_only:
         raise WriteRefused(f"{db.location} is open for reading only")

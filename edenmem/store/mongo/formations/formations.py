@@ -80,7 +80,7 @@ class MongoFormations:
     def claim(self, formation: Formation) -> bool:
         """See `Formations.claim`."""
         self._readiness.demand()
-        self._readiness.demand_keys(CLAIM_KEYS)
+        self._readiness.require_keys(CLAIM_KEYS)
         self._slots.storage()  # before a model is paid
         pair = _pair(formation.session_id, formation.agent_id)
         for part in id_parts(formation.message_ids):

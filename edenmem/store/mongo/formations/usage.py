@@ -70,8 +70,8 @@ class MongoUsage:
                         agent_id=str(document.get("agent_id")),
                     )
 
-    def mend_usage(self, findings: Sequence[Finding]) -> int:
-        """See `Usage.mend_usage`."""
+    def repair_usage(self, findings: Sequence[Finding]) -> int:
+        """See `Usage.repair_usage`."""
         mended = 0
         for finding in findings:
             collection, field = self._places()[finding.target_type]

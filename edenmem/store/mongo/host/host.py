@@ -37,7 +37,7 @@ from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.core.transactions import Transaction, Transactions
 from edenmem.store.mongo.host import host_codec
 from edenmem.store.mongo.host.host_codec import session_from, sub_document
-from edenmem.store.mongo.host.references import beginning_with, find
+from edenmem.store.mongo.host.references import find, find_by_prefix
 from edenmem.store.mongo.memory.overview import agents_with_memory
 from edenmem.store.protocol.host import Reference, ReferenceKind
 from edenmem.store.protocol.store import batched
@@ -420,8 +420,8 @@ class MongoHost:
         for session_id in session_ids:
             yield from map(str, find_said_messages(self._db, session_id, accounts))
 
-    def names_shown(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
-        """See `Host.names_shown`."""
+    def display_names(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
+        """See `Host.display_names`."""
         names: set[str] = set()
         for session_id in session_ids:
             said = {
@@ -439,9 +439,9 @@ class MongoHost:
         """See `Host.find`."""
         return find(self._db, kind, text, limit=limit)
 
-    def beginning_with(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
-        """See `Host.beginning_with`; names as they are written."""
-        return beginning_with(self._db, kind, text, limit=limit)
+    def find_by_prefix(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
+        """See `Host.find_by_prefix`; names as they are written."""
+        return find_by_prefix(self._db, kind, text, limit=limit)
 
 
 def assign_owner(db: Connection, session: Session) -> Session:

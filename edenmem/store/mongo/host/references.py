@@ -47,10 +47,10 @@ def find(db: Connection, kind: ReferenceKind, text: str, *, limit: int = 20) -> 
     return []
 
 
-def beginning_with(
+def find_by_prefix(
     db: Connection, kind: ReferenceKind, text: str, *, limit: int
 ) -> Sequence[Reference]:
-    """Find what begins with a text, names as they are written; see `Host.beginning_with`."""
+    """Find what begins with a text, names as they are written; see `Host.find_by_prefix`."""
     collection, always, names, _ = _kinds(db)[kind]
     if not _storable(text):
         return []

@@ -98,7 +98,7 @@ class MongoDatabase:
             StoreError: stored duplicates keep a unique index from being created, or a sharded
                 collection does. Nothing was dropped then. Or the server is a standalone one.
         """
-        self._readiness.demand_transactions()
+        self._readiness.require_transactions()
         said = [f"migration {name}" for name in self._first_steps()]
         if said:
             self._migrations.migrate_up()
@@ -120,8 +120,8 @@ class MongoDatabase:
             )
         return said
 
-    def demand_writable(self) -> None:
-        """See `Database.demand_writable`."""
+    def require_writable(self) -> None:
+        """See `Database.require_writable`."""
         self._readiness.demand()
 
     def preparation(self) -> Preparation:
@@ -202,8 +202,8 @@ class MongoDatabase:
         """See `Database.file_faults`: that is the server's."""
         return iter(())
 
-    def mend_schema(self) -> int:
-        """See `Database.mend_schema`: there is none."""
+    def repair_schema(self) -> int:
+        """See `Database.repair_schema`: there is none."""
         return 0
 
     def compact(self) -> Compaction:

@@ -10,7 +10,7 @@ from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.mongo.core.collections import FACT_KEY, TEMPORARY_FACT_KEY, Index
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.migrations import lease_schema
-from edenmem.store.mongo.core.readiness import demand_writable, read_fact_keys
+from edenmem.store.mongo.core.readiness import read_fact_keys, require_writable
 from edenmem.store.mongo.core.unique_keys import REPLACE, obstacle
 
 #: How often a replacement starts again because the platform recreated its index meanwhile.
@@ -19,7 +19,7 @@ _ROUNDS = 5
 
 def replace_index(db: Connection, name: str) -> None:
     """Replace the older indexes that `IndexState.replaces` names; see `Indexes.replace_index`."""
-    demand_writable(db)
+    require_writable(db)
     username = names.username_index(db.settings)
     if name not in (FACT_KEY.name, username.name):
         raise ConflictError(

@@ -133,8 +133,8 @@ class MongoMemory:
         found = self._db.find_all(self._db.facts, filters, codec.NO_VECTOR)
         return {fact.hash: fact for fact in map(codec.fact_from, found)}
 
-    def twins(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        """See `Memory.twins`."""
+    def duplicate_facts(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+        """See `Memory.duplicate_facts`."""
         if read_fact_keys(self._db).protects:
             return
         match = {} if agent_id is None else {"agent_id": object_id(agent_id)}

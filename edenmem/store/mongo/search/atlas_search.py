@@ -188,7 +188,7 @@ class AtlasSearch:
             self._check_models(filter, model, slot)
         return lists
 
-    def demand_vectors(
+    def require_vectors(
         self, filter: FactFilter, *, model: str, dimensions: int | None, slot: VectorSlot = OWN
     ) -> None:
         """Demand that `semantic` would be answered.

@@ -145,11 +145,11 @@ class MongoSearch:
         found = self._db.find_all(self._db.facts, filters)
         return {str(document["_id"]): document for document in found}
 
-    def demand_formable(
+    def require_formable(
         self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
     ) -> None:
-        """See `Search.demand_formable`."""
-        self._readiness.demand_fact_key()
+        """See `Search.require_formable`."""
+        self._readiness.require_fact_key()
         search = self._choice.atlas()
         if model is None or search is None:
             return
@@ -158,7 +158,7 @@ class MongoSearch:
             switch = self._slots.switch()
             check_in_force(switch, model)
             try:
-                search.demand_vectors(
+                search.require_vectors(
                     filter, model=model, dimensions=dimensions, slot=slot_of(switch, model)
                 )
             except StoreError:

@@ -296,7 +296,7 @@ class RecordLoader:
         return answers
 
     def _load_texts(self, records: Sequence[Consolidation], dry_run: bool) -> Answers:
-        self._readiness.demand_keys((CONSOLIDATED_KEY,))
+        self._readiness.require_keys((CONSOLIDATED_KEY,))
         stored: dict[Scope, Consolidation] = {}
         scopes = [text.home for text in records]
         for document in self._db.find_all(
@@ -351,7 +351,7 @@ class RecordLoader:
         fill_buffers(self._db, sorted(missing, key=lambda one: one.order))
 
     def _load_facts(self, records: Sequence[Fact], dry_run: bool) -> Answers:
-        self._readiness.demand_fact_key()
+        self._readiness.require_fact_key()
         now = utc_now()
         storage = self._slots.storage() if any(fact.embedding for fact in records) else "array"
         twins = self._twins(records)
@@ -385,7 +385,7 @@ class RecordLoader:
     # -- what happened -----------------------------------------------------------------------
 
     def _load_formations(self, records: Sequence[Any], dry_run: bool) -> Answers:
-        self._readiness.demand_keys(CLAIM_KEYS)
+        self._readiness.require_keys(CLAIM_KEYS)
         return self._put(
             RecordKind.FORMATION,
             self._db.formations,

@@ -84,7 +84,7 @@ class Database(Part):
     def initialise(self) -> Sequence[str]:
         return self._db.create()
 
-    def demand_writable(self) -> None:
+    def require_writable(self) -> None:
         with self._db.writing():
             pass
 
@@ -119,7 +119,7 @@ class Database(Part):
             yield Finding(target_type="file", target_id=f"{table}/{row}", detail=detail)
         yield from missing
 
-    def mend_schema(self) -> int:
+    def repair_schema(self) -> int:
         with self._db.writing() as connection:
             lost = [
                 part

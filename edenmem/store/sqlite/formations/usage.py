@@ -137,7 +137,7 @@ class Usage(Part):
                         agent_id=owner,
                     )
 
-    def mend_usage(self, findings: Sequence[Finding]) -> int:
+    def repair_usage(self, findings: Sequence[Finding]) -> int:
         mended = 0
         with self._db.writing() as connection:
             for finding in findings:

@@ -331,7 +331,7 @@ class Host(Part):
                 ).fetchall()
             yield from (id for (id,) in rows)
 
-    def names_shown(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
+    def display_names(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
         with self._db.reading() as connection:
             rows = connection.execute(
                 f"SELECT DISTINCT m.name FROM messages m WHERE m.session_id {AMONG}"
@@ -347,6 +347,6 @@ class Host(Part):
         with self._db.reading() as connection:
             return find_references(connection, kind, text, limit)
 
-    def beginning_with(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
+    def find_by_prefix(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
         with self._db.reading() as connection:
             return complete_reference(connection, kind, text, limit)

@@ -79,7 +79,7 @@ def complete_reference(
     connection: sqlite3.Connection, kind: ReferenceKind, text: str, limit: int
 ) -> list[Reference]:
     """What a typed text may be the beginning of; see
-    `edenmem.store.protocol.host.Host.beginning_with`."""
+    `edenmem.store.protocol.host.Host.find_by_prefix`."""
     named = _KINDS[kind]
     if _SURROGATE.search(text):
         return []

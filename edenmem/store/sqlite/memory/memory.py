@@ -142,7 +142,7 @@ class Memory(Part):
             ).fetchall()
         return {fact.hash: fact for fact in map(codec.fact_from, rows)}
 
-    def twins(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+    def duplicate_facts(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         return iter(())
 
     # -- reflections -------------------------------------------------------------------------------

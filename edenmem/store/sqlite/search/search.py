@@ -38,7 +38,7 @@ class Search(Part):
     def search_ability(self) -> SearchAbility:
         return SearchAbility(kind="embedded")
 
-    def demand_formable(
+    def require_formable(
         self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
     ) -> None:
         return  # the indexes of a file are written with what they are about
