@@ -1,4 +1,4 @@
-"""The memory that goes into a prompt, and recall for one message.
+"""Memory contexts for prompts, and recall for a message.
 
 May import: formation, reports, runtime, scopes, search.
 """

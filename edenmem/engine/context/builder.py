@@ -1,7 +1,7 @@
-"""The context of a prompt: what an agent always has in mind in a session.
+"""Build the memory context of an agent in a session, and cache it.
 
-Who takes part is looked at first, on every call; only then may a cached context be used, and only
-if it was built for exactly the scopes that may be read now, in the state in which they are now.
+Every call computes the readable scopes first. A cached context is used only if it was built for
+exactly these scopes in their current state.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from edenmem.text import word_count
 
 
 class _StandingPart(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a context that is the same for every message."""
+    """The part of a context that does not depend on the message."""
 
     xml: str
     view: SessionView
@@ -44,7 +44,7 @@ class _StandingPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """A scope as it was read: its text, when that was written, and its newest reflections."""
+    """The consolidated text of a scope and its newest pending reflections."""
 
     text: str
     version: int
@@ -53,7 +53,6 @@ class _Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def order(self) -> float:
-        """What "newest" goes by."""
         return self.written_at.timestamp() if self.written_at else 0.0
 
     @property
@@ -66,12 +65,7 @@ class _Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextBuilder:
-    """Builds contexts, and keeps each one with its session until something in it changes.
-
-    Args:
-        runtime: Where memory and cached contexts are, their limits and ages, and the time.
-        recaller: Fetches memories for a message.
-    """
+    """Build contexts, and cache each one with its session until a scope changes."""
 
     def __init__(self, runtime: Runtime, *, recaller: Recaller) -> None:
         self._store = runtime.store
@@ -92,28 +86,28 @@ class ContextBuilder:
         keep: bool = True,
         measured: bool = True,
     ) -> ContextReport:
-        """The context of ``agent`` in ``session``.
+        """Build the context of ``agent`` in ``session``, or return the cached one.
 
         Args:
             session: The conversation.
-            agent: One of its agents.
-            speaker: The account that the agent is about to answer, if the host knows it. It is
-                counted among the session's people: a stranger makes the session a group chat.
-            message: What memories are recalled for; None: the newest message of a person.
-            recall: The mode of recall; None: the setting.
-            force_refresh: Build it anew although a cached one would do.
-            as_of: Build it as it would have been at this moment (for the people and scopes of
-                today); nothing is cached and nothing recalled.
-            keep: Cache a context that is built. One that ``speaker`` changes is never cached.
-            measured: Count the words of its parts, which takes half as long as to build them.
+            agent: An agent of the session.
+            speaker: Account that the agent is about to answer, if known. It counts as a
+                participant: a stranger makes the session a group chat.
+            message: Message to recall memories for (None: the newest user message).
+            recall: Recall mode (None: the setting).
+            force_refresh: Rebuild the context even if the cached one is valid.
+            as_of: Rebuild the context of this moment, with the participants and scopes of today;
+                nothing is cached or recalled.
+            keep: Cache a new context. A context that ``speaker`` changes is never cached.
+            measured: Count the words of each part (half as slow as the build itself).
 
         Raises:
-            UsageError: recall is asked for together with ``as_of``.
+            UsageError: ``recall`` is combined with ``as_of``.
             StoreError: the database cannot be used.
         """
         if as_of is not None:
             if recall not in (None, "off"):
-                raise UsageError("a context of the past is rebuilt without recall")
+                raise UsageError("recall is not available for past contexts")
             return await in_thread(self._past, session, agent, speaker, as_utc(as_of))
         standing = await in_thread(self._standing, session, agent, speaker, force_refresh, keep)
         recalled = await self._recaller.recall(
@@ -127,7 +121,7 @@ class ContextBuilder:
         return self._report(standing, recalled, measured=measured)
 
     async def refresh(self, session: Session, agent: Agent) -> None:
-        """Build the context of ``agent`` in ``session`` anew, and cache it.
+        """Rebuild the context of ``agent`` in ``session``, and cache it.
 
         Raises:
             StoreError: the database cannot be used.
@@ -146,7 +140,7 @@ class ContextBuilder:
             scopes=standing.view.reads,
             cached=standing.cached,
             built_at=standing.built_at,
-            recall=recalled.note + (f", {known} of them in the context already" if known else ""),
+            recall=recalled.note + (f", {known} already in the context" if known else ""),
             queries=recalled.queries,
             usage=recalled.usage,
         )
@@ -155,14 +149,14 @@ class ContextBuilder:
     def _characters_per_token(self) -> float:
         return self._settings.formation.characters_per_token
 
-    # -- the store's side, in a thread ---------------------------------------------------------
+    # -- store access, in a thread -------------------------------------------------------------
 
     def _standing(
         self, session: Session, agent: Agent, speaker: str | None, force_refresh: bool, keep: bool
     ) -> _StandingPart:
         now = self._clock()
         view = current_view(self._store, session, agent, speaker=speaker)
-        # Before anything else is read: what changes from here on makes the fingerprint stale.
+        # Read before everything else, so that a later change invalidates the fingerprint.
         state = self._state(view.reads)
         if not force_refresh:
             cached = self._store.contexts.find_context(session.id, agent.id)
@@ -174,7 +168,7 @@ class ContextBuilder:
         xml = render_context(memories, self._facts(view.reads, now), now=now)
         context = CachedContext(xml=xml, fingerprint=_fingerprint(state, xml), built_at=now)
         if keep and (not speaker or current_view(self._store, session, agent).reads == view.reads):
-            with suppress(StoreReadOnly):  # then it is built anew each time
+            with suppress(StoreReadOnly):
                 self._store.contexts.cache_context(
                     session.id, agent.id, context, shared=_is_shareable(session, view)
                 )
@@ -186,7 +180,7 @@ class ContextBuilder:
         return fresh and cached.fingerprint == _fingerprint(state, cached.xml)
 
     def _state(self, scopes: Sequence[Scope]) -> str:
-        """What a context of these scopes depends on, as one text."""
+        """Return the limits and scope revisions that a context depends on, as one text."""
         revisions = self._store.memory.revisions(scopes)
         limits = self._settings.context
         return "\n".join(
@@ -214,10 +208,10 @@ class ContextBuilder:
     def _merge_accounts(
         self, memories: Mapping[Scope, _Memory], view: SessionView
     ) -> dict[Scope, ScopeMemory]:
-        """What is rendered: the memory of several accounts of one person as that of one.
+        """Merge the memory of all accounts of one person.
 
-        Their texts, newest first, share the word limit of the newest, and their newest pending
-        reflections the limit of one scope.
+        The texts, newest first, share the word limit of the newest one. The newest pending
+        reflections share the limit of one scope.
         """
         own = {scope: memory for scope, memory in memories.items() if scope.user_id}
         others = {scope: memory.shown for scope, memory in memories.items() if scope not in own}
@@ -250,10 +244,10 @@ class ContextBuilder:
     def _newest_pending(
         self, documents: Mapping[Scope, Consolidation]
     ) -> dict[Scope, tuple[Reflection, ...]]:
-        """The newest pending reflections of each scope, oldest first.
+        """Return the newest pending reflections of each scope, oldest first.
 
-        One query for all scopes with short buffers, and one more for each with a long one, so
-        that no scope's flood hides another's.
+        One query reads all short buffers; each long buffer has its own query, so that a full
+        buffer does not hide the others.
         """
         limit = self._settings.context.reflections_limit
         if not limit:
@@ -301,7 +295,7 @@ class ContextBuilder:
             scopes=view.reads,
             cached=False,
             built_at=moment,
-            recall="off: a context of the past is rebuilt without recall",
+            recall="off: not available for past contexts",
         )
 
     def _memory_at(self, scope: Scope, moment: datetime) -> _Memory:
@@ -317,13 +311,16 @@ class ContextBuilder:
 
 
 def _is_shareable(session: Session, view: SessionView) -> bool:
-    """Whether the platform may serve the context to any account that speaks next in the session:
-    it reads user memory only where the session has one account."""
+    """Check that the context is valid for any speaker of the session.
+
+    The platform serves it to the next speaker: it may hold user memory only if the session has
+    one account.
+    """
     return len(session.users) == 1 or all(s.kind is not ScopeKind.USER for s in view.reads)
 
 
 def first_lines(text: str, words: int) -> str:
-    """As many whole lines from the beginning of a text as have at most this many words."""
+    """Return the first whole lines of a text, up to a number of words."""
     kept: list[str] = []
     for line in text.splitlines():
         words -= word_count(line)
@@ -336,8 +333,10 @@ def first_lines(text: str, words: int) -> str:
 def _in_buffer_order(
     reflections: Sequence[Reflection], document: Consolidation
 ) -> tuple[Reflection, ...]:
-    """The reflections as the buffer has them: those of one formation have one time, but an order.
-    One that was taken out of the buffer since it was read is left out."""
+    """Sort reflections by buffer position, without reflections that left the buffer meanwhile.
+
+    Reflections of one formation have the same time, so time alone does not sort them.
+    """
     place = {reflection_id: index for index, reflection_id in enumerate(document.unabsorbed_ids)}
     pending = [reflection for reflection in reflections if reflection.id in place]
     pending.sort(key=lambda reflection: place[reflection.id])
@@ -345,7 +344,7 @@ def _in_buffer_order(
 
 
 def _fingerprint(state: str, xml: str) -> str:
-    """Of what a context depends on, and of its text: one that somebody else wrote is not ours."""
+    """Hash the state and the XML, so that a context written by another program is not reused."""
     digest = hashlib.sha256()
     for part in (state, xml):
         raw = part.encode("utf-8", "surrogatepass")

@@ -1,8 +1,7 @@
-"""Recall: whether a message needs memories that are not in the prompt yet, and fetching them.
+"""Recall: decide whether a message needs memories that are not in the context, and fetch them.
 
-A context is served whatever happens here: what fails, or is late, is said in the note, and is never
-shown as "nothing was found". A reply never waits for memory longer than
-``context.recall_timeout_seconds``.
+A failed or late recall never blocks the context: the note reports it, and it never looks like
+"nothing found". A reply waits at most ``context.recall_timeout_seconds`` for memory.
 """
 
 from __future__ import annotations
@@ -53,45 +52,46 @@ _CALENDAR = re.compile(
 )
 _FIRST_PERSON = re.compile(r"i(?:'\w+)?", re.I)
 
-# Each run of marks is looked at once, from its start: a message of dots alone stays linear.
+# The lookbehind matches each run of marks once, so that a message of dots alone stays linear.
 _SENTENCE_END = re.compile(r"(?<![.!?…。！？\n])[.!?…。！？\n]++(?:[\s\"'”’)\]]++|\Z)")
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 _MARKUP = re.compile(r"&\w+;|<[^<>]*>")
 
-#: So many names that the context does not have are a sign; one may be a typing error.
+#: Number of unknown names that trigger recall; a single one may be a typo.
 UNKNOWN_NAMES = 2
 
 
 def sign(message: str, known: str) -> str | None:
-    """Why ``message`` seems to need memories that ``known`` does not hold, or None.
+    """Return why ``message`` seems to need memories that ``known`` lacks, or None.
 
     The signs: a phrase that asks to remember; a question word and a word of the past in one
-    sentence; two or more capitalised names that are not in ``known`` (a context's XML). Words are
-    whole words, so that "somehow" is no "how", and the first one of a sentence is no name.
+    sentence; two or more capitalised names that are not in ``known`` (the XML of a context).
+    Only whole words match ("somehow" does not match "how"), and the first word of a sentence
+    does not count as a name.
     """
     text = message.replace("’", "'")
     phrase = _PHRASES.search(" ".join(text.split()))
     if phrase:
-        return f'it says "{phrase[0].lower()}"'
+        return f'phrase "{phrase[0].lower()}"'
     sentences = _SENTENCE_END.split(text)
     for sentence in sentences:
         words = [_bare(word) for word in _WORD.findall(sentence)]
         asks = next(filter(_QUESTION_WORD.fullmatch, words), None)
         past = next(filter(_PAST.fullmatch, words), None)
         if asks and past:
-            return f'it asks about the past ("{asks.lower()}", "{past.lower()}")'
+            return f'question about the past ("{asks.lower()}", "{past.lower()}")'
     names = _without_known(_names(sentences), known)
     if len(names) >= UNKNOWN_NAMES:
-        return "it names what the context does not have: " + ", ".join(names[:4])
+        return "names not in the context: " + ", ".join(names[:4])
     return None
 
 
 def _names(sentences: list[str]) -> list[str]:
-    """Capitalised words that do not begin a sentence, each once."""
+    """Return the distinct capitalised words that do not begin a sentence."""
     names: dict[str, str] = {}
     for sentence in sentences:
         if sentence.isupper():
-            continue  # somebody shouts; that is no list of names
+            continue  # shouting, not names
         for name in map(_bare, _WORD.findall(sentence)[1:]):
             if name[0].isupper() and not (
                 _CALENDAR.fullmatch(name) or _FIRST_PERSON.fullmatch(name)
@@ -114,16 +114,16 @@ def _bare(word: str) -> str:
 
 RecallMode = Literal["off", "heuristic", "llm", "always"]
 
-#: Of the time that recall has, for the model: so much is left that what it cost is still known.
+#: The model's share of the time limit; the rest is enough to record its usage.
 _SHARE_OF_MODEL = 0.9
 
 MAX_QUERIES = 3
-#: A query is words to find facts of some 30 words by; the end of a long message adds only noise.
+#: Facts have about 30 words; the end of a long message adds only noise to a query.
 QUERY_CHARACTERS = 500
 
 
 class RecallResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What was fetched for a message. ``note`` says why, why not, or what failed."""
+    """The facts fetched for a message; ``note`` gives the reason, or the failure."""
 
     note: str
     queries: tuple[str, ...] = ()
@@ -132,7 +132,7 @@ class RecallResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecallPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to search for, if anything; ``note`` says why."""
+    """The queries to search for, if any; ``note`` gives the reason."""
 
     note: str
     queries: tuple[str, ...] = ()
@@ -140,9 +140,9 @@ class RecallPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recaller:
-    """Decides by one of the modes whether to search, and searches what the session may read.
+    """Decide whether to search, and search the scopes that the session may read.
 
-    ``llm`` is needed by the mode of that name only, ``searcher`` by all but ``off``.
+    Only the mode ``llm`` needs a language model; all modes but ``off`` need ``searcher``.
     """
 
     def __init__(self, runtime: Runtime, *, searcher: Searcher | None) -> None:
@@ -162,15 +162,15 @@ class Recaller:
         view: SessionView,
         known: str,
     ) -> RecallResult:
-        """The facts that ``message`` asks for, in the words of ``mode``.
+        """Fetch the facts that ``message`` needs.
 
         Args:
             mode: See `edenmem.settings.schema.ContextSettings`.
-            message: What the agent is about to answer; None: the newest message of a person.
+            message: Message to answer (None: the newest user message).
             session: The conversation.
-            agent: Who is about to answer.
-            view: What may be read; nothing outside its scopes is searched.
-            known: The context as it stands; names in it are no reason to search.
+            agent: The agent that is about to answer.
+            view: The readable scopes; the search is limited to them.
+            known: XML of the context; names in it do not trigger a search.
         """
         if mode == "off":
             return RecallResult(note="off")
@@ -183,18 +183,18 @@ class Recaller:
                 if message is None:
                     message = await in_thread(self._newest_message, session)
                 if not message or not message.strip():
-                    return RecallResult(note=f"{mode}: there is no message to recall memories for")
+                    return RecallResult(note=f"{mode}: no message to recall memories for")
                 plan = await self.plan(mode, message, session, agent, view, known)
                 if not plan.queries:
                     return RecallResult(note=plan.note, usage=plan.usage)
                 return await self._search(plan, view)
         except TimeoutError:
-            # What was found by then is not kept: half of an answer looks like all of it.
-            note = f"{plan.note}; left out: not done within {limit:g} s"
+            # Partial results are dropped: they would look complete.
+            note = f"{plan.note}; timed out after {limit:g} s"
             return RecallResult(note=note, queries=plan.queries, usage=plan.usage)
         except EdenmemError as error:
             return RecallResult(
-                note=f"{mode}: failed, so nothing was searched: {error.message}",
+                note=f"{mode}: failed before the search: {error.message}",
                 usage=error.usage if isinstance(error, ProviderError) else (),
             )
 
@@ -207,22 +207,22 @@ class Recaller:
         view: SessionView,
         known: str,
     ) -> RecallPlan:
-        """Decide what to search for; the arguments are those of `recall`.
+        """Choose the queries, with the arguments of `recall`.
 
         Raises:
-            ConfigError: a model is to decide, and none is configured.
+            ConfigError: the mode is ``llm``, and no model is configured.
             ProviderError: the model failed.
         """
         if mode == "llm":
             return await self._ask(message, session, agent, view)
-        reason = "every message is searched for" if mode == "always" else sign(message, known)
+        reason = "searches for every message" if mode == "always" else sign(message, known)
         if reason is None:
-            return RecallPlan(note=f"{mode}: no sign that the message needs memories")
+            return RecallPlan(note=f"{mode}: the message does not seem to need memories")
         return RecallPlan(note=f"{mode}: {reason}", queries=recall_queries((message,)))
 
     async def _search(self, plan: RecallPlan, view: SessionView) -> RecallResult:
         if self._searcher is None:
-            note = f"{plan.note}; there is nothing to search with"
+            note = f"{plan.note}; no search method available"
             return RecallResult(note=note, queries=plan.queries, usage=plan.usage)
         try:
             report = await self._searcher.search(
@@ -230,7 +230,7 @@ class Recaller:
             )
         except EdenmemError as error:
             return RecallResult(
-                note=f"{plan.note}; the search failed: {error.message}",
+                note=f"{plan.note}; search failed: {error.message}",
                 queries=plan.queries,
                 usage=plan.usage,
             )
@@ -243,7 +243,7 @@ class Recaller:
         )
 
     def _newest_message(self, session: Session) -> str | None:
-        """What a person said last, if it is among the messages that recall looks at."""
+        """Return the last user message among the messages that recall reads, or None."""
         newest = self._store.host.messages(
             session.id, newest=self._settings.context.recall_messages
         )
@@ -280,7 +280,7 @@ class Recaller:
         finally:
             await keep_usage(self._store, agent.id, "recall", asker.spent, at=self._clock())
         queries = recall_queries(answer.queries)
-        note = "llm: the model wrote queries" if queries else "llm: no search is needed"
+        note = "llm: the model wrote queries" if queries else "llm: no search needed"
         return RecallPlan(note=note, queries=queries, usage=tuple(asker.spent))
 
     def _conversation(self, message: str, session: Session, agent: Agent, view: SessionView) -> str:
@@ -289,7 +289,7 @@ class Recaller:
         wanted = self._settings.context.recall_messages
         messages = list(self._store.host.messages(session.id, newest=wanted))
         if not any(m.role == "user" and m.content == message for m in messages[-1:]):
-            messages.append(self._unsaid(message, session, messages))
+            messages.append(self._unstored(message, session, messages))
         agents = [self._store.host.agent(other) for other in session.agents if other != agent.id]
         senders = [m.sender for m in messages if m.sender]
         cast = Cast(
@@ -300,8 +300,8 @@ class Recaller:
         )
         return transcribe(messages[-wanted:], cast, self._settings.formation).text
 
-    def _unsaid(self, message: str, session: Session, messages: Sequence[Message]) -> Message:
-        """The message as the session will have it, if the host has not stored it yet."""
+    def _unstored(self, message: str, session: Session, messages: Sequence[Message]) -> Message:
+        """Return the message in the form in which the host will store it."""
         now = self._clock()
         latest = max((m.created_at for m in messages), default=now)
         return Message(
@@ -314,6 +314,6 @@ class Recaller:
 
 
 def recall_queries(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return texts as queries: each on one line, not too long and not too many."""
+    """Return distinct one-line queries, limited in length and number."""
     lines = (one_line(text)[:QUERY_CHARACTERS].rstrip() for text in texts)
     return tuple(dict.fromkeys(line for line in lines if line))[:MAX_QUERIES]

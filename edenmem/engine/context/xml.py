@@ -1,8 +1,7 @@
-"""The XML of a memory context: pure text, made from what was read.
+"""Render memory contexts as XML.
 
-Every stored text is escaped, and every item is folded into one line, so that nothing that a person
-once said can close a tag, open one, or look like an item of its own. What comes out parses with
-any XML parser.
+Stored texts are escaped and folded into one line, so that no user text can open or close a tag or
+look like a separate item. The result parses with any XML parser.
 """
 
 from __future__ import annotations
@@ -20,14 +19,13 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.text import clean, escape_xml, word_count
 
-#: An item is at most so long. Formation keeps far below it; what an import or a person brought in
-#: must not crowd everything else out of a prompt.
+#: Maximum length of an item. Formation stays far below; imported or edited texts may not.
 ITEM_CHARACTERS = 2000
 
 EMPTY = "<MemoryContext/>"
 _OPEN, _CLOSE = "<MemoryContext>\n", "</MemoryContext>"
 
-#: The element of each kind, from broad to narrow. Shards stand inside their agent's.
+#: The element of each kind, from broad to narrow. Shards are nested in their agent's element.
 _ELEMENTS = {
     ScopeKind.AGENT: "AgentMemory",
     ScopeKind.GROUP: "GroupMemory",
@@ -42,9 +40,9 @@ _TAG = re.compile(r"<[^<>]*>")
 
 
 class ScopeMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What of one scope is always in the prompt. ``reflections`` are oldest first.
+    """The memory of one scope in a context. ``reflections`` are oldest first.
 
-    ``account`` says whose text it is where several accounts of one person have one.
+    ``account`` names the account of the text if several accounts of one person have texts.
     """
 
     account: str = ""
@@ -56,7 +54,7 @@ class ScopeMemory(msgspec.Struct, frozen=True, kw_only=True):
 def render_context(
     memories: Mapping[Scope, ScopeMemory], facts: Sequence[Fact], *, now: datetime
 ) -> str:
-    """The context of these scopes, broad to narrow, and facts; empty parts are left out."""
+    """Render scopes, from broad to narrow, and facts; empty parts are omitted."""
     by_kind: dict[ScopeKind, dict[Scope, ScopeMemory]] = {kind: {} for kind in ScopeKind}
     for scope, memory in memories.items():
         by_kind[scope.kind][scope] = memory
@@ -73,7 +71,7 @@ def render_context(
 
 
 def with_retrieved(xml: str, facts: Sequence[Fact], *, now: datetime) -> str:
-    """``xml`` with a ``<RetrievedMemories>`` part at its end; unchanged if there are no facts."""
+    """Append a ``<RetrievedMemories>`` part to ``xml`` if there are facts."""
     if not facts:
         return xml
     body = "" if xml == EMPTY else xml.removeprefix(_OPEN).removesuffix(_CLOSE)
@@ -81,13 +79,13 @@ def with_retrieved(xml: str, facts: Sequence[Fact], *, now: datetime) -> str:
 
 
 def fact_line(fact: Fact, now: datetime) -> str:
-    """``- [scope] text (3d ago)``, by when the fact was made or last corrected."""
+    """Render ``- [scope] text (3d ago)``; the age counts from the last correction."""
     label = f"shard {fact.shard}" if fact.scope is ScopeKind.SHARD else str(fact.scope)
     return f"- [{item(label)}] {item(fact.content)} ({age(fact.recent_at, now)})"
 
 
 def item(text: str) -> str:
-    """A stored text as one escaped line."""
+    """Return a stored text as one escaped line."""
     line = " ".join(clean(text).split())
     if len(line) > ITEM_CHARACTERS:
         line = line[: ITEM_CHARACTERS - 1] + "…"
@@ -95,7 +93,7 @@ def item(text: str) -> str:
 
 
 def age(moment: datetime, now: datetime) -> str:
-    """How long ago, in the largest whole unit: now, 5m ago, 2h ago, 3d ago."""
+    """Return an age in the largest whole unit: now, 5m ago, 2h ago, 3d ago."""
     minutes = int((now - moment).total_seconds() // 60)
     if minutes < 1:
         return "now"
@@ -106,9 +104,9 @@ def age(moment: datetime, now: datetime) -> str:
 
 
 def measure(xml: str, *, characters_per_token: float) -> tuple[ContextPart, ...]:
-    """The parts of a context that `render_context` made; shards count apart from their agent.
+    """Measure the parts of a rendered context; shards count separately from their agent.
 
-    Words are those of the memories, tokens an estimate for the part with its markup.
+    Words count the memories only; tokens are an estimate that includes the markup.
     """
     parts: list[ContextPart] = []
 
@@ -136,7 +134,7 @@ def _wrap(body: str) -> str:
 
 
 def _element(name: str, inner: str, *, indent: int, attributes: str = "") -> str:
-    """An element on lines of its own; "" if there is nothing in it."""
+    """Render an element on separate lines, or "" if it has no content."""
     if not inner:
         return ""
     space = " " * indent
@@ -149,7 +147,7 @@ def _shard(scope: Scope, memory: ScopeMemory) -> str:
 
 
 def _memory(memories: Iterable[ScopeMemory], *, indent: int) -> str:
-    """The texts of the scopes in their order, then the reflections of all of them."""
+    """Render the texts of the scopes in order, then all their reflections."""
     memories = list(memories)
     consolidated = "".join(_render_text(memory, indent) for memory in memories)
     items = (item(each) for memory in memories for each in memory.reflections)

@@ -1,4 +1,4 @@
-"""Contexts over a real store: what is in them, and when a cached one may be served."""
+"""Contexts over a real store: their content, and when a cached one is served."""
 
 from __future__ import annotations
 
@@ -313,11 +313,11 @@ async def test_known_failure_39_a_moment_without_a_zone_is_utc(cast: Cast) -> No
 
 
 async def test_the_past_has_no_recall(cast: Cast) -> None:
-    with pytest.raises(UsageError, match="without recall"):
+    with pytest.raises(UsageError, match="recall is not available"):
         await build(cast, as_of=NOW, recall="always")
 
 
-# -- whatever happened ---------------------------------------------------------------------------
+# -- any state of the store ----------------------------------------------------------------------
 
 
 @pytest.mark.slow

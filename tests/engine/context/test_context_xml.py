@@ -1,4 +1,4 @@
-"""The XML of a context: well-formed whatever was stored, and each item one line."""
+"""The XML of a context: well-formed for any stored text, and one line per item."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Known failures 7 and 8: who is in a session is seen from everybody who ever wrote in it."""
+"""Known failures 7 and 8: the participants of a session are all senders of its messages."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ def anywhere(store: Store) -> Cast:
 
 
 def talk(cast: Cast, second: User, *, before: int = 300) -> Session:
-    """Anna's session, in which a second person wrote once, ``before`` messages ago, and whose
-    list of users the platform never brought up to date."""
+    """Return Anna's session with an old message of a second person.
+
+    The second person wrote once, ``before`` messages ago; the session's list of users lacks them.
+    """
     session = cast.add_session(cast.anna)
     old = make_message(session, "Hello, I am new here.", sender=second.id, created_at=ago(days=30))
     since = make_messages(session, before, sender=cast.anna.id, start=ago(days=2))
@@ -43,7 +45,7 @@ def talk(cast: Cast, second: User, *, before: int = 300) -> Session:
 async def test_known_failure_7_a_second_person_who_wrote_long_ago_is_noticed(
     anywhere: Cast,
 ) -> None:
-    """The first one's memory is in no context of a session that a second person has read."""
+    """A context of a session with a second reader never holds the first user's memory."""
     add_reflection(anywhere.store, anywhere.anna_scope, CONFIDENCE)
     add_fact(anywhere.store, anywhere.anna_scope, "Anna earns 4711 a month.")
     service = MemoryService(anywhere.store, Settings(), actor=ACTOR, clock=FixedClock())
@@ -75,7 +77,7 @@ async def test_known_failure_7_also_when_the_context_was_cached_before(anywhere:
 async def test_known_failure_8_facts_go_to_nobody_in_a_session_of_two(
     anywhere: Cast, llm: FakeLLM
 ) -> None:
-    """The second person's messages were formed long ago: the range at hand shows one only."""
+    """The second person's messages were formed long ago, outside the current range."""
     llm.script("facts", facts("Anna lives in Lisbon."))
     llm.script("reflections", reflections(user=["Anna likes teal."]))
     session = talk(anywhere, anywhere.bruno, before=250)

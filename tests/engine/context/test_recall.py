@@ -1,4 +1,4 @@
-"""Recall for a message: when it searches, where, and what it says when something fails."""
+"""Recall for a message: when and where it searches, and what it reports on failure."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ async def test_always_searches_what_the_view_may_see_and_nothing_else(cast: Cast
 async def test_heuristic_asks_the_signs(cast: Cast) -> None:
     report = await recall(cast, "Do you remember my sister?", "heuristic")
     assert "Berta" in report.xml
-    assert report.recall.startswith('heuristic: it says "do you remember"; 1 found')
+    assert report.recall.startswith('heuristic: phrase "do you remember"; 1 found')
     report = await recall(cast, "Nice weather, sister", "heuristic")
     assert "Berta" not in report.xml
-    assert report.recall == "heuristic: no sign that the message needs memories"
+    assert report.recall == "heuristic: the message does not seem to need memories"
 
 
 async def test_what_was_recalled_is_not_cached_and_an_access_is_counted(cast: Cast) -> None:
@@ -96,12 +96,12 @@ async def test_what_the_context_shows_already_is_not_repeated(cast: Cast) -> Non
     assert report.xml.count("Dino") == 1
     assert "RetrievedMemories" not in report.xml
     assert "1 found" in report.recall
-    assert "1 of them in the context already" in report.recall
+    assert "1 already in the context" in report.recall
 
 
 async def test_without_a_message_the_newest_of_a_person_is_taken(cast: Cast) -> None:
     report = await recall(cast, None, "always")
-    assert report.recall == "always: there is no message to recall memories for"
+    assert report.recall == "always: no message to recall memories for"
     cast.store.host.add_messages(
         cast.session.id,
         [
@@ -150,7 +150,7 @@ async def test_a_message_that_is_stored_already_is_shown_once(cast: Cast, llm: F
     )
     report = await recall(cast, "Who is she?", "llm", llm=llm)
     assert llm.requests[0].user.count("Who is she?") == 1
-    assert (report.recall, report.queries) == ("llm: no search is needed", ())
+    assert (report.recall, report.queries) == ("llm: no search needed", ())
     assert report.usage
 
 
@@ -160,7 +160,7 @@ async def test_a_model_that_fails_costs_no_context(cast: Cast, llm: FakeLLM, scr
     llm.script("recall", script)
     report = await recall(cast, "Who is she?", "llm", llm=llm)
     assert "Anna is brief." in report.xml
-    assert report.recall.startswith("llm: failed, so nothing was searched: ")
+    assert report.recall.startswith("llm: failed before the search: ")
 
 
 async def test_known_failure_70_a_model_that_hangs_holds_up_no_reply(
@@ -170,7 +170,7 @@ async def test_known_failure_70_a_model_that_hangs_holds_up_no_reply(
     llm.script("recall", HANG)
     report = await recall(cast, "Who is she?", "llm", llm=llm, seconds=0.05)
     assert "Anna is brief." in report.xml
-    assert report.recall == "llm; left out: not done within 0.05 s"
+    assert report.recall == "llm; timed out after 0.05 s"
     assert "left out" not in report.xml
     (asked,) = llm.requests
     assert asked.timeout == pytest.approx(0.045), "an endpoint tries once, and is counted"
@@ -187,12 +187,12 @@ async def test_a_search_that_hangs_holds_up_no_reply(
     report = await recall(cast, "sister", "always", embedder=embedder, seconds=0.05)
     assert "Anna is brief." in report.xml
     assert "RetrievedMemories" not in report.xml
-    assert report.recall.endswith("; left out: not done within 0.05 s")
+    assert report.recall.endswith("; timed out after 0.05 s")
     assert report.queries == ("sister",)
 
 
 async def test_what_a_late_model_cost_is_written_down(cast: Cast) -> None:
-    """The whole road: an endpoint that never answers, its estimate in the record of usage."""
+    """End to end: an endpoint that never answers, and its estimated usage in the log."""
     with FakeOpenAI() as server:
         server.script += [completion('{"queries": []}'), Reply(hang=True)]
         endpoint = OpenAILLM(LLMSettings(base_url=server.url, api_key=KEY))
@@ -226,7 +226,7 @@ async def test_known_failure_29_a_failed_search_is_said_and_the_context_served(
     embedder.failures.append(ProviderTimeout("the endpoint is silent"))
     report = await recall(cast, "sister", "always", embedder=embedder)
     assert "Anna is brief." in report.xml
-    assert report.recall.endswith("the search failed: the endpoint is silent")
+    assert report.recall.endswith("search failed: the endpoint is silent")
     assert report.queries == ("sister",)
 
 

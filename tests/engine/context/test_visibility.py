@@ -210,7 +210,7 @@ def test_with_a_session_nothing_more_than_the_session_sees(cast: Cast) -> None:
 
 @given(data=st.data())
 def test_a_view_never_names_somebody_elses_scope(cast: Cast, data: st.DataObject) -> None:
-    """Whatever a session's people, their accounts and the agent's toggles are."""
+    """For all participants, accounts and toggles of the agent."""
     strangers = [make_user("x" + new_id()), make_user("y" + new_id())]
     known = [cast.anna, cast.anna_on_discord, cast.bruno]
     people = data.draw(st.lists(st.sampled_from([*known, *strangers]), max_size=3))

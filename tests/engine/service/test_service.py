@@ -100,7 +100,7 @@ async def test_what_is_due_afterwards_is_consolidated_and_the_context_is_fresh(
     (written,) = report.consolidations
     assert (written.scope, written.outcome) == (cast.anna_scope, "written")
     context = await service.assemble_context(cast.session.id)
-    assert context.cached  # built anew by the formation
+    assert context.cached  # rebuilt by the formation
     assert "Text of user/anna/0" not in context.xml
     assert "Text of user/eve/anna/0" in context.xml
     assert "Anna plans a move." in context.xml
@@ -263,7 +263,7 @@ async def test_the_whole_road_on_every_store(
         "  </Facts>\n"
         "</MemoryContext>"
     )
-    assert "1 of them in the context already" in context.recall
+    assert "1 already in the context" in context.recall
     found = await service.search_facts(cast.session.id, ["Porto"])
     assert [hit.fact.content for hit in found.hits] == ["Anna lives in Porto."]
     await service.add_messages(
@@ -417,8 +417,8 @@ async def test_a_slow_store_does_not_block_the_event_loop(
     def slow(session_id: str) -> Any:
         seen = turns
         deadline = time.monotonic() + 60
-        while turns < seen + 5:  # goes on as soon as the loop is seen to turn
-            assert time.monotonic() < deadline, "the event loop stands still"
+        while turns < seen + 5:  # until the event loop has turned
+            assert time.monotonic() < deadline, "the event loop is blocked"
             time.sleep(0.001)
         return session_of(session_id)
 

@@ -1,4 +1,4 @@
-"""The wheel, as a type checker of somebody else's program sees it."""
+"""The wheel, as the type checker of another program sees it."""
 
 from __future__ import annotations
 
