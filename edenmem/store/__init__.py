@@ -1,1 +1,1 @@
-"""Databases; the only place that knows one."""
+"""Store memory in SQLite or MongoDB, and read the first version's data."""

@@ -1,4 +1,4 @@
-"""What a store does, as one protocol for each capability.
+"""Define what a store does, with one protocol per capability.
 
 May import: nothing of this part.
 """

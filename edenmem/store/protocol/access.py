@@ -1,4 +1,4 @@
-"""Who may use the server, and how much was used."""
+"""Protocol for access tokens of the server and their daily usage."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from edenmem.models.records import AuditEntry
 
 
 class Tokens(Protocol):
-    """Tokens for the server. No secret is stored, only its digest."""
+    """Access tokens of the server. Only digests of secrets are stored."""
 
     def add(self, token: AccessToken, entry: AuditEntry) -> bool:
-        """Store a new token, with its audit entry; False if the name is taken."""
+        """Store a new token and its audit entry; return False if the name is taken."""
 
     def tokens(self) -> list[AccessToken]:
-        """All tokens, by name."""
+        """Return all tokens, ordered by name."""
 
     def token(self, token_id: str) -> AccessToken | None:
-        """One token by its id."""
+        """Return the token with this ID."""
 
     def set_agents(self, token_id: str, agents: Sequence[str]) -> None:
-        """Limit a token to these agents."""
+        """Restrict a token to these agents."""
 
     def remove(self, token_id: str, entry: AuditEntry) -> bool:
-        """Remove a token, with an audit entry; False if there is none. Its name is free again."""
+        """Remove a token and free its name; return False if there is no such token."""
 
     def note_use(self, token_id: str, at: datetime) -> None:
-        """Write when a token was last used."""
+        """Record when a token was last used."""
 
     def add_use(self, holder: str, day: str, use: DailyUse) -> None:
-        """Add to what ``holder`` used on this day (ISO 8601). Counts of days before the previous
-        one are dropped."""
+        """Add to the usage of ``holder`` on a day (ISO 8601).
+
+        Counts older than the previous day are dropped.
+        """
 
     def daily_use(self, holder: str, day: str) -> DailyUse:
-        """What ``holder`` used on this day."""
+        """Return the usage of ``holder`` on a day (ISO 8601)."""

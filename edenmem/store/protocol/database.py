@@ -1,4 +1,4 @@
-"""The database as a whole: what it is, and how its schema came to be."""
+"""Protocols for the database as a whole and for its schema migrations."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from edenmem.models.migration import MigrationRun, SchemaStep
 
 
 class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``status`` tells of a store. ``location`` has no secrets in it; ``counts`` has the same
-    keys on every store, and counts what is marked as deleted too. ``write_obstacle`` says why
-    nothing can be written, if so."""
+    """A store as ``status`` shows it.
+
+    ``location`` contains no secrets. ``counts`` has the same keys on every store and includes
+    documents marked as deleted. ``write_obstacle`` is the reason why nothing can be written, or
+    empty.
+    """
 
     kind: Literal["sqlite", "mongodb"]
     location: str
@@ -30,77 +33,80 @@ class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Database(Protocol):
-    """What is about the database as a whole."""
+    """The database as a whole."""
 
     def info(self) -> StoreInfo:
-        """Where and what the store is, and how many documents of each kind it has."""
+        """Return the store's kind, location, versions and document counts."""
 
     def initialise(self) -> Sequence[str]:
-        """Make tables or collections and ordinary indexes that are missing; say what was made.
+        """Create missing tables or collections and ordinary indexes; return the names created.
 
-        Safe to call again. SQLite files are made with mode 0600.
+        Idempotent. SQLite files are created with mode 0600.
         """
 
     def preparation(self) -> Preparation:
-        """What `initialise` would do now, and what it would leave to the operator; writes
-        nothing."""
+        """Return what `initialise` would create, and what is left to the operator."""
 
     def require_writable(self) -> None:
-        """Demand all without which nothing can be written, before a model is paid for it.
+        """Raise if nothing can be written, before paying for a model call.
 
         Raises:
             WriteRefused: the store is open for reading only.
-            StoreError: its schema is another one, or the server has no transactions.
+            StoreError: the schema version differs, or the server has no transactions.
         """
 
     def close(self) -> None:
-        """Let go of files and sockets."""
+        """Close files and sockets."""
 
     def file_faults(self) -> Iterator[Finding]:
-        """What the database itself says is damaged, and what its schema lacks."""
+        """Yield the damage that the database itself reports, and missing parts of its schema."""
 
     def repair_schema(self) -> int:
-        """Make what `file_faults` found missing in the schema; how many parts."""
+        """Create the schema parts that `file_faults` found missing; return their number."""
 
     def compact(self) -> Compaction:
-        """Make sure that deleted content is gone from the store's files, as far as that is in its
-        power."""
+        """Remove deleted content from the store's files, as far as the database allows."""
 
 
 class Migrations(Protocol):
-    """The steps of our own schema, and the ledger of runs that brought data here."""
+    """The steps of the schema, and the ledger of data migrations."""
 
     def schema(self) -> list[SchemaStep]:
-        """Every step that this edenmem knows, by number, with when the database had it."""
+        """List every schema step that this version knows, by number, with the time it was
+        applied."""
 
     def migrate_up(self) -> Sequence[str]:
-        """Take the steps that are pending; their names, in order. Safe to call again, and at once
-        from two processes: the other one waits, or is told so.
+        """Apply pending schema steps and return their names, in order.
+
+        Idempotent, and safe in two processes at the same time: the second waits or raises.
 
         Raises:
-            ConflictError: another process is at it (on a store without transactions).
+            ConflictError: another process is migrating (on a store without transactions).
         """
 
     def migrate_down(self, to: int) -> Sequence[str]:
-        """Take back the steps after number ``to``, newest first; their names.
+        """Revert the schema steps after number ``to``, newest first; return their names.
 
         Raises:
-            ConflictError: one of them has no way back (nothing is taken back then), or another
-                process is at it.
+            ConflictError: a step is irreversible (nothing is reverted), or another process is
+                migrating.
         """
 
     def take_migration_lease(self, holder: str, *, now: datetime, until: datetime) -> str | None:
-        """Take or lengthen the one lease that a migration of data needs. None: it is the holder's
-        now. Otherwise whose it is: nothing was changed."""
+        """Acquire or extend the only lease for data migrations.
+
+        Returns:
+            None if ``holder`` has the lease now; otherwise its current holder.
+        """
 
     def end_migration_lease(self, holder: str) -> None:
-        """Let go of the lease, if it is the holder's."""
+        """Release the lease if ``holder`` has it."""
 
     def put_migration_run(self, run: MigrationRun) -> None:
-        """Write a run into the ledger, in place of what is there of it."""
+        """Store a migration run, overwriting an earlier state of it."""
 
     def migration_run(self, run_id: str) -> MigrationRun | None:
-        """One run."""
+        """Return the migration run with this ID."""
 
     def migration_runs(self) -> list[MigrationRun]:
-        """All runs, latest first."""
+        """Return all migration runs, latest first."""

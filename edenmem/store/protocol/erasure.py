@@ -1,7 +1,7 @@
-"""What a store does so that a person, a session, a group or an agent can be forgotten.
+"""Protocol for erasing a person, a session, a group or an agent.
 
-Every method may be called again after it was cut off: it goes on with what is left. The order in
-which the engine calls them is told in `edenmem.engine.erasure.forgetting`.
+Every method can be called again after an interruption and continues with what is left. For the
+order of the calls see `edenmem.engine.erasure.forgetting`.
 """
 
 from __future__ import annotations
@@ -18,46 +18,57 @@ class Erasure(Protocol):
     """Finds and removes traces."""
 
     def count_conversations(self, traces: Traces) -> dict[str, int]:
-        """How many sessions and messages of the host there are, of which `erase_messages` speaks;
-        kinds of which there is nothing are left out."""
+        """Count the host's sessions and messages that `erase_messages` would remove.
+
+        Kinds with a count of 0 are left out.
+        """
 
     def count_traces(self, traces: Traces) -> dict[str, int]:
-        """What there is to be removed, by kind; kinds of which there is nothing are left out."""
+        """Count what `erase` would remove, by kind; kinds with a count of 0 are left out."""
 
     def begin_forgetting(self, forgetting: Forgetting) -> Forgetting:
-        """Keep it as open; one that is open already stays as it is, with more blocks."""
+        """Store a forgetting as open; if it is open already, only add its blocks."""
 
     def forgettings(self) -> list[Forgetting]:
-        """All, open ones first, then the latest."""
+        """Return all forgettings: open ones first, then the latest."""
 
     def close_forgetting(
         self, forgetting_id: str, *, at: datetime, counts: dict[str, int], entry: AuditEntry
     ) -> None:
-        """Drop its subject, and write the audit entry, which has no content. Changes that were
-        decided up to ``at`` stay refused."""
+        """Close a forgetting: drop its subject and write its audit entry, which has no content.
+
+        Changes decided up to ``at`` remain refused.
+        """
 
     def settle_formations(self, traces: Traces, *, at: datetime) -> int:
-        """Make sure that nothing which was said so far is formed later; how many formations were
-        changed.
+        """Prevent past messages from being formed later; return how many formations changed.
 
-        What was recorded is applied, as far as it is not blocked; claims are withdrawn, so that
-        nobody can record an outcome; messages without a formation get one that is done. Decisions
-        and errors are emptied.
+        Recorded changes are applied unless blocked. Claims are revoked, so no worker can record an
+        outcome. Messages without a formation get a finished one. Decisions and errors are emptied.
         """
 
     def erase(self, traces: Traces, derived: Sequence[str], *, at: datetime) -> dict[str, int]:
-        """Remove the derived reflections in the order given, then all memory that is a trace, with
-        its vectors, index entries and history; empty its audit entries; drop cached contexts.
-        Memory that stays does not name the accounts any more. What was removed, by kind."""
+        """Remove the derived reflections in the given order, then all traces in memory.
+
+        Vectors, index entries and history are removed too, audit entries emptied, and cached
+        contexts dropped. Memory that remains no longer names the accounts.
+
+        Returns:
+            What was removed, by kind.
+        """
 
     def erase_messages(self, traces: Traces) -> dict[str, int]:
-        """Remove the ``own`` sessions with their messages, the messages and memberships of the
-        accounts in ``shared`` ones, and the accounts.
+        """Remove the ``own`` sessions with their messages, and the accounts.
+
+        In ``shared`` sessions only the accounts' messages and memberships are removed.
 
         Raises:
-            UsageError: they are not ours: another program keeps them in this database.
+            UsageError: another program keeps the messages in this database.
         """
 
     def redact(self, passages: Sequence[Passage]) -> int:
-        """Empty these entries of history, audit and formations, previous texts and cached
-        contexts, and keep what else they say; how many there were. Other places are left alone."""
+        """Empty the content of these entries and keep their other fields; return their number.
+
+        Affects history, audit, formations, previous texts and cached contexts. Passages in other
+        places are left alone.
+        """

@@ -1,4 +1,4 @@
-"""Formations, what models cost, and the sessions that a cold run looks at."""
+"""Protocols for formations, the cost of models, and sessions due for a cold run."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from edenmem.models.statistics import UsageOnDay
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages of a session that are to be formed for an agent, oldest first.
+    """Messages of a session that are pending formation for an agent, oldest first.
 
-    ``messages`` holds at most what was asked for, ``total`` counts all. ``by_platform`` counts the
-    messages that no formation of the agent has because the platform formed them, taken or not.
+    ``messages`` is limited as requested; ``total`` counts all. ``by_platform`` counts messages that
+    are in none of the agent's formations because the platform formed them, selected or not.
     """
 
     messages: tuple[Message, ...]
@@ -36,26 +36,36 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuietSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that the cold run has to look at. ``seen`` stands for what was in it before it was
-    handed out, and goes back to `ColdSessions.settle`."""
+    """A session for the cold run to check.
+
+    ``seen`` is a digest of the session's state when it was returned; pass it to
+    `ColdSessions.settle`.
+    """
 
     session: Session
     seen: str
 
 
 class Formations(Protocol):
-    """Keeps formations, each moved from state to state in one atomic step."""
+    """Formations, each moved between states in one atomic step."""
 
     def backlog(
         self, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
     ) -> Backlog:
-        """Messages that no formation of this agent has, failed ones included as having them, and
-        that the platform did not form (see `edenmem.store.common.progress`); with ``reach`` more.
-        What a formation had until it was superseded counts for none that the platform formed."""
+        """Return messages that neither a formation of this agent nor the platform has processed.
+
+        Messages of a failed formation count as processed; those of a superseded one are pending
+        even behind the platform's cursor. ``reach`` widens the selection. See
+        `edenmem.store.common.progress`.
+        """
 
     def claim(self, formation: Formation) -> bool:
-        """Insert a formation that is CLAIMED; False if another one of the session and agent is
-        unfinished, has the same ``seq``, or has one of its messages. One atomic step."""
+        """Insert a CLAIMED formation in one atomic step.
+
+        Returns:
+            False if another formation of the session and agent is unfinished, has the same ``seq``,
+            or has one of its messages.
+        """
 
     def reclaim(
         self,
@@ -66,12 +76,14 @@ class Formations(Protocol):
         lease_until: datetime,
         forced: bool = False,
     ) -> Formation | None:
-        """Take over a formation that is RELEASED (and due, or ``forced``), or CLAIMED or RECORDED
-        with an expired lease, or already this worker's. Its status becomes CLAIMED, or stays
-        RECORDED. None: it is somebody else's, or finished."""
+        """Take over a formation; return None if it is finished or held by another worker.
+
+        Accepts a formation that is RELEASED (and due, or ``forced``), CLAIMED or RECORDED with an
+        expired lease, or held by this worker. It becomes CLAIMED, or stays RECORDED.
+        """
 
     def renew(self, formation_id: str, *, worker: str, lease_until: datetime) -> bool:
-        """Lengthen the worker's lease; False if it is no longer the worker's."""
+        """Extend the worker's lease; return False if the worker lost it."""
 
     def narrow(
         self,
@@ -82,9 +94,10 @@ class Formations(Protocol):
         last_message_at: datetime,
         now: datetime,
     ) -> bool:
-        """Let a CLAIMED formation keep only these of its messages; the others wait again, like
-        messages that no formation had. One atomic step; False if the claim is no longer the
-        worker's."""
+        """Reduce a CLAIMED formation to these messages in one atomic step.
+
+        The other messages are pending again. Returns False if the worker lost the claim.
+        """
 
     def record(
         self,
@@ -98,20 +111,24 @@ class Formations(Protocol):
         now: datetime,
         next_step: str = "",
     ) -> bool:
-        """CLAIMED → RECORDED with the outcome of a step, and the step that is left after it; False
-        if the claim is no longer the worker's. ``decisions`` and ``usage`` are added to those of
-        earlier steps, ``counts`` replace them. The next step has no failed attempts yet."""
+        """Record (CLAIMED → RECORDED) the outcome of a step, and the next step if one is left.
+
+        ``decisions`` and ``usage`` are added to those of earlier steps; ``counts`` replace them.
+        The next step starts with no failed attempts. Returns False if the worker lost the claim.
+        """
 
     def apply_formation(
         self, formation_id: str, *, now: datetime, worker: str | None = None
     ) -> list[ChangeResult]:
-        """RECORDED → APPLIED: apply its changes, then move the session's own progress fields
-        (``last_memory_message_id`` and counters) if its first agent is this one, never backwards,
-        and note what it replaced. Idempotent and safe to run in two processes at once; on SQLite
-        one transaction.
+        """Apply a RECORDED formation (→ APPLIED) and advance the session's progress fields.
 
-        If a step is left, RECORDED → CLAIMED for the ``worker`` whose it is, for everybody else
-        → RELEASED; the session's progress stays."""
+        The fields (``last_memory_message_id`` and counters) advance only if this agent is the
+        session's first, and never backwards; the formation notes the cursor that was replaced.
+        Idempotent, and safe in two processes at the same time; one transaction on SQLite.
+
+        If a step is left, the formation becomes CLAIMED when ``worker`` holds it, else RELEASED,
+        and the session's progress is unchanged.
+        """
 
     def release(
         self,
@@ -124,7 +141,7 @@ class Formations(Protocol):
         count: bool = True,
         usage: Sequence[CallUsage] = (),
     ) -> bool:
-        """CLAIMED → RELEASED, counting a failed attempt if ``count``."""
+        """Release a formation (CLAIMED → RELEASED); ``count`` adds a failed attempt."""
 
     def fail(
         self,
@@ -135,19 +152,24 @@ class Formations(Protocol):
         error: str,
         usage: Sequence[CallUsage] = (),
     ) -> bool:
-        """CLAIMED → FAILED: kept and shown, not tried again by itself."""
+        """Mark a formation (CLAIMED → FAILED) as failed: listed, but not retried automatically."""
 
     def retry(self, formation_id: str, *, now: datetime) -> bool:
-        """FAILED → RELEASED with no attempts counted, by hand; False if it is not failed, or if
-        another formation of the session and agent is unfinished."""
+        """Retry a failed formation (FAILED → RELEASED) with its attempts reset.
+
+        Returns False if the formation is not failed, or if another one of the session and agent is
+        unfinished.
+        """
 
     def supersede(self, formation_id: str, *, keep: Sequence[str] = (), now: datetime) -> bool:
-        """APPLIED or FAILED → SUPERSEDED: give up its messages, but for those to ``keep``, so that
-        they can be formed again. One atomic step, which also makes a cold run look at the session
-        again; False if it is in another state, or all its messages are to be kept."""
+        """Supersede an APPLIED or FAILED formation: free its messages, except those in ``keep``.
+
+        One atomic step, which also makes the session due for a cold run. Returns False in any other
+        state, or if all messages are to be kept.
+        """
 
     def formation(self, formation_id: str) -> Formation | None:
-        """One formation, with its changes if it is recorded."""
+        """Return a formation, with its changes if it is recorded."""
 
     def list_formations(
         self,
@@ -157,58 +179,66 @@ class Formations(Protocol):
         statuses: Sequence[FormationStatus] = (),
         limit: int | None = None,
     ) -> Iterator[Formation]:
-        """Formations without their changes, latest first: those of one session and agent by
-        ``seq``, since the clocks of workers may disagree, others by ``created_at``."""
+        """Yield formations without their changes, latest first.
+
+        Those of one session and agent are ordered by ``seq``, since the clocks of workers may
+        disagree; others by ``created_at``.
+        """
 
     def find_shared_messages(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        """Messages that are in several formations of one agent (``related``); none as long as
-        the unique key stands."""
+        """Yield messages in several formations (``related``) of one agent.
+
+        The unique key prevents these.
+        """
 
 
 class Usage(Protocol):
-    """What models cost."""
+    """The cost of model calls."""
 
     def add_usage(self, entry: UsageEntry) -> None:
-        """Keep what work outside of formations cost; an id that is there already is left alone."""
+        """Record the cost of work outside formations; an existing ID is left unchanged."""
 
     def sum_usage(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> list[UsageTotal]:
-        """The calls of formations that began, and of other work that ended, at or after
-        ``since``, added up for each model, by its name; failed tries included."""
+        """Sum the calls by model, ordered by its name, failed attempts included.
+
+        Counts formations that began, and other work that ended, at or after ``since``.
+        """
 
     def usage_by_day(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Sequence[UsageOnDay]:
-        """What `sum_usage` adds up, by day and model."""
+        """Sum the calls as `sum_usage` does, by day and model."""
 
     def find_damaged_usage(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        """Records, of formations or of other work, whose calls hold what is no count."""
+        """Yield formations and usage entries with invalid counts."""
 
     def repair_usage(self, findings: Sequence[Finding]) -> int:
-        """Write what those records are read as; how many were changed."""
+        """Overwrite invalid counts with the values they are read as; return how many changed."""
 
 
 class ColdSessions(Protocol):
-    """Sessions in which nothing was said for a while."""
+    """Sessions without recent messages."""
 
     def quiet_sessions(self, *, before: datetime, rules: str | None) -> Iterator[QuietSession]:
-        """Sessions with no message at or after ``before``, longest quiet first, all of them:
-        neither deleted nor incognito, and not settled under the same ``rules``.
+        """Yield sessions without messages at or after ``before``, longest quiet first.
 
-        A million settled sessions cost next to nothing. ``rules`` None: all quiet sessions,
-        settled or not, and nothing is written. They come in pages, without a cursor or snapshot
-        between them, so that one may work on each for as long as it takes; whoever does looks
-        again at what is in it.
+        Deleted and incognito sessions are left out, and sessions settled under the same ``rules``;
+        a million of those cost next to nothing. With ``rules`` None, settled sessions are included
+        and nothing is written.
+
+        Sessions come in pages without a cursor or snapshot in between, so the caller can work on
+        each for any length of time and must read its state again.
         """
 
     def settle(self, session_id: str, *, seen: str, rules: str) -> bool:
-        """Note that the session was looked at by these rules and has nothing to do: no agent has
-        enough unprocessed messages, and no formation is unfinished.
+        """Note that a session has no work under these rules.
 
-        The note is refused (False) if the session is not any more as it was ``seen``, and it
-        falls with the next message (a late one with an old time included), agent or formation
-        of the session, a retry included. Where others write the messages, as on MongoDB, that is
-        noticed by their number and the newest one's id; and each session is looked at again from
-        time to time, whatever is noted of it.
+        That is: no agent has enough unprocessed messages, and no formation is unfinished.
+
+        Returns False if the session no longer matches ``seen``. The note expires with the session's
+        next message (also a late one with an old time), agent, formation or retry. Where the
+        platform writes the messages, as on MongoDB, a new message is detected by the number of
+        messages and the newest ID, and each session is checked again periodically.
         """

@@ -1,4 +1,4 @@
-"""What the platform owns, and the contexts that are cached beside it."""
+"""Protocols for the platform's data and for cached contexts."""
 
 from __future__ import annotations
 
@@ -16,52 +16,53 @@ ReferenceKind = Literal["agent", "user", "session", "fact", "reflection", "forma
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
-    """A thing that a typed name or prefix may mean; ``label`` is what a person knows it by."""
+    """A candidate for a typed name or prefix; ``label`` is its readable name."""
 
     id: str
     label: str
 
 
 class Host(Protocol):
-    """What the platform owns: agents, accounts, sessions and messages."""
+    """The platform's data: agents, accounts, sessions and messages."""
 
     def refusal(self, record: msgspec.Struct) -> str:
-        """Why the store cannot have an agent, a session, a message or another record of a backup;
-        empty if it can. On MongoDB agents and sessions need an owner, and a document has a limit.
+        """Return why the store cannot hold a record of a backup; empty if it can.
+
+        On MongoDB, agents and sessions need an owner, and documents have a maximum size.
         """
 
     def agents(self) -> Iterator[Agent]:
-        """All agents that are not deleted, by username."""
+        """Yield all agents that are not deleted, by username."""
 
     def agent(self, agent_id: str) -> Agent | None:
-        """The agent with this id, unless it is deleted."""
+        """Return the agent with this ID, unless it is deleted."""
 
     def find_agent_ids(self) -> list[str]:
-        """The ids of all agents that the host knows, or of which anything is stored."""
+        """List the IDs of all agents that the host knows or that have stored data."""
 
     def add_agent(self, agent: Agent) -> bool:
-        """Insert; False if the id or the username is taken."""
+        """Insert an agent; return False if the ID or the username is taken."""
 
     def users(self) -> Iterator[User]:
-        """All people that are not deleted, by username."""
+        """Yield all users that are not deleted, by username."""
 
     def user(self, user_id: str) -> User | None:
-        """The account with this id, unless it is deleted."""
+        """Return the account with this ID, unless it is deleted."""
 
     def users_named(self, username: str) -> list[User]:
-        """The accounts with exactly this username that are not deleted, by id."""
+        """Return the accounts with exactly this username that are not deleted, by ID."""
 
     def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
-        """The accounts among these ids that exist, also deleted ones (names in old sessions)."""
+        """Return the existing accounts among these IDs, deleted ones included."""
 
     def accounts_of(self, person_id: str) -> list[StoredUser]:
-        """The account with this id and all whose ``eden_user_id`` it is, by id; deleted ones too.
+        """Return the account with this ID and those linked to it by ``eden_user_id``, by ID.
 
-        The account with this id may itself be linked to another one.
+        Deleted accounts are included. The account with this ID may itself be linked to another.
         """
 
     def add_user(self, user: User) -> bool:
-        """Insert; False if the id or the username is taken."""
+        """Insert a user; return False if the ID or the username is taken."""
 
     def sessions(
         self,
@@ -71,107 +72,119 @@ class Host(Protocol):
         group_id: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Session]:
-        """Sessions that are not deleted, latest activity first, of all who are named."""
+        """Yield sessions that match all filters and are not deleted, latest activity first."""
 
     def session(self, session_id: str) -> Session | None:
-        """The session with this id, unless it is deleted."""
+        """Return the session with this ID, unless it is deleted."""
 
     def sessions_of(
         self, *, accounts: Sequence[str] = (), agent_id: str | None = None, group_id: str = ""
     ) -> Iterator[Session]:
-        """The sessions of any of these accounts, of this agent or of this group, deleted ones too,
-        each once. Those in which an account wrote are its sessions too."""
+        """Yield the sessions of any of these accounts, of this agent or of this group, each once.
+
+        Deleted sessions are included, and sessions in which an account wrote.
+        """
 
     def people_of(self, session_ids: Sequence[str]) -> dict[str, frozenset[str]]:
-        """Session → the canonical ids of its people; deleted sessions too, those that are not
-        there left out."""
+        """Map each existing session to the canonical IDs of its users; deleted ones included."""
 
     def put_session(self, session: Session) -> bool:
-        """Insert a session, or add agents and users to the one with this id; True if it is new.
+        """Insert a session, or add agents and users to the existing one; return True if it is new.
 
-        Never takes anything away and never touches fields it is not about. An ``imported`` session
-        is marked as one if it was not, and if it was active it gets the status given here.
+        Removes nothing and leaves unrelated fields alone. An ``imported`` session is marked as
+        imported, and if it was active it gets the new status.
         """
 
     def set_session_status(self, session_id: str, status: str) -> None:
-        """Write the session's status."""
+        """Set the session's status."""
 
     def add_messages(self, session_id: str, messages: Sequence[Message]) -> int:
-        """Insert those whose ids are new, in one step if the store can; how many were new.
+        """Insert messages with new IDs, atomically where the store can; return how many were new.
 
         Also moves the session's last activity forward.
         """
 
     def put_message(self, message: Message) -> None:
-        """Insert a message of a session that is there, or let the stored one with its id, if it is
-        of this session, say what this one says; its time and place stay.
+        """Insert a message into an existing session, or overwrite its content.
 
-        Also moves the session's last activity forward.
+        An existing message is changed only if it belongs to the session; its time and position
+        stay. Also moves the session's last activity forward.
         """
 
     def messages(
         self, session_id: str, *, newest: int | None = None, ids: Sequence[str] | None = None
     ) -> Iterator[Message]:
-        """A session's messages in order (``createdAt``, ``id``): all, the ``newest``, or those."""
+        """Yield messages of a session by (``createdAt``, ``id``): all, the ``newest``, or
+        ``ids``."""
 
     def messages_by_ids(self, message_ids: Sequence[str]) -> list[Message]:
-        """Those of these messages that are stored, of whatever session, in order. One that is in
-        several sessions is of the first."""
+        """Return the stored messages with these IDs, from any session, in order.
+
+        A message in several sessions is assigned to the first.
+        """
 
     def senders(self, session_id: str) -> tuple[str, ...]:
-        """The accounts that ever wrote in the session as a person (role ``user``, not a trigger of
-        the platform), each once, by id; from an index, however long the session is."""
+        """Return the accounts that wrote in the session as a person, by ID.
+
+        Messages have role ``user`` and are not triggers of the platform. Served from an index.
+        """
 
     def authors(self, message_ids: Sequence[str]) -> dict[str, str]:
-        """Who wrote each of these messages; empty for one that no person wrote. Messages that are
-        not stored are left out."""
+        """Map each stored message to its author, empty if no user wrote it."""
 
     def find_message_ids(
         self, accounts: Sequence[str], session_ids: Sequence[str]
     ) -> Iterator[str]:
-        """The ids of the messages that the accounts wrote in these sessions."""
+        """Yield the IDs of the messages that the accounts wrote in these sessions."""
 
     def display_names(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
-        """The names under which the accounts appear in messages of these sessions."""
+        """Return the display names of the accounts in messages of these sessions."""
 
     def find(self, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
-        """What ``text`` may mean: an exact id or username or session name alone if there is one,
-        else everything whose id begins with it (from 4 hex digits on), up to ``limit``.
+        """Find matches for an ID, username or session name.
 
-        Matching of names ignores case if no exact one exists. A session is also found by title.
+        An exact match is returned alone; otherwise up to ``limit`` matches by ID prefix (at least 4
+        hex digits). Names match exactly before they match without regard to case. Sessions also
+        match by title.
         """
 
     def find_by_prefix(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
-        """The things whose name begins with ``text``, in whatever case where the store can ask
-        that of an index, by name; after them those whose id does, newest first. For completion
-        while somebody types: from indexes alone, at most ``limit``."""
+        """Find matches by name prefix, ordered by name, then by ID prefix, newest first.
+
+        For completion while typing: reads only indexes. Names match without regard to case where
+        the store's index can do so.
+        """
 
     def find_lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        """Sessions in which the platform's progress is before messages that were formed for its
-        first agent, or forgotten: the platform wrote an older copy of the session back."""
+        """Yield sessions in which the platform reset progress behind formed or forgotten messages.
+
+        This happens when the platform writes back an older copy of a session. Only formations for
+        the session's first agent count.
+        """
 
 
 class Contexts(Protocol):
     """Contexts that are cached with their sessions."""
 
     def find_context(self, session_id: str, agent_id: str) -> CachedContext | None:
-        """The context last built for this session and agent."""
+        """Return the context last built for this session and agent."""
 
     def cache_context(
         self, session_id: str, agent_id: str, context: CachedContext, *, shared: bool = True
     ) -> None:
         """Cache a context for `find_context`.
 
-        ``shared``: any account of the session may be served it. Only such a context, and only of
-        a session with one agent, goes into the platform's own fields, which the platform serves
-        to the next account for the next agent.
+        ``shared``: the context may be served to any account of the session. Only a shared context
+        of a session with one agent goes into the platform's own fields, because the platform serves
+        these to the next account for the next agent.
         """
 
     def cached_texts(self) -> Iterator[Passage]:
-        """Every cached context as a text, in pages without a cursor between them."""
+        """Yield every cached context as text, in pages without a cursor in between."""
 
     def stray_contexts(self) -> Iterator[Finding]:
-        """Cached contexts of sessions that are gone, or of agents (``related``) not in them."""
+        """Yield cached contexts of deleted sessions, or of agents (``related``) not in the
+        session."""
 
     def drop_contexts(self, pairs: Sequence[tuple[str, str]]) -> int:
-        """Drop cached contexts of (session, agent); how many."""
+        """Drop the cached contexts of (session, agent) pairs; return how many."""

@@ -1,4 +1,4 @@
-"""Indexes."""
+"""Protocols for a store's indexes."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from edenmem.models.search import Candidate, FactFilter
 
 
 class SearchTrial(Protocol):
-    """A collection that nobody else uses, to try on a real server what search relies on.
+    """A private collection to test a real server's search on.
 
-    Nothing is made before `prepare`; `remove` takes everything away, whatever happened.
+    Nothing is created before `prepare`; `remove` deletes everything after any failure.
     """
 
     @property
     def name(self) -> str:
-        """The name of the collection."""
+        """Return the name of the collection."""
 
     def prepare(self, wish: IndexWish) -> None:
-        """Make the collection and begin to build both search indexes."""
+        """Create the collection and start building both search indexes."""
 
     def states(self, wish: IndexWish) -> list[IndexState]:
-        """How the two indexes are."""
+        """Return the states of the two indexes."""
 
     def add(self, facts: Sequence[Fact], *, storage: Literal["array", "bindata"]) -> None:
-        """Insert facts, their vectors in that form."""
+        """Insert facts with their vectors in this form."""
 
     def semantic(
         self,
@@ -40,68 +40,73 @@ class SearchTrial(Protocol):
         exact: bool = False,
         storage: Literal["array", "bindata"] = "array",
     ) -> list[list[Candidate]]:
-        """As `Search.semantic_candidates`, with the vectors sent in that form."""
+        """Search like `Search.semantic_candidates`, with query vectors in this form."""
 
     def text(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int
     ) -> list[list[Candidate]]:
-        """As `Search.text_candidates`."""
+        """Search like `Search.text_candidates`."""
 
     def refusal(self, stage: Literal["vector", "text"]) -> str:
-        """What the server says to an option that does not exist; empty if it takes it."""
+        """Return the server's error for an unknown option; empty if the server accepts it."""
 
     def remove(self) -> None:
-        """Drop the collection with its indexes."""
+        """Drop the collection and its indexes."""
 
 
 class Indexes(Protocol):
     """The indexes of a store."""
 
     def list_indexes(self, wish: IndexWish) -> list[IndexState]:
-        """Every index that the store needs or has of its own: ordinary ones by collection, then
-        those for search."""
+        """List every index that the store needs or defines: ordinary ones by collection, then
+        search."""
 
     def create_index(self, name: str, wish: IndexWish) -> None:
-        """Begin to make an index that is missing. Safe if it is there.
+        """Start building an index if it is missing.
 
         Raises:
-            StoreError: this database cannot have it, or stored data keep it from being made.
+            StoreError: the database does not support it, or stored data prevent it.
         """
 
     def update_index(self, name: str, wish: IndexWish) -> None:
-        """Begin to make an index anew, as it is wanted now. What protects uniqueness does so
-        all the while, and a search index goes on answering where the database can do that.
+        """Start rebuilding an index with its current definition.
+
+        Uniqueness stays protected throughout, and a search index keeps answering where the database
+        supports it.
 
         Raises:
             NotFoundError: there is no such index.
-            StoreError: this database cannot do it.
+            StoreError: the database does not support it.
         """
 
     def drop_index(self, name: str, *, dry_run: bool = False) -> None:
-        """Drop an index; with ``dry_run`` only look whether it may be dropped.
+        """Drop an index; ``dry_run`` only checks whether that is allowed.
 
         Raises:
             NotFoundError: there is no such index.
-            ConflictError: it protects uniqueness, the platform creates it too, or it is a part of
-                the store.
+            ConflictError: it protects uniqueness, the platform creates it too, or it is part of the
+                store.
         """
 
     def replace_index(self, name: str) -> None:
-        """Replace older indexes by the one of this name; see `IndexState.replaces`. What protects
-        uniqueness does so all the while; a run that was killed can be repeated.
+        """Replace older indexes with the one of this name; see `IndexState.replaces`.
+
+        Uniqueness stays protected throughout, and an interrupted run can be repeated.
 
         Raises:
             ConflictError: another process migrates the database, or recreates an older index.
-            StoreError: stored data keep the index from being created. Nothing was dropped then.
+            StoreError: stored data prevent the index; nothing was dropped.
         """
 
     def platform_conflicts(self) -> Iterator[Finding]:
-        """The facts that the platform deletes if it starts without the index of edenmem: of those
-        with the same text and agent it keeps the one that its database returns first."""
+        """Yield the facts that the platform deletes if it starts without edenmem's index.
+
+        Of facts with the same text and agent, it keeps the one that its database returns first.
+        """
 
     def search_trial(self) -> SearchTrial:
-        """A scratch collection on this database, with search indexes of its own.
+        """Return a scratch collection on this database, with its own search indexes.
 
         Raises:
-            StoreError: the database has no search commands, so there is nothing to try.
+            StoreError: the database has no search commands.
         """

@@ -1,4 +1,4 @@
-"""The log of changes."""
+"""Protocol for the audit log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from edenmem.models.changes import AuditEntry
 from edenmem.models.scope import Scope
 
-#: What an id in the log may be of: an entry, what was changed, or the run that changed it.
+#: What an ID in the log refers to: an entry, the changed object, or the run.
 AuditKey = Literal["entry", "target", "run"]
 
 
@@ -31,41 +31,42 @@ class AuditLog(Protocol):
         limit: int | None = None,
         unreadable: set[str] | None = None,
     ) -> Iterator[AuditEntry]:
-        """Read the audit entries that match all filters, newest first, in batches.
+        """Yield the audit entries that match all filters, newest first, in batches.
 
         Args:
-            agent_id: Whose memory was changed.
-            target_id: The id of what was changed.
-            scope: Where it was changed; for this scope exactly.
+            agent_id: The agent whose memory was changed.
+            target_id: The ID of the changed object.
+            scope: Exactly this scope.
             run_id: The run that made the change.
-            actor: The name of who made it.
-            command: How its command begins, by whole words: "fact" finds "fact edit" too. The
-                program's own name may be left out.
-            actions: The kinds of change, by their tags; none: all.
-            since: Made at this time or later.
+            actor: The name of the author.
+            command: Prefix of the command, in whole words: "fact" matches "fact edit". The
+                program's name may be omitted.
+            actions: The kinds of change, by tag; empty for all.
+            since: Made at or after this time.
             until: Made before this time.
             limit: Maximum number of entries.
-            unreadable: Collects the ids of entries that cannot be read, which are then skipped;
-                None: they raise.
+            unreadable: Collects the IDs of unreadable entries, which are then skipped.
 
         Raises:
-            DocumentDamaged: an entry cannot be read, and ``unreadable`` is None.
+            DocumentDamaged: an entry is unreadable, and ``unreadable`` is None.
         """
 
     def audit_entry(self, entry_id: str) -> AuditEntry | None:
-        """One audit entry."""
+        """Return the audit entry with this ID."""
 
     def audit_entries(
         self, entry_ids: Sequence[str], *, unreadable: set[str] | None = None
     ) -> dict[str, AuditEntry]:
-        """Read the audit entries with these ids, by id; ``unreadable`` as for `audit`."""
+        """Return the audit entries with these IDs, by ID; ``unreadable`` as for `audit`."""
 
     def find_audited(self, key: AuditKey, prefix: str, *, limit: int = 20) -> Sequence[str]:
-        """The whole ids in the log that begin with ``prefix`` (from 4 hex digits on), each once,
-        in their order; of what was changed also where it is not there any more."""
+        """Return the distinct IDs in the log with this prefix (at least 4 hex digits), in order.
+
+        Includes IDs of objects that no longer exist.
+        """
 
 
 def command_beginnings(command: str) -> tuple[str, ...]:
-    """How the commands begin that ``command`` means, each with the space that ends its words."""
+    """Return the prefixes of the commands that ``command`` matches, each ending with a space."""
     words = " ".join(command.split()) + " "
     return words, f"edenmem {words}"

@@ -1,4 +1,4 @@
-"""Memory as it is and as it was, and changing it."""
+"""Protocols for memory: its current state, its history, and changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edenmem.models.search import FactFilter
 
 
 class Memory(Protocol):
-    """Memory as it is now."""
+    """The current state of memory."""
 
     def facts(
         self,
@@ -24,21 +24,22 @@ class Memory(Protocol):
         limit: int | None = None,
         with_vectors: bool = False,
     ) -> Iterator[Fact]:
-        """Facts, most recently made or corrected first, then by id."""
+        """Yield facts, most recently created or edited first, then by ID."""
 
     def recent_facts(self, scopes: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
-        """The newest facts made or corrected at or after ``since``, newest first."""
+        """Return the facts created or edited at or after ``since``, newest first."""
 
     def fact(self, fact_id: str, *, with_vector: bool = False) -> Fact | None:
-        """One fact by its id, for an operator; whoever acts for a reader checks its ``home``."""
+        """Return a fact by ID from any scope; the caller checks the reader's access to its
+        ``home``."""
 
     def facts_by_ids(
         self, scopes: Sequence[Scope], fact_ids: Sequence[str], *, with_vectors: bool = False
     ) -> dict[str, Fact]:
-        """Those of the ids that are in one of the scopes."""
+        """Return the facts with these IDs in any of the scopes, by ID."""
 
     def facts_by_hashes(self, scope: Scope, hashes: Sequence[str]) -> dict[str, Fact]:
-        """The scope's facts with these content hashes, keyed by hash."""
+        """Return the scope's facts with these content hashes, by hash."""
 
     def reflections(
         self,
@@ -49,33 +50,39 @@ class Memory(Protocol):
         since: datetime | None = None,
         before: datetime | None = None,
     ) -> Iterator[Reflection]:
-        """Reflections, newest first, formed at or after ``since`` and before ``before``.
-        ``absorbed`` None: both."""
+        """Yield reflections formed at or after ``since`` and before ``before``, newest first.
+
+        ``absorbed`` None: absorbed or not.
+        """
 
     def reflection(self, reflection_id: str) -> Reflection | None:
-        """One reflection by its id."""
+        """Return a reflection by ID."""
 
     def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
-        """Those of the reflections that there are, by id; whoever asks checks their ``home``."""
+        """Return the existing reflections by ID from any scope; the caller checks their
+        ``home``."""
 
     def find_derived(self, reflection_ids: Sequence[str]) -> list[Reflection]:
-        """Reflections that were derived (propagated) from one of these."""
+        """Return the reflections that were derived (propagated) from one of these."""
 
     def pending(self, scope: Scope) -> list[Reflection]:
-        """All reflections in the scope's buffer, oldest first, however many."""
+        """Return all reflections in the scope's buffer, oldest first."""
 
     def buffers(self, scopes: Sequence[Scope]) -> dict[Scope, tuple[str, ...]]:
-        """The ids in the buffers of those scopes that have one, as they are stored, and those that
-        a consolidation has taken out and is about to mark."""
+        """Return the reflection IDs in the buffers of these scopes.
+
+        Includes IDs that a consolidation has taken out and is about to mark. Scopes without a text
+        are left out.
+        """
 
     def consolidations(self, scopes: Sequence[Scope]) -> dict[Scope, Consolidation]:
-        """The texts and buffers of those scopes that have one, in one round trip."""
+        """Return the texts and buffers of these scopes, in one round trip."""
 
     def policies(self, scopes: Sequence[Scope]) -> dict[Scope, Policy]:
-        """The policies of those scopes that have one, in one round trip."""
+        """Return the policies of these scopes, in one round trip."""
 
     def shards(self, agent_id: str) -> list[Policy]:
-        """The policies of the agent's shards, by name."""
+        """Return the policies of the agent's shards, by name."""
 
     def scopes(
         self,
@@ -85,77 +92,87 @@ class Memory(Protocol):
         user_ids: Sequence[str] | None = None,
         min_pending: int = 0,
     ) -> Iterator[ScopeSummary]:
-        """Every scope that has a fact, a reflection, a text or a policy; by agent, kind, owner.
-        ``user_ids``: user scopes of these accounts only; an empty list finds nothing."""
+        """Yield every scope with a fact, reflection, text or policy, by agent, kind, owner.
+
+        ``user_ids`` restricts user scopes to these accounts; an empty list matches none.
+        """
 
     def scopes_of(self, agent_id: str) -> list[Scope]:
-        """All scopes of an agent of which anything is stored, history and audit included."""
+        """Return all scopes of an agent with any data, including history and audit."""
 
     def revisions(self, scopes: Sequence[Scope]) -> dict[Scope, int]:
-        """A number for each scope that grows with every change that edenmem makes in it."""
+        """Return a number for each scope that increases with every change by edenmem."""
 
     def duplicate_facts(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        """Facts beside an older one of the same scope and hash, which is ``related``; none as
-        long as the unique key stands."""
+        """Yield facts with an older duplicate (``related``): the same scope and hash.
+
+        The unique key prevents these.
+        """
 
 
 class History(Protocol):
-    """Memory as it was."""
+    """The past states of memory."""
 
     def versions(
         self, target_type: str, target_id: str, *, scope: Scope | None = None
     ) -> list[HistoryEntry]:
-        """All versions, oldest first, the current one included while the target exists.
+        """Return all versions, oldest first, including the current one while the target exists.
 
-        For a consolidated text give its scope; ``target_id`` may then be empty.
+        For a consolidated text pass its scope; ``target_id`` may then be empty.
         """
 
     def list_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, dict[int, str]]:
-        """List for each target the numbers of the versions that history has, with how each came to
-        be (`HistoryEntry.action`). A target without history is left out."""
+        """Map each target to its version numbers in history, with `HistoryEntry.action` for each.
+
+        Targets without history are left out.
+        """
 
     def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
-        """The version of the scope's text that was current at ``moment``."""
+        """Return the version of the scope's text that was current at ``moment``."""
 
     def facts_at(self, scopes: Sequence[Scope], moment: datetime, *, limit: int) -> list[Fact]:
-        """The facts as they were at ``moment``, newest first: later ones left out, later edits
-        and deletions taken back from history."""
+        """Return the facts as they were at ``moment``, newest first.
+
+        Later facts are left out; later edits and deletions are undone from history.
+        """
 
     def pending_at(self, scope: Scope, moment: datetime) -> list[Reflection]:
-        """The reflections that were in the buffer at ``moment``, oldest first."""
+        """Return the reflections that were in the buffer at ``moment``, oldest first."""
 
 
 class Changes(Protocol):
-    """The one way by which memory is changed."""
+    """The only way to change memory."""
 
     def apply(self, changes: ChangeSet) -> list[ChangeResult]:
-        """Apply each change, in order; see `edenmem.models.changes` for what each one means.
+        """Apply each change in order; see `edenmem.models.changes` for their meaning.
 
-        On SQLite the whole set is one transaction. On MongoDB a set that is too large for one is
-        several, and one that was interrupted is completed by applying it again. In both cases a
-        change that was applied before is answered with ALREADY.
+        One transaction on SQLite. On MongoDB a large set takes several transactions; an interrupted
+        one is completed by applying it again. A change that was applied before returns ALREADY.
         """
 
     def load_state(self, needs: Needs, *, at: datetime) -> State:
-        """Load all that is needed to judge changes, in one snapshot if the store has them.
+        """Load everything needed to validate changes, in one snapshot where the store has them.
 
-        Every key of ``needs`` is in the answer, with None or nothing for what is not there. ``at``
-        is the time of the set: a forgetting that was closed before it blocks nothing.
+        The result has every key of ``needs``, with None or an empty value for missing objects.
+        ``at`` is the time of the set: forgettings closed before it block nothing.
         """
 
     def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
-        """Count an access to each fact."""
+        """Increment the access count of each fact."""
 
     def finish_absorbing(self, scope: Scope) -> int:
-        """Mark as absorbed what the text of a scope says that its version was made of, as the write
-        of that version did or was about to do; how many were not marked."""
+        """Mark the reflections absorbed by the current version of a scope's text.
+
+        Completes an interrupted write of that version; returns how many reflections were not
+        marked.
+        """
 
 
 class Propagation(Protocol):
-    """Which versions of texts are still to be passed on to other scopes."""
+    """Tracks which versions of texts are not yet propagated to other scopes."""
 
     def find_unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
-        """Scopes with a version that is still to be propagated; by agent, kind, owner."""
+        """Return the scopes with a version to propagate, by agent, kind, owner."""
 
     def settle_propagation(self, scope: Scope, version: int) -> None:
-        """Note that nothing is left to be propagated of this version. Idempotent."""
+        """Mark a version as fully propagated. Idempotent."""

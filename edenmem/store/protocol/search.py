@@ -1,4 +1,4 @@
-"""Candidates for search."""
+"""Protocol for search candidates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Search(Protocol):
     """Candidates for search."""
 
     def search_ability(self) -> SearchAbility:
-        """How this store searches."""
+        """Return how this store searches."""
 
     def semantic_candidates(
         self,
@@ -26,21 +26,23 @@ class Search(Protocol):
         floor: float = 0.0,
         prepared: bool = False,
     ) -> list[list[Candidate]]:
-        """For each vector the nearest facts with vectors of ``model``, best first, at most
-        ``limit``, none with a score under ``floor``; the filter holds before the limit. Equal
-        scores are ordered by id.
-        ``prepared``: also of a model that a switch is being prepared to.
+        """Return for each vector the nearest facts with vectors of ``model``, best first.
+
+        The filter is applied before ``limit``. Scores below ``floor`` are left out; equal scores
+        are ordered by ID. ``prepared`` allows a model that is only being switched to.
 
         Raises:
             EmbeddingModelMismatch: the filter's facts have vectors, but none of this model; or
-                a switch is under way and the model is not in force yet, or no longer.
+                a switch is in progress and the model is not active.
         """
 
     def text_candidates(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int
     ) -> list[list[Candidate]]:
-        """For each query the facts that match any of its words, best first, at most ``limit``.
-        A query is words, never syntax of the search engine."""
+        """Return for each query the facts that match any of its words, best first.
+
+        A query is plain words, never search engine syntax.
+        """
 
     def complete_scores(
         self,
@@ -51,40 +53,40 @@ class Search(Protocol):
         load: Sequence[str] = (),
         prepared: bool = False,
     ) -> Completion:
-        """The scores that lists lacked, as the lists themselves would have them: the same filter
-        and model. Atlas computes none by words; there a fact that its text list did not find has
-        no text score.
+        """Compute scores that are missing from lists, with the same filter and model.
+
+        Atlas computes no text scores here: facts missing from its text list have none.
 
         Args:
-            filter: That of the lists.
+            filter: The filter of the lists.
             gaps: One for each query.
-            model: That of the vectors.
-            load: Facts that are read next. A store that reads whole documents to score them
-                returns these too, so that they are read once.
-            prepared: Also of a model that a switch is being prepared to.
+            model: The model of the vectors.
+            load: Facts to be read next. A store that reads whole documents to score them returns
+                these too, so each is read once.
+            prepared: Allow a model that is only being switched to.
         """
 
     def is_searchable(self, fact_id: str) -> bool:
-        """Whether search finds the fact as it is stored. At once on most stores; on Atlas, whose
-        indexes follow what is written, a little later.
+        """Return whether search finds the stored state of a fact.
+
+        Immediate on most stores; Atlas indexes lag behind writes.
 
         Raises:
-            StoreError: it never will, since an index is missing or of another shape.
+            StoreError: search can never find it: an index is missing or has the wrong definition.
         """
 
     def require_formable(
         self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
     ) -> None:
-        """Demand that facts can be added to these scopes and compared with those that are there,
-        before a model is paid for it.
+        """Raise if facts cannot be added and compared in these scopes, before paying for a model.
 
         Args:
             scopes: Where facts may be added.
-            model: That of the vectors to compare by; None: nothing is compared.
-            dimensions: The length of those vectors; None: not known yet.
+            model: The model of the vectors to compare; None: nothing is compared.
+            dimensions: The length of those vectors; None: unknown.
 
         Raises:
             FactKeyConflict: an index of the database refuses facts.
-            StoreError: a search index is missing, is being built or does not suffice; the hint
-                names the command.
+            StoreError: a search index is missing, building or insufficient; the hint names the
+                command.
         """

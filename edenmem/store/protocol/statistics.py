@@ -1,6 +1,4 @@
-"""What a store counts: the database does the counting. ``agent_id`` None means all agents, for an
-operator.
-"""
+"""Protocol for statistics, computed by the database. ``agent_id`` None: all agents."""
 
 from __future__ import annotations
 
@@ -14,33 +12,34 @@ from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount
 
 
 class Statistics(Protocol):
-    """Numbers about memory, and none of its text but that of single facts."""
+    """Counts about memory; the only texts are those of single facts."""
 
     def count_by_day(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Sequence[FormedOnDay]:
-        """The facts and reflections formed at or after ``since``, by day; days without are left
+        """Count the facts and reflections formed at or after ``since``, by day; empty days left
         out."""
 
     def counts_by_kind(self, *, agent_id: str | None = None) -> Sequence[KindCount]:
-        """Sizes by kind of scope, all five, in the order of `ScopeKind`."""
+        """Return sizes for all five kinds of scope, in the order of `ScopeKind`."""
 
     def buffer_ages(self, *, agent_id: str | None = None, limit: int) -> Sequence[BufferAge]:
-        """The scopes whose oldest pending reflection waits longest, longest first."""
+        """Return the scopes with the oldest pending reflections, oldest first."""
 
     def fact_use(self, *, agent_id: str | None = None) -> FactUse:
-        """How facts are used."""
+        """Return how facts are used."""
 
     def count_rejections(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Mapping[str, int]:
-        """Rejected items of formations that began at or after ``since``, by `Decision.rule`."""
+        """Count rejected items by `Decision.rule`, in formations that began at or after
+        ``since``."""
 
     def most_retrieved(self, *, agent_id: str | None = None, limit: int) -> Sequence[Fact]:
-        """The facts with most accesses, most first, then by id; those without any are left out."""
+        """Return the facts with the most accesses, then by ID; facts without any are left out."""
 
     def miscounts(self) -> Iterator[Finding]:
-        """Numbers that are kept beside what they count, and differ from it."""
+        """Yield stored counters that differ from what they count."""
 
     def recount(self) -> int:
-        """Count anew what `miscounts` found; how many rows were wrong."""
+        """Recompute the counters that `miscounts` found; return how many rows changed."""

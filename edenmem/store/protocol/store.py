@@ -1,9 +1,9 @@
-"""What a store does, in the words of the domain: a record of capabilities.
+"""Protocol of a store: a record of capabilities.
 
-Two stores implement it (`edenmem.store.sqlite.SqliteStore`, `edenmem.store.mongo.MongoStore`) and
-one contract suite holds both to it. All methods block; the engine's async parts call them from
-threads, so a store is safe to share between threads. Scopes in arguments are exact: nothing
-outside them is read or written. Every list has a defined order. Iterators stream in batches.
+Implemented by `edenmem.store.sqlite.SqliteStore` and `edenmem.store.mongo.MongoStore`, and verified
+by one contract suite. All methods block; async code of the engine calls them from threads, so a
+store is safe to share between threads. Scopes in arguments are exact: nothing outside them is read
+or written. Every list has a defined order. Iterators stream in batches.
 
 Any method may raise `StoreError` if the database cannot be used.
 """
@@ -29,15 +29,15 @@ if TYPE_CHECKING:  # a command loads what it uses
 
 
 class Store(Protocol):
-    """Memory in a database; each attribute is one thing that it does."""
+    """Memory in a database; each attribute is one capability."""
 
     @property
     def database(self) -> Database:
-        """What is about the database as a whole."""
+        """The database as a whole."""
 
     @property
     def host(self) -> Host:
-        """What the platform owns: agents, accounts, sessions and messages."""
+        """The platform's data: agents, accounts, sessions and messages."""
 
     @property
     def contexts(self) -> Contexts:
@@ -45,23 +45,23 @@ class Store(Protocol):
 
     @property
     def tokens(self) -> Tokens:
-        """Who may use the server, and how much was used."""
+        """Access tokens of the server and their daily usage."""
 
     @property
     def memory(self) -> Memory:
-        """Memory as it is now."""
+        """The current state of memory."""
 
     @property
     def history(self) -> History:
-        """Memory as it was."""
+        """The past states of memory."""
 
     @property
     def changes(self) -> Changes:
-        """The one way by which memory is changed."""
+        """The only way to change memory."""
 
     @property
     def propagation(self) -> Propagation:
-        """Which versions of texts are still to be passed on to other scopes."""
+        """Versions of texts that are not yet propagated to other scopes."""
 
     @property
     def log(self) -> AuditLog:
@@ -69,15 +69,15 @@ class Store(Protocol):
 
     @property
     def formations(self) -> Formations:
-        """Keeps formations, each moved from state to state in one atomic step."""
+        """Formations, each moved between states in one atomic step."""
 
     @property
     def usage(self) -> Usage:
-        """What models cost."""
+        """The cost of model calls."""
 
     @property
     def cold(self) -> ColdSessions:
-        """Sessions in which nothing was said for a while."""
+        """Sessions without recent messages."""
 
     @property
     def search(self) -> Search:
@@ -85,23 +85,23 @@ class Store(Protocol):
 
     @property
     def vectors(self) -> Vectors:
-        """Vectors by the models that they are of."""
+        """Vectors by embedding model."""
 
     @property
     def switches(self) -> ModelSwitches:
-        """A second vector for each fact, and which of the two is in force. One switch at a time."""
+        """Switches between embedding models, one at a time."""
 
     @property
     def indexes(self) -> Indexes:
-        """The indexes of a store."""
+        """The indexes of the store."""
 
     @property
     def statistics(self) -> Statistics:
-        """Numbers about memory, and none of its text but that of single facts."""
+        """Counts about memory; the only texts are those of single facts."""
 
     @property
     def walk(self) -> Walk:
-        """Everything that is stored, document by document."""
+        """Everything stored, document by document."""
 
     @property
     def erasure(self) -> Erasure:
@@ -109,11 +109,11 @@ class Store(Protocol):
 
     @property
     def migrations(self) -> Migrations:
-        """The steps of our own schema, and the ledger of runs that brought data here."""
+        """The steps of the schema, and the ledger of data migrations."""
 
 
 def batched(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Lists of up to ``size`` of the rows, in order."""
+    """Yield lists of up to ``size`` rows, in order."""
     batch: list[Any] = []
     for row in rows:
         batch.append(row)

@@ -1,4 +1,4 @@
-"""Vectors, and switches to another model."""
+"""Protocols for vectors and for switches between embedding models."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from edenmem.models.switch import SwitchPhase, VectorSwitch
 
 
 class VectorCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many facts of an agent have a vector of ``model``; "" counts those without a vector.
+    """The number of an agent's facts with vectors of ``model``; "" for facts without a vector.
 
-    ``wrong_length``: those of them whose vector has another number of dimensions than was asked
-    for, which is only looked at for the model that was named.
+    ``wrong_length`` counts those whose vector has other dimensions than requested; only computed
+    for the requested model.
     """
 
     agent_id: str
@@ -29,105 +29,118 @@ class VectorCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Vectors(Protocol):
-    """Vectors by the models that they are of."""
+    """Vectors by embedding model."""
 
     def set_vectors(
         self, vectors: Mapping[str, tuple[str, bytes]], *, model: str, staged: bool = False
     ) -> int:
-        """Give facts vectors: fact id → (content hash that was embedded, vector).
+        """Set vectors: fact ID → (content hash that was embedded, vector); return how many were
+        set.
 
-        A fact whose text is another by now is left as it is. How many were written. While a
-        switch to ``model`` is under way they are put beside the others; ``staged``: or nowhere.
+        Facts whose text has changed are skipped. During a switch to ``model`` the vectors are
+        staged; with ``staged`` they are written in no other case.
 
         Raises:
-            ConflictError: ``staged``, and no such switch is under way.
+            ConflictError: ``staged``, but no switch to ``model`` is in progress.
         """
 
     def vector_models(self, scopes: Sequence[Scope] | None = None) -> dict[str, int]:
-        """Name of the embedding model → number of facts; "" counts facts without a vector."""
+        """Count facts by embedding model; "" counts facts without a vector."""
 
     def vector_model_names(self, scopes: Sequence[Scope]) -> tuple[str, ...]:
-        """The models that facts of the scopes have vectors of, in order; quick, as nothing is
-        counted. Vectors that came without the name of a model have none."""
+        """Return the models of the vectors in these scopes, in order, without counting facts.
+
+        Vectors without a model name are ignored.
+        """
 
     def vector_counts(
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> list[VectorCount]:
-        """The facts by agent and by the model of their vectors, in that order.
+        """Count facts by agent and embedding model, in that order.
 
-        ``dimensions``: what vectors of ``model`` should have; None: lengths are not looked at.
+        ``dimensions`` is the expected length of vectors of ``model``; None skips the check.
         """
 
     def stale_facts(
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> Iterator[Fact]:
-        """The facts that have no vector of ``model`` with so many ``dimensions`` (None: of any
-        length): without one, with zeros in its place, of another length, or of another model.
+        """Yield facts without a valid vector of ``model``: missing, zeros, or another model or
+        length.
 
-        Each once, without its vector, in an order of the store's own. They come in pages, without
-        a cursor or snapshot between them, so that one may write in between, and may stop: what has
-        its vector by then does not come when asked for again.
+        ``dimensions`` None accepts any length. Each fact comes once, without its vector, in no
+        defined order. Pages have no cursor or snapshot in between, so the caller may write and may
+        stop: facts that have a vector by then are not returned again.
         """
 
     def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
-        """How many facts of the scopes have no vector of ``model``; next to nothing to ask where
-        there are none."""
+        """Count facts of the scopes without a vector of ``model``; cheap if there are none."""
 
     def vector_faults(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        """Facts that name a model and have no usable vector: none, zeros, numbers that are not
-        finite, or, where a model's vectors have one length, another."""
+        """Yield facts with a model but no usable vector: missing, zeros or not finite.
+
+        Where all vectors of a model share one length, those of another length are included.
+        """
 
     def drop_vectors(self, fact_ids: Sequence[str]) -> int:
-        """Take away the vectors of facts, which are then without one; how many facts."""
+        """Remove the vectors of facts; return how many facts."""
 
 
 class ModelSwitches(Protocol):
-    """A second vector for each fact, and which of the two is in force. One switch at a time."""
+    """Switches between embedding models, one at a time, with a second vector for each fact."""
 
     def platform_model(self, model: str) -> str:
-        """The model whose vectors the platform searches here, if vectors of ``model`` must not come
-        among them; "" if they may: nobody else uses this database, no fact has a vector of another
-        model, or ``store.other_model_beside_platform`` is set."""
+        """Return the platform's model if vectors of ``model`` must not be mixed with it, else "".
+
+        They may be if the platform does not use this database, if no fact has a vector of another
+        model, or if ``store.other_model_beside_platform`` is set.
+        """
 
     def vector_switch(self) -> VectorSwitch | None:
-        """The switch that is under way."""
+        """Return the switch in progress."""
 
     def begin_switch(self, switch: VectorSwitch) -> VectorSwitch:
-        """Begin a switch, and to build the search index that it needs, if this store needs one.
-        A switch to the same model that is being filled already is gone on with and returned.
+        """Start a switch, and start building its search index where the store needs one.
+
+        A switch to the same model that is still being filled is resumed and returned.
 
         Raises:
-            ConflictError: another switch, or another phase of this one, is under way.
+            ConflictError: another switch, or another phase of this one, is in progress.
         """
 
     def move_switch(
         self, model: str, *, before: SwitchPhase, after: SwitchPhase, at: datetime
     ) -> bool:
-        """Bring the switch to ``model`` from one phase into another, in one step that every
-        process sees; False if it is not in the phase ``before``, or not there."""
+        """Move the switch to ``model`` to another phase, visible to every process in one step.
+
+        Returns False if there is no such switch in phase ``before``.
+        """
 
     def end_switch(self, model: str) -> bool:
-        """Forget the switch, which must be clearing or abandoning; False if it is not."""
+        """Delete a switch that is clearing or abandoning; return False in any other phase."""
 
     def switch_index(self) -> IndexState | None:
-        """How the search index of the new vectors is; None where none is needed."""
+        """Return the state of the new vectors' search index; None where none is needed."""
 
     def drop_switch_index(self) -> bool:
-        """Drop the search index of the new vectors; whether it is gone, which may take a while."""
+        """Drop the search index of the new vectors; return False while the drop is in progress."""
 
     def finds_vectors(self, model: str) -> bool:
-        """Whether search by this model finds the vectors that were written last: beside the others
-        or, once they are settling, in their place. At once on most stores; on Atlas, whose indexes
-        follow what is written, a little later."""
+        """Return whether search finds the most recently written vectors of ``model``.
+
+        Checks staged vectors or, once settling, the active ones. Immediate on most stores; Atlas
+        indexes lag behind writes.
+        """
 
     def vectors_of(self, fact_ids: Sequence[str], *, model: str) -> dict[str, bytes]:
-        """Fact id → its vector of this model, for those that have one."""
+        """Map fact IDs to their vectors of ``model``, for facts that have one."""
 
     def settle_vectors(self) -> Iterator[int]:
-        """Put the new vectors in the place of the old ones, a page with each step; of how many
-        facts. What is written meanwhile may be left to another pass, and a pass without a step
-        says that nothing is left. Only while the switch is settling or clearing."""
+        """Replace old vectors with staged ones, page by page; yield the number of facts per page.
+
+        Concurrent writes may be left to the next pass; a pass that yields nothing is complete. Only
+        while settling or clearing.
+        """
 
     def clear_staged(self) -> Iterator[int]:
-        """Take away the vectors that are beside others, in the same way. Only while the switch is
-        clearing or abandoning."""
+        """Remove staged vectors, page by page as `settle_vectors`. Only while clearing or
+        abandoning."""

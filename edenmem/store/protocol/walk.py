@@ -1,4 +1,4 @@
-"""Reading a store whole, and writing what was read from one like it."""
+"""Protocol for reading a whole store and loading its documents into another."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Protocol
 from edenmem.models.backup import Document, LoadResult, Record, RecordKind, Selection
 from edenmem.models.integrity import PresenceKind
 
-#: Selects everything.
 ALL = Selection()
 
 
 class Walk(Protocol):
-    """Everything that is stored, document by document."""
+    """Everything stored, document by document."""
 
     def documents(
         self,
@@ -24,31 +23,30 @@ class Walk(Protocol):
         snapshot: bool = False,
         unwritten: bool = False,
     ) -> Iterator[Document]:
-        """Walk the documents of some kinds, in the order of `RecordKind`, whatever is in them.
+        """Yield documents of some kinds, in the order of `RecordKind`, including damaged ones.
 
-        Each kind comes by id; messages by session and id, policies by scope, history by its target
-        and then as the versions followed each other. The same memory makes the same documents,
-        whatever the store. A page of them is short in number and in bytes.
+        Each kind is ordered by ID; messages by session and ID, policies by scope, history by target
+        and version order. The same memory yields the same documents on every store. Pages are
+        limited in number and in bytes.
 
         Args:
-            kinds: Which.
-            selection: Narrows them; by an index where it names agents, scopes or sessions.
-            with_vectors: Whether facts come with their vectors.
-            snapshot: Let all be of one moment, on SQLite; on MongoDB each document is. Otherwise
-                nothing is open between two pages, so that whoever walks may write.
-            unwritten: Let history have the version of each fact of which nothing is written down
-                beside the fact itself, in its place.
+            kinds: The kinds to read.
+            selection: Restricts them; uses an index for agents, scopes and sessions.
+            with_vectors: Include the vectors of facts.
+            snapshot: Read everything at one moment on SQLite, each document on MongoDB. Otherwise
+                nothing is open between two pages, so the caller may write.
+            unwritten: Include in history the current version of each fact that has no stored
+                history entry.
         """
 
     def present(self, kind: PresenceKind, ids: Sequence[str]) -> set[str]:
-        """Those of the ids that exist; what is marked as deleted does not."""
+        """Return the IDs that exist and are not marked as deleted."""
 
     def load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
     ) -> list[LoadResult]:
-        """Store those records that are not there yet; one answer for each, in order.
+        """Store the records that do not exist yet; return one result for each, in order.
 
-        On SQLite all of them are one transaction. On MongoDB each is whole or absent, and what was
-        cut off is completed by loading the same again. ``dry_run``: only look; that what others
-        refer to is there is then not asked.
+        One transaction on SQLite. On MongoDB each record is whole or absent, and an interrupted
+        load is completed by repeating it. ``dry_run`` only checks, without checking references.
         """
