@@ -211,10 +211,12 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
         yield value
 
 
-def ask(conversation: Conversation, prompt: str, client: OpenAI, model: str) -> Extraction:
-    """Give a model another system's prompt and the conversation."""
+def ask(
+    conversation: Conversation, prompt: str, client: OpenAI, model: str, max_tokens: int
+) -> Extraction:
+    """Send another system's prompt and the conversation to a model."""
     try:
-        reply = _complete(client, model, prompt, conversation)
+        reply = _complete(client, model, prompt, conversation, max_tokens)
     except OpenAIError as error:
         return Extraction([], 0, 1, f"{type(error).__name__}: {error}")
     tokens = reply.usage.total_tokens if reply.usage else 0
@@ -225,7 +227,9 @@ def ask(conversation: Conversation, prompt: str, client: OpenAI, model: str) -> 
     return Extraction(list(_strings(answer)), tokens, 1)
 
 
-def _complete(client: OpenAI, model: str, prompt: str, conversation: Conversation) -> Any:
+def _complete(
+    client: OpenAI, model: str, prompt: str, conversation: Conversation, max_tokens: int
+) -> Any:
     return client.chat.completions.create(
         model=model,
         temperature=0,
@@ -234,7 +238,7 @@ def _complete(client: OpenAI, model: str, prompt: str, conversation: Conversatio
             {"role": "user", "content": f"Input:\n{conversation.text}"},
         ],
         response_format={"type": "json_object"},
-        max_tokens=2_000,
+        max_tokens=max_tokens,
     )
 
 
@@ -292,6 +296,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one call")
     parser.add_argument(
+        "--max-output-tokens", type=int, default=2_000, metavar="N", help="limit of one answer"
+    )
+    parser.add_argument(
         "--prompt", action="append", default=[], metavar="NAME=FILE", help="another system's"
     )
     parser.add_argument("--only", action="append", default=[], metavar="SESSION")
@@ -309,6 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "EDENMEM_LLM_SLOW_MODEL": options.model,
         "EDENMEM_LLM_PREMIUM_MODEL": options.model,
         "EDENMEM_LLM_TIMEOUT_SECONDS": str(options.timeout),
+        "EDENMEM_LLM_MAX_OUTPUT_TOKENS": str(options.max_output_tokens),
         "EDENMEM_EMBEDDING_PROVIDER": "none",
         "EDENMEM_FORMATION_DEDUP": "false",
     }
@@ -326,7 +334,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         bare = environment | _rules_off()
         systems["edenmem, no rules"] = lambda each: form(each, bare)
     for name, prompt in prompts.items():
-        systems[name] = lambda each, prompt=prompt: ask(each, prompt, client, options.model)
+        systems[name] = lambda each, prompt=prompt: ask(
+            each, prompt, client, options.model, options.max_output_tokens
+        )
     scores = dict.fromkeys(systems, Score())
     done = 0
     with contextlib.suppress(KeyboardInterrupt):  # the table of what was measured until then
