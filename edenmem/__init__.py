@@ -1,7 +1,7 @@
 """Long-term memory for AI agents: facts, reflections, and one consolidated text for each scope.
 
-Everything public is a name of this package; modules below it may move. Names are imported when
-they are first used, so that importing the package costs next to nothing.
+This package exports all public names; its modules may move. Names are imported on first use, which
+keeps the import of the package cheap.
 """
 
 from __future__ import annotations

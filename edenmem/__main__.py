@@ -1,4 +1,4 @@
-"""The process: ``python -m edenmem`` and the ``edenmem`` script."""
+"""Entry point of ``python -m edenmem`` and the ``edenmem`` script."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from edenmem import __version__
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and exit with its code."""
     arguments = sys.argv[1:]
-    # Without loading the command line, for scripts that probe.
+    # Fast path for scripts: do not load the command line.
     if arguments == ["--version"] and sys.stdout is not None:
         sys.stdout.write(f"edenmem {__version__}\n")
         return

@@ -1,37 +1,37 @@
-"""Every error that edenmem raises on purpose, and the exit code that each one ends a command with.
+"""The errors of edenmem, and the exit code of each one.
 
 The tree::
 
     EdenmemError                         1
-    ├── UsageError                       2   the request itself is wrong
-    │   ├── ConfigError                  2   a setting is unknown or has a value it may not have
-    │   ├── ScopeError                   2   a scope lacks an id, or has one that it may not have
-    │   ├── InputError                   2   a file or a text that was given cannot be read
-    │   ├── AmbiguousReference           2   a name or prefix fits more than one thing
-    │   └── AmbiguousInput               2   a folder holds several things to read
-    ├── NotFoundError                    3   what was named does not exist
-    ├── ConflictError                    4   somebody else changed it first, or it exists already
-    │   └── FactKeyConflict              4   an index of the database refuses facts
-    └── UnavailableError                 5   a database or a provider cannot be used now
-        ├── DiskFull                     5   there is no room for a file
+    ├── UsageError                       2   the request is invalid
+    │   ├── ConfigError                  2   unknown setting or invalid value
+    │   ├── ScopeError                   2   a scope lacks a required ID or has an extra one
+    │   ├── InputError                   2   unreadable file or text
+    │   ├── AmbiguousReference           2   a name or prefix has several matches
+    │   └── AmbiguousInput               2   an input holds several sources
+    ├── NotFoundError                    3   the object does not exist
+    ├── ConflictError                    4   changed by another writer, or already exists
+    │   └── FactKeyConflict              4   a unique index of the database rejects facts
+    └── UnavailableError                 5   a database or provider is unavailable
+        ├── DiskFull                     5   the disk or quota is full
         ├── StoreError                   5   cannot connect, locked, not an edenmem file
         │   ├── StoreUnreachable         5   the server does not answer
-        │   ├── DocumentDamaged          5   a stored document cannot be read
+        │   ├── DocumentDamaged          5   unreadable document
         │   ├── SearchIndexUnusable      5   a search index is missing, building or lacks a field
-        │   └── StoreReadOnly            5   can be read, and not be written
-        │       └── WriteRefused         2   because that was asked for: --read-only
-        ├── EmbeddingModelMismatch       5   vectors of two models would be compared
-        └── ProviderError                5   an LLM or an embedding endpoint failed
+        │   └── StoreReadOnly            5   the database is readable but not writable
+        │       └── WriteRefused         2   writes are disabled: --read-only
+        ├── EmbeddingModelMismatch       5   stored vectors and embedder use different models
+        └── ProviderError                5   an LLM or embedding endpoint failed
             ├── ProviderAuthError            401 and 403; never retried
-            ├── ProviderMisconfigured        no such model or address, or options it does not take
-            ├── ContextOverflow              the request is longer than the model's context
+            ├── ProviderMisconfigured        unknown model or address, or unsupported options
+            ├── ContextOverflow              the request exceeds the model's context
             ├── ProviderRateLimited          429, after the retries
             ├── ProviderTimeout              no answer in time
-            ├── ProviderAnswerInvalid        an answer that is not what was asked for, twice
+            ├── ProviderAnswerInvalid        two invalid answers in a row
             ├── ReplayMiss                   the replay file has no answer for a request
-            └── BudgetExceeded               the run's limit on tokens or money is reached
+            └── BudgetExceeded               the token or cost limit of the run is reached
 
-A message says what was wrong and where; ``hint`` says what to do.
+The message describes the error; ``hint`` names a command or option.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from typing import Any
 
 
 class ExitCode(IntEnum):
-    """What the process returns; scripts rely on these numbers."""
+    """Exit codes of the process; scripts rely on these numbers."""
 
     OK = 0
     SOME_FAILED = 1
@@ -56,7 +56,7 @@ class ExitCode(IntEnum):
 
 
 class EdenmemError(Exception):
-    """The root: ``message`` says what was wrong, ``hint`` what to do about it."""
+    """Base class of all errors: ``message`` describes the error, ``hint`` the remedy."""
 
     exit_code = ExitCode.SOME_FAILED
 
@@ -67,34 +67,34 @@ class EdenmemError(Exception):
 
     @property
     def advised_message(self) -> str:
-        """The message with the hint behind it, where both must go into one text."""
+        """Return the message, followed by the hint in parentheses."""
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
     def add_hint(self, hint: str) -> None:
-        """Say one more thing that may be done."""
+        """Append a hint to the existing ones."""
         self.hint = f"{self.hint}; {hint}" if self.hint else hint
 
 
 class EdenmemWarning(UserWarning):
-    """Something that goes on, and not as it should; commands print it on stderr."""
+    """A problem that does not stop the work; commands print it on stderr."""
 
 
 class UsageError(EdenmemError):
-    """The request itself is wrong: an option is missing, or two exclude each other."""
+    """The request is invalid: an option is missing, or two exclude each other."""
 
     exit_code = ExitCode.USAGE
 
 
 class ConfigError(UsageError):
-    """A setting is unknown, or its value is not one that it may have."""
+    """A setting is unknown, or its value is invalid."""
 
 
 class ScopeError(UsageError):
-    """A scope lacks the id that its kind needs, or has one that it may not have."""
+    """A scope lacks the ID that its kind requires, or has an ID that its kind excludes."""
 
 
 class InputError(UsageError):
-    """A file or text that was given cannot be read; ``line`` is its 1-based number if known."""
+    """A file or text cannot be read; ``line`` is the 1-based line number, if known."""
 
     def __init__(self, message: str, *, line: int | None = None, hint: str | None = None) -> None:
         super().__init__(message if line is None else f"line {line}: {message}", hint=hint)
@@ -102,54 +102,54 @@ class InputError(UsageError):
 
 
 class AmbiguousReference(UsageError):
-    """A name or prefix that fits more than one thing; ``candidates`` lists them."""
+    """A name or prefix has several matches; ``candidates`` lists them."""
 
     def __init__(self, kind: str, given: str, candidates: Sequence[str]) -> None:
         shown = [*candidates[:8], *(["…"] if len(candidates) > 8 else [])]
         super().__init__(
-            "\n  ".join([f"{kind} {given!r} fits {len(candidates)} of them:", *shown]),
-            hint="give more of the id, or the whole name",
+            "\n  ".join([f"ambiguous {kind} {given!r}, {len(candidates)} matches:", *shown]),
+            hint="use a longer ID prefix or the full name",
         )
         self.candidates = tuple(candidates)
 
 
 class AmbiguousInput(UsageError):
-    """An input that holds several things, of which ``option`` names one; ``choices`` lists them."""
+    """An input holds several sources; ``option`` selects one of ``choices``."""
 
     def __init__(self, message: str, *, option: str, choices: Sequence[str]) -> None:
         shown = [*choices[:8], *(["…"] if len(choices) > 8 else [])]
         super().__init__(
             f"{message}: {', '.join(shown)}",
-            hint=f"name one of them with {option}, such as {option} {shlex.quote(choices[0])}",
+            hint=f"select one with {option}, such as {option} {shlex.quote(choices[0])}",
         )
         self.option = option
         self.choices = tuple(choices)
 
 
 class NotFoundError(EdenmemError):
-    """What was named does not exist."""
+    """The requested object does not exist."""
 
     exit_code = ExitCode.NOT_FOUND
 
 
 class ConflictError(EdenmemError):
-    """Somebody else changed it first, or it exists already."""
+    """Another writer changed the object first, or the object already exists."""
 
     exit_code = ExitCode.CONFLICT
 
 
 class FactKeyConflict(ConflictError):
-    """A unique index of the database would refuse facts that must be stored."""
+    """A unique index of the database would reject facts."""
 
 
 class UnavailableError(EdenmemError):
-    """A database or a provider that cannot be used now."""
+    """A database or provider is unavailable."""
 
     exit_code = ExitCode.UNAVAILABLE
 
 
 class DiskFull(UnavailableError):
-    """The disk, or the quota of the user, has no room for a file."""
+    """The disk or the user's quota is full."""
 
     def __init__(self, where: str) -> None:
         super().__init__(
@@ -159,7 +159,7 @@ class DiskFull(UnavailableError):
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether an error of the system means that the disk or the quota is full."""
+    """Check whether a system error means that the disk or quota is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -168,7 +168,7 @@ class StoreError(UnavailableError):
 
 
 class StoreUnreachable(StoreError):
-    """The server of the database does not answer."""
+    """The database server does not answer."""
 
 
 class DocumentDamaged(StoreError):
@@ -176,34 +176,35 @@ class DocumentDamaged(StoreError):
 
 
 class StoreReadOnly(StoreError):
-    """The database can be read, but not be written."""
+    """The database is readable but not writable."""
 
 
 class WriteRefused(StoreReadOnly):
-    """A write was asked for, and that nothing be written: ``store.read_only``."""
+    """Writes are disabled by ``store.read_only``."""
 
     exit_code = ExitCode.USAGE
 
     def __init__(self, message: str) -> None:
-        super().__init__(
-            message, hint="leave out --read-only, or take a profile without store.read_only"
-        )
+        super().__init__(message, hint="omit --read-only, or use a profile without store.read_only")
 
 
 class SearchIndexUnusable(StoreError):
-    """A search index is missing, still being built, or does not suffice for a query."""
+    """A search index is missing, still building, or lacks a field of the query."""
 
 
 class EmbeddingModelMismatch(UnavailableError):
-    """Stored vectors and the query's vector come from different models; ``everywhere``: in all of
-    the database, since the platform searches by the other."""
+    """Stored vectors and the configured embedder use different models.
+
+    With ``everywhere`` this holds for the whole database: the platform searches with the stored
+    model.
+    """
 
     def __init__(
         self, *, stored: str, current: str, hint: str | None = None, everywhere: bool = False
     ) -> None:
         super().__init__(
-            f"the stored vectors are of {stored!r}, the configured embedder is {current!r}",
-            hint=hint or "set embedding.model back, or run 'edenmem embed backfill'",
+            f"stored vectors use {stored!r}, the configured embedder is {current!r}",
+            hint=hint or "restore embedding.model, or run 'edenmem embed backfill'",
         )
         self.stored = stored
         self.current = current
@@ -212,9 +213,9 @@ class EmbeddingModelMismatch(UnavailableError):
 
 
 class ProviderError(UnavailableError):
-    """An LLM or embedding endpoint failed; ``retryable`` says whether a later try may work.
+    """An LLM or embedding endpoint failed; ``retryable`` if a later attempt may succeed.
 
-    ``usage`` holds a `edenmem.models.formation.CallUsage` for each call that was paid for it.
+    ``usage`` holds a `edenmem.models.formation.CallUsage` for each billed call.
     """
 
     retryable = False
@@ -222,33 +223,31 @@ class ProviderError(UnavailableError):
 
 
 class ProviderAuthError(ProviderError):
-    """The endpoint refused the key (401 or 403)."""
+    """The endpoint rejected the key (401 or 403)."""
 
 
 class ProviderMisconfigured(ProviderError):
-    """What a setting names cannot answer anybody: the endpoint does not know the model or the
-    address, or takes no request of this form, or a local model's files are not what they should be.
-    """
+    """A setting is wrong: unknown model or address, unsupported request, invalid model files."""
 
 
 class ContextOverflow(ProviderError):
-    """The request is longer than the model's context; a part of it may fit."""
+    """The request exceeds the model's context; a part of the request may fit."""
 
 
 class ProviderRateLimited(ProviderError):
-    """The endpoint said 429 to every try."""
+    """The endpoint answered every attempt with 429."""
 
     retryable = True
 
 
 class ProviderTimeout(ProviderError):
-    """The endpoint could not be reached, broke off, or did not answer in time."""
+    """The endpoint was unreachable, closed the connection, or did not answer in time."""
 
     retryable = True
 
 
 class ProviderAnswerInvalid(ProviderError):
-    """The endpoint answered twice with something that is not what was asked for."""
+    """The endpoint gave two invalid answers in a row."""
 
     retryable = True
 
@@ -258,4 +257,4 @@ class ReplayMiss(ProviderError):
 
 
 class BudgetExceeded(ProviderError):
-    """The run's limit on tokens or money is reached."""
+    """The token or cost limit of the run is reached."""

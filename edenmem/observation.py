@@ -1,9 +1,8 @@
-"""What an operator sees of the work: log records, and spans of OpenTelemetry.
+"""Log records and OpenTelemetry spans of calls.
 
-Loggers are below ``edenmem``, and silent until a program adds a handler. Spans are made if the
-program has loaded OpenTelemetry; looking whether it has is all that it costs otherwise. Neither
-holds content: names of models, numbers, and IDs alone. The words of an error may quote what was
-said, and so are logged for debugging only.
+Loggers are below ``edenmem`` and silent until a program adds a handler. Spans are created only if
+the program has loaded OpenTelemetry. Records and spans hold model names, numbers and IDs, never
+content. Error messages may quote content, so they are logged at DEBUG only.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: What is told of a piece of work.
+#: Attributes of a log record or span.
 Details = Mapping[str, str | int | float]
 
 logging.getLogger("edenmem").addHandler(logging.NullHandler())
@@ -32,13 +31,13 @@ def observed(
     after: Callable[[Any], Details] = lambda _: {},
     level: int = logging.DEBUG,
 ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Coroutine[Any, Any, T]]]:
-    """Log each call of a function and make a span of it.
+    """Log each call of a function and create a span for it.
 
     Args:
-        name: Of the span and the logger, below ``edenmem``.
-        before: Returns what is told of the keyword arguments.
-        after: Returns what is told of the result.
-        level: Of the record of a call that went well; failures are logged at INFO.
+        name: Name of the span and the logger, below ``edenmem``.
+        before: Returns the details of the keyword arguments.
+        after: Returns the details of the result.
+        level: Log level of successful calls; failures are logged at INFO.
     """
     logger = logging.getLogger(f"edenmem.{name}")
 
@@ -46,17 +45,17 @@ def observed(
         @wraps(function)
         async def call(*args: P.args, **kwargs: P.kwargs) -> T:
             details = dict(before(kwargs))
-            begun = perf_counter()
+            started = perf_counter()
             with _span(f"edenmem.{name}", details):
                 try:
                     result = await function(*args, **kwargs)
                 except Exception as error:
-                    details |= {"error": type(error).__name__, "ms": _since(begun)}
+                    details |= {"error": type(error).__name__, "ms": _elapsed_ms(started)}
                     _log(logger, logging.INFO, "failed", details)
                     logger.debug("%s: %s", type(error).__name__, error)
                     raise
                 details |= after(result)
-            _log(logger, level, "done", {**details, "ms": _since(begun)})
+            _log(logger, level, "done", {**details, "ms": _elapsed_ms(started)})
             return result
 
         return call
@@ -64,24 +63,24 @@ def observed(
     return wrap
 
 
-def _log(logger: logging.Logger, level: int, what: str, details: Details) -> None:
+def _log(logger: logging.Logger, level: int, event: str, details: Details) -> None:
     if logger.isEnabledFor(level):
-        told = " ".join(f"{key}={value}" for key, value in details.items())
-        logger.log(level, "%s %s", what, told, extra={"details": details})
+        text = " ".join(f"{key}={value}" for key, value in details.items())
+        logger.log(level, "%s %s", event, text, extra={"details": details})
 
 
-def _since(begun: float) -> float:
-    return round((perf_counter() - begun) * 1000, 1)
+def _elapsed_ms(started: float) -> float:
+    return round((perf_counter() - started) * 1000, 1)
 
 
 @contextmanager
 def _span(name: str, details: dict[str, str | int | float]) -> Iterator[None]:
-    """Make a span, if anybody looks; it gets the details that are there in the end."""
+    """Open a span if OpenTelemetry is loaded, and set the final details on exit."""
     trace: Any = sys.modules.get("opentelemetry.trace")
     if trace is None:
         yield
         return
-    # An exception's own words may quote what was said.
+    # The message of an exception may quote content.
     with trace.get_tracer("edenmem").start_as_current_span(
         name, record_exception=False, set_status_on_exception=False
     ) as span:

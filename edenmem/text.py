@@ -1,6 +1,6 @@
-"""Text from people, models and databases: counted, cut, and made safe for where it goes next.
+"""Count, cut and sanitise text from users, models and databases.
 
-Each function is linear in the length of the text and never raises for any ``str``.
+Each function is linear in the length of the text and raises for no ``str``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 
 from edenmem.models.ids import utc_now
 
-#: A statement of thirty words is shorter in any language; one "word" without end is not kept.
+#: A statement of thirty words is shorter in any language; longer "words" are cut.
 MOST_CHARACTERS = 1000
 
 # -- words ---------------------------------------------------------------------------------------
@@ -22,17 +22,17 @@ _HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fff
 _KANA = "\u3041-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f\U0001b000-\U0001b16f"
 _THAI_LAO = "\u0e00-\u0eff"
 _KHMER_MYANMAR = "\u1000-\u109f\u1780-\u17ff\ua9e0-\ua9ff\uaa60-\uaa7f"
-#: What parts words although it is no white space: dashes between clauses, the ellipsis, the
-#: zero-width space that Thai and Khmer type between words, and CJK punctuation.
+#: Word separators besides white space: em dash, ellipsis, CJK punctuation, and the zero-width
+#: space that Thai and Khmer use between words.
 _PARTS = "\u200b\u2014\u2026\u3001-\u3004\u3008-\u3020\u3030\u30fb\uff01-\uff0f\uff1a-\uff20"
 
-#: Characters to a word, for scripts that put no spaces between words.
+#: Characters per word in scripts without spaces between words.
 _CHARACTERS_PER_WORD = {"han": 1, "kana": 3, "thai_lao": 5, "khmer_myanmar": 6}
 
 
-@cache  # compiled when first needed: it takes milliseconds, and many commands count no words
+@cache  # compiled on first use: it takes milliseconds, and many commands count no words
 def _word_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """A token; what makes a run between spaces a word: a letter, a digit or a pictograph."""
+    """Return the patterns of a token, and of the letter, digit or pictograph in a word."""
     return (
         re.compile(
             f"(?P<han>[{_HAN}]+)|(?P<kana>[{_KANA}]+)|(?P<thai_lao>[{_THAI_LAO}]+)"
@@ -49,7 +49,7 @@ _NO_PUNCTUATION = dict.fromkeys(
 
 
 def _tokens(text: str) -> Iterator[tuple[int, int, int]]:
-    """(start, end, characters to a word; 0: the whole token is one word) of all that counts."""
+    """Yield (start, end, characters per word) of each token; 0: the token is one word."""
     token, substance = _word_patterns()
     for match in token.finditer(text):
         kind = match.lastgroup or ""
@@ -65,40 +65,38 @@ def _words(start: int, end: int, per_word: int) -> int:
 
 
 def word_count(text: str) -> int:
-    """The number of words, also for scripts that put no spaces between them.
+    """Count words, also in scripts without spaces between words.
 
-    Text with spaces (Korean too) has one word for each run between spaces in which there is a
-    letter, a digit or a pictograph; "don't", "well-known" and an URL are one, a bullet is none.
-    Elsewhere words are estimated from characters, without a dictionary:
+    In text with spaces (including Korean), each run between spaces with a letter, digit or
+    pictograph is one word: "don't", "well-known" and a URL count as one, a bullet as zero. Other
+    scripts are estimated from characters, without a dictionary:
 
-    - Han: each ideograph is one. That is what a length in Chinese is stated in (字), how word
-      processors count, and what a model that is given a limit in words takes it to mean.
-    - Kana: three characters are one; particles and endings have one to three, loanwords about
-      four. With ideographs at one, ordinary Japanese comes to the two characters for each English
-      word that translators reckon with.
-    - Thai and Lao: five are one, vowel signs and tone marks included (words in segmented Thai
-      corpora have between four and five on average).
-    - Khmer and Myanmar: six are one; their words have about two syllables of three code points.
+    - Han: one ideograph per word. Lengths of Chinese texts are stated in ideographs (字), word
+      processors count them, and models read a word limit this way.
+    - Kana: three characters per word; particles and endings have one to three, loanwords about
+      four. Ordinary Japanese then has two characters per English word, as translators estimate.
+    - Thai and Lao: five characters per word, including vowel signs and tone marks (segmented Thai
+      corpora average four to five).
+    - Khmer and Myanmar: six characters per word, about two syllables of three code points.
 
-    An estimate errs on the side of more words: a run that has begun a word counts it whole.
+    Estimates round up: an incomplete word counts as a whole one.
     """
     other = ""
-    if not text.isascii():  # white space is in no token, so each is whole in its line and piece
+    if not text.isascii():  # tokens contain no white space: none spans two lines or pieces
         lines = text.splitlines()
         pieces = [piece for line in lines if not line.isascii() for piece in line.split()]
         other = " ".join([piece for piece in pieces if not piece.isascii()])
         plain = [line for line in lines if line.isascii()]
         text = " ".join(plain + [piece for piece in pieces if piece.isascii()])
-    # Without its punctuation, what had neither letter nor digit is gone.
+    # Removing punctuation also removes runs without a letter or digit.
     words = len(text.translate(_NO_PUNCTUATION).split())
     return words + sum(_words(*token) for token in _tokens(other))
 
 
 def truncate_words(text: str, limit: int) -> str:
-    """``text`` if it has at most ``limit`` words, else its beginning, ending in "…".
+    """Cut ``text`` to ``limit`` words, with a final "…" if it is longer.
 
-    The result never has more than ``limit`` words by `word_count`, and no combining mark is parted
-    from its letter.
+    The result has at most ``limit`` words by `word_count`. Combining marks stay with their letter.
     """
     if text.isascii() and len(text.split()) <= limit:
         return text  # each run between spaces is one word at most
@@ -114,7 +112,7 @@ def truncate_words(text: str, limit: int) -> str:
 
 
 def _before_marks(text: str, start: int, cut: int) -> int:
-    """The last place at or before ``cut`` that does not part a letter from its marks."""
+    """Move ``cut`` back so that it does not separate a letter from its marks."""
     while cut > start and unicodedata.category(text[cut])[0] == "M":
         cut -= 1
     return cut
@@ -128,10 +126,10 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
-    """``text`` without what no store can hold: control codes (but tab and newline), surrogates.
+    """Remove what stores cannot hold: surrogates, and control codes except tab and newline.
 
-    Line ends become newlines, and two surrogates that are one character are joined. Nothing else
-    is altered; in particular the text is not normalised. Cleaning twice is the same as once.
+    Line ends become newlines, and surrogate pairs become one character. The text is not
+    normalised. The function is idempotent.
     """
     if text.isprintable():
         return text
@@ -142,21 +140,21 @@ def clean(text: str) -> str:
 
 
 def normalize_name(name: str) -> str:
-    """Return a name in the form in which new names are stored (NFC)."""
+    """Return a name in NFC, the form of stored names."""
     return unicodedata.normalize("NFC", name)
 
 
 def name_spellings(name: str) -> tuple[str, ...]:
-    """Return a name as typed, then with its accents composed (NFC) and decomposed (NFD).
+    """Return a name as typed, in NFC and in NFD.
 
-    All three look alike; names of the platform may be stored in any of them.
+    All three look the same; the platform may store any of them.
     """
     return tuple(dict.fromkeys((name, normalize_name(name), unicodedata.normalize("NFD", name))))
 
 
 # -- terminals -----------------------------------------------------------------------------------
 
-#: C0 but tab and newline, DEL and C1, separators of lines and paragraphs, bidirectional
+#: C0 except tab and newline, DEL and C1, line and paragraph separators, bidirectional
 #: embeddings, overrides and isolates, surrogates.
 _NOT_PRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -164,7 +162,7 @@ _NOT_PRINTABLE = re.compile(
 
 
 def _show(match: re.Match[str]) -> str:
-    """What stands for a character that is not printable."""
+    """Return the visible replacement of an unprintable character."""
     code = ord(match[0])
     if code < 0x20:
         return chr(0x2400 + code)
@@ -178,12 +176,12 @@ def _show(match: re.Match[str]) -> str:
 
 
 def flat(text: str) -> str:
-    """``text`` on one line, without what no store can hold."""
+    """Return the `clean` text on one line."""
     return " ".join(clean(text).split())
 
 
 def tidy(text: str, words: int) -> str:
-    """`flat` text, cut with "…" to ``words`` and to `MOST_CHARACTERS`."""
+    """Return `flat` text, cut with "…" to ``words`` and to `MOST_CHARACTERS`."""
     line = flat(text)
     if len(line) > MOST_CHARACTERS:
         line = line[: MOST_CHARACTERS - 1].rstrip() + "…"
@@ -191,19 +189,19 @@ def tidy(text: str, words: int) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` for a terminal: it cannot move the cursor, set the title or reverse the reading.
+    """Make text safe for a terminal: no cursor movement, window title or reversed direction.
 
-    Control codes show as their pictures (ESC as ␛), C1 codes and bidirectional embeddings,
-    overrides and isolates as escapes, a surrogate as �. Tabs, newlines, joiners (emoji, Persian)
+    Control codes become control pictures (ESC: ␛). C1 codes and bidirectional embeddings,
+    overrides and isolates become escapes, surrogates �. Tabs, newlines, joiners (emoji, Persian)
     and directional marks (Arabic, Hebrew) stay.
     """
     return _NOT_PRINTABLE.sub(_show, text.replace("\r\n", "\n"))
 
 
 def one_line(text: str, width: int | None = None) -> str:
-    """`printable` text with all white space as single spaces, cut with "…" to ``width`` columns.
+    """Return `printable` text on one line, cut with "…" to ``width`` columns.
 
-    Wide characters take two columns, combining marks none.
+    Runs of white space become one space. Wide characters take two columns, combining marks none.
     """
     line = " ".join(printable(text).split())
     if width is None or (len(line) <= width and line.isascii()):
@@ -219,7 +217,7 @@ def one_line(text: str, width: int | None = None) -> str:
 
 
 def display_width(text: str) -> int:
-    """Columns on a terminal: wide characters take two, combining marks none."""
+    """Return the columns of a text: two for wide characters, none for combining marks."""
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 
@@ -244,7 +242,7 @@ _STEPS = (
 
 
 def ago(moment: datetime, now: datetime | None = None) -> str:
-    """How long ago, in the largest unit: ``3d ago``; ``in 5m`` for the future."""
+    """Return the distance in the largest unit: ``3d ago``; ``in 5m`` for the future."""
     seconds = ((now or utc_now()) - moment).total_seconds()
     for size, unit in _STEPS:
         if abs(seconds) >= size:
@@ -254,7 +252,7 @@ def ago(moment: datetime, now: datetime | None = None) -> str:
 
 
 def iso(moment: datetime) -> str:
-    """ISO 8601 in UTC with ``Z``, to the second: for people. Data has all that is stored."""
+    """Format a time for people: ISO 8601 in UTC with ``Z``, to the second."""
     return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
@@ -262,14 +260,14 @@ def iso(moment: datetime) -> str:
 
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _XML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#13;"})
-#: Any of what is dropped or written otherwise; most texts have none of it.
+#: Characters to drop or escape; most texts have none.
 _ALTERED = re.compile(f'{_NOT_XML.pattern[:-1]}&<>"\r]')
 
 
 def escape_xml(text: str) -> str:
-    """``text`` for an element, or for an attribute in double quotes.
+    """Escape text for an element, or for an attribute in double quotes.
 
-    What XML 1.0 has no way to write is dropped. Apostrophes stay as they are: every one of them
-    would cost the model that reads it several tokens.
+    Characters that are invalid in XML 1.0 are dropped. Apostrophes stay: escaped ones would cost
+    the model several tokens each.
     """
     return _NOT_XML.sub("", text).translate(_XML) if _ALTERED.search(text) else text

@@ -1,1 +1,1 @@
-"""Configuration: what can be set, its defaults, and where each value came from."""
+"""Configuration: settings, their defaults, and the origin of each value."""

@@ -1,6 +1,6 @@
-"""The settings as a flat list of dotted keys, and the reading of one value for one key.
+"""Settings as a flat list of dotted keys, and the conversion of values.
 
-A key's type is that of its field in `edenmem.settings.schema`; nothing is declared twice.
+The type of a key is the type of its field in `edenmem.settings.schema`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edenmem.errors import ConfigError
 from edenmem.settings.paths import redact_uri
 from edenmem.settings.schema import SECRETS, Settings
 
-#: Settings that name a file or folder; a relative one is relative to the file that it stands in.
+#: Settings that name a file or folder; relative paths start at the folder of their file.
 PATHS = frozenset(
     {
         "backup.folder",
@@ -26,7 +26,7 @@ PATHS = frozenset(
         "search.rerank_path",
     }
 )
-#: Settings that may hold a password inside an address.
+#: Settings that may hold a password in a URL.
 ADDRESSES = frozenset(
     {
         "store.uri",
@@ -40,12 +40,12 @@ ADDRESSES = frozenset(
 
 @functools.cache
 def defaults() -> Mapping[str, object]:
-    """Every key with its default, in the order of the schema."""
+    """Return each key with its default, in the order of the schema."""
     return dict(leaves(Settings()))
 
 
 def leaves(section: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Each dotted key of ``section`` with its value, in the order of the schema."""
+    """Yield each dotted key of ``section`` with its value, in the order of the schema."""
     for name in section.__struct_fields__:
         value = getattr(section, name)
         if isinstance(value, msgspec.Struct):
@@ -56,7 +56,7 @@ def leaves(section: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, obj
 
 @functools.cache
 def tables() -> frozenset[str]:
-    """The dotted names of tables: "llm", "scopes.user", …."""
+    """Return the dotted names of tables: "llm", "scopes.user", …."""
     return frozenset(
         ".".join(parts[:depth])
         for parts in (key.split(".") for key in defaults())
@@ -66,17 +66,17 @@ def tables() -> frozenset[str]:
 
 @functools.cache
 def environment_names() -> Mapping[str, str]:
-    """The environment variable of each key → the key."""
+    """Map environment variables to keys."""
     names = {"EDENMEM_" + key.upper().replace(".", "_"): key for key in defaults()}
     del names["EDENMEM_STORE_URI"]
     return {"EDENMEM_URI": "store.uri", **names}
 
 
 def flatten(table: Mapping[str, Any], where: str, prefix: str = "") -> dict[str, object]:
-    """The values of a file's table by dotted key.
+    """Return the values of a table by dotted key.
 
     Raises:
-        ConfigError: a name in it is unknown, or a value stands where a table should.
+        ConfigError: a name is unknown, or a value is in place of a table.
     """
     flat: dict[str, object] = {}
     for name, value in table.items():
@@ -93,34 +93,34 @@ def flatten(table: Mapping[str, Any], where: str, prefix: str = "") -> dict[str,
 
 
 def unknown(given: str, known: Iterable[str], where: str) -> ConfigError:
-    """The error for a name that nobody knows, with the one that was probably meant."""
+    """Return the error for an unknown name, with the closest known name as a hint."""
     import difflib
 
     names = list(known)
     table, dot, word = given.rpartition(".")
     if several := [name for name in names if name.startswith(table + dot) and dot]:
         several = [name for name in several if name.endswith(f"_{word}")]
-    if len(several) > 1:  # "llm.model", where there is one for each kind of work
+    if len(several) > 1:  # "llm.model": there are several models
         return ConfigError(
-            f"{where}: there is no setting {given!r}",
+            f"{where}: unknown setting {given!r}",
             hint=f"did you mean {', '.join(several[:-1])} or {several[-1]}?",
         )
     nearest = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
-    if not nearest:  # the right word at the wrong place: "base_url" for "llm.base_url"
+    if not nearest:  # right name, wrong table: "base_url" for "llm.base_url"
         last = {name.rpartition(".")[2]: name for name in reversed(names)}
         found = difflib.get_close_matches(given.rpartition(".")[2], last, n=1, cutoff=0.75)
         nearest = [last[word] for word in found]
     return ConfigError(
-        f"{where}: there is no setting {given!r}",
-        hint=f"did you mean {nearest[0]}?" if nearest else "'edenmem config show' lists them all",
+        f"{where}: unknown setting {given!r}",
+        hint=f"did you mean {nearest[0]}?" if nearest else "list settings: edenmem config show",
     )
 
 
 def convert(key: str, raw: object, where: str, *, text: bool) -> object:
-    """``raw`` as the type of ``key``; with ``text`` it is a string from outside a TOML file.
+    """Convert ``raw`` to the type of ``key``; with ``text``, from a string outside TOML.
 
     Raises:
-        ConfigError: it is not such a value; the message names ``where`` and what is expected.
+        ConfigError: the value is invalid; the message has ``where`` and the expected type.
     """
     kind = _type(key)
     try:
@@ -137,7 +137,7 @@ def convert(key: str, raw: object, where: str, *, text: bool) -> object:
 
 
 def accepted_values(key: str) -> str:
-    """What a setting accepts, in words: "a whole number of at least 1"."""
+    """Describe the values that a setting accepts: "a whole number of at least 1"."""
     return _describe_type(_type(key))
 
 
@@ -178,7 +178,7 @@ def _describe_type(kind: Any) -> str:
         case inspect.DictType():
             return "a table of model = price"
         case _:
-            return "a text"
+            return "text"
 
 
 def _bounds(low: float | None, above: float | None, high: float | None) -> str:

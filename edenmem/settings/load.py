@@ -1,22 +1,21 @@
-"""Reading the configuration, and knowing where each value of it came from.
+"""Load the configuration, with the origin of each value.
 
-A value comes from the first of these that has it:
+The first source with a value wins:
 
 1. a flag of the command;
 2. an environment variable: ``EDENMEM_URI`` for ``store.uri``, ``EDENMEM_<SECTION>_<NAME>`` for
-   every other (``EDENMEM_SCOPES_USER_WORD_LIMIT``), tables as JSON, an empty one being unset;
-3. ``edenmem.toml`` in the working folder, then the user's own; ``--config`` or ``EDENMEM_CONFIG``
-   names one file in place of both. In each file ``[profiles.NAME.…]`` of the chosen profile
-   lies over the file's top level. A profile is chosen by ``--profile``, ``EDENMEM_PROFILE`` or
-   ``default_profile`` in a file;
+   others (``EDENMEM_SCOPES_USER_WORD_LIMIT``). Tables are JSON; an empty variable is unset;
+3. ``edenmem.toml`` in the working folder, then the user's file; ``--config`` or ``EDENMEM_CONFIG``
+   replaces both. In each file ``[profiles.NAME.…]`` of the selected profile overrides the top
+   level. ``--profile``, ``EDENMEM_PROFILE`` or ``default_profile`` in a file select the profile;
 4. ``OPENAI_API_KEY`` and ``OPENAI_BASE_URL``, for the LLM and the embeddings;
 5. the default.
 
-A table of prices is one value. Every profile is checked, chosen or not.
+A table of prices is one value. All profiles are checked, not only the selected one.
 
-To work in a folder must not be enough to send one's key to whomever its ``edenmem.toml`` names: to
-an address from that file goes no key of the user's own file and not ``OPENAI_API_KEY``, but only
-one that stands beside it, or that a flag or a variable of edenmem's own gives.
+An ``edenmem.toml`` in the working folder may be untrusted: an address from this file never receives
+a key from the user's file or ``OPENAI_API_KEY``, only a key from the same file, a flag or an
+``EDENMEM_`` variable.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from edenmem.settings import keys
 from edenmem.settings.paths import FILE_NAME, MASK, redact_uri, sqlite_path, user_config_file
 from edenmem.settings.schema import SECRETS, Settings
 
-#: Variables that are not settings but belong to us.
+#: Variables of edenmem that are not settings.
 _OTHER_VARIABLES = frozenset({"EDENMEM_PROFILE", "EDENMEM_CONFIG", "EDENMEM_ACTOR"})
 _OPENAI = {
     "llm.api_key": "OPENAI_API_KEY",
@@ -41,9 +40,9 @@ _OPENAI = {
     "embedding.api_key": "OPENAI_API_KEY",
     "embedding.base_url": "OPENAI_BASE_URL",
 }
-#: The largest configuration file that is read; 10,000 prices fit into it.
+#: Maximum size of a configuration file; enough for 10,000 prices.
 _MAX_BYTES = 1024 * 1024
-#: Where each key is sent.
+#: The address that receives each key.
 _ADDRESS_OF = {
     "llm.api_key": "llm.base_url",
     "embedding.api_key": "embedding.base_url",
@@ -53,11 +52,11 @@ _ADDRESS_OF = {
 
 
 class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings in force. ``origins`` has every dotted key: "default", "flag", the name of an
-    environment variable, or a file with the profile's table in it.
+    """The effective settings and their origins.
 
-    ``profiles`` may be chosen. ``files`` were read, strongest first; ``warnings`` are sentences for
-    stderr.
+    ``origins`` maps each dotted key to "default", "flag", an environment variable, or a file with
+    the table of the profile. ``profiles`` are all known profiles. ``files`` lists the files read,
+    strongest first; ``warnings`` are sentences for stderr.
     """
 
     settings: Settings
@@ -73,16 +72,16 @@ class _File(NamedTuple):
     top: dict[str, object]
     profiles: dict[str, dict[str, object]]
     default_profile: str | None
-    in_folder: bool  # found in the working folder, and so perhaps somebody else's
+    in_folder: bool  # found in the working folder, so perhaps untrusted
 
 
 class _Layer(NamedTuple):
-    """Values of equal strength. ``base`` is what a relative path in them is relative to."""
+    """Values of one source. ``base`` is the folder of relative paths."""
 
     values: Mapping[str, object]
     origin: Callable[[str], str]
     base: Path
-    text: bool  # from outside TOML: everything is a string
+    text: bool  # not from TOML: all values are strings
 
 
 def load_settings(
@@ -93,16 +92,16 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> LoadedSettings:
-    """The settings for this process. ``overrides`` are flags, by dotted key ("store.uri").
+    """Load the settings of this process. ``overrides`` are flags by dotted key ("store.uri").
 
     Raises:
-        ConfigError: a file cannot be read, a name is unknown, a value is not one that it may be.
+        ConfigError: a file is unreadable, a name is unknown, or a value is invalid.
     """
     environ = os.environ if environ is None else environ
     cwd = Path.cwd() if cwd is None else cwd
     files = _read_files(config, environ, cwd)
-    asked = profile or environ.get("EDENMEM_PROFILE") or None
-    chosen = _choose_profile(asked, files)
+    requested = profile or environ.get("EDENMEM_PROFILE") or None
+    chosen = _choose_profile(requested, files)
 
     for key in overrides:
         if key not in keys.defaults():
@@ -125,7 +124,7 @@ def load_settings(
     for key, address in _ADDRESS_OF.items():
         if origins[address] in folders and origins[key] in own:
             kept_back.append(
-                f"{key} of {origins[key]} is not sent to {origins[address]}'s {address}"
+                f"{key} from {origins[key]} is not sent to {address} from {origins[address]}"
             )
             values[key], origins[key] = keys.defaults()[key], "default"
     for key, variable in _OPENAI.items():
@@ -142,7 +141,7 @@ def load_settings(
         profile=chosen,
         profiles=tuple(sorted({name for file in files for name in file.profiles})),
         files=tuple(file.path for file in files),
-        warnings=(*_warn_exposed(files), *_warn_overruled(asked, files), *kept_back),
+        warnings=(*_warn_exposed(files), *_warn_overridden(requested, files), *kept_back),
     )
 
 
@@ -150,19 +149,19 @@ def _check_limits(settings: Settings, origins: Mapping[str, str]) -> None:
     """Refuse limits that contradict each other.
 
     Raises:
-        ConfigError: an item would be rejected that need not be rewritten.
+        ConfigError: ``acceptance.words_reject`` exceeds ``acceptance.words_floor``.
     """
     floor, reject = settings.acceptance.words_floor, settings.acceptance.words_reject
     if reject > floor:
         raise ConfigError(
             f"acceptance.words_reject ({origins['acceptance.words_reject']}) is above "
             f"acceptance.words_floor ({origins['acceptance.words_floor']}): {reject:g} > {floor:g}",
-            hint="set words_reject to words_floor or less",
+            hint="lower acceptance.words_reject",
         )
 
 
 def effective(loaded: LoadedSettings) -> list[tuple[str, object, str]]:
-    """Each setting in force with its origin, secrets masked, for ``config show``."""
+    """Return each effective setting with its origin, secrets masked, for ``config show``."""
     values = keys.leaves(loaded.settings)
     return [(key, _safe(key, value), loaded.origins[key]) for key, value in values]
 
@@ -178,7 +177,7 @@ def _read_files(config: Path | None, environ: Mapping[str, str], cwd: Path) -> l
     if named is not None:
         path = cwd / named.expanduser()
         if not path.exists():
-            raise ConfigError(f"there is no configuration file {path}")
+            raise ConfigError(f"configuration file not found: {path}")
         return [_read(path, in_folder=False)]
     found: list[Path] = []
     for path in (cwd / FILE_NAME, user_config_file(environ)):
@@ -196,7 +195,7 @@ def _read(path: Path, *, in_folder: bool) -> _File:
         if len(raw) > _MAX_BYTES:
             raise ConfigError(
                 f"{path} is larger than {_MAX_BYTES // 1024} KiB",
-                hint="name a configuration file with --config or EDENMEM_CONFIG",
+                hint="select a configuration file with --config or EDENMEM_CONFIG",
             )
         tables = tomllib.loads(raw.decode("utf-8"))
     except tomllib.TOMLDecodeError as error:
@@ -230,14 +229,14 @@ def _check_table(table: Mapping[str, Any], where: str) -> dict[str, object]:
     return flat
 
 
-def _choose_profile(asked: str | None, files: Iterable[_File]) -> str | None:
-    chosen = asked or next((f.default_profile for f in files if f.default_profile), None)
+def _choose_profile(requested: str | None, files: Iterable[_File]) -> str | None:
+    chosen = requested or next((f.default_profile for f in files if f.default_profile), None)
     known = sorted({name for file in files for name in file.profiles})
     if chosen is None or chosen in known:
         return chosen
     raise ConfigError(
-        f"there is no profile {chosen!r}",
-        hint=f"there are: {', '.join(known)}" if known else "no configuration file has profiles",
+        f"unknown profile: {chosen!r}",
+        hint=f"profiles: {', '.join(known)}" if known else "no configuration file has profiles",
     )
 
 
@@ -260,12 +259,12 @@ def _file_layers(file: _File, profile: str | None) -> Iterable[_Layer]:
 
 
 def _origins(files: Iterable[_File], profile: str | None) -> set[str]:
-    """What `LoadedSettings.origins` calls these files."""
+    """Return the names of these files in `LoadedSettings.origins`."""
     return {layer.origin("") for file in files for layer in _file_layers(file, profile)}
 
 
 def _anchor(key: str, value: object, base: Path, where: str) -> object:
-    """A relative path made absolute, so that it means the same from every folder."""
+    """Make a relative path absolute."""
     if not isinstance(value, str) or not value:
         return value
     if key in keys.PATHS:
@@ -291,12 +290,12 @@ def _nest(values: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _warn_exposed(files: Iterable[_File]) -> Iterable[str]:
-    """A warning for each file that has a secret in it and that others on this machine may read."""
+    """Warn about files with secrets that other users of this machine can read."""
     for file in files:
         mode = file.path.stat().st_mode
         if mode & 0o077 and any(map(_has_secret, (file.top, *file.profiles.values()))):
             yield (
-                f"{file.path} holds a secret and others on this machine may read it:"
+                f"{file.path} holds a secret and is readable by other users of this machine:"
                 f" chmod 600 {file.path}"
             )
 
@@ -307,13 +306,14 @@ def _has_secret(values: Mapping[str, object]) -> bool:
     )
 
 
-def _warn_overruled(asked: str | None, files: list[_File]) -> Iterable[str]:
-    """A warning where a stronger file's top level overrules the profile that was asked for."""
+def _warn_overridden(requested: str | None, files: list[_File]) -> Iterable[str]:
+    """Warn if the top level of a stronger file overrides the requested profile."""
     for rank, file in enumerate(files):
         for stronger in files[:rank]:
-            both = sorted(set(file.profiles.get(asked or "", {})) & set(stronger.top))
-            lost = [key for key in both if key not in stronger.profiles.get(asked or "", {})]
+            both = sorted(set(file.profiles.get(requested or "", {})) & set(stronger.top))
+            lost = [key for key in both if key not in stronger.profiles.get(requested or "", {})]
             if lost:
                 yield (
-                    f"{stronger.path} overrules profile {asked!r} of {file.path}: {', '.join(lost)}"
+                    f"{stronger.path} overrides profile {requested!r} of {file.path}: "
+                    f"{', '.join(lost)}"
                 )

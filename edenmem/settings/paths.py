@@ -1,4 +1,4 @@
-"""Where configuration and data of a user live, and the two spellings of where a store lives."""
+"""Paths of the user's configuration and data, and addresses of stores."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):", re.IGNORECASE)
 
 
 def user_config_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """The user's own ``edenmem.toml``, whether it exists or not."""
+    """Return the path of the user's ``edenmem.toml``, which may not exist."""
     return _user_folder("XDG_CONFIG_HOME", ".config", "user_config_path", environ) / FILE_NAME
 
 
 def user_data_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder of the default database."""
+    """Return the folder of the default database."""
     return _user_folder("XDG_DATA_HOME", ".local/share", "user_data_path", environ)
 
 
 def user_cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder of what can be made again."""
+    """Return the cache folder."""
     return _user_folder("XDG_CACHE_HOME", ".cache", "user_cache_path", environ)
 
 
 def _user_folder(variable: str, default: str, function: str, environ: Mapping[str, str]) -> Path:
-    # On Linux the rule is two lines and importing platformdirs is a tenth of a command's time.
+    # Importing platformdirs takes a tenth of a command's time; on Linux two lines replace it.
     if sys.platform == "linux" and environ.get("HOME"):
         named = environ.get(variable, "")
         base = Path(named) if Path(named).is_absolute() else Path(environ["HOME"], default)
@@ -43,19 +43,19 @@ def _user_folder(variable: str, default: str, function: str, environ: Mapping[st
 
 
 def is_mongodb(uri: str) -> bool:
-    """Whether ``uri`` names a MongoDB."""
+    """Check whether ``uri`` is a MongoDB address."""
     return uri.startswith(("mongodb://", "mongodb+srv://"))
 
 
 def sqlite_path(uri: str, base: Path | None = None) -> Path | None:
-    """The file that ``uri`` names, or None if it names a MongoDB.
+    """Return the SQLite file of ``uri``, or None for MongoDB.
 
-    ``sqlite:////srv/memory.db`` and ``sqlite:///srv/memory.db`` are the absolute path;
-    ``sqlite:///memory.db`` and ``sqlite:///./data/memory.db`` are in ``base`` (default: the
-    working folder), and so is a plain path that ends in .db, .sqlite or .sqlite3.
+    ``sqlite:////srv/memory.db`` and ``sqlite:///srv/memory.db`` are the same absolute path;
+    ``sqlite:///memory.db``, ``sqlite:///./data/memory.db`` and plain paths that end in .db,
+    .sqlite or .sqlite3 are relative to ``base`` (default: the working folder).
 
     Raises:
-        ConfigError: it names neither.
+        ConfigError: the URI is neither SQLite nor MongoDB.
     """
     if is_mongodb(uri):
         return None
@@ -69,30 +69,30 @@ def sqlite_path(uri: str, base: Path | None = None) -> Path | None:
         plain = ""
     if not plain or plain.endswith("/"):
         raise ConfigError(
-            f"store.uri {redact_uri(uri)!r} names no store that edenmem knows",
-            hint="write sqlite:///path/to/file.db, mongodb://… or mongodb+srv://…",
+            f"invalid store.uri: {redact_uri(uri)!r}",
+            hint="use sqlite:///path/to/file.db, mongodb://… or mongodb+srv://…",
         )
     if "?" in plain or plain == ":memory:":
-        # Left out, two names would be one file, and what was meant for memory alone would stay.
+        # Ignoring options would make one file of two addresses, and keep in-memory data on disk.
         raise ConfigError(
-            f"store.uri {redact_uri(uri)!r} names no store that edenmem knows: a file is named "
-            "without options, and memory is always kept in one",
-            hint="write sqlite:///path/to/file.db",
+            f"invalid store.uri: {redact_uri(uri)!r}: options and in-memory databases are not "
+            "supported",
+            hint="use sqlite:///path/to/file.db",
         )
     return (base or Path.cwd()) / Path(plain).expanduser()
 
 
-#: A byte of a file name that is not UTF-8, as `format_path` writes it.
+#: A byte that is not UTF-8, as `format_path` writes it.
 _ESCAPED_BYTE = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 def format_path(path: Path | str) -> str:
-    """The path as text that every store can hold: bytes that are not UTF-8 become ``\\xNN``."""
+    """Format a path as valid text: bytes that are not UTF-8 become ``\\xNN``."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def parse_path(text: str) -> Path:
-    """The path that `format_path` wrote; any other text is the path itself."""
+    """Parse a path in the form of `format_path`."""
     path = Path(text)
     if "\\x" not in text or os.path.lexists(path):
         return path
@@ -100,7 +100,7 @@ def parse_path(text: str) -> Path:
     return Path(os.fsdecode(raw))
 
 
-# The user part may hold an unescaped "@" or "/" by mistake: take all up to the last "@".
+# The user part may hold an unescaped "@" or "/" by mistake: match up to the last "@".
 _USERINFO = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^:@/\s]*):(?P<secret>\S*)@", re.I
 )
@@ -114,12 +114,12 @@ MASK = "***"
 
 
 def has_password(uri: str) -> bool:
-    """Whether ``uri`` holds something that `redact_uri` would hide."""
+    """Check whether ``uri`` holds a password or key."""
     return redact_uri(uri) != uri
 
 
 def redact_uri(uri: str) -> str:
-    """``uri`` without the passwords and keys in it; safe to print."""
+    """Mask passwords and keys in ``uri``, so that it is safe to print."""
     without = _USERINFO.sub(rf"\g<scheme>\g<user>:{MASK}@", uri)
     without = _USER_TOKEN.sub(rf"\g<scheme>{MASK}@", without)
     return _QUERY_SECRET.sub(rf"\g<name>{MASK}", without)

@@ -58,7 +58,7 @@ def test_what_is_not_there_is_exit_3_with_a_hint(command: tuple[str, ...], cli: 
 def test_an_ambiguous_prefix_lists_the_candidates(inside: Inside) -> None:
     result = inside("fact", "show", "f" * 8)
     assert result.code == 2
-    assert "fits 3" in result.err
+    assert "3 matches" in result.err
     assert "f" * 23 + "1" in result.err
 
 

@@ -1,4 +1,4 @@
-"""Every setting has a description, taken from the schema's source."""
+"""Descriptions of settings in the source of the schema."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def test_every_setting_is_described() -> None:
         ("context.recall", "one of always, heuristic, llm, off"),
     ],
 )
-def test_what_a_setting_accepts_is_read_from_its_type(key: str, accepted: str) -> None:
+def test_accepted_values_come_from_the_type(key: str, accepted: str) -> None:
     assert accepted_values(key) == accepted

@@ -1,4 +1,4 @@
-"""From settings to the things that they name."""
+"""Stores, models and rerankers built from settings."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ def settings(**sections: Any) -> Settings:
     return msgspec.structs.replace(Settings(), **sections)
 
 
-def test_no_key_and_no_address_is_no_model() -> None:
+def test_without_key_and_address_there_is_no_model() -> None:
     assert factory.open_llm(Settings()) is None
     assert "OPENAI_API_KEY" in factory.LLM_HINT
 
 
 @pytest.mark.parametrize("llm", [{"api_key": "k"}, {"base_url": "http://localhost:11434/v1"}])
-async def test_a_key_or_an_address_is_an_endpoint(llm: dict[str, str], tmp_path: Path) -> None:
+async def test_a_key_or_an_address_selects_the_endpoint(
+    llm: dict[str, str], tmp_path: Path
+) -> None:
     opened = factory.open_llm(settings(llm=LLMSettings(**llm)))
     assert type(opened).__name__ == "OpenAILLM"
     recorded = factory.open_llm(settings(llm=LLMSettings(**llm, record=str(tmp_path / "r"))))
@@ -99,12 +101,12 @@ def test_without_the_extra_there_is_no_local_model_and_a_hint(
     assert "embedding.base_url" in factory.EMBEDDER_HINT
 
 
-def test_a_folder_that_does_not_exist_is_said() -> None:
+def test_a_missing_model_folder_is_an_error() -> None:
     with pytest.raises(ConfigError, match="is not a folder"):
         factory.open_embedder(settings(embedding=EmbeddingSettings(local_path="/no/such")))
 
 
-def test_a_uri_chooses_the_store_and_nothing_is_created(tmp_path: Path) -> None:
+def test_a_uri_selects_the_store_without_creating_files(tmp_path: Path) -> None:
     path = tmp_path / "sub" / "memory.db"
     store = factory.open_store(settings(store=StoreSettings(uri=f"sqlite:///{path}")))
     assert type(store).__name__ == "SqliteStore"
@@ -114,7 +116,7 @@ def test_a_uri_chooses_the_store_and_nothing_is_created(tmp_path: Path) -> None:
     assert not factory.default_sqlite_path().exists()
 
 
-def test_a_mongodb_is_not_connected_to_before_it_is_needed() -> None:
+def test_opening_a_mongodb_does_not_connect() -> None:
     uri = "mongodb://127.0.0.1:1/eden?serverSelectionTimeoutMS=1"
     store = factory.open_store(settings(store=StoreSettings(uri=uri)))
     assert type(store).__name__ == "MongoStore"
@@ -132,7 +134,7 @@ def test_a_mongodb_is_not_connected_to_before_it_is_needed() -> None:
     ],
 )
 def test_which_reranker(search: dict[str, Any], kind: str) -> None:
-    """Nobody looks before it is used: most searches do without."""
+    """Opening checks nothing: most searches do not rerank."""
     opened = factory.open_reranker(settings(search=SearchSettings(**search)))
     assert type(opened).__name__ == kind
     assert "search.rerank_path" in factory.RERANKER_HINT

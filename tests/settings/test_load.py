@@ -1,4 +1,4 @@
-"""Where a setting comes from, and what is said when it is wrong."""
+"""Sources of settings, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Machine:
         return load_settings(cwd=self.cwd, environ=self.environ, **options)
 
     def fails(self, words: str, **options: Any) -> str:
-        """The hint of the error that loading ends with."""
+        """Load settings that must fail, and return the hint of the error."""
         with pytest.raises(ConfigError, match=words) as caught:
             self.load(**options)
         assert caught.value.exit_code is ExitCode.USAGE
@@ -62,7 +62,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_nothing_set_is_all_defaults(machine: Machine) -> None:
+def test_without_configuration_all_values_are_defaults(machine: Machine) -> None:
     loaded = machine.load()
     assert loaded.settings == Settings()
     assert set(loaded.origins.values()) == {"default"}
@@ -91,7 +91,7 @@ def test_each_source_is_stronger_than_those_below_it(machine: Machine) -> None:
     top_k(16, "flag", profile="x", overrides={"search.top_k": "16"})
 
 
-def test_files_are_laid_over_each_other_key_by_key(machine: Machine) -> None:
+def test_files_are_merged_key_by_key(machine: Machine) -> None:
     machine.user('llm.fast_model = "small"\nllm.slow_model = "large"')
     machine.folder('[llm]\nfast_model = "tiny"')
     loaded = machine.load()
@@ -101,7 +101,7 @@ def test_files_are_laid_over_each_other_key_by_key(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("named_by", ["option", "environment", "relative"])
-def test_a_named_file_takes_the_place_of_both(machine: Machine, named_by: str) -> None:
+def test_a_named_file_replaces_both(machine: Machine, named_by: str) -> None:
     machine.user("search.top_k = 11")
     machine.folder("search.top_k = 12")
     other = machine.cwd / "other.toml"
@@ -115,11 +115,11 @@ def test_a_named_file_takes_the_place_of_both(machine: Machine, named_by: str) -
     assert loaded.files == (other,)
 
 
-def test_a_named_file_that_is_missing_is_an_error(machine: Machine) -> None:
-    machine.fails("there is no configuration file .*none.toml", config=Path("none.toml"))
+def test_a_missing_named_file_is_an_error(machine: Machine) -> None:
+    machine.fails("configuration file not found: .*none.toml", config=Path("none.toml"))
 
 
-def test_the_users_file_is_where_the_platform_says(machine: Machine, tmp_path: Path) -> None:
+def test_the_users_file_is_in_the_platforms_folder(machine: Machine, tmp_path: Path) -> None:
     machine.environ["XDG_CONFIG_HOME"] = str(tmp_path / "xdg")
     (tmp_path / "xdg" / "edenmem").mkdir(parents=True)
     (tmp_path / "xdg" / "edenmem" / "edenmem.toml").write_text("search.top_k = 21")
@@ -141,7 +141,7 @@ def test_limits_that_contradict_each_other_are_refused(machine: Machine) -> None
     assert machine.load(overrides={"acceptance.words_reject": "0.3"}).settings.acceptance
 
 
-def test_one_limit_of_one_scope_leaves_the_others_as_they_are(machine: Machine) -> None:
+def test_one_limit_of_one_scope_does_not_change_the_others(machine: Machine) -> None:
     machine.folder("[scopes.user]\nword_limit = 200")
     machine.environ["EDENMEM_SCOPES_AGENT_CONSOLIDATE_AT"] = "3"
     scopes = machine.load().settings.scopes
@@ -175,46 +175,50 @@ def test_a_profile_is_chosen_by_option_environment_or_default(machine: Machine) 
 
 
 def test_an_unknown_profile_is_an_error_that_lists_them(machine: Machine) -> None:
-    assert "no configuration file" in machine.fails("no profile 'prd'", profile="prd")
+    assert "no configuration file" in machine.fails("unknown profile: 'prd'", profile="prd")
     machine.folder(PROFILES)
     machine.user("[profiles.lab]")
-    assert machine.fails("no profile 'prd'", profile="prd") == "there are: home, lab, prod"
+    assert machine.fails("unknown profile: 'prd'", profile="prd") == "profiles: home, lab, prod"
 
 
-def test_a_profile_that_is_overruled_by_a_stronger_file_is_said(machine: Machine) -> None:
+def test_a_stronger_file_that_overrides_a_profile_warns(machine: Machine) -> None:
     machine.user("[profiles.prod]\nsearch.top_k = 5\nsearch.depth = 6")
     machine.folder("search.top_k = 7")
     (warning,) = machine.load(profile="prod").warnings
-    assert "overrules profile 'prod'" in warning
+    assert "overrides profile 'prod'" in warning
     assert warning.endswith(": search.top_k")
     machine.folder("search.top_k = 7\n[profiles.prod]\nsearch.top_k = 8")
     assert machine.load(profile="prod").warnings == ()
 
 
-# -- what is wrong is said -----------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("text", "words", "hint"),
     [
-        ("[llm]\nmodle = 'x'", r"no setting 'llm\.modle'", None),
+        ("[llm]\nmodle = 'x'", r"unknown setting 'llm\.modle'", None),
         (
             "[llm]\nfast_modle = 'x'",
-            r"no setting 'llm\.fast_modle'",
+            r"unknown setting 'llm\.fast_modle'",
             "did you mean llm.fast_model?",
         ),
         (
             "llm.model = 'x'",
-            r"no setting 'llm\.model'",
+            r"unknown setting 'llm\.model'",
             "did you mean llm.fast_model, llm.slow_model or llm.premium_model?",
         ),
-        ("[lmm]\nfast_model = 'x'", "no setting 'lmm'", "did you mean llm?"),
-        ("base_url = 'x'", "no setting 'base_url'", "did you mean llm.base_url?"),
-        ("xyzzy = 1", "no setting 'xyzzy'", "'edenmem config show' lists them all"),
-        ("'llm.base_url' = 'x'", r"no setting 'llm\.base_url'", None),
-        ("[scopes.usr]\nword_limit = 3", r"no setting 'scopes\.usr'", "did you mean scopes.user?"),
-        ("[profiles.a.llm]\nx = 1", r"\[profiles\.a\]: there is no setting 'llm\.x'", None),
-        ("[profiles.a.profiles.b]", "there is no setting 'profiles'", None),
+        ("[lmm]\nfast_model = 'x'", "unknown setting 'lmm'", "did you mean llm?"),
+        ("base_url = 'x'", "unknown setting 'base_url'", "did you mean llm.base_url?"),
+        ("xyzzy = 1", "unknown setting 'xyzzy'", "list settings: edenmem config show"),
+        ("'llm.base_url' = 'x'", r"unknown setting 'llm\.base_url'", None),
+        (
+            "[scopes.usr]\nword_limit = 3",
+            r"unknown setting 'scopes\.usr'",
+            "did you mean scopes.user?",
+        ),
+        ("[profiles.a.llm]\nx = 1", r"\[profiles\.a\]: unknown setting 'llm\.x'", None),
+        ("[profiles.a.profiles.b]", "unknown setting 'profiles'", None),
         ("llm = 3", r"llm must be a table, \[llm\]", None),
         ("profiles = 3", r"profiles must be tables", None),
         ("profiles.a = 3", r"profiles must be tables", None),
@@ -237,14 +241,14 @@ def test_a_profile_that_is_overruled_by_a_stronger_file_is_said(machine: Machine
         ("llm.timeout_seconds = 0", "must be a number above 0, not 0", None),
         ("llm.timeout_seconds = inf", "must be a number above 0, not inf", None),
         ("llm.max_cost = nan", "must be a number of at least 0, not nan", None),
-        ("llm.fast_model = 5", "llm.fast_model must be a text, not 5", None),
+        ("llm.fast_model = 5", "llm.fast_model must be text, not 5", None),
         ("llm.prices.x = 5", r"must be a table of model = \[input price, output price\]", None),
         ("embedding.prices.x = 'a'", "must be a table of model = price", None),
         ("\nllm = 'x' y", "is not valid TOML: .*line 2", None),
-        ("store.uri = 'redis://u:hunter2@h'", r"store\.uri 'redis://u:\*\*\*@h' names no", None),
+        ("store.uri = 'redis://u:hunter2@h'", r"invalid store\.uri: 'redis://u:\*\*\*@h'", None),
     ],
 )
-def test_a_wrong_file_names_file_and_key_and_what_is_expected(
+def test_an_invalid_file_gives_its_path_key_and_expected_value(
     machine: Machine, text: str, words: str, hint: str | None
 ) -> None:
     machine.folder(text)
@@ -255,7 +259,7 @@ def test_a_wrong_file_names_file_and_key_and_what_is_expected(
         assert given_hint == hint
 
 
-def test_a_file_that_cannot_be_read_is_said(machine: Machine) -> None:
+def test_an_unreadable_file_is_an_error(machine: Machine) -> None:
     machine.folder_file.write_bytes(b"\xff\xfe")
     machine.fails("is not UTF-8")
     machine.folder_file.write_bytes(b"#" * 1024 * 1024)
@@ -273,9 +277,14 @@ def test_a_file_that_cannot_be_read_is_said(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words", "hint"),
     [
-        ("EDENMEM_LLM_FAST_MODLE", "x", "no setting 'EDENMEM_LLM_FAST_MODLE'", "LLM_FAST_MODEL?"),
-        ("EDENMEM_STORE_URI", "x", "no setting 'EDENMEM_STORE_URI'", "EDENMEM_URI?"),
-        ("EDENMEM_PROFIL", "x", "no setting 'EDENMEM_PROFIL'", "EDENMEM_PROFILE?"),
+        (
+            "EDENMEM_LLM_FAST_MODLE",
+            "x",
+            "unknown setting 'EDENMEM_LLM_FAST_MODLE'",
+            "LLM_FAST_MODEL?",
+        ),
+        ("EDENMEM_STORE_URI", "x", "unknown setting 'EDENMEM_STORE_URI'", "EDENMEM_URI?"),
+        ("EDENMEM_PROFIL", "x", "unknown setting 'EDENMEM_PROFIL'", "EDENMEM_PROFILE?"),
         ("EDENMEM_SEARCH_TOP_K", "ten", "EDENMEM_SEARCH_TOP_K: search.top_k must be a whole", ""),
         ("EDENMEM_FORMATION_DEDUP", "maybe", "must be true or false, not 'maybe'", ""),
         ("EDENMEM_LLM_PRICES", "{", "must be a table of model", ""),
@@ -283,20 +292,20 @@ def test_a_file_that_cannot_be_read_is_said(machine: Machine) -> None:
         ("EDENMEM_LLM_PRICES", "\udc80", "must be a table of model", ""),
     ],
 )
-def test_a_wrong_variable_is_named(
+def test_an_invalid_variable_is_named(
     machine: Machine, name: str, value: str, words: str, hint: str
 ) -> None:
     machine.environ[name] = value
     assert machine.fails(words).endswith(hint)
 
 
-def test_a_wrong_flag_is_named(machine: Machine) -> None:
+def test_an_invalid_flag_is_named(machine: Machine) -> None:
     hint = machine.fails("option: .*'search.topk'", overrides={"search.topk": "3"})
     assert hint == "did you mean search.top_k?"
     machine.fails("flag: search.top_k must be", overrides={"search.top_k": "x"})
 
 
-def test_what_is_not_a_setting_but_ours_is_let_pass(machine: Machine) -> None:
+def test_edenmem_variables_that_are_no_settings_are_accepted(machine: Machine) -> None:
     machine.environ |= {"EDENMEM_ACTOR": "cron", "EDENMEM_PROFILE": "", "EDENMEM_CONFIG": ""}
     assert machine.load().settings == Settings()
 
@@ -377,7 +386,7 @@ def test_numbers_mean_the_same_in_a_file_and_in_the_environment(
 
 
 @given(st.dictionaries(st.text(), st.integers() | st.text() | st.booleans() | st.lists(st.none())))
-def test_whatever_stands_in_a_file_ends_as_one_error(
+def test_any_unknown_table_raises_one_error(
     table: dict[str, object],
 ) -> None:
     if not table:
@@ -387,10 +396,10 @@ def test_whatever_stands_in_a_file_ends_as_one_error(
         keys.flatten(table, "f")
 
 
-# -- OpenAI's own variables ----------------------------------------------------------------------
+# -- OpenAI's variables --------------------------------------------------------------------------
 
 
-def test_openais_variables_serve_where_nothing_else_is_set(machine: Machine) -> None:
+def test_openais_variables_fill_unset_settings(machine: Machine) -> None:
     machine.environ |= {"OPENAI_API_KEY": SECRET, "OPENAI_BASE_URL": "http://localhost:1/v1"}
     machine.folder('[llm]\napi_key = "sk-mine"')
     loaded = machine.load()
@@ -402,17 +411,19 @@ def test_openais_variables_serve_where_nothing_else_is_set(machine: Machine) -> 
     assert loaded.origins["llm.base_url"] == "OPENAI_BASE_URL"
 
 
-# -- keys and strangers' addresses ---------------------------------------------------------------
+# -- keys and untrusted addresses ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("section", ["llm", "embedding"])
-def test_openais_key_does_not_go_where_a_folder_says(machine: Machine, section: str) -> None:
+def test_openais_key_is_not_sent_to_an_address_of_the_folder(
+    machine: Machine, section: str
+) -> None:
     machine.environ |= {"OPENAI_API_KEY": SECRET}
     machine.folder(f'[{section}]\nbase_url = "http://evil.example/v1"')
     loaded = machine.load()
     assert getattr(loaded.settings, section).api_key == ""
     assert loaded.origins[f"{section}.api_key"] == "default"
-    named = machine.load(config=machine.folder_file)  # who names the file has looked at it
+    named = machine.load(config=machine.folder_file)  # naming the file trusts it
     assert getattr(named.settings, section).api_key == SECRET
 
 
@@ -425,7 +436,7 @@ def test_openais_key_does_not_go_where_a_folder_says(machine: Machine, section: 
     ],
 )
 @pytest.mark.parametrize("profile", ["", "profiles.work."])
-def test_a_key_of_the_users_file_does_not_go_where_a_folder_says(
+def test_a_key_of_the_users_file_is_not_sent_to_an_address_of_the_folder(
     machine: Machine, key: str, address: str, profile: str
 ) -> None:
     machine.user(f'{key} = "{SECRET}"')
@@ -442,11 +453,11 @@ def test_a_key_of_the_users_file_does_not_go_where_a_folder_says(
     assert SECRET not in warning
 
 
-def test_a_key_goes_where_the_one_who_gave_it_says(machine: Machine) -> None:
+def test_a_key_is_sent_to_the_address_of_its_source(machine: Machine) -> None:
     machine.user(f'[llm]\nbase_url = "http://mine.example/v1"\napi_key = "{SECRET}"')
     assert machine.load().settings.llm.api_key == SECRET
-    machine.folder('[llm]\nbase_url = "http://box.example/v1"\napi_key = "sk-beside"')
-    assert machine.load().settings.llm.api_key == "sk-beside"
+    machine.folder('[llm]\nbase_url = "http://box.example/v1"\napi_key = "sk-folder"')
+    assert machine.load().settings.llm.api_key == "sk-folder"
     machine.folder('[llm]\nbase_url = "http://box.example/v1"')
     machine.environ["EDENMEM_LLM_API_KEY"] = SECRET
     assert machine.load().settings.llm.api_key == SECRET
@@ -456,7 +467,7 @@ def test_a_key_goes_where_the_one_who_gave_it_says(machine: Machine) -> None:
 # -- paths ---------------------------------------------------------------------------------------
 
 
-def test_a_relative_path_in_a_file_is_beside_that_file(machine: Machine) -> None:
+def test_a_relative_path_starts_at_the_folder_of_its_file(machine: Machine) -> None:
     machine.user('llm.record = "kept.jsonl"\nstore.uri = "sqlite:///memory.db"')
     machine.environ["EDENMEM_LLM_REPLAY"] = "answers.jsonl"
     settings = machine.load().settings
@@ -491,7 +502,7 @@ def test_effective_settings_show_origins_and_no_secret(machine: Machine) -> None
     }
 
 
-def test_secrets_are_in_no_repr_and_no_log(
+def test_secrets_are_masked_in_reprs_and_logs(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
     loaded = loaded_with_secrets(machine)
@@ -507,7 +518,7 @@ def test_secrets_are_in_no_repr_and_no_log(
 
 def test_an_error_about_a_secret_does_not_show_it(machine: Machine) -> None:
     machine.folder("llm.api_key = 12345678")
-    with pytest.raises(ConfigError, match="api_key must be a text") as caught:
+    with pytest.raises(ConfigError, match="api_key must be text") as caught:
         machine.load()
     assert "12345678" not in str(caught.value)
 
@@ -520,7 +531,7 @@ def test_an_error_about_a_secret_does_not_show_it(machine: Machine) -> None:
         'store.uri = "mongodb://a:b@h/"',
     ],
 )
-def test_a_secret_that_others_may_read_is_warned_about(machine: Machine, text: str) -> None:
+def test_a_secret_readable_by_others_warns(machine: Machine, text: str) -> None:
     machine.folder(text)
     assert machine.load().warnings == ()
     machine.folder_file.chmod(0o640)
@@ -528,7 +539,7 @@ def test_a_secret_that_others_may_read_is_warned_about(machine: Machine, text: s
     assert f"chmod 600 {machine.folder_file}" in warning
 
 
-def test_a_file_without_secrets_may_be_read_by_all(machine: Machine) -> None:
+def test_a_file_without_secrets_may_be_readable_by_all(machine: Machine) -> None:
     machine.folder('llm.api_key = ""\nstore.uri = "mongodb://h/"')
     machine.folder_file.chmod(0o644)
     assert machine.load().warnings == ()
