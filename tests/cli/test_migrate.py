@@ -212,7 +212,7 @@ def test_a_username_that_is_taken_is_exit_1_and_a_problem(new_cli: Inside) -> No
     done = new_cli(*command, "--yes")
     assert (done.code, "1: the username is taken" in done.out) == (1, True)
     told = " ".join(done.out.split())
-    assert "'edenmem agent add NAME --id ID' names it" in told
+    assert "name the agent with 'edenmem agent add NAME --id ID'" in told
     (run,) = new_cli.json("migrate", "status")[0]["runs"]
     assert (run["names_taken"], run["state"]) == (1, "done")
     id = next(p["source"] for p in run["problems"] if "users3/" in p["source"])
@@ -238,7 +238,7 @@ def test_what_is_wrong_is_said_at_once(new_cli: Inside, dump: Path) -> None:
         (("status", "abcd"), 3, "migrate status"),
         (("verify", "abcd"), 3, "migrate status"),
         (("rollback", "abcd", "--yes"), 3, "migrate status"),
-        (("down", "0", "--yes"), 4, "no way back"),
+        (("down", "0", "--yes"), 4, "irreversible"),
     ):
         found = new_cli("migrate", *arguments)
         assert (found.code, said in found.err) == (code, True), (arguments, found)

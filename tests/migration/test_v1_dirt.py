@@ -110,7 +110,7 @@ def _(items: list[V1Item]) -> None:
 @check("null fields")
 def _(items: list[V1Item]) -> None:
     item = of(items, "null fields")
-    assert (item.disposition, item.reason) == (Disposition.LEFT_BEHIND, "it has no text yet")
+    assert (item.disposition, item.reason) == (Disposition.LEFT_BEHIND, "no text yet")
 
 
 @check("lists as dicts")

@@ -162,7 +162,7 @@ class TestTheOthers:
         (left,) = (item for item in without if item.key.endswith(key))
         assert (left.disposition, left.reason) == (
             Disposition.LEFT_BEHIND,
-            "what is in a text already",
+            "memories already absorbed by a text",
         )
         assert not any(item.key.endswith(key) for item in with_it)
         (target,) = (
@@ -243,7 +243,7 @@ class TestActivity:
         }
         items = items_of_database(tmp_path, database, active_since=at(20))
         assert set(texts(items)) == {"agent:mira", f"user:mira:{LENA}"}
-        quiet = [item for item in items if item.reason == "nothing new since 2026-09-21"]
+        quiet = [item for item in items if item.reason == "inactive since 2026-09-21"]
         assert {item.disposition for item in quiet} == {Disposition.LEFT_BEHIND}
         assert {item.kind for item in quiet} == {"toggles", "policy", "text"}
 
@@ -295,7 +295,7 @@ def test_a_memory_without_type_goes_no_wider_than_the_narrowest_list(tmp_path: P
         ("fact", ScopeKind.AGENT): {str(ids[2])},
     }
     told = {problem.detail for item in items for problem in item.problems}
-    assert f"memory {ids[0]} has no type; it stays in its narrower list" in told
+    assert f"memory {ids[0]} has no type; left in its narrower list" in told
 
 
 class TestAgents:
@@ -347,9 +347,9 @@ class TestAgents:
         with pytest.raises(NotFoundError) as wrong:
             open_plan("nora")
         assert "no agent 'nora' in" in wrong.value.message
-        assert "takes the agent_id" in str(wrong.value.hint)
+        assert "accepts the agent_id" in str(wrong.value.hint)
 
     def test_a_wrong_name_is_told_the_right_ones(self) -> None:
         with pytest.raises(NotFoundError) as wrong, plan_of(EXAMPLE, agents=("nora",)):
             pass
-        assert "the source has mira, otto" in str(wrong.value.hint)
+        assert "agents of the source: mira, otto" in str(wrong.value.hint)

@@ -149,7 +149,7 @@ def test_a_second_run(twice: Once[Twice], store: str, check: str) -> None:
         for name in ("fact_reworded_in_v1_is_kept", "directive_reworded_in_v1_is_kept"):
             documents = runs.world.cases[name].database["memory_sessions"]
             reasons = [why for d in documents for s, why in runs.kept.items() if str(d["_id"]) in s]
-            assert reasons == ["v1 has changed it since it was migrated; the text here was kept"]
+            assert reasons == ["edited in v1 since its migration; the text here was kept"]
         # What is the same here as in v1 is not called so.
         ours = {
             str(each["_id"])

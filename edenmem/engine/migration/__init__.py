@@ -1,4 +1,4 @@
-"""The migration of v1 memory into a store of v2.
+"""Migrate v1 memory into a v2 store.
 
 May import: consolidation, embeddings, factory, history, runtime, scopes.
 """

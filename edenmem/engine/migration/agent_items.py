@@ -1,4 +1,4 @@
-"""Toggles, settings and texts of an agent: what becomes of its shards and of its users' texts."""
+"""Convert the shards and user texts of v1 to toggles, settings and texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from edenmem.models.v1 import (
     V1Options,
     V1Policy,
     V1Problem,
-    V1ProblemKind,
     V1Ref,
     V1Target,
     V1Text,
@@ -35,7 +34,7 @@ from edenmem.models.v1_documents import Note, V1Shard, V1StagedDocument, V1UserT
 from edenmem.store.v1.protocol import V1Stage
 from edenmem.text import clean, one_line, word_count
 
-#: The kinds of items in their order; the place of each is in the key.
+#: The kinds of items in order; item keys contain the position of the kind.
 KINDS: tuple[V1ItemKind, ...] = (
     "toggles",
     "policy",
@@ -46,28 +45,27 @@ KINDS: tuple[V1ItemKind, ...] = (
     "leftover",
 )
 
-#: Why an id in a list is not followed, in words.
+#: Why a listed memory ID is ignored.
 _REFUSALS = {
-    "dangling": (V1ProblemKind.DANGLING, "there is no memory {}; it is left out"),
-    "foreign_agent": (V1ProblemKind.FOREIGN_AGENT, "memory {} is another agent's; it stays there"),
-    "foreign_user": (V1ProblemKind.FOREIGN_USER, "memory {} is another user's; it stays there"),
-    "wrong_type": (V1ProblemKind.WRONG_TYPE, "memory {} does not belong in this list"),
-    "wider": (V1ProblemKind.WRONG_TYPE, "memory {} has no type; it stays in its narrower list"),
+    "dangling": (Kind.DANGLING, "memory {} is missing; ignored"),
+    "foreign_agent": (Kind.FOREIGN_AGENT, "memory {} belongs to another agent; left there"),
+    "foreign_user": (Kind.FOREIGN_USER, "memory {} belongs to another user; left there"),
+    "wrong_type": (Kind.WRONG_TYPE, "memory {} does not belong in this list; ignored"),
+    "wider": (Kind.WRONG_TYPE, "memory {} has no type; left in its narrower list"),
 }
 
 
 def character_notes(text: str, field: str) -> list[Note]:
-    """A note if a text holds what no store can."""
+    """Return a note if a text contains control characters, which no store accepts."""
     if clean(text) == text.replace("\r\n", "\n").replace("\r", "\n"):
         return []
-    detail = f"{field} holds control characters; they are left out"
-    return [(V1ProblemKind.CONTROL_CHARACTERS, detail)]
+    return [(Kind.CONTROL_CHARACTERS, f"{field} contains control characters; removed")]
 
 
 class Source:
-    """A document among the sources of an item, with what is to be said of it there.
+    """A source document of an item, with its notes.
 
-    ``silent``: another item tells what is wrong with it, and carries its unknown fields.
+    ``silent``: another item reports its problems and carries its unknown fields.
     """
 
     def __init__(self, staged: V1StagedDocument, *notes: Note, silent: bool = False) -> None:
@@ -77,12 +75,12 @@ class Source:
 
     @property
     def ref(self) -> V1Ref:
-        """Its name and hash."""
+        """Return the name and hash of the document."""
         return V1Ref(self.staged.collection, self.staged.id, self.staged.hash)
 
 
 class ItemBuilder:
-    """Makes the items of one agent."""
+    """Build the items of one agent."""
 
     def __init__(self, stage: V1Stage, options: V1Options, agent_id: str) -> None:
         self.stage = stage
@@ -92,7 +90,7 @@ class ItemBuilder:
 
     @cached_property
     def shards(self) -> list[Shard]:
-        """The agent's shards, oldest first."""
+        """Return the agent's shards, oldest first."""
         staged = self.stage.shards(self.agent_id)
         return [
             shard._replace(text=self.text(shard.document, shard.key))
@@ -100,7 +98,7 @@ class ItemBuilder:
         ]
 
     def text(self, document: V1Shard | V1UserText, key: str) -> VersionedText:
-        """The text of a shard or user: its own, else what only the assembled one holds."""
+        """Return the text of a shard or user: ``content``, else from the assembled text."""
         own = split_version(document.content)
         if own.content or not document.assembled:
             return own
@@ -122,23 +120,23 @@ class ItemBuilder:
 
     @cached_property
     def has_users(self) -> bool:
-        """Whether the source has the host's users."""
+        """Return whether the source has user accounts."""
         return self.stage.has_accounts(agents=False)
 
     def scope(self, key: str) -> Scope:
-        """The scope that has this name in the stage."""
+        """Return the scope with this key in the stage."""
         kind, _, owner = key.partition("/")
         return Scope.user(self.agent_id, owner) if kind == "user" else self._scopes[key]
 
     def shard_name(self, key: str, shard_ids: Iterable[str] = ()) -> str | None:
-        """The one shard of a scope, or that memories come from; None if there is not just one."""
+        """Return the shard of a scope or of its memories; None unless exactly one."""
         if key.startswith("shard/"):
             return self._scopes[key].shard_name
         names = {self._names.get(shard_id) for shard_id in shard_ids}
         return names.pop() if len(names) == 1 else None
 
     def word_limit(self, kind: ScopeKind) -> int:
-        """How long a scope's text may be."""
+        """Return the maximum number of words of a scope's text."""
         options = self.options
         match kind:
             case ScopeKind.USER:
@@ -150,7 +148,7 @@ class ItemBuilder:
         return options.agent_words
 
     def is_quiet(self, key: str) -> bool:
-        """Whether nothing was written to a scope in the time that was asked for."""
+        """Return whether a scope had no activity since ``active_since``."""
         since = self.options.active_since
         if since is None:
             return False
@@ -160,7 +158,7 @@ class ItemBuilder:
         return self._quiet[key]
 
     def refusals(self, staged: V1StagedDocument) -> Iterator[Note]:
-        """What is to be said of ids that a document lists and that are not followed."""
+        """Yield notes on the ignored memory IDs in a document's lists."""
         for listed, verdict in self.stage.find_refused(staged.number):
             kind, words = _REFUSALS[verdict]
             yield kind, words.format(listed)
@@ -178,12 +176,14 @@ class ItemBuilder:
         shard: str | None = None,
         user_id: str | None = None,
     ) -> V1Item:
-        """One item. Without a ``disposition`` it is what target and number of sources say; one
-        of a quiet scope is left behind."""
+        """Return an item; one of a quiet scope is left behind.
+
+        The default ``disposition`` follows from the target and the number of sources.
+        """
         if target is not None and scope_key and self.is_quiet(scope_key):
             assert self.options.active_since is not None
             target, disposition = None, Disposition.LEFT_BEHIND
-            reason = f"nothing new since {self.options.active_since:%Y-%m-%d}"
+            reason = f"inactive since {self.options.active_since:%Y-%m-%d}"
         return V1Item(
             key=f"{self.agent_id}/{KINDS.index(kind)}/{place}",
             kind=kind,
@@ -217,7 +217,7 @@ def _disposition(target: V1Target | None, sources: Sequence[Source]) -> Disposit
 
 
 def _extra(sources: Sequence[Source]) -> str:
-    """The unknown fields of all sources, as they are."""
+    """Return the unknown fields of all sources as JSON."""
     fields = {
         f"{source.staged.collection}/{source.staged.id}": msgspec.Raw(source.extra.encode())
         for source in sources
@@ -226,15 +226,17 @@ def _extra(sources: Sequence[Source]) -> str:
     return msgspec.json.encode(fields).decode() if fields else ""
 
 
-#: The longest name of a shard scope.
+#: Maximum length of a shard name.
 NAME_CHARACTERS = 100
 
 _VERSION_LINE = re.compile(r"\s*VERSION:\s*(\d{1,9})[^\S\n]*(?:\n|\Z)", re.IGNORECASE)
 
 
 class VersionedText(NamedTuple):
-    """A text of v1 and the number of its ``VERSION:`` line, 1 if it has none. ``assembled``: it is
-    only in ``fully_formed_memory``."""
+    """A v1 text and the number in its ``VERSION:`` line (default 1).
+
+    ``assembled``: the text comes from ``fully_formed_memory``.
+    """
 
     content: str
     version: int
@@ -242,7 +244,7 @@ class VersionedText(NamedTuple):
 
 
 def split_version(text: str) -> VersionedText:
-    """The text without its ``VERSION:`` line."""
+    """Split a text from its ``VERSION:`` line."""
     kept = clean(text)
     match = _VERSION_LINE.match(kept)
     if match is None:
@@ -251,7 +253,7 @@ def split_version(text: str) -> VersionedText:
 
 
 class Shard(NamedTuple):
-    """One shard. ``key`` is its scope's name in the stage; ``name`` is unique for the agent."""
+    """A shard. ``key`` is the key of its scope in the stage; ``name`` is unique per agent."""
 
     staged: V1StagedDocument
     document: V1Shard
@@ -263,13 +265,13 @@ class Shard(NamedTuple):
 
     @property
     def updated_at(self) -> datetime:
-        """When its text was last written."""
+        """Return when the text was last written."""
         document = self.document
         return document.last_updated_at or document.updated_at or document.created_at
 
 
 def shards_of(agent_id: str, staged: Sequence[V1StagedDocument], options: V1Options) -> list[Shard]:
-    """The agent's shards, oldest first, each with a name of its own."""
+    """Return the agent's shards, oldest first, with unique names."""
     taken: set[str] = set()
     shards = []
     for each in staged:
@@ -291,22 +293,22 @@ def _name(document: V1Shard, taken: set[str]) -> tuple[str, tuple[Note, ...]]:
     name = one_line(clean(document.name))
     if not name:
         name = f"shard {document.id[:8]}"
-        notes.append((Kind.EMPTY, f"shard_name is missing; the shard is called {name!r}"))
+        notes.append((Kind.EMPTY, f"shard_name is missing; named {name!r}"))
     if len(name) > NAME_CHARACTERS - 6:  # room for a number
-        notes.append((Kind.OVER_LIMIT, f"shard_name is too long and is cut: {name}"))
+        notes.append((Kind.OVER_LIMIT, f"shard_name is too long; shortened: {name}"))
         name = name[: NAME_CHARACTERS - 6].rstrip()
     numbered, number = name, 1
     while numbered in taken:
         number += 1
         numbered = f"{name} ({number})"
     if number > 1:
-        detail = f"the agent has another shard {name!r}; this one is called {numbered!r}"
+        detail = f"the agent has another shard {name!r}; this one is renamed to {numbered!r}"
         notes.append((Kind.REPEATED_SHARD, detail))
     return numbered, tuple(notes)
 
 
 def shard_policy(agent_id: str, shard: Shard) -> Policy:
-    """The settings of a shard that becomes a scope."""
+    """Return the settings of a shard that becomes a scope."""
     document = shard.document
     return Policy(
         id=document.id if is_id(document.id) else derived_id("v1", SHARDS, document.id),
@@ -321,8 +323,11 @@ def shard_policy(agent_id: str, shard: Shard) -> Policy:
 
 
 def agent_policy(agent_id: str, merged: Sequence[Shard]) -> Policy | None:
-    """The settings of the agent's own scope: the instructions of its active shards, each under its
-    name. None if they have none. Limits of single shards say nothing about all of them."""
+    """Return the settings of the agent's own scope, or None.
+
+    These are the instructions of its active shards, each under its name. The limits of single
+    shards do not apply to the merged scope.
+    """
     instructions = join_sections(
         [(each.name, clean(each.document.instructions).strip()) for each in merged]
     )
@@ -337,15 +342,15 @@ def agent_policy(agent_id: str, merged: Sequence[Shard]) -> Policy | None:
 
 
 def join_sections(sections: Sequence[tuple[str, str]]) -> str:
-    """One text, a headed section for each that is not empty."""
+    """Join the non-empty sections, each under its heading."""
     return "\n\n".join(f"## {name}\n\n{text}" for name, text in sections if text)
 
 
-_NO_TEXT = "it has no text yet"
+_NO_TEXT = "no text yet"
 
 
 def toggles(builder: ItemBuilder) -> Iterator[V1Item]:
-    """Agent memory is on if one of the agent's shards is active."""
+    """Yield the agent memory toggle: on if one of the agent's shards is active."""
     shards = builder.shards
     if not shards:
         return
@@ -363,11 +368,11 @@ def toggles(builder: ItemBuilder) -> Iterator[V1Item]:
 
 
 def policies(builder: ItemBuilder) -> Iterator[V1Item]:
-    """The settings of the shards that become scopes, and of the agent's own scope."""
+    """Yield the settings of shards that become scopes, and of the agent's own scope."""
     merged = _list_merged(builder)
     if merged and (policy := agent_policy(builder.agent_id, merged)):
         sources = [Source(shard.staged, silent=True) for shard in merged]
-        reason = "the instructions of its active shards"
+        reason = "instructions of the active shards"
         target: V1Target = V1Policy(policy=policy)
         yield builder.item("policy", "agent", sources, reason, target, scope_key="agent")
     for shard in sorted(_list_kept(builder), key=lambda shard: shard.key):
@@ -376,7 +381,7 @@ def policies(builder: ItemBuilder) -> Iterator[V1Item]:
             "policy",
             shard.key,
             [Source(shard.staged, silent=True)],
-            f"the settings of its {state} shards",
+            f"settings of {state} shards",
             V1Policy(policy=shard_policy(builder.agent_id, shard)),
             scope_key=shard.key,
             shard=shard.name,
@@ -384,7 +389,7 @@ def policies(builder: ItemBuilder) -> Iterator[V1Item]:
 
 
 def texts(builder: ItemBuilder) -> Iterator[V1Item]:
-    """The agent's own text, its shards', its users'."""
+    """Yield the texts of the agent, its shards and its users."""
     merged = _list_merged(builder)
     if merged:
         yield _with_length(_agent_text(builder, merged))
@@ -394,7 +399,7 @@ def texts(builder: ItemBuilder) -> Iterator[V1Item]:
             "text",
             shard.key,
             [_build_source(builder, shard)],
-            _reason("the texts of its shards", assembled) if content else _NO_TEXT,
+            _reason("texts of shards", assembled) if content else _NO_TEXT,
             _text(builder, shard.scope, content, version, shard.updated_at),
             scope_key=shard.key,
             shard=shard.name,
@@ -452,7 +457,7 @@ def _text(
 
 
 def _with_length(item: V1Item) -> V1Item:
-    """The item, with a note on a text that is longer than v2 allows."""
+    """Add a problem to the item if its text is longer than the limit of v2."""
     target = item.target
     if not isinstance(target, V1Text) or target.words <= target.word_limit:
         return item
@@ -462,7 +467,7 @@ def _with_length(item: V1Item) -> V1Item:
         agent_id=item.agent_id,
         kind=Kind.OVER_LIMIT,
         detail=f"the text has {target.words:,} words, the limit is {target.word_limit:,}; "
-        "it is moved whole",
+        "moved whole",
     )
     return msgspec.structs.replace(item, problems=(*item.problems, problem))
 
@@ -480,7 +485,7 @@ def _agent_text(builder: ItemBuilder, merged: Sequence[Shard]) -> V1Item:
         "text",
         "agent",
         [_build_source(builder, shard) for shard in merged],
-        _reason("the texts of its active shards, each under its name", assembled)
+        _reason("texts of the active shards, each under its name", assembled)
         if target
         else _NO_TEXT,
         target,
@@ -506,7 +511,7 @@ def _read_updated_at(document: V1UserText) -> datetime:
 
 
 def _user_text(builder: ItemBuilder, user_id: str, documents: Sequence[V1StagedDocument]) -> V1Item:
-    """The newest text of a pair; others of it belong into its history."""
+    """Return the newest text of an agent and user; older ones go to its history."""
     key = f"user/{user_id}"
     texts = [builder.text(_document(each), key) for each in documents]
     written = [(each, text) for each, text in zip(documents, texts, strict=True) if text.content]
@@ -536,7 +541,7 @@ def _user_text(builder: ItemBuilder, user_id: str, documents: Sequence[V1StagedD
         "text",
         key,
         sources,
-        _reason("the texts of its users", assembled) if target else _NO_TEXT,
+        _reason("texts of users", assembled) if target else _NO_TEXT,
         target,
         scope_key=key,
         user_id=user_id,
@@ -561,12 +566,12 @@ def _earlier(
 
 
 def _stranger(builder: ItemBuilder, user_id: str) -> tuple[Note, ...]:
-    """A note if the host has users, and not this one."""
+    """Return a note if the host has users, but not this one."""
     if not builder.has_users:
         return ()
     account = builder.stage.account(user_id)
     if account is None or account.is_agent:
-        return ((Kind.UNKNOWN_USER, f"the host has no user {user_id} any more"),)
+        return ((Kind.UNKNOWN_USER, f"the host no longer has user {user_id}"),)
     if account.deleted:
         return ((Kind.UNKNOWN_USER, f"the host has deleted user {user_id}"),)
     return ()

@@ -1,7 +1,6 @@
 """Apply batches of items to a store, and return the outcome of each item.
 
-A dry run takes the same path, but asks the rules of memory for a preview instead of writing, so
-that a plan says what the run does.
+A dry run takes the same path with a preview instead of a write.
 """
 
 from __future__ import annotations
@@ -60,13 +59,15 @@ from edenmem.models.v1 import (
     V1Toggles,
 )
 
-_MEANWHILE = "what v2 has was changed meanwhile"
+_MEANWHILE = "v2 was changed concurrently"
 _ALREADY = (ChangeStatus.ALREADY, ChangeStatus.DUPLICATE)
 
 
 class _Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """What was decided on a text or settings before anything is written: the changes that are
-    made, and what becomes of what v2 has. ``entry`` is of the change that moved it before."""
+    """The decision on a text or settings before writing.
+
+    ``entry`` is the audit entry of the change that moved the item earlier.
+    """
 
     item: V1Item
     changes: Sequence[Change] = ()
@@ -76,14 +77,14 @@ class _Decided(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Applier:
-    """Applies batches for one run, or for the plan of one.
+    """Apply the batches of one run.
 
     Args:
-        runtime: The store, and who does it.
-        plan: What is moved; asked for what v1 has put into a text meanwhile.
-        rounds: Which items were taken back.
-        on_conflict: What to do with a text that is v2's own.
-        resumed: Whether an earlier process may have applied something that it did not note.
+        runtime: The store and the actor.
+        plan: The items of the run.
+        rounds: The rounds of items after rollbacks.
+        on_conflict: How to handle existing v2 texts.
+        resumed: Whether an interrupted process may have applied items without recording them.
     """
 
     def __init__(
@@ -105,14 +106,14 @@ class Applier:
         self._maybe_mine = resumed
 
     def apply(self, items: Sequence[V1Item]) -> list[Done]:
-        """Move a batch; the outcomes in order.
+        """Move a batch, and return the outcomes in order.
 
         Raises:
             StoreError: the database cannot be used.
         """
         now = self._clock()
         items = [self._forgotten.without_users(item) for item in items]
-        self._rounds.look(self._store, items)
+        self._rounds.load(self._store, items)
         known = [item for item in items if item.target and not self._forgotten.has(item)]
         decided = self._decide(known, at=now)
         changes: dict[str, Sequence[Change]] = {
@@ -121,7 +122,7 @@ class Applier:
             if item.key not in decided
         }
         changes |= {key: each.changes for key, each in decided.items()}
-        # A text of several versions is written step by step: none may be taken for another's.
+        # Write the versions of a text one by one: each builds on the one before.
         results = self._submit([one for each in changes.values() if len(each) == 1 for one in each])
         for each in changes.values():
             if len(each) > 1:
@@ -132,7 +133,7 @@ class Applier:
     # -- writing -----------------------------------------------------------------------------
 
     def _submit(self, changes: Sequence[Change]) -> dict[str, ChangeResult]:
-        """All at once; one by one if there is one among them that the store cannot hold."""
+        """Apply all changes in one set, or one by one if the store rejects one of them."""
         if not changes:
             return {}
         try:
@@ -153,7 +154,7 @@ class Applier:
             ]
 
     def _submit_steps(self, changes: Sequence[Change]) -> dict[str, ChangeResult]:
-        """One after another, until one is refused; the last one has the answer of all."""
+        """Apply changes one by one until one fails; the last ID gets the result."""
         for change in changes:
             (result,) = self._submit_one(change)
             if not result.ok:
@@ -170,7 +171,7 @@ class Applier:
     def _find_own(
         self, results: Mapping[str, ChangeResult], decided: Mapping[str, _Decided]
     ) -> set[str]:
-        """Of the changes that were made before, those that this run made before it was cut off."""
+        """Return the IDs of earlier changes that this run made before an interruption."""
         if not self._maybe_mine:
             return set()
         already = [r.change_id for r in results.values() if r.status is ChangeStatus.ALREADY]
@@ -182,7 +183,7 @@ class Applier:
     # -- deciding ----------------------------------------------------------------------------
 
     def _decide(self, items: Sequence[V1Item], *, at: datetime) -> dict[str, _Decided]:
-        """By key: what becomes of texts, and of settings where v2 has some."""
+        """Return the decisions on texts, and on settings that v2 already has, by item key."""
         asked = {
             change_id(item, self._rounds.of(item)): item
             for item in items
@@ -236,7 +237,7 @@ class Applier:
     def _decide_absorption(
         self, item: V1Item, text: V1Text, found: Consolidation
     ) -> _Decided | None:
-        """Mark what v1 has taken off its list, although its text stayed the same."""
+        """Mark reflections as absorbed if v1 no longer lists them, though its text is unchanged."""
         ids = self._find_absorbed(item, text.scope) if found.unabsorbed_ids else []
         if not ids or not found.version:
             return None
@@ -245,8 +246,8 @@ class Applier:
         if own != text.content.strip() and not (
             standing.moved and own == standing.moved[-1].content
         ):
-            return None  # the text was changed here: what waits is not in it
-        waiting = self._store.memory.reflections_by_ids(ids)
+            return None  # edited here, so the text does not contain the pending reflections
+        pending = self._store.memory.reflections_by_ids(ids)
         change = WriteConsolidation(
             id=change_id(item, self._rounds.of(item), f"absorbed after {found.version}"),
             reason=f"from {format_sources(item.sources)}; {ABSORBED_LATER}",
@@ -254,8 +255,8 @@ class Applier:
             expected_version=found.version,
             content=found.consolidated_content,
             word_limit=text.word_limit,
-            # Later texts of v1 are newer than all that it had then.
-            at=max([text.last_updated_at, *(each.formed_at for each in waiting.values())]),
+            # Later v1 texts are newer than all memories that this version absorbs.
+            at=max([text.last_updated_at, *(each.formed_at for each in pending.values())]),
             absorbed_ids=tuple(ids),
         )
         return _Decided(
@@ -265,14 +266,14 @@ class Applier:
     def _decide_settings(
         self, item: V1Item, policy: Policy, own: Policy, *, at: datetime
     ) -> _Decided:
-        """Settings that are as a run left them follow v1; others are v2's own."""
+        """Follow v1 if the settings are unchanged since a migration; otherwise keep them."""
         if settings_of(own) == settings_of(policy):
             return _Decided(item=item)
         last = next(self._store.log.audit(target_id=own.id, limit=1), None)
         by_run = last is not None and last.actor.run_id in self._rounds.run_ids
         left = msgspec.convert(last.after, Policy) if last is not None and last.after else None
         if not by_run or left is None or settings_of(left) != settings_of(own):
-            detail = "v2 has settings of its own, which were kept"
+            detail = "v2 has other settings, which were kept"
             return _Decided(item=item, treatment=Treatment.KEPT, detail=detail)
         change = WritePolicy(
             id=change_id(item, self._rounds.of(item)),
@@ -285,16 +286,16 @@ class Applier:
         return _Decided(item=item, changes=[change], treatment=Treatment.FOLLOWED, detail=detail)
 
     def _find_absorbed(self, item: V1Item, scope: Scope) -> list[str]:
-        """List what a run moved and is pending here, unchanged, and in v1 no more."""
+        """Return the migrated reflections that are pending here, unedited, and not in v1."""
         sources: dict[str, str] = {}
-        for waiting in self._store.memory.pending(scope):
-            if waiting.version > 1:
+        for reflection in self._store.memory.pending(scope):
+            if reflection.version > 1:
                 continue
-            entries = self._store.log.audit(target_id=waiting.id, actions=["add_reflection"])
+            entries = self._store.log.audit(target_id=reflection.id, actions=["add_reflection"])
             for entry in entries:
                 named = read_sources(entry.reason)
                 if entry.actor.run_id in self._rounds.run_ids and named:
-                    sources[waiting.id] = named[0][1]
+                    sources[reflection.id] = named[0][1]
         absorbed = self._plan.find_absorbed(item, list(sources.values())) if sources else set()
         return [own for own, source in sources.items() if source in absorbed]
 
@@ -331,7 +332,7 @@ class Applier:
         return Done(item, Outcome.FAILED, result.detail)
 
     def _relate(self, item: V1Item, result: ChangeResult) -> None:
-        """Add the users whom v1 names to a fact that the scope had before: 'forget' needs them."""
+        """Add the related users of v1 to an identical fact of the scope: 'forget' needs them."""
         if result.status is not ChangeStatus.DUPLICATE or not isinstance(item.target, V1Fact):
             return
         users = item.target.fact.related_users
@@ -351,22 +352,22 @@ class Applier:
         self._submit([change])
 
     def _judge_memory(self, item: V1Item, new: Fact | Reflection, result: ChangeResult) -> Done:
-        """Something else has its id: the same memory as somebody changed it, or a stranger."""
+        """Return the outcome of a memory whose ID is in use: for an edited copy, or another one."""
         read = self._store.memory.fact if isinstance(new, Fact) else self._store.memory.reflection
         found = read(new.id)
         if found is None or found.agent_id != new.agent_id:
             return Done(item, Outcome.FAILED, result.detail)
         if found.home != new.home:
-            return _kept(item, f"it was migrated before, to {found.home.key}, and stays there")
+            return _kept(item, f"already migrated to {found.home.key}")
         if found.content == new.content:
             return Done(item, Outcome.ALREADY)
         if found.version == 1:
-            return _kept(item, "v1 has changed it since it was migrated; the text here was kept")
-        return _kept(item, "it was migrated before and edited since")
+            return _kept(item, "edited in v1 since its migration; the text here was kept")
+        return _kept(item, "edited here since its migration")
 
 
 class DryApplier(Applier):
-    """Says what an `Applier` would do, and writes nothing.
+    """Preview what an `Applier` would do, without writing.
 
     Args:
         agents: The agents that the run would add first.
@@ -385,7 +386,7 @@ class DryApplier(Applier):
         self._agents = agents
 
     def _submit_steps(self, changes: Sequence[Change]) -> dict[str, ChangeResult]:
-        return self._submit(changes)  # each sees the one before it only in one set
+        return self._submit(changes)  # a preview sees earlier changes only within one set
 
     def _answer(self, changes: Sequence[Change]) -> Sequence[ChangeResult]:
         state = State(agents={agent.id: agent for agent in self._agents})
@@ -394,7 +395,7 @@ class DryApplier(Applier):
 
 
 def _is_settled(decided: _Decided) -> bool:
-    """Whether nothing is written, and nothing of v2's stands in the way."""
+    """Return whether nothing is written and nothing conflicts."""
     return not decided.changes and decided.treatment is None
 
 

@@ -1,8 +1,8 @@
-"""Decide on a text of v1 where v2 has, or had, a text of its own.
+"""Resolve conflicts between v1 texts and existing v2 texts.
 
-The log says who wrote the current text: a run of a migration, or another writer since. A text that
-no run wrote is v2's own, and ``on_conflict`` applies to it, once. A text that a run wrote follows
-v1 until it is changed here. Runs that were taken back do not count.
+The log records who wrote the current text: a migration, or a later writer. ``on_conflict`` applies
+once to a text that no migration wrote. A migrated text follows v1 until it is changed here.
+Reverted runs do not count.
 
 `decide` is pure; runs and dry runs both use it.
 """
@@ -24,19 +24,19 @@ from edenmem.store.protocol.store import Store
 
 OnConflict = Literal["keep", "append", "replace"]
 
-#: What stands between a text of v2 and the one of v1 that was appended to it.
+#: Heading between a v2 text and the v1 text appended to it.
 APPENDED = "## From the memory of the first version"
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision on one text of v1.
+    """A decision on one v1 text.
 
     Attributes:
-        content: The text to write; None: none.
-        version: The version of v2's text that the decision is based on; 0: there is none.
-        earlier: The older texts to write before it.
-        treatment: The treatment of the current text, if v1's differs.
-        detail: The reason, for people.
+        content: The text to write, if any.
+        version: The v2 version that the decision is based on (0: none).
+        earlier: Older texts to write first.
+        treatment: The treatment of the current text, if it differs from v1's.
+        detail: The reason, for operators.
     """
 
     content: str | None = None
@@ -47,8 +47,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """A version of a text that a run of a migration wrote. ``whole`` is v1's own part of it,
-    ``before`` what stands in front of that; ``shortened``: a model made it of the one before."""
+    """A version of a text written by a migration.
+
+    ``whole`` is the part from v1, ``before`` the part in front of it; ``shortened``: the model
+    shortened the previous version.
+    """
 
     content: str
     whole: str
@@ -61,11 +64,10 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """The text of a scope before a run writes to it.
 
     Attributes:
-        content: The text that stands, without older texts of v1 that a run wrote over it before it
-            was cut off.
-        version: The number of the scope's version; 0: it has none.
-        moved: The versions in force that migrations wrote, oldest first.
-        begun: The older texts of v1 that a run wrote before it was cut off.
+        content: The current text, ignoring ``begun``.
+        version: The current version of the scope's text (0: none).
+        moved: The versions in force written by migrations, oldest first.
+        begun: Older v1 texts written by an interrupted run.
     """
 
     content: str = ""
@@ -75,12 +77,12 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(text: V1Text, standing: Standing, on_conflict: OnConflict) -> Decision:
-    """Decide on a text of v1.
+    """Decide how to migrate a v1 text.
 
     Args:
-        text: The text.
-        standing: The text of its scope.
-        on_conflict: The treatment of a text that is v2's own.
+        text: The v1 text.
+        standing: The current text of its scope.
+        on_conflict: The treatment of a text that no migration wrote.
     """
     own, version, moved = standing.content.strip(), standing.version, standing.moved
     content = text.content.strip()
@@ -93,7 +95,7 @@ def decide(text: V1Text, standing: Standing, on_conflict: OnConflict) -> Decisio
     if not own:
         return Decision(content=text.content, version=version, earlier=earlier)
     if on_conflict == "keep":
-        detail = "v2 has a text of its own, which was kept"
+        detail = "v2 has another text, which was kept"
         return Decision(version=version, treatment=Treatment.KEPT, detail=detail)
     if on_conflict == "append":
         if content in own:
@@ -103,19 +105,19 @@ def decide(text: V1Text, standing: Standing, on_conflict: OnConflict) -> Decisio
             version=version,
             earlier=earlier,
             treatment=Treatment.APPENDED,
-            detail="v2 had a text of its own (append)",
+            detail="v2 had another text (append)",
         )
     return Decision(
         content=text.content,
         version=version,
         earlier=earlier,
         treatment=Treatment.REPLACED,
-        detail="v2 had a text of its own (replace)",
+        detail="v2 had another text (replace)",
     )
 
 
 def _follow(text: V1Text, own: str, moved: Sequence[Moved], draft: Decision) -> Decision:
-    """Decide on a text of v1 of which a run moved an older one."""
+    """Decide on a v1 text of which a run migrated an older version."""
     last = next((each for each in reversed(moved) if not each.shortened), moved[-1])
     if text.content.strip() == last.whole:
         return Decision(version=draft.version)
@@ -123,10 +125,10 @@ def _follow(text: V1Text, own: str, moved: Sequence[Moved], draft: Decision) -> 
     if text.last_updated_at < last.at:
         if text.content.strip() in {each.whole for each in moved}:
             return Decision(version=draft.version)
-        detail = "v2 has a later text of v1, which was kept"
+        detail = "v2 has a newer v1 text, which was kept"
         return replace(draft, earlier=(), treatment=Treatment.KEPT, detail=detail)
     if own != moved[-1].content.strip():
-        detail = "changed here since it was migrated; v1's newer text was not taken"
+        detail = "edited since its migration; v1's newer text was not used"
         return replace(draft, earlier=(), treatment=Treatment.KEPT, detail=detail)
     return replace(
         draft,
@@ -137,23 +139,23 @@ def _follow(text: V1Text, own: str, moved: Sequence[Moved], draft: Decision) -> 
 
 
 def _front(own: str) -> str:
-    """Return a text of v2 with the heading under which v1's is appended."""
+    """Return a v2 text with the heading for an appended v1 text."""
     return f"{own.rstrip()}\n\n{APPENDED}\n\n"
 
 
 def find_standing(store: Store, current: Consolidation, run_ids: Collection[str]) -> Standing:
-    """Find the text of a scope, and the versions of it that migrations wrote.
+    """Return the text of a scope with the versions that migrations wrote.
 
     Args:
-        store: Where to look.
+        store: The store.
         current: The current text.
-        run_ids: The ids of all migrations.
+        run_ids: IDs of all migration runs.
 
     Raises:
         StoreError: the database cannot be used.
     """
     versions = store.history.versions("consolidation", "", scope=current.home)
-    # An entry that cannot be read makes no text a run's: the text counts as v2's own.
+    # Without a readable entry, a text counts as not migrated.
     ids = [each.change_id for each in versions if each.change_id]
     entries = store.log.audit_entries(ids, unreadable=set())
     written = [each for each in entries.values() if each.actor.run_id in run_ids]
@@ -178,7 +180,7 @@ def find_standing(store: Store, current: Consolidation, run_ids: Collection[str]
 
 
 def _list_moved(versions: Sequence[HistoryEntry], reasons: Mapping[str, str]) -> Iterator[Moved]:
-    """List the versions that runs wrote; ``reasons`` are theirs, by the ids of their changes."""
+    """Yield the versions written by runs; ``reasons`` maps the IDs of their changes."""
     shortened = False
     for place, version in enumerate(versions):
         reason = reasons.get(version.change_id or "")
@@ -188,6 +190,6 @@ def _list_moved(versions: Sequence[HistoryEntry], reasons: Mapping[str, str]) ->
         fronts = (_front(each.content) for each in versions[:place] if each.content.strip())
         before = next((front for front in fronts if content.startswith(front)), "")
         whole = content.removeprefix(before).strip()
-        # A version that only absorbs has the text of the one before it.
+        # A version that only absorbs reflections repeats the previous text.
         shortened = reason == SHORTENED or (shortened and reason.endswith(ABSORBED_LATER))
         yield Moved(content, whole, before, version.at, shortened=shortened)

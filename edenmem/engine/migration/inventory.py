@@ -1,7 +1,7 @@
-"""What a store holds, as a few bytes for each document: which one it is, and what it says.
+"""Index the memory of a store as a few bytes per document: its key and a content digest.
 
-The store is read once, document by document. Each document of v1 is then looked up by its id, a
-text or policy by its scope; what nobody asked for is what should perhaps not be there.
+The store is read once. Each v1 document is then looked up by ID, a text or policy by scope. The
+documents left over may be surplus.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS = (
     RecordKind.FACT,
 )
 
-#: What is not compared at once: the store's own ids and times of writing.
+#: Fields set by the store, which are not compared.
 SET_BY_STORE: dict[type, frozenset[str]] = {
     Fact: frozenset(),
     Reflection: frozenset(),
@@ -37,19 +37,18 @@ SET_BY_STORE: dict[type, frozenset[str]] = {
 }
 
 _KEY = 12
-#: Documents that are looked up together.
 _BATCH = 500
-#: Agents that are asked for by name; of more, the whole store is read.
+#: With more agents than this, read the whole store instead of filtering by agent.
 _FEW_AGENTS = 100
 
 
 def mark(model: Memory) -> int:
-    """Return 8 bytes that stand for what a document says."""
+    """Return the 8-byte digest of a document's content."""
     return fingerprint(model, SET_BY_STORE[type(model)])
 
 
 def key_of(model: Memory) -> bytes:
-    """Return by what a document is looked up."""
+    """Return the key of a document."""
     if isinstance(model, Fact | Reflection):
         return key_of_id(model.id)
     return key_of_scope(model.home)
@@ -71,42 +70,42 @@ def _hash(text: str) -> bytes:
 
 
 class Shelf:
-    """The documents of one kind. Fill it, close it, then look things up."""
+    """The documents of one kind: `add` all, `close`, then `find`."""
 
     def __init__(self) -> None:
         self._raw = bytearray()
-        self._said = array("Q")
+        self._digests = array("Q")
         self._keys: Any = None
         self._marks: Any = None
         self._seen: Any = None
 
-    def add(self, key: bytes, said: int) -> None:
-        """Take note of a document."""
+    def add(self, key: bytes, digest: int) -> None:
+        """Add a document."""
         self._raw += key
-        self._said.append(said)
+        self._digests.append(digest)
 
     def close(self) -> None:
-        """Put all into order."""
+        """Sort the documents for `find`."""
         import numpy as np
 
         keys = np.frombuffer(bytes(self._raw), dtype=f"S{_KEY}")
         order = np.argsort(keys, kind="stable")
         self._keys = keys[order]
-        self._marks = np.frombuffer(self._said, dtype=np.uint64)[order]
+        self._marks = np.frombuffer(self._digests, dtype=np.uint64)[order]
         self._seen = np.zeros(len(keys), dtype=bool)
-        self._raw, self._said = bytearray(), array("Q")
+        self._raw, self._digests = bytearray(), array("Q")
 
     def find(self, keys: Sequence[bytes], marks: Sequence[int]) -> list[bool]:
-        """Say of each whether it is there and says the same; either way it was asked for."""
+        """Return for each key whether its document exists with this content; mark it as seen."""
         import numpy as np
 
         if not len(self._keys):
             return [False] * len(keys)
         first = np.searchsorted(self._keys, np.array(keys, dtype=f"S{_KEY}"), side="left")
         found = []
-        for key, said, place in zip(keys, marks, first.tolist(), strict=True):
+        for key, digest, place in zip(keys, marks, first.tolist(), strict=True):
             places = self._places(key, place)
-            same = next((each for each in places if int(self._marks[each]) == said), None)
+            same = next((each for each in places if int(self._marks[each]) == digest), None)
             chosen = places[:1] if same is None else [same]
             for each in chosen:
                 self._seen[each] = True
@@ -114,8 +113,8 @@ class Shelf:
         return found
 
     def _places(self, key: bytes, first: int) -> list[int]:
-        """The documents with a key; more than one only of what a scope should have once."""
-        wanted = key.rstrip(b"\0")  # as numpy gives them back
+        """Return the positions of a key; several are duplicates of a text or policy."""
+        wanted = key.rstrip(b"\0")  # numpy strips trailing zeros
         places = []
         while first < len(self._keys) and self._keys[first] == wanted:
             places.append(first)
@@ -123,16 +122,16 @@ class Shelf:
         return places
 
     def unseen(self) -> Any:
-        """Return the keys that nobody asked for, in order."""
+        """Return the sorted keys that `find` did not see."""
         return self._keys[~self._seen]
 
 
 class Inventory:
-    """All facts, reflections, texts, policies and buffers of some agents. Blocks.
+    """The facts, reflections, texts, policies and buffers of some agents. Blocks.
 
     Args:
-        store: Read by agent, or as a whole if there are many.
-        agents: The ids of the agents.
+        store: The store to read.
+        agents: IDs of the agents.
     """
 
     def __init__(self, store: Store, agents: Sequence[str]) -> None:
@@ -152,7 +151,7 @@ class Inventory:
         self.buffers.close()
 
     def _read(self, kind: RecordKind, *, with_vectors: bool = False) -> Iterator[Memory]:
-        """Read the documents that queries find; anything more damaged counts as missing."""
+        """Read the documents that queries find; damaged ones count as missing."""
         if not self.agents:
             return
         few = tuple(sorted(self.agents)) if len(self.agents) <= _FEW_AGENTS else ()
@@ -163,7 +162,7 @@ class Inventory:
                 yield document.record
 
     def find_other_buffers(self) -> Iterator[Scope]:
-        """Read again which scopes have a buffer that nobody asked for."""
+        """Yield the scopes of unseen buffers, from a second read."""
         unseen = set(self.buffers.unseen().tolist())
         if unseen:
             for model in self._read(RecordKind.CONSOLIDATION):
@@ -171,13 +170,13 @@ class Inventory:
                     yield model.home
 
     def read_vectors(self) -> Iterator[Fact]:
-        """Read the facts again, with their vectors."""
+        """Yield all facts with their vectors, from a second read."""
         for model in self._read(RecordKind.FACT, with_vectors=True):
             assert isinstance(model, Fact)
             yield model
 
     def surplus(self, kind: RecordKind) -> Iterator[list[Memory]]:
-        """Read again what nobody asked for, in batches."""
+        """Yield batches of unseen documents, from a second read."""
         import numpy as np
 
         unseen = self.shelves[kind].unseen()
@@ -193,17 +192,17 @@ class Inventory:
 
 
 def is_sound(document: Document) -> bool:
-    """Whether a document can be read, and is stored as queries look for it."""
+    """Return whether a document can be read and found by queries."""
     return document.record is not None and not document.fault and not document.oddities
 
 
 def mark_of_buffer(ids: Sequence[str]) -> int:
-    """Return 8 bytes that stand for what waits, in its order."""
+    """Return the 8-byte digest of the ordered IDs of a buffer."""
     return int.from_bytes(_hash(" ".join(ids))[:8], "big")
 
 
 def content_of(model: Memory) -> str:
-    """Return the text that a document holds; a policy has none."""
+    """Return the text of a document; "" for a policy."""
     match model:
         case Fact(content=content) | Reflection(content=content):
             return content
@@ -213,7 +212,7 @@ def content_of(model: Memory) -> str:
 
 
 class Contents:
-    """Which contents v1 has, and where, to tell copies from what is new."""
+    """The contents of v1 and their scopes, to distinguish copies from new memories."""
 
     def __init__(self) -> None:
         self._anywhere = array("Q")
@@ -221,25 +220,23 @@ class Contents:
         self._sorted: Any = None
 
     def add(self, model: Memory) -> None:
-        """Take note of what should be there."""
+        """Add an expected document."""
         self._anywhere.append(self._mark(model))
         self._here.append(self._mark(model, model.home))
 
     def describe(self, model: Memory) -> Literal["duplicate", "copy", "extra"]:
-        """Say what something is that should not be there."""
+        """Classify a surplus document."""
         import numpy as np
 
         if self._sorted is None:
-            self._sorted = [np.sort(np.frombuffer(each, dtype=np.uint64)) for each in self._both()]
+            both = (self._anywhere, self._here)
+            self._sorted = [np.sort(np.frombuffer(each, dtype=np.uint64)) for each in both]
         anywhere, here = self._sorted
         if not content_of(model):
             return "extra"
         if is_among(here, self._mark(model, model.home)):
             return "duplicate"
         return "copy" if is_among(anywhere, self._mark(model)) else "extra"
-
-    def _both(self) -> tuple[array[int], array[int]]:
-        return self._anywhere, self._here
 
     def _mark(self, model: Memory, scope: Scope | None = None) -> int:
         where = model.agent_id if scope is None else scope.key
@@ -265,11 +262,11 @@ class Found:
         if ids[Fact]:
             self._facts |= memory.facts_by_ids(list(dict.fromkeys(scopes[Fact])), ids[Fact])
             for id in ids[Fact]:
-                if id not in self._facts:  # perhaps it is in another scope
+                if id not in self._facts:  # maybe in another scope
                     self._facts[id] = memory.fact(id)
 
     def memory(self, expected: Fact | Reflection) -> Fact | Reflection | None:
-        """Return the fact or reflection with this id, from any scope."""
+        """Return the fact or reflection with this ID, from any scope."""
         if isinstance(expected, Fact):
             return self._facts.get(expected.id)
         return self._reflections.get(expected.id)

@@ -1,10 +1,9 @@
-"""The items of v1, in which a plan gives them, as changes of v2: ids, reasons, outcomes.
+"""Convert the v1 items of a plan to v2 changes: IDs, reasons, outcomes.
 
-The id of a change is derived from the item and from its documents as they were read. So a run that
-was cut off goes on without doing anything twice, and a later run finds what an earlier one did,
-also where it was edited or deleted since: migrating again never undoes what people and live traffic
-did to migrated memory. After a rollback the ids are new (the number of the ``round``), so that what
-was taken back can be migrated again.
+The ID of a change is derived from the item and the content of its documents. An interrupted run
+therefore resumes without duplicates, and a later run recognises items already migrated, even if
+they were edited or deleted since: migrating again never reverts later edits. After a rollback the
+IDs change (with the number of the ``round``), so that the items can be migrated again.
 """
 
 from __future__ import annotations
@@ -51,64 +50,68 @@ from edenmem.store.protocol.store import Store
 
 
 class V1Plan(Protocol):
-    """The items of a source. Reading them writes only to a temporary file, which is removed when
-    the plan is closed or the process ends.
+    """The items of a source.
 
-    Blocks. One thread at a time may use a plan.
+    Reading them writes only to a temporary file, which is removed when the plan is closed or the
+    process ends. Blocks. Not thread-safe.
     """
 
     @property
     def location(self) -> str:
-        """The location of the source, without secrets."""
+        """Return the location of the source, without secrets."""
 
     @property
     def options(self) -> V1Options:
-        """What the plan makes of v1, with the ids of the agents that were asked for."""
+        """Return the options, with the IDs of the selected agents."""
 
     @property
     def incomplete(self) -> Sequence[V1Damage]:
-        """The parts of the source that are missing or cannot be read."""
+        """Return the missing or unreadable parts of the source."""
 
     @property
     def totals(self) -> Mapping[str, int]:
-        """How many documents each collection has of the agents that were asked for, those of
-        nobody included; the sources of all items together are exactly these."""
+        """Return the number of documents of the selected agents by collection.
+
+        Documents without an owner count too. These are exactly the sources of all items.
+        """
 
     @property
     def not_asked(self) -> Mapping[str, int]:
-        """How many documents each collection has of agents that were not asked for."""
+        """Return the number of documents of other agents by collection."""
 
     @property
     def unknown_fields(self) -> Mapping[str, int]:
-        """``collection.field`` → how many documents have this field, which v1 is not known for."""
+        """Return ``collection.field`` → number of documents with this unknown field."""
 
     def item_total(self, tell: Callable[[int], None] = ...) -> int:
-        """Return the number of items, which are counted at the first call; ``tell`` is then called
-        now and then with the number so far."""
+        """Return the number of items; the first call counts them and reports progress."""
 
     def fates(self) -> Mapping[str, int]:
-        """Return the number of documents that have a place in v2 ("used"), are "left_behind", or
-        "bad"; each counts once, so that these are all `totals`. Counted with `item_total`."""
+        """Return the number of documents that are "used", "left_behind" or "bad".
+
+        Each document counts once: the sum is that of `totals`. Counted with `item_total`.
+        """
 
     def agents(self) -> Sequence[V1Person]:
-        """The agents that the items belong to, in that order."""
+        """Return the agents in the order of their items."""
 
     def users(self, agent_id: str | None = None) -> Iterator[V1Person]:
-        """The users with a text of the agent, or whom its memory names, or those of any of the
-        agents that were asked for; each followed by their other accounts."""
+        """Yield the users that memory of an agent (default: all selected) belongs to or names.
+
+        The other accounts of a user follow that user.
+        """
 
     def items(self, *, after: str | None = None, agent_id: str | None = None) -> Iterator[V1Item]:
-        """The items by agent, kind and key; with ``after``, only those with greater keys."""
+        """Yield items by agent, kind and key; with ``after``, only those with greater keys."""
 
     def problems(self) -> Iterator[V1Problem]:
-        """The problems of all items, in their order."""
+        """Yield the problems of all items, in their order."""
 
     def source_text(self, ref: V1Ref) -> str | None:
-        """Return the text of a document of v1; None if there is no such document."""
+        """Return the text of a v1 document, or None if the document is missing."""
 
     def find_absorbed(self, item: V1Item, memory_ids: Sequence[str]) -> set[str]:
-        """Those of these memories (ids of v1) that v1 has and that do not wait for the text of the
-        item any more."""
+        """Return those of these v1 memories that are no longer pending for the item's text."""
 
     def close(self) -> None:
         """Remove the temporary file."""
@@ -123,13 +126,12 @@ class V1Plan(Protocol):
     ) -> None: ...
 
 
-#: Characters of the items that are handled together.
+#: Maximum number of characters in a batch of items.
 _CHARACTERS = 2_000_000
 
 
 def batched_items(items: Iterable[V1Item], size: int) -> Iterator[list[V1Item]]:
-    """Yield lists of up to ``size`` items, in order; shorter ones where texts are long, so that
-    memory does not grow with the length of texts."""
+    """Yield batches of up to ``size`` items, and fewer where texts are long."""
     batch: list[V1Item] = []
     characters = 0
     for item in items:
@@ -153,38 +155,39 @@ def _length(item: V1Item) -> int:
     return length + len(item.extra)
 
 
-#: Sources that are named in the audit entry of a change; more are counted.
+#: Maximum number of sources named in an audit entry; more are counted.
 _NAMED_SOURCES = 20
 
-#: Why there is a version of a text, in the log: a model shortened it,
+# Reasons of versions in the log. Stored logs contain them: never change these.
+#: A model shortened the text.
 SHORTENED = "shortened to the limit of its scope; the version before is the whole text"
-#: or v1 has a later one of the same owner.
+#: v1 has a later text of the same owner.
 REPLACED_LATER = "replaced by a later text of the same owner"
-#: or v1 has absorbed memories without another text.
+#: v1 has absorbed memories without changing the text.
 ABSORBED_LATER = "v1 has absorbed what was pending, and kept its text"
 
 
 class Outcome(StrEnum):
-    """What became of an item."""
+    """The outcome of an item."""
 
     MIGRATED = "migrated"
     MERGED = "merged"
-    ALREADY = "already"  # an earlier run has moved it, or v2 has the same anyway
-    KEPT = "kept"  # v2 has something of its own in that place, which was kept
+    ALREADY = "already"  # moved by an earlier run, or identical in v2
+    KEPT = "kept"  # v2 has another version, which was kept
     LEFT_BEHIND = "left_behind"
     BAD = "bad"
     FAILED = "failed"
 
 
-#: Digits of an id that are its time.
+#: Number of leading digits of an ID that encode its time.
 _TIME = 8
 
-#: The outcomes of items that the run itself has moved.
+#: Outcomes of items moved by the run itself.
 MOVED = (Outcome.MIGRATED, Outcome.MERGED)
 
 
 class Treatment(StrEnum):
-    """What a run does where v2 has something of its own, or of an earlier run."""
+    """How a run resolves a conflict with existing v2 memory."""
 
     FOLLOWED = "followed"
     KEPT = "kept"
@@ -193,10 +196,10 @@ class Treatment(StrEnum):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """An item and what became of it.
+    """An item and its outcome.
 
-    ``detail`` says why, where that is not the item's own word; ``treatment`` what became of what v2
-    had in its place, if there was something else.
+    ``detail`` is the reason, if it differs from the item's own; ``treatment`` is how a conflict
+    was resolved, if there was one.
     """
 
     item: V1Item
@@ -206,12 +209,14 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Rounds:
-    """How often items were migrated and rolled back: an item is in its next round only if what
-    moved it was taken back, whatever else was. Of a run that is partly rolled back, the log says
-    which of its changes were."""
+    """The rounds of items: how often each was migrated and rolled back.
+
+    An item enters its next round only if its own change was reverted. For a partly rolled-back
+    run, the log decides.
+    """
 
     def __init__(self, runs: Iterable[MigrationRun]) -> None:
-        self._everybody = 0
+        self._all_agents = 0
         self._agents: dict[str, int] = {}
         self._rolled_back: dict[str, RunState] = {}
         self._of: dict[str, int] = {}
@@ -222,25 +227,25 @@ class Rounds:
                 continue
             self._rolled_back[run.id] = run.state
             agents = run.options.get("agents") or ()
-            self._everybody += not agents
+            self._all_agents += not agents
             for agent_id in agents:
                 self._agents[agent_id] = self._agents.get(agent_id, 0) + 1
         self.run_ids = frozenset(ids)
 
-    def most(self, item: V1Item) -> int:
-        """The last round that the item can be in: so many runs of its agent were rolled back."""
-        return self._everybody + self._agents.get(item.agent_id, 0)
+    def latest(self, item: V1Item) -> int:
+        """Return the highest possible round: the number of rolled-back runs of its agent."""
+        return self._all_agents + self._agents.get(item.agent_id, 0)
 
-    def look(self, store: Store, items: Iterable[V1Item]) -> None:
-        """Find the rounds of some items; `of` then knows these.
+    def load(self, store: Store, items: Iterable[V1Item]) -> None:
+        """Load the rounds of some items for `of`.
 
         Raises:
             StoreError: the database cannot be used.
         """
         ids = {
-            item.key: [change_id(item, round) for round in range(self.most(item) + 1)]
+            item.key: [change_id(item, round) for round in range(self.latest(item) + 1)]
             for item in items
-            if item.target is not None and self.most(item)
+            if item.target is not None and self.latest(item)
         }
         entries = (
             store.log.audit_entries([each for own in ids.values() for each in own]) if ids else {}
@@ -249,13 +254,13 @@ class Rounds:
         self._of = {}
         for key, own in ids.items():
             rolled_back = [undone.get(each) for each in own]
-            # The round whose change stands, else the first that was never taken.
+            # The round whose change is in force, else the first unused round.
             wanted = False if False in rolled_back else None
             found = rolled_back.index(wanted) if wanted in rolled_back else len(own) - 1
             self._of[key] = found
 
     def _undone(self, store: Store, entries: Mapping[str, AuditEntry]) -> dict[str, bool]:
-        """By id: whether what an entry did was taken back with its run."""
+        """Return by ID whether an entry was reverted with its run."""
         states = {id: self._rolled_back.get(e.actor.run_id or "") for id, e in entries.items()}
         partly = [entries[id] for id, state in states.items() if state is RunState.PARTLY]
         chains = chains_of(store, partly)
@@ -265,20 +270,20 @@ class Rounds:
         }
 
     def of(self, item: V1Item) -> int:
-        """The round that the item is in."""
+        """Return the round of an item."""
         return self._of.get(item.key, 0)
 
 
 class Forgotten:
-    """Whose memory was forgotten here, and so does not come back out of v1."""
+    """The erased owners, whose memory is not migrated again."""
 
-    reason = "whose it is was forgotten here"
+    reason = "the owner was erased here"
 
     def __init__(self, forgettings: Iterable[Forgetting]) -> None:
         self._ids = {forgetting.id for forgetting in forgettings}
 
     def has(self, item: V1Item) -> bool:
-        """Whether the item's target is of somebody, or of a whole agent, that was forgotten."""
+        """Return whether the owner or the agent of the item's target was erased."""
         scope = target_scope(item)
         if not self._ids or scope is None:
             return False
@@ -291,7 +296,7 @@ class Forgotten:
         return any(subject.id in self._ids for subject in subjects)
 
     def without_users(self, item: V1Item) -> V1Item:
-        """The item without related users that were forgotten."""
+        """Return the item without erased related users."""
         replace = msgspec.structs.replace
         match item.target if self._ids else None:
             case V1Fact(fact=fact) as target:
@@ -312,13 +317,13 @@ class Forgotten:
 
 
 def change_id(item: V1Item, round: int, part: str = "") -> str:
-    """The id of the change that moves an item, or of one ``part`` of it.
+    """Return the ID of the change that moves an item, or one ``part`` of it.
 
-    It begins with the time of the first document, as ids do: an index takes those that come in
-    order several times faster than those that come at random.
+    The ID begins with the time of the first document: an index takes IDs in ascending order
+    several times faster than random ones.
     """
     if isinstance(item.target, V1Toggles):
-        # What else is in a shard is no reason to switch its agent again.
+        # Other edits of a shard must not switch its agent again.
         return derived_id("v1", str(round), item.key, _place(item), part)
     hashes = sorted(ref.content_hash for ref in item.sources)
     own = derived_id("v1", str(round), item.key, _place(item), part, *hashes)
@@ -327,7 +332,7 @@ def change_id(item: V1Item, round: int, part: str = "") -> str:
 
 
 def _place(item: V1Item) -> str:
-    """Where the item goes: the same document may go elsewhere with other options."""
+    """Return the destination of the item, which depends on the options."""
     match item.target:
         case V1Text(scope=scope):
             return scope.key
@@ -342,7 +347,7 @@ def _place(item: V1Item) -> str:
 
 
 def target_scope(item: V1Item) -> Scope | None:
-    """The scope that the item's target belongs to; None for toggles and without a target."""
+    """Return the scope of the item's target; None for toggles and without a target."""
     match item.target:
         case V1Text(scope=scope):
             return scope
@@ -355,28 +360,27 @@ def target_scope(item: V1Item) -> Scope | None:
 
 
 def reason_of(item: V1Item) -> str:
-    """What the audit keeps of where a change came from: documents, why, and the fields that v2 has
-    no place for."""
+    """Return the audit reason of a change: its documents, why, and fields unknown to v2."""
     parts = [f"from {format_sources(item.sources)}", item.reason, item.extra]
     return "; ".join(filter(None, parts))
 
 
 def format_sources(sources: Sequence[V1Ref]) -> str:
-    """The documents, for people; of many only the first."""
+    """Return the names of documents, shortened if there are many."""
     shown = [f"{ref.collection}/{ref.id}" for ref in sources[:_NAMED_SOURCES]]
     more = len(sources) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def read_sources(reason: str) -> list[tuple[str, str]]:
-    """The documents (collection, id) that the reason of a change names."""
+    """Return the documents (collection, ID) named in the reason of a change."""
     named = reason.partition(";")[0].removeprefix("from ").partition(" and ")[0]
     pairs = (each.partition("/") for each in named.split(", "))
     return [(collection, id) for collection, slash, id in pairs if slash]
 
 
 def changes_of(item: V1Item, round: int, *, at: datetime) -> list[Change]:
-    """The changes that move an item; those of a text are to be decided on (`text_changes`)."""
+    """Return the changes that move an item; those of a text come from `text_changes`."""
     own = change_id(item, round)
     reason = reason_of(item)
     match item.target:
@@ -408,16 +412,16 @@ def text_changes(
     earlier: Sequence[V1EarlierText],
     absorbed_ids: Sequence[str],
 ) -> list[WriteConsolidation]:
-    """The versions that move a text, oldest first.
+    """Return the changes that write the versions of a text, oldest first.
 
     Args:
         item: The item.
-        text: Its target.
-        round: The round that the item is in.
-        version: That of the scope's text on which the first one is written.
-        content: What the last one says.
-        earlier: The older texts that come before it.
-        absorbed_ids: What waits in the scope and is in the text now.
+        text: The target of the item.
+        round: The round of the item.
+        version: The current version of the scope's text (0: none).
+        content: The content of the last version.
+        earlier: The older texts to write before it.
+        absorbed_ids: Pending reflections of the scope that the text contains.
     """
     changes: list[WriteConsolidation] = []
     for old in earlier:
@@ -449,27 +453,27 @@ def text_changes(
     return changes
 
 
-#: The settings that v1 has.
+#: Settings of v2 that v1 has too.
 _SETTINGS = ("memory_instructions", "consolidate_at", "fact_buffer_max", "active")
 
 
 def settings_of(policy: Policy) -> dict[str, Any]:
-    """What a policy says of that which v1 has settings for, too."""
+    """Return the settings of a policy that exist in v1."""
     return {name: getattr(policy, name) for name in _SETTINGS}
 
 
 def classify_moved(item: V1Item) -> Outcome:
-    """The outcome of an item that was moved."""
+    """Return the outcome of a moved item."""
     return Outcome.MERGED if item.disposition is Disposition.MERGED else Outcome.MIGRATED
 
 
 def classify_unmoved(item: V1Item) -> Outcome:
-    """The outcome of an item that has no target."""
+    """Return the outcome of an item without a target."""
     return Outcome.BAD if item.disposition is Disposition.BAD else Outcome.LEFT_BEHIND
 
 
 def expected_of(item: V1Item) -> Fact | Reflection | Consolidation | Policy | None:
-    """Return what a run makes of an item in an empty store."""
+    """Return the memory that a run creates from an item in an empty store."""
     match item.target:
         case V1Fact(fact=memory) | V1Reflection(reflection=memory):
             return memory

@@ -1,4 +1,4 @@
-"""Facts, reflections, episodes, and what is left: what becomes of ``memory_sessions``."""
+"""Convert ``memory_sessions`` of v1 to facts, reflections and episodes."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from edenmem.models.v1 import V1ProblemKind as Kind
 from edenmem.models.v1_documents import Note, V1Memory, V1StagedDocument, V1UserText
 from edenmem.text import clean, word_count
 
-_NO_TEXT = "there is no text in it"
+_NO_TEXT = "memories without text"
 
-#: Why what no list uses is left behind.
+#: Why a memory that no list uses is left behind.
 _REASONS = {
-    "unlisted": "facts that their shards had let go of",
-    "shardless": "facts of shards that have no document",
-    "absorbed": "what is in a text already",
-    "shared": "what is in a text already, and nobody can tell of which user",
-    "orphan": "what belongs to a user or shard without memory",
-    "refused": "what only a list has that it does not belong in",
+    "unlisted": "facts dropped by their shards",
+    "shardless": "facts of shards without a document",
+    "absorbed": "memories already absorbed by a text",
+    "shared": "memories already absorbed by a text, of an ambiguous user",
+    "orphan": "memories of a user or shard without a document",
+    "refused": "memories listed only where they do not belong",
 }
 _BAD_REASONS = {
-    "bad": "nobody can tell whose it is",
-    "duplicate": "another document has its id",
-    "unknown": "a memory of unknown type",
+    "bad": "unknown owner",
+    "duplicate": "duplicate ID",
+    "unknown": "unknown memory type",
 }
 
 
@@ -56,9 +56,9 @@ def _notes(staged: V1StagedDocument, content: str, limit: int, *, times: int = 1
         notes.append((Kind.EMPTY, "content is empty"))
     elif (words := word_count(content)) > limit:
         detail = f"the {memory.memory_type or 'memory'} has {words:,} words, the limit is {limit}"
-        notes.append((Kind.OVER_LIMIT, f"{detail}; it is moved whole"))
+        notes.append((Kind.OVER_LIMIT, f"{detail}; moved whole"))
     if times > 1:
-        notes.append((Kind.LISTED_TWICE, f"it is listed {times} times; it is moved once"))
+        notes.append((Kind.LISTED_TWICE, f"listed {times} times; moved once"))
     return notes
 
 
@@ -66,12 +66,12 @@ def _wrong_type(staged: V1StagedDocument, expected: str, where: str) -> list[Not
     found = _memory(staged).memory_type
     if found == expected:
         return []
-    what = f"a {found}" if found else "of no type"
-    return [(Kind.WRONG_TYPE, f"it is {what} and listed among {where}; it is moved as that")]
+    what = f"a {found}" if found else "a memory without type"
+    return [(Kind.WRONG_TYPE, f"{what} listed among {where}; moved as one of them")]
 
 
 def _id(staged: V1StagedDocument, key: str, spread: int) -> str:
-    """The document's own id where it becomes one thing of v2, else one made of it and the scope."""
+    """Return the document's own ID if it becomes one memory, else one derived with the scope."""
     if spread == 1 and is_id(staged.id):
         return staged.id
     return derived_id("v1", MEMORIES, staged.id, key)
@@ -87,7 +87,7 @@ def _owner(scope: Scope) -> dict[str, Any]:
 
 
 def _related_users(memories: Sequence[V1Memory]) -> tuple[str, ...]:
-    """The users whom memories name, each once."""
+    """Return the distinct users named by memories."""
     users = (user for memory in memories for user in memory.users if is_id(user))
     return tuple(dict.fromkeys(users))
 
@@ -96,7 +96,7 @@ def _related_users(memories: Sequence[V1Memory]) -> tuple[str, ...]:
 
 
 def facts(builder: ItemBuilder) -> Iterator[V1Item]:
-    """The facts that shards list, those of one text once for each scope."""
+    """Yield the facts listed by shards, each text once per scope."""
     rows = builder.stage.facts(builder.agent_id)
     for (key, content), group in groupby(rows, key=lambda row: (row[0], _content(row[3]))):
         equal = list(group)
@@ -128,7 +128,7 @@ def facts(builder: ItemBuilder) -> Iterator[V1Item]:
             "fact",
             f"{key}/{digest}",
             sources,
-            "facts that shards list" if content else _NO_TEXT,
+            "facts listed by shards" if content else _NO_TEXT,
             target,
             scope_key=key,
             shard=builder.shard_name(key, (memory.shard_id for memory in memories)),
@@ -144,7 +144,7 @@ def _read_corrected_at(memory: V1Memory) -> datetime | None:
 
 
 def reflections(builder: ItemBuilder) -> Iterator[V1Item]:
-    """By scope: what its text has absorbed, if that is wanted, then what waits, in order."""
+    """Yield reflections by scope: absorbed ones if requested, then pending ones in order."""
     stage, agent_id = builder.stage, builder.agent_id
     pending = dict(stage.pending_scopes(agent_id))
     absorbed = (
@@ -152,17 +152,16 @@ def reflections(builder: ItemBuilder) -> Iterator[V1Item]:
     )
     for key in sorted(pending.keys() | absorbed):
         if key in absorbed:
-            at = stage.text_written_at(agent_id, key)  # by then it had absorbed them
+            at = stage.text_written_at(agent_id, key)
             for staged in stage.find_absorbed(agent_id, key):
                 yield _build_absorbed(builder, key, staged, at)
-        # A buffer is read oldest first, so that is the order in which it is told; what came at one
-        # time keeps the order of its list.
+        # v2 reads a buffer oldest first; memories of the same time keep the order of their list.
         lists = [stage.pending(lister, key) for lister in pending.get(key, ())]
-        waiting = sorted(chain.from_iterable(lists), key=lambda row: _memory(row[2]).created_at)
+        buffer = sorted(chain.from_iterable(lists), key=lambda row: _memory(row[2]).created_at)
         places = _Places()
-        for times, spread, staged in waiting:
+        for times, spread, staged in buffer:
             moment, place = places.next(_memory(staged))
-            yield _waiting(builder, key, moment, place, staged, times, spread)
+            yield _build_pending(builder, key, moment, place, staged, times, spread)
 
 
 def _reflection(
@@ -200,7 +199,7 @@ def _build_absorbed(
         "reflection",
         f"{key}/0/{staged.id}",
         [Source(staged, *_notes(staged, content, builder.options.reflection_words))],
-        "directives and suggestions that are in a text already" if content else _NO_TEXT,
+        "directives and suggestions already absorbed by a text" if content else _NO_TEXT,
         target,
         scope_key=key,
         shard=builder.shard_name(key, (memory.shard_id,)),
@@ -209,10 +208,10 @@ def _build_absorbed(
 
 
 class _Places:
-    """Numbers the memories of a buffer in their order.
+    """Number the memories of a buffer in order.
 
-    Numbers are milliseconds, with a count among equal ones, so that most memories keep theirs
-    when v1 consolidates earlier ones.
+    Numbers are milliseconds plus a count among equal ones, so that most memories keep their
+    number when v1 consolidates earlier ones.
     """
 
     def __init__(self) -> None:
@@ -220,14 +219,14 @@ class _Places:
         self._tie = 0
 
     def next(self, memory: V1Memory) -> tuple[int, int]:
-        """Return the milliseconds of the next memory, and its place among those of equal time."""
+        """Return the milliseconds of the next memory and its position among equal times."""
         at = max(int(memory.created_at.timestamp() * 1000), self._latest)
         self._tie = self._tie + 1 if at == self._latest else 0
         self._latest = at
         return at, self._tie
 
 
-def _waiting(
+def _build_pending(
     builder: ItemBuilder,
     key: str,
     at: int,
@@ -249,7 +248,7 @@ def _waiting(
         "reflection",
         f"{key}/1/{at:015d}-{place:06d}/{staged.id}",
         [Source(staged, *notes, *_wrong_type(staged, *expected))],
-        f"{expected[1]} that wait for their text" if content else _NO_TEXT,
+        f"pending {expected[1]}" if content else _NO_TEXT,
         target,
         scope_key=key,
         shard=builder.shard_name(key, (_memory(staged).shard_id,)),
@@ -261,7 +260,7 @@ def _waiting(
 
 
 def episodes(builder: ItemBuilder) -> Iterator[V1Item]:
-    """Left behind and counted, or kept as reflections of their sessions."""
+    """Yield episodes: left behind, or converted to reflections of their sessions."""
     keep = builder.options.episodes == "keep"
     since = builder.options.active_since
     for staged in builder.stage.episodes(builder.agent_id):
@@ -275,7 +274,7 @@ def episodes(builder: ItemBuilder) -> Iterator[V1Item]:
             elif not memory.session_id:
                 reason = "episodes without a session"
             elif since is not None and memory.created_at < since:
-                reason = f"nothing new since {since:%Y-%m-%d}"
+                reason = f"inactive since {since:%Y-%m-%d}"
             else:
                 target = _episode(builder, staged, content)
         yield builder.item("episode", staged.id, [Source(staged, *notes)], reason, target)
@@ -304,7 +303,7 @@ def _episode(builder: ItemBuilder, staged: V1StagedDocument, content: str) -> V1
 
 
 def leftovers(builder: ItemBuilder) -> Iterator[V1Item]:
-    """What no list uses, and what cannot be used."""
+    """Yield unlisted and unusable documents."""
     for fate, staged in builder.stage.leftovers(builder.agent_id):
         if fate == "absorbed" and builder.options.provenance:
             continue
@@ -313,7 +312,7 @@ def leftovers(builder: ItemBuilder) -> Iterator[V1Item]:
         notes: Sequence[Note] = ()
         if reason is None:
             disposition = Disposition.BAD
-            reason = "it cannot be read" if staged.document is None else _BAD_REASONS[fate]
+            reason = "unreadable document" if staged.document is None else _BAD_REASONS[fate]
             notes = tuple(_bad_notes(fate, staged))
         place = f"{staged.collection}/{staged.id}"
         source = Source(staged, *notes)
@@ -323,7 +322,7 @@ def leftovers(builder: ItemBuilder) -> Iterator[V1Item]:
 def _bad_notes(fate: str, staged: V1StagedDocument) -> Iterator[Note]:
     document = staged.document
     if fate == "duplicate":
-        yield Kind.DUPLICATE_ID, f"{staged.collection} has another document with its id"
+        yield Kind.DUPLICATE_ID, f"{staged.collection} has another document with this ID"
     elif fate == "unknown":
         kind = _memory(staged).memory_type
         yield Kind.UNKNOWN_TYPE, f"memory_type is {kind!r}" if kind else "memory_type is missing"

@@ -1,8 +1,8 @@
-"""Operate migrations: the steps of the schema, runs, verification and rollback.
+"""Operate migrations: schema steps, runs, verification and rollback.
 
-A rollback is the undo of a run. Whichever command takes a run back, or makes it again, the ledger
-says so, and what was taken back can be migrated again. No migration is at work meanwhile. A process
-that is killed in between leaves the run as partly rolled back; the same command goes on.
+A rollback is the undo of a run. The ledger records every undo and redo of a run, by whichever
+command, and reverted items can be migrated again. The migration lease is held meanwhile. A process
+killed in between leaves the run partly rolled back; the same command resumes.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ from edenmem.models.v1 import V1Options
 from edenmem.store.protocol.store import Store, batched
 
 _NAMED = 1000
-#: The action of an entry about an agent that neither made nor removed it.
 _SWITCHES = "set_agent_toggles"
-#: Entries after which progress is told.
+#: Number of entries between progress reports.
 _TELL = 100
 
 
 class Migrations:
-    """The schema of one store, and its migrations from v1. Blocks, except `run`."""
+    """The schema of a store and its migrations from v1. Blocks, except `run`."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -57,28 +56,28 @@ class Migrations:
     # -- the schema --------------------------------------------------------------------------
 
     def pending(self) -> list[SchemaStep]:
-        """Return the steps that the store has not had."""
+        """Return the pending steps of the schema."""
         return [step for step in self.schema() if step.applied_at is None]
 
     def step_up(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Take the pending steps; their names, and what else was made."""
-        taken = self._store.migrations.migrate_up()
-        return taken, self._store.database.initialise()  # indexes that came with the steps
+        """Apply the pending steps; return their names and what else was created."""
+        applied = self._store.migrations.migrate_up()
+        return applied, self._store.database.initialise()  # indexes of the new steps
 
     def steps_down(self, to: int) -> list[SchemaStep]:
-        """Return the steps after step ``to``, latest first.
+        """Return the applied steps after step ``to``, latest first.
 
         Raises:
-            ConflictError: one of them has no way back.
+            ConflictError: one of them is irreversible.
         """
         steps = [step for step in self.schema()[::-1] if step.applied_at and step.number > to]
         for step in steps:
             if step.no_way_back:
-                raise ConflictError(f"step {step.name} has no way back: {step.no_way_back}")
+                raise ConflictError(f"step {step.name} is irreversible: {step.no_way_back}")
         return steps
 
     def runs(self) -> list[MigrationRun]:
-        """Return all runs, latest first, each with the state that follows from the others too."""
+        """Return all runs with their current states, latest first."""
         runs, now = self._store.migrations.migration_runs(), self._runtime.clock()
         return [msgspec.structs.replace(run, state=tell_state(run, runs, now)) for run in runs]
 
@@ -87,16 +86,16 @@ class Migrations:
     def open_source(
         self, location: str | None, options: V1Options, *, progress: Progress | None = None
     ) -> StagedPlan:
-        """Read memory of v1 and lay it out; see `factory.open_v1_plan`."""
+        """Read v1 memory and stage it; see `factory.open_v1_plan`."""
         from edenmem.engine.factory import open_v1_plan
 
-        is_made = self._store.database.info().initialised
+        exists = self._store.database.info().initialised
         return open_v1_plan(
             self._runtime.settings,
             location,
             options,
-            users=self._store.host.users() if is_made else (),
-            find_agent=self._find_agent if is_made else None,
+            users=self._store.host.users() if exists else (),
+            find_agent=self._find_agent if exists else None,
             progress=progress,
         )
 
@@ -104,7 +103,7 @@ class Migrations:
         return Resolver(self._store).agent(name).id
 
     async def run(self, plan: V1Plan, options: RunOptions, *, tell: Tell) -> MigrationReport:
-        """Move everything, verify it, and say what became of it; see `V1Runner.run`."""
+        """Move all items and verify them; see `V1Runner.run`."""
         return await V1Runner(self._runtime, plan, options).run(tell=tell)
 
     def verify(
@@ -114,9 +113,9 @@ class Migrations:
         *,
         tell: Callable[[int], None] = lambda items: None,
     ) -> Verification:
-        """Compare a run with its source, and keep the outcome in the ledger; see `verify`.
+        """Compare a run with its source, and record the outcome in the ledger; see `verify`.
 
-        A run that is unfinished, or was taken back in part, keeps its entry as it is.
+        The outcome is not recorded for an unfinished or partly reverted run.
         """
         embedder = find_local_embedder(self._runtime)
         found = verify(self._store, plan, run, embedder=embedder, tell=tell)
@@ -129,25 +128,26 @@ class Migrations:
         return found
 
     def find_run(self, text: str) -> MigrationRun:
-        """Return the run with this id or prefix of an id.
+        """Return the run with this ID or ID prefix.
 
         Raises:
             NotFoundError: there is none.
-            AmbiguousReference: several ids begin so.
+            AmbiguousReference: several IDs have this prefix.
         """
         found = [each for each in self.runs() if each.id.startswith(text.lower())]
         if not found:
-            raise NotFoundError(
-                f"there is no run {text!r}", hint="'edenmem migrate status' lists those there are"
-            )
+            raise _unknown_run(text)
         if len(found) > 1:
             raise AmbiguousReference("run", text, [f"{each.id}  {each.source}" for each in found])
         return found[0]
 
 
 def source_of(store: Store, run: MigrationRun) -> str | None:
-    """Return where a run read from; None if that is the store itself, whose URI has credentials
-    that the ledger has not. Another database of the same server is another source."""
+    """Return the source of a run; None if that is the store itself.
+
+    The ledger does not have the credentials in the store's URI. Another database of the same
+    server is another source.
+    """
     location = store.database.info().location
     is_own = location == run.source or location.startswith(f"{run.source} (")
     return None if is_own else run.source
@@ -165,14 +165,14 @@ def undo_run(
     reason: str = "",
     whole: RunState = RunState.UNDONE,
 ) -> Iterator[UndoStep]:
-    """Take back all that a run changed, newest first, and yield the outcome of each entry. Blocks.
+    """Undo all changes of a run, newest first, and yield the outcome of each entry. Blocks.
 
-    See `Undoer.undo_run`. If the run is a migration, or took one back, or made it again, the
-    ledger says afterwards how much of the migration there is: ``whole`` says how all of it went.
+    See `Undoer.undo_run`. If the run is a migration, or the undo or redo of one, the ledger gets
+    the new state of the migration: ``whole`` if all of it was reverted.
 
     Raises:
-        ConflictError: the run is that of a migration, and a migration is at work.
-        StoreError: the database cannot be used; the same call goes on.
+        ConflictError: the run belongs to a migration, and another migration is running.
+        StoreError: the database cannot be used; the same call resumes.
     """
     runtime = runtime.for_run()
     steps = Undoer(runtime).undo_run(run_id, force=force, dry_run=dry_run, reason=reason)
@@ -197,7 +197,7 @@ def undo_run(
 
 
 def migration_of(store: Store, run_id: str) -> MigrationRun | None:
-    """Return the migration that a run is, took back, or made again."""
+    """Return the migration that a run executed, undid or redid."""
     runs = store.migrations.migration_runs()
     return next((run for run in runs if run_id in (run.id, *run.undo_runs)), None)
 
@@ -210,12 +210,12 @@ def roll_back(
     dry_run: bool = False,
     tell: Callable[[int], None] = lambda changes: None,
 ) -> RollbackReport:
-    """Take a migration back, and count what went and what stayed. Blocks.
+    """Roll a migration back, and count the reverted and the kept changes. Blocks.
 
     Raises:
-        ConflictError: a migration is at work.
-        NotFoundError: there is no such run in the ledger.
-        StoreError: the database cannot be used; the same call goes on.
+        ConflictError: a migration is running.
+        NotFoundError: the ledger does not have this run.
+        StoreError: the database cannot be used; the same call resumes.
     """
     run = _run(runtime.store, run_id)
     removed: Counter[str] = Counter()
@@ -258,12 +258,18 @@ def roll_back(
 def _run(store: Store, run_id: str) -> MigrationRun:
     run = store.migrations.migration_run(run_id)
     if run is None:
-        raise NotFoundError(f"there is no run {run_id}", hint="'edenmem migrate status' lists them")
+        raise _unknown_run(run_id)
     return run
 
 
+def _unknown_run(text: str) -> NotFoundError:
+    return NotFoundError(
+        f"unknown run: {text!r}", hint="list the runs with 'edenmem migrate status'"
+    )
+
+
 def _begin(runtime: Runtime, run: MigrationRun) -> MigrationRun:
-    """Note that the run is being taken back, or made again, and by which run."""
+    """Record that the current run begins to undo or redo a migration."""
     assert runtime.actor.run_id is not None
     by = tuple(dict.fromkeys((*run.undo_runs, runtime.actor.run_id)))
     run = msgspec.structs.replace(
@@ -278,14 +284,14 @@ def _begin(runtime: Runtime, run: MigrationRun) -> MigrationRun:
 
 
 def _state_after(outcomes: Counter[UndoOutcome], before: RunState, whole: RunState) -> RunState:
-    """Return the state of a run after all that could be taken back was."""
+    """Return the state of a run after its undo."""
     if not outcomes[UndoOutcome.REFUSED]:
         return whole
     return RunState.PARTLY if outcomes[UndoOutcome.DONE] else before
 
 
 def _state_in_log(store: Store, run: MigrationRun) -> RunState:
-    """Return the state of a run by how many of its changes are in force."""
+    """Return the state of a run by the number of its changes in force."""
     in_force = undone = 0
     for entries in batched(store.log.audit(run_id=run.id), PAGE):
         for chain in chains_of(store, entries).values():

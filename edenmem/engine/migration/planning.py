@@ -1,4 +1,4 @@
-"""What a run would do, found out without a write anywhere."""
+"""Plan a migration without writing."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ from edenmem.models.v1 import (
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
 
-#: Problems that a plan names; all are counted by kind.
+#: Maximum number of problems and conflicts in a plan; all are counted.
 _PROBLEMS = 1000
-#: Things shown before and after, of each kind.
+#: Samples per kind of item.
 _SAMPLES = 2
 
 
 class _Sums:
-    """What is counted while the items go by."""
+    """Running totals over the items."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str | None], PlanRow] = {}
@@ -75,7 +75,7 @@ class _Sums:
         self.conflicts: list[PlanConflict] = []
 
     def row(self, item: V1Item) -> PlanRow:
-        """The row that an item is counted in."""
+        """Return the row of an item's agent and shard."""
         key = item.agent_id, item.shard
         if key not in self.rows:
             self.rows[key] = PlanRow(agent_id=item.agent_id, shard=item.shard)
@@ -89,17 +89,17 @@ def make_plan(
     *,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> MigrationPlan:
-    """Look through all items and at what the store has in their places. Blocks.
+    """Compare all items with the store, and plan their migration. Blocks.
 
     Raises:
         StoreError: the database cannot be used.
     """
     embedder = runtime.embedder if options.embed else None
     info = runtime.store.database.info()
-    there = runtime.store if info.initialised else None
+    store = runtime.store if info.initialised else None
     sums = _Sums()
-    applier = _applier(runtime, plan, options) if there else None
-    _count_problems(sums, find_taken_names(there, plan) if there else ())
+    applier = _applier(runtime, plan, options) if store else None
+    _count_problems(sums, find_taken_names(store, plan) if store else ())
     total, looked = plan.item_total(), 0
     for items in batched(plan.items(), options.batch_size):
         for done in applier.apply(items) if applier else map(_of_empty_store, items):
@@ -109,7 +109,7 @@ def make_plan(
     names = {person.id: person.username or "" for person in plan.agents()}
     for row in sums.rows.values():
         row.agent = names.get(row.agent_id, "")
-    earlier = resumable(there, plan.location, options) if there else None
+    earlier = resumable(store, plan.location, options) if store else None
     tokens = math.ceil(sums.characters / runtime.settings.formation.characters_per_token)
     return MigrationPlan(
         source=plan.location,
@@ -131,7 +131,7 @@ def make_plan(
         model=embedder.model if embedder else "",
         tokens=tokens,
         cost=_cost(runtime.settings, embedder, tokens),
-        notices=tuple(_notices(there, runtime.settings, plan, sums)),
+        notices=tuple(_notices(store, runtime.settings, plan, sums)),
         resumes=earlier.id if earlier else None,
         incomplete=tuple(plan.incomplete),
     )
@@ -144,7 +144,7 @@ def _applier(runtime: Runtime, plan: V1Plan, options: RunOptions) -> DryApplier:
 
 
 def _of_empty_store(item: V1Item) -> Done:
-    """What becomes of an item where there is nothing yet."""
+    """Return the outcome of an item in an empty store."""
     return Done(item, classify_unmoved(item) if item.target is None else classify_moved(item))
 
 
@@ -239,7 +239,7 @@ def _cost(settings: Settings, embedder: Embedder | None, tokens: int) -> float |
     if embedder is None:
         return None
     if embedder.model.partition("@")[0] != settings.embedding.model:
-        return 0.0  # a model of this machine
+        return 0.0  # a local model
     price = settings.embedding.prices.get(settings.embedding.model)
     return None if price is None else tokens * price / 1_000_000
 
@@ -247,7 +247,7 @@ def _cost(settings: Settings, embedder: Embedder | None, tokens: int) -> float |
 def _notices(store: Store | None, settings: Settings, plan: V1Plan, sums: _Sums) -> list[str]:
     notices = []
     if store is None:
-        notices.append("the store is not there yet: 'edenmem init' makes it")
+        notices.append("the store does not exist yet: create it with 'edenmem init'")
     else:
         own = has_own_accounts(store)
         strangers = [
@@ -258,6 +258,6 @@ def _notices(store: Store | None, settings: Settings, plan: V1Plan, sums: _Sums)
         if strangers:
             notices.append(strangers_notice(strangers))
         agents = {scope.agent_id for scope in sums.facts_of}
-        there_already = Counter(facts_by_scope(store, sorted(agents)))
-        notices += room_notices(store, settings, there_already + sums.facts_of)
+        existing = Counter(facts_by_scope(store, sorted(agents)))
+        notices += room_notices(store, settings, existing + sums.facts_of)
     return notices

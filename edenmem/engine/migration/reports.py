@@ -1,4 +1,4 @@
-"""What a migration is asked to do, and what it tells: plans, reports, checks."""
+"""Options of a migration and its results: plans, reports, checks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from edenmem.models.v1 import V1Damage, V1Options, V1Problem
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to migrate.
+    """The options of a migration.
 
     Attributes:
-        v1: What to make of v1.
-        on_conflict: What to do with a text where v2 has one: keep v2's, append v1's to it, or
-            replace it (v2's goes to history).
-        condense: Let a language model shorten texts that are over their limit; the whole text is
-            kept as an older version.
-        embed: Give facts their vectors at the end.
-        batch_size: Items that are written together.
-        accept_incomplete: Call the run complete although its source is not.
+        v1: How to convert v1 memory.
+        on_conflict: How to handle a text where v2 already has one: keep v2's, append v1's to it,
+            or replace it (v2's goes to history).
+        condense: Let a language model shorten texts over their limit; the whole text is kept as
+            an older version.
+        embed: Embed the facts at the end.
+        batch_size: Items per batch.
+        accept_incomplete: Complete the run even if its source is incomplete.
     """
 
     v1: V1Options = msgspec.field(default_factory=V1Options)
@@ -35,14 +35,16 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     accept_incomplete: bool = False
 
     def to_ledger(self) -> dict[str, Any]:
-        """What the ledger keeps: all that says what the run makes."""
+        """Return the options that determine the result, for the ledger."""
         own: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.v1))
         return {**own, "on_conflict": self.on_conflict, "condense": self.condense}
 
 
 class PlanRow(msgspec.Struct, kw_only=True):
-    """What the plan has for one agent, or one shard of it, by outcome; ``conflicts`` are texts of
-    v2 that stand in the way, ``already`` what an earlier run has moved."""
+    """The plan for one agent or shard: numbers of items by kind and outcome.
+
+    ``conflicts`` counts existing v2 texts, ``already`` items moved by an earlier run.
+    """
 
     agent_id: str
     agent: str = ""
@@ -60,7 +62,7 @@ class PlanRow(msgspec.Struct, kw_only=True):
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing before and after."""
+    """An item before and after the migration."""
 
     kind: str
     source: str
@@ -70,7 +72,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanConflict(msgspec.Struct, frozen=True, kw_only=True):
-    """Something of v1 for which v2 has something else: what the run does, and why."""
+    """A v1 item that conflicts with v2 memory: how the run resolves it, and why."""
 
     kind: str
     source: str
@@ -80,17 +82,31 @@ class PlanConflict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run would do. Nothing was written to find it out.
+    """The effect of a run, computed without writing.
 
-    ``documents`` are those of v1 by collection, ``not_asked`` those of agents that were not named;
-    ``fates`` are the same documents by what becomes of them: "used", "left_behind" or "bad".
-    ``items`` is how many steps the run has: one can come of several documents, and several of one.
-    ``left_behind`` counts items by reason, ``problems_by_kind`` problems; ``problems`` holds the
-    first of them. ``tokens`` are those that embedding the facts would take, ``cost`` in US dollars
-    (None: no price is known), ``model`` which one. ``outcomes`` counts items by what the run would
-    report of them; ``conflicts_by_treatment`` counts those for which v2 has something else,
-    ``conflicts`` names the first of them. ``incomplete`` is what of the source is missing or cannot
-    be read.
+    Attributes:
+        source: Location of the v1 memory, without secrets.
+        target: Location of the store.
+        items: Number of items. An item can use several documents, a document several items.
+        documents: Numbers of v1 documents by collection.
+        fates: The same documents by result: "used", "left_behind" or "bad".
+        not_asked: Documents of agents outside the selection, by collection.
+        rows: The items by agent and shard.
+        left_behind: Numbers of items left behind, by reason.
+        problems_by_kind: Numbers of problems.
+        problems: The first problems.
+        unknown_fields: ``collection.field`` → number of documents with this unknown field.
+        samples: Some items before and after.
+        outcomes: Numbers of items by outcome.
+        conflicts_by_treatment: Numbers of items that conflict with v2 memory.
+        conflicts: The first conflicts.
+        facts: Number of facts to embed.
+        model: The embedding model.
+        tokens: Estimated tokens to embed the facts.
+        cost: Estimated cost in US dollars (None: no price is configured).
+        notices: Remarks for the operator.
+        resumes: ID of the unfinished run that this run resumes.
+        incomplete: Missing or unreadable parts of the source.
     """
 
     source: str
@@ -118,8 +134,17 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did: the run with its counts by outcome, what became of texts that were over
-    their limit, vectors, and the check at the end (None: it was not asked for)."""
+    """The result of a run.
+
+    Attributes:
+        run: The run, with its counts by outcome.
+        condensed: Number of texts shortened to their limit.
+        kept_whole: The texts that stay over their limit, and why.
+        usage: Usage of the language model.
+        embedding: The embedding of the facts, if requested.
+        verification: The final comparison with the source.
+        notices: Remarks for the operator.
+    """
 
     run: MigrationRun
     condensed: int = 0
@@ -131,19 +156,19 @@ class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One way in which a store differs from what v1 and the log say it holds.
+    """A difference between a store and its source and log.
 
     Attributes:
-        kind: "missing"; "changed": one field of it; "duplicate": the scope has it twice; "copy":
-            v1 has it in another scope only; "extra": v1 does not have it; "order": of a buffer.
-        target_type: What it is of: fact, reflection, consolidation, policy, agent, user, buffer.
-        target_id: Its id; empty if it has none.
-        scope: Where it is, or should be.
-        source: The documents of v1.
+        kind: "missing"; "changed": a field differs; "duplicate": twice in its scope; "copy": in v1
+            only in another scope; "extra": not in v1; "order": of a buffer.
+        target_type: fact, reflection, consolidation, policy, agent, user or buffer.
+        target_id: The ID; empty for a buffer.
+        scope: The actual or expected scope.
+        source: The v1 documents.
         field: The field that differs.
-        expected: What v1, or the log's last entry, says.
-        found: What is there.
-        reason: Why that is a difference.
+        expected: The value in v1 or in the last log entry.
+        found: The stored value.
+        reason: Why this is a difference.
     """
 
     kind: Literal["missing", "changed", "duplicate", "copy", "extra", "order"]
@@ -158,10 +183,10 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VectorCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the vectors of facts were verified.
+    """The extent of the verification of vectors.
 
-    ``facts`` is the number of vectors looked at for texts that share one, ``compared`` the size of
-    the sample compared with new vectors of a local ``model``; ``reason`` says why there is none.
+    ``facts`` is the number of vectors searched for duplicates, ``compared`` the size of the sample
+    compared with new vectors of a local ``model``; ``reason`` explains a missing sample.
     """
 
     facts: int
@@ -171,18 +196,24 @@ class VectorCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """Source against target, document by document.
+    """The comparison of a store with the source of a run, document by document.
 
-    ``superseded_by`` is the later run that brought what v1 has now, if there is one.
-    ``documents`` are those of v1, ``seen`` those that the items account for. ``counts`` are items
-    by outcome, as a run counts them, and "differs". ``changed`` were moved and have been edited,
-    consolidated or removed since, as the log says; ``taken_back`` are gone, or as before, since a
-    run was rolled back or undone; ``kept`` are those that were not moved because
-    v2 has its own, or their owner was forgotten. ``platform`` counts what the platform wrote beside
-    them. ``differing`` counts what differs; ``differences`` holds the first of them, by
-    field. ``incomplete`` is what the source lacks, unless that was accepted. ``unreadable`` counts
-    entries of the log that cannot be read, which excuse nothing. ``unfinished``: the run has not
-    moved all of its items.
+    Attributes:
+        run_id: The run.
+        documents: Number of v1 documents.
+        seen: Number of v1 documents covered by the items.
+        counts: Numbers of items by outcome, and of those that differ ("differs").
+        superseded_by: The later run that migrated the current state of v1, if any.
+        changed: Migrated items edited, consolidated or removed since, according to the log.
+        taken_back: Items removed or restored by a rollback or undo.
+        kept: Items not moved, because v2 has its own version or the owner was erased.
+        platform: Memories written by the platform.
+        differing: Number of differences.
+        differences: The first differences, by field.
+        incomplete: Missing parts of the source, unless they were accepted.
+        unreadable: Number of unreadable log entries; these excuse no difference.
+        unfinished: Whether the run has items left to move.
+        vectors: The verification of vectors.
     """
 
     run_id: str
@@ -203,13 +234,12 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def complete(self) -> bool:
-        """Whether the run is finished, its source is complete, each document is there and was not
-        taken back, nothing else is, and the log can be read."""
+        """Return whether the run is finished and verified without any difference."""
         return self.outcome == "verified" and not self.unfinished
 
     @property
     def outcome(self) -> Literal["verified", "differences", "incomplete"]:
-        """The outcome, as the ledger keeps it."""
+        """Return the outcome for the ledger."""
         lacks = self.taken_back or self.documents != self.seen
         if self.differing or self.unreadable or lacks:
             return "differences"
@@ -217,7 +247,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_of(verification: Verification, at: datetime) -> RunCheck:
-    """Return what the ledger keeps of a verification."""
+    """Return the summary of a verification for the ledger."""
     return RunCheck(
         outcome=verification.outcome,
         at=at,
@@ -227,7 +257,7 @@ def check_of(verification: Verification, at: datetime) -> RunCheck:
 
 
 class KeptChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a rollback left as it is, and why."""
+    """A change that a rollback did not revert, and why."""
 
     target_type: str
     target_id: str
@@ -235,8 +265,16 @@ class KeptChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RollbackReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rollback took back, by kind of target, and what it kept because of what happened to
-    it since; ``forceable`` counts what of that can be taken back by force."""
+    """The result of a rollback.
+
+    Attributes:
+        run: The run.
+        removed: Numbers of reverted changes by kind of target.
+        kept: The first changes kept because of later edits.
+        kept_total: Number of all kept changes.
+        forceable: Number of kept changes that ``force`` would revert.
+        dry_run: Whether nothing was written.
+    """
 
     run: MigrationRun
     removed: dict[str, int]

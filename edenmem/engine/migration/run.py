@@ -1,8 +1,8 @@
 """Run a migration: batches of items into the store, and the ledger after each, under a lease.
 
-The ledger is written after each batch. A process that is killed in between has applied a batch that
-the ledger does not have; the next process applies it again, which changes nothing, and finds by the
-audit entries that this run moved the items.
+The ledger is written after each batch. If the process is killed in between, the next process
+applies the last batch again, which changes nothing, and recognises its own items by their audit
+entries.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
 from edenmem.text import word_count
 
-#: A process that has not renewed its lease for so long has lost it.
+#: A lease expires after this time without renewal.
 LEASE = timedelta(minutes=1)
 
 
 @contextmanager
 def hold_lease(runtime: Runtime) -> Iterator[None]:
-    """Keep other migrations out while the body is at work. Blocks.
+    """Prevent other migrations from running meanwhile. Blocks.
 
     Raises:
-        ConflictError: another one is at work.
+        ConflictError: another migration is running.
         StoreError: the database cannot be used.
     """
     holder = (
@@ -88,15 +88,15 @@ def hold_lease(runtime: Runtime) -> Iterator[None]:
         other = runtime.store.migrations.take_migration_lease(holder, now=now, until=now + LEASE)
         if other is not None:
             raise ConflictError(
-                f"another migration is at work on this store: {other}",
-                hint=f"wait for it; if it was killed, run the command again in {LEASE.seconds} s",
+                f"another migration is running on this store: {other}",
+                hint=f"wait until it ends; if it was killed, retry in {LEASE.seconds} s",
             )
 
     over = threading.Event()
 
     def keep() -> None:
         while not over.wait(LEASE.total_seconds() / 4):
-            # A process that takes over applies the same changes: a failed renewal does no harm.
+            # A lost lease is harmless: another process would apply the same changes.
             with suppress(EdenmemError):
                 take()
 
@@ -108,7 +108,7 @@ def hold_lease(runtime: Runtime) -> Iterator[None]:
     finally:
         over.set()
         keeper.join()
-        with suppress(StoreError):  # it ends by itself
+        with suppress(StoreError):  # the lease expires anyway
             runtime.store.migrations.end_migration_lease(holder)
 
 
@@ -117,7 +117,7 @@ _NAMED = 5
 
 
 def room_notices(store: Store, settings: Settings, facts: Mapping[Scope, int]) -> list[str]:
-    """Return a notice on the scopes that have, or will have, more ``facts`` than they keep."""
+    """Return a notice if scopes hold, or will hold, more ``facts`` than their limit."""
     full = []
     for scopes in batched(facts, _BATCH):
         policies = store.memory.policies(scopes)
@@ -130,15 +130,16 @@ def room_notices(store: Store, settings: Settings, facts: Mapping[Scope, int]) -
     if not full:
         return []
     more = f" and {len(full) - _NAMED:,} more" if len(full) > _NAMED else ""
+    scopes_have = "scope has" if len(full) == 1 else "scopes have"
     return [
-        f"{len(full):,} scopes have more facts than their fact_buffer_max, and the next "
-        "formation there drops the oldest, which are the migrated ones; 'edenmem scope "
-        f"policy' raises it: {', '.join(full[:_NAMED])}{more}"
+        f"{len(full):,} {scopes_have} more facts than fact_buffer_max: the next formation drops "
+        "the oldest, which are the migrated ones. Raise the limit with 'edenmem scope policy': "
+        f"{', '.join(full[:_NAMED])}{more}"
     ]
 
 
 def facts_by_scope(store: Store, agent_ids: Sequence[str]) -> dict[Scope, int]:
-    """Return the number of facts of each scope of these agents."""
+    """Return the number of facts in each scope of these agents."""
     return {
         summary.scope: summary.facts
         for agent_id in agent_ids
@@ -147,7 +148,7 @@ def facts_by_scope(store: Store, agent_ids: Sequence[str]) -> dict[Scope, int]:
     }
 
 
-#: Problems that the ledger keeps of a run; all are counted.
+#: Problems of a run kept in the ledger; all are counted.
 KEPT_PROBLEMS = 100
 
 Tell = Callable[[str, int, int], None]
@@ -156,7 +157,7 @@ T = TypeVar("T")
 
 
 def resumable(store: Store, source: str, options: RunOptions) -> MigrationRun | None:
-    """Return the unfinished run of the same source with the same options, if there is one."""
+    """Return the unfinished run with the same source and options, or None."""
     for run in store.migrations.migration_runs():
         unfinished = run.state in (RunState.RUNNING, RunState.FAILED)
         if unfinished and run.source == source and run.options == options.to_ledger():
@@ -165,13 +166,12 @@ def resumable(store: Store, source: str, options: RunOptions) -> MigrationRun | 
 
 
 class V1Runner:
-    """Moves a plan into a store.
+    """Run a migration plan.
 
     Args:
-        runtime: Its ``llm`` shortens texts and its ``embedder`` makes vectors of facts, if the
-            options say so.
-        plan: What to move.
-        options: How.
+        runtime: With ``llm`` to shorten texts and ``embedder`` to embed facts, as the options say.
+        plan: The items to migrate.
+        options: The options.
     """
 
     def __init__(self, runtime: Runtime, plan: V1Plan, options: RunOptions) -> None:
@@ -180,17 +180,16 @@ class V1Runner:
         self._options = options
 
     async def run(self, *, tell: Tell = lambda step, done, total: None) -> MigrationReport:
-        """Move everything, verify it, and report on both.
+        """Move all items and verify them.
 
         ``tell`` is called with the name of the step, the number of items done, and their total.
 
         Raises:
-            ConflictError: another run is at work on this store.
-            StoreError: the database cannot be used; the ledger has how far the run came, and the
-                same call resumes it.
+            ConflictError: another migration is running on this store.
+            StoreError: the database cannot be used; the same call resumes the run.
         """
         with hold_lease(self._runtime):
-            await _in_steps(self._plan.item_total)  # the run needs it, and it can take long
+            await _in_steps(self._plan.item_total)  # slow; cached for the rest of the run
             run = await in_thread(self._find_run)
             runtime = self._runtime.for_actor(run.actor)
             work = _Run(runtime, self._plan, self._options, run)
@@ -202,7 +201,7 @@ class V1Runner:
                 raise
 
     def _find_run(self) -> MigrationRun:
-        """Return the run to resume, or a new one; the ledger does not have it yet."""
+        """Return the run to resume, or a new one that is not in the ledger yet."""
         now, store = self._runtime.clock(), self._runtime.store
         earlier = resumable(store, self._plan.location, self._options)
         if earlier is not None:
@@ -231,12 +230,11 @@ class V1Runner:
 
 
 class _Stopped(Exception):
-    """Ends blocking work whose task was cancelled."""
+    """End the blocking work of a cancelled task."""
 
 
 async def _in_steps(work: Callable[[Callable[[int], None]], T], tell: Steps = lambda n: None) -> T:
-    """Run blocking work that calls a function at each of its steps. A cancellation ends the work
-    at its next step, and not only when all of it is done."""
+    """Run blocking work in a thread; a cancellation ends the work at its next step."""
     stop = threading.Event()
 
     def step(done: int) -> None:
@@ -255,19 +253,19 @@ async def _in_steps(work: Callable[[Callable[[int], None]], T], tell: Steps = la
 
 # -- texts over their limit ------------------------------------------------------------------------
 
-#: Texts kept whole that are named; all are counted by the plan.
+#: Maximum number of texts over their limit that are named.
 _WHOLE_NAMED = 100
-#: A shortened text with less than this share of the words that it may have lost too much.
+#: Minimum length of a shortened text, as a share of its word limit.
 _LEAST = 0.2
-#: Answers in a row that fail for a reason that all others would share.
+#: Errors that every further request would repeat.
 _HOPELESS = (ProviderAuthError, BudgetExceeded)
 
 
 class Condenser:
-    """Shortens the texts of one run.
+    """Shorten the texts of one run with a language model.
 
-    The whole text is written first, and stays in history as the version before. Without a model, or
-    if its answer is refused, the whole text stays: nothing is ever cut.
+    The whole text is written first and stays in history. Without a model, or if its answer is
+    rejected, the whole text stays current: no text is ever truncated.
     """
 
     def __init__(self, runtime: Runtime, *, rounds: Rounds) -> None:
@@ -283,11 +281,11 @@ class Condenser:
 
     @property
     def usage(self) -> tuple[UsageTotal, ...]:
-        """What the model cost."""
+        """Return the usage of the model."""
         return self._meter.totals
 
     async def condense(self, done: Sequence[Done]) -> None:
-        """Shorten what is over its limit among these items.
+        """Shorten the texts over their limit.
 
         Raises:
             StoreError: the database cannot be used.
@@ -353,7 +351,7 @@ class Condenser:
                 break
         consolidation_draft.demand_length(content, text.word_limit)
         if word_count(content) < text.word_limit * _LEAST:
-            raise DraftRefused(f"the model's text has {word_count(content)} words left")
+            raise DraftRefused(f"the shortened text has only {word_count(content)} words")
         return content
 
     def _write(self, text: V1Text, content: str, own: str) -> bool:
@@ -393,7 +391,7 @@ class _Run:
         self._notices: list[str] = []
 
     def _tools(self) -> tuple[Applier, Condenser]:
-        """What writes items and shortens texts. Both know the runs of the ledger, this one too."""
+        """Create the applier and condenser, once this run is in the ledger."""
         runtime, options = self._runtime, self._options
         rounds = Rounds(self._store.migrations.migration_runs())
         applier = Applier(
@@ -408,7 +406,7 @@ class _Run:
         return applier, Condenser(runtime, rounds=rounds)
 
     async def through(self, tell: Tell) -> MigrationReport:
-        """Take all steps of the run; the first is its entry in the ledger."""
+        """Execute all steps of the run, beginning with its entry in the ledger."""
         plan, run = self._plan, self._run
         await in_thread(self._put)
         applier, condenser = await in_thread(self._tools)
@@ -448,7 +446,7 @@ class _Run:
     async def _embed(self, tell: Tell) -> BackfillReport | None:
         runtime = self._runtime
         if runtime.embedder is None:
-            self._notices.append("there is no embedding model: facts have no vectors yet")
+            self._notices.append("no embedding model is configured: facts have no vectors yet")
             return None
         model = runtime.embedder.model
         if await in_thread(self._store.switches.platform_model, model):
@@ -460,11 +458,11 @@ class _Run:
         chosen = agents[0] if len(agents) == 1 else None
         total = (await in_thread(backfiller.status, chosen)).total.stale
 
-        def told(done: int) -> None:
-            self._put()  # the ledger knows that it is at work
+        def report(done: int) -> None:
+            self._put()  # keeps the run from looking interrupted
             tell("embedding", done, total)
 
-        return await backfiller.run(agent_id=chosen, tell=told)
+        return await backfiller.run(agent_id=chosen, tell=report)
 
     # -- the ledger ------------------------------------------------------------------------------
 
@@ -474,7 +472,7 @@ class _Run:
         for each in done:
             outcome = each.outcome.value
             counts[outcome] = counts.get(outcome, 0) + 1
-            if each.outcome in _TOLD and len(problems) < KEPT_PROBLEMS:
+            if each.outcome in _LISTED and len(problems) < KEPT_PROBLEMS:
                 reason = each.detail or each.item.reason
                 problems.append(RunProblem(source=format_sources(each.item.sources), reason=reason))
         self._put(
@@ -485,8 +483,8 @@ class _Run:
         )
 
     def _note_taken(self, taken: Sequence[V1Problem]) -> None:
-        """Note the accounts that were not added; the next entry of the ledger has them."""
-        told = [
+        """Note the accounts that were not added, for the next ledger entry."""
+        named = [
             RunProblem(source=f"{each.collection}/{each.document_id}", reason=each.detail)
             for each in taken[: KEPT_PROBLEMS // 2]
         ]
@@ -494,20 +492,20 @@ class _Run:
         self._run = msgspec.structs.replace(
             self._run,
             names_taken=len(taken),
-            problems=tuple([*told, *others][:KEPT_PROBLEMS]),
+            problems=tuple([*named, *others][:KEPT_PROBLEMS]),
         )
 
     def _verify(self, tell: Steps) -> Verification:
-        """Verify the run, which is done only then: one that is cut off here is verified again."""
+        """Verify the run before it counts as done: an interrupted verification is repeated."""
         self._put()
 
-        def told(items: int) -> None:
-            self._put()  # the ledger knows that it is at work
+        def report(items: int) -> None:
+            self._put()  # keeps the run from looking interrupted
             tell(items)
 
         run = msgspec.structs.replace(self._run, state=RunState.DONE)
         embedder = find_local_embedder(self._runtime)
-        return verify(self._store, self._plan, run, embedder=embedder, tell=told)
+        return verify(self._store, self._plan, run, embedder=embedder, tell=report)
 
     def _finish(self, verification: Verification) -> None:
         at = self._clock()
@@ -515,7 +513,7 @@ class _Run:
         self._put(state=RunState.DONE, finished_at=at, verification=check)
 
     def note_failure(self, reason: str) -> None:
-        """Note in the ledger why the run stopped; the same command resumes it."""
+        """Record in the ledger why the run stopped."""
         self._put(state=RunState.FAILED, error=reason)
 
     def _put(self, **changes: Any) -> None:
@@ -526,7 +524,7 @@ class _Run:
         self._store.migrations.put_migration_run(self._run)
 
 
-#: What the sources of problems begin with that are of accounts, and not of items.
+#: Prefix of the sources of account problems.
 _ACCOUNTS = "users3/"
-#: Outcomes whose items are listed one by one.
-_TOLD = (Outcome.FAILED, Outcome.BAD, Outcome.KEPT)
+#: Outcomes listed item by item.
+_LISTED = (Outcome.FAILED, Outcome.BAD, Outcome.KEPT)

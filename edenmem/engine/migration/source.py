@@ -1,4 +1,4 @@
-"""Reading v1: a source is laid out on a stage, and the plan is read off it."""
+"""Read v1 memory onto a stage, and make the plan from the stage."""
 
 from __future__ import annotations
 
@@ -39,20 +39,21 @@ _NAMED = 5
 
 
 def has_own_accounts(store: Store) -> bool:
-    """Whether accounts are the store's own, and not a platform's."""
+    """Return whether the store manages the accounts itself, without a platform."""
     return store.database.info().kind == "sqlite"
 
 
-#: What to do about an account whose name is taken, by kind.
+#: Advice on an account whose name is taken, by kind.
 _TAKEN = {
-    "agent": "its memory is kept under its own ID: 'edenmem agent add NAME --id ID' names it",
-    "user": "its memory is kept under its own ID: 'edenmem user add NAME --id ID' names it, "
-    "and 'user merge' moves the memory if they are one person",
+    "agent": "its memory is kept under its ID: name the agent with "
+    "'edenmem agent add NAME --id ID'",
+    "user": "its memory is kept under its ID: name the user with 'edenmem user add NAME --id ID', "
+    "or move the memory with 'edenmem user merge' if both are one person",
 }
 
 
 def add_people(runtime: Runtime, plan: V1Plan) -> tuple[list[V1Problem], list[str]]:
-    """Add the agents and users of the plan; the accounts whose name is taken, and notices.
+    """Add the agents and users of the plan; return accounts with a taken name, and notices.
 
     Raises:
         StoreError: the database cannot be used.
@@ -101,7 +102,7 @@ def add_people(runtime: Runtime, plan: V1Plan) -> tuple[list[V1Problem], list[st
 
 
 def agents_to_add(store: Store, plan: V1Plan) -> list[Agent]:
-    """The agents that `add_people` makes known, unless another has their name."""
+    """Return the agents that `add_people` would add."""
     if not has_own_accounts(store):
         return []
     taken = {agent.username for agent in store.host.agents()}
@@ -115,13 +116,12 @@ def agents_to_add(store: Store, plan: V1Plan) -> list[Agent]:
 
 
 def is_addable(person: V1Person) -> bool:
-    """Whether the source knows enough of the person, and that they still exist."""
+    """Return whether the source has the person's username, and the person still exists."""
     return bool(person.username) and person.known is True
 
 
 def find_taken_names(store: Store, plan: V1Plan) -> Iterator[V1Problem]:
-    """Yield a problem for each account that a run cannot add because another has its username,
-    here or in the source."""
+    """Yield a problem for each account whose username is taken, here or in the source."""
     if not has_own_accounts(store):
         return
     host = store.host
@@ -148,27 +148,27 @@ def _find_holder(
             document_id=person.id,
             agent_id=person.id if kind == "agent" else None,
             kind=V1ProblemKind.NAME_TAKEN,
-            detail=f"the name {person.username!r} of this {kind} is taken by {holder}; "
-            f"{_TAKEN[kind]}",
+            detail=f"{kind} name {person.username!r} is taken by {holder}; {_TAKEN[kind]}",
         )
 
 
 def strangers_notice(agent_ids: list[str]) -> str:
-    """That agents are not known, and what to do."""
+    """Return a notice on agents that the host does not know."""
     more = f" and {len(agent_ids) - _NAMED} more" if len(agent_ids) > _NAMED else ""
+    count = "1 agent is" if len(agent_ids) == 1 else f"{len(agent_ids)} agents are"
     return (
-        f"the host does not know {len(agent_ids)} of the agents; their memory is kept under "
-        f"their ids ({', '.join(agent_ids[:_NAMED])}{more}): 'edenmem agent add NAME --id HEX' "
-        "makes one known"
+        f"{count} unknown to the host; memory is kept under the ID "
+        f"({', '.join(agent_ids[:_NAMED])}{more}): add an agent with "
+        "'edenmem agent add NAME --id ID'"
     )
 
 
-#: Why a run adds agents and users, in the log.
+#: The reason of added agents and users in the log.
 _KNOWN_TO_V1 = "known to the source of v1"
 
 
 def describe_agent(person: V1Person) -> Agent:
-    """Return the agent that a run makes of one of v1."""
+    """Return the agent that a run adds for a v1 agent."""
     return Agent(
         id=person.id,
         username=person.username or person.id,
@@ -180,7 +180,7 @@ def describe_agent(person: V1Person) -> Agent:
 
 
 def describe_user(person: V1Person) -> User:
-    """Return the account that a run makes of a user of v1."""
+    """Return the account that a run adds for a v1 user."""
     return User(
         id=person.id, username=person.username or person.id, eden_user_id=person.eden_user_id
     )
@@ -195,16 +195,16 @@ def _apply(runtime: Runtime, changes: list[Change]) -> list[str]:
     return [f"{found.target_id}: {found.detail}" for found in results if not found.ok]
 
 
-#: Told how many documents are read, and how many there are.
+#: Called with the number of documents read, and their total.
 Progress = Callable[[int, int], None]
 
-#: Finds the id of an agent of the store by what a person calls it, or raises `NotFoundError`.
+#: Returns the ID of the store's agent with this name, or raises `NotFoundError`.
 FindAgent = Callable[[str], str]
 
-#: How often progress is told, in documents.
+#: Number of documents between progress reports.
 _STEP = 500
 
-#: What makes the items of each kind, in the order of `KINDS`.
+#: Functions that build the items of each kind, in the order of `KINDS`.
 _STEPS: tuple[Callable[[ItemBuilder], Iterator[V1Item]], ...] = (
     text_items.toggles,
     text_items.policies,
@@ -225,20 +225,20 @@ def open_plan(
     find_agent: FindAgent | None = None,
     progress: Progress | None = None,
 ) -> StagedPlan:
-    """Read all of a source onto a stage, and make a plan of it. Blocks.
+    """Read a source onto a stage, and return its plan. Blocks.
 
     Args:
-        source: Closed afterwards, whatever happens.
-        stage: Empty. The plan closes it; it is closed here if reading fails.
-        options: What to make of v1.
-        users: The users of the store that is written to. One person's accounts are told from them
-            if the source has no users itself.
-        find_agent: Finds the agents that the source does not know by the name that was given.
-        progress: Told now and then how far reading is.
+        source: The source; always closed afterwards.
+        stage: An empty stage. The plan closes it; closed here if reading fails.
+        options: How to convert v1 memory.
+        users: Users of the target store. They identify the accounts of one person if the source
+            has no accounts.
+        find_agent: Finds agents that the source does not know.
+        progress: Called with the number of documents read, and their total.
 
     Raises:
-        AmbiguousReference: the source has several agents of a name.
-        NotFoundError: neither the source nor the store has an agent of a name.
+        AmbiguousReference: an agent name is ambiguous in the source.
+        NotFoundError: neither the source nor the store has an agent.
     """
     try:
         counts = source.counts()
@@ -264,7 +264,7 @@ def open_plan(
 def _agent_ids(
     stage: V1Stage, location: str, names: Sequence[str], find_agent: FindAgent | None
 ) -> tuple[str, ...]:
-    """The ids of agents that were named by username, id, or prefix of an id."""
+    """Return the IDs of agents given by username, ID or ID prefix."""
     return tuple(
         dict.fromkeys(
             name.lower()
@@ -278,8 +278,7 @@ def _agent_ids(
 def _agent_id(
     accounts: Sequence[V1Account], location: str, name: str, find_agent: FindAgent | None
 ) -> str:
-    """The id of the source's agent of a name; else of the store's, which memory of v1 can be of
-    where the source has no accounts."""
+    """Return the ID of the agent with this name in the source, else in the store."""
     folded = name.casefold()
     matches: tuple[Callable[[V1Account], bool], ...] = (
         lambda each: each.username == name and not each.deleted,
@@ -299,10 +298,10 @@ def _agent_id(
         pass
     named = sorted(filter(None, (each.username for each in accounts)))
     more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
-    names = f"{', '.join(named[:_NAMED])}{more}" if named else "no names of agents"
+    names = f"agents of the source: {', '.join(named[:_NAMED])}{more}; " if named else ""
     raise NotFoundError(
         f"no agent {name!r} in {location} or in this store",
-        hint=f"the source has {names}; --agent also takes the agent_id of its documents",
+        hint=f"{names}--agent also accepts the agent_id of the source's documents",
     )
 
 
@@ -311,12 +310,12 @@ def _count(reads: Iterable[V1Read], progress: Progress, total: int) -> Iterator[
     for done, read in enumerate(reads, start=1):
         yield read
         if done % _STEP == 0:
-            progress(done, max(total, done))  # a live database may have grown since it was counted
+            progress(done, max(total, done))  # a live database can grow after the count
     progress(done, max(total, done))
 
 
 class StagedPlan:
-    """See `edenmem.engine.migration.items.V1Plan`."""
+    """The plan of a staged source; see `edenmem.engine.migration.items.V1Plan`."""
 
     def __init__(
         self,
@@ -348,14 +347,14 @@ class StagedPlan:
         return self._item_total
 
     def fates(self) -> Mapping[str, int]:
-        """Return the number of documents by what becomes of them."""
+        """Return the number of documents by fate."""
         self.item_total()
         return self._fates
 
     def _count_items(self, tell: Callable[[int], None]) -> tuple[int, dict[str, int]]:
-        """Count items, and each document once, by the best that an item makes of it."""
+        """Count items, and each document once, by its best use in any item."""
         unused: Counter[str] = Counter()
-        # Documents of several items. Others are counted as they come: memory is not theirs.
+        # Hashes of documents that several items may use; others are counted directly.
         left, used = dict[str, Disposition](), set[str]()
         total = 0
         for total, item in enumerate(self.items(), 1):
@@ -375,11 +374,11 @@ class StagedPlan:
         return total, {"used": documents - bad - behind, "left_behind": behind, "bad": bad}
 
     def agents(self) -> list[V1Person]:
-        """The agents, in the order of their items."""
+        """Return the agents, in the order of their items."""
         return [self._person(agent, is_agent=True) for agent in self._agents if agent]
 
     def users(self, agent_id: str | None = None) -> Iterator[V1Person]:
-        """The users with a text or named by memory, each once, followed by their other accounts."""
+        """Yield users with a text or named by memory, each once, with their other accounts."""
         agents = self._agents if agent_id is None else [agent_id]
         unused = self.options.provenance or self.options.episodes == "keep"
         for user_id in self._stage.user_ids(agents, unused=unused):
@@ -395,7 +394,7 @@ class StagedPlan:
                 )
 
     def _is_known(self, user_id: str) -> bool | None:
-        """Whether the source has such a user, if it has users at all."""
+        """Return whether the source has this user; None if it has no users."""
         if not self._stage.has_accounts(agents=False):
             return None
         account = self._stage.account(user_id)
@@ -421,7 +420,7 @@ class StagedPlan:
         )
 
     def items(self, *, after: str | None = None, agent_id: str | None = None) -> Iterator[V1Item]:
-        """The items, from the one after ``after`` on."""
+        """Yield the items after the key ``after``."""
         for agent in self._agents:
             if agent_id is not None and agent != agent_id:
                 continue
@@ -447,18 +446,18 @@ class StagedPlan:
         yield from items
 
     def problems(self) -> Iterator[V1Problem]:
-        """What is wrong, item by item."""
+        """Yield the problems of all items."""
         for item in self.items():
             yield from item.problems
 
     def source_text(self, ref: V1Ref) -> str | None:
-        """The text of one document."""
+        """Return the text of a document."""
         staged = self._stage.find(ref)
         return None if staged is None or staged.document is None else staged.document.content
 
     def find_absorbed(self, item: V1Item, memory_ids: Sequence[str]) -> set[str]:
-        """Memories that are in the item's text by now."""
-        scope = item.key.split("/", 2)[2]  # a text's place is its scope's name in the stage
+        """Return the memories that the item's text has absorbed."""
+        scope = item.key.split("/", 2)[2]  # for texts, the scope's key in the stage
         return self._stage.find_unlisted(item.agent_id, scope, memory_ids)
 
     def close(self) -> None:
@@ -478,13 +477,13 @@ class StagedPlan:
 
 
 def _of_stranger(item: V1Item) -> V1Item:
-    """The first item of an agent that the host does not know, with a note on that."""
+    """Add the problem of an unknown agent to its first item."""
     problem = V1Problem(
         collection=item.sources[0].collection,
         document_id=item.sources[0].id,
         agent_id=item.agent_id,
         kind=V1ProblemKind.UNKNOWN_AGENT,
-        detail=f"the host has no agent {item.agent_id} any more",
+        detail=f"the host no longer has agent {item.agent_id}",
     )
     return msgspec.structs.replace(item, problems=(problem, *item.problems))
 

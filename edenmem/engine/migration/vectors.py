@@ -1,7 +1,7 @@
-"""Look for vectors that belong to another text than their fact's, without asking a network.
+"""Find vectors that do not match the text of their fact, without network access.
 
-All vectors are searched for those that facts in different words share, as a copy or a shifted write
-leaves them. Where a model of this machine made the vectors, a sample is compared with new ones.
+Facts with different words but equal vectors indicate a copied or shifted write. If a local model
+made the vectors, a sample is compared with new ones.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from edenmem.engine.history.trails import digest
 from edenmem.engine.migration.reports import Difference, VectorCheck
 from edenmem.models.memory import Fact
 
-#: The cosine of two vectors of one text is at least this.
-_ALIKE = 0.98
-#: Facts whose vectors are compared with new ones.
+#: Minimum cosine of two vectors of the same text.
+_SAME_TEXT = 0.98
+#: Number of facts whose vectors are compared with new ones.
 _SAMPLE = 200
-#: Characters by which texts are told apart; models read little more of a long text.
+#: Number of characters compared; models read little more of a long text.
 _READ = 1000
 _WORDS = re.compile(r"\w+")
 
 
 class Vectors:
-    """The vectors of facts, as 16 bytes for each, and a sample of the facts themselves."""
+    """Digests of vectors and texts, 16 bytes per fact, and a sample of the facts."""
 
     def __init__(self) -> None:
         self._vectors = array("Q")
@@ -38,22 +38,22 @@ class Vectors:
         return len(self._vectors)
 
     def add(self, fact: Fact) -> None:
-        """Note a fact that has a vector."""
+        """Add a fact, if it has a vector."""
         if fact.embedding is None:
             return
         self._vectors.append(_mark_of_vector(fact))
         self._words.append(_mark_of_words(fact.content))
-        # The same facts each time, and as good as chosen by chance.
+        # A pseudorandom sample that is the same each time.
         drawn = (-digest(fact.id.encode("utf-8", "surrogatepass")), fact.id, fact)
         push = heapq.heappush if len(self._sample) < _SAMPLE else heapq.heappushpop
         push(self._sample, drawn)
 
     def sample(self, model: str) -> list[Fact]:
-        """Return the facts of the sample whose vectors are of a model."""
+        """Return the sampled facts with vectors of a model."""
         return [fact for *_, fact in self._sample if fact.embedding_model == model]
 
     def shared(self) -> frozenset[int]:
-        """Return the marks of vectors that belong to facts in different words."""
+        """Return the digests of vectors shared by facts with different words."""
         import numpy as np
 
         vectors = np.frombuffer(self._vectors, dtype=np.uint64)
@@ -69,8 +69,7 @@ def _mark_of_vector(fact: Fact) -> int:
 
 
 def _mark_of_words(content: str) -> int:
-    """Return 8 bytes that stand for words, whatever their case, accents and signs: models may read
-    texts that differ in these alike."""
+    """Return the 8-byte digest of the words, ignoring case, accents and punctuation."""
     plain = unicodedata.normalize("NFKD", content[:_READ].casefold())
     bare = "".join(each for each in plain if not unicodedata.combining(each))
     return digest(" ".join(_WORDS.findall(bare)).encode("utf-8", "surrogatepass"))
@@ -79,12 +78,12 @@ def _mark_of_words(content: str) -> int:
 def check_vectors(
     vectors: Vectors, read: Callable[[], Iterable[Fact]], embedder: Embedder | None
 ) -> tuple[VectorCheck, list[Difference]]:
-    """Return how far vectors were checked, and those of other texts. Blocks.
+    """Check vectors against the texts of their facts. Blocks.
 
     Args:
-        vectors: Those that there are.
+        vectors: The vectors.
         read: Reads the facts again, with their vectors.
-        embedder: A model of this machine.
+        embedder: A local model.
 
     Raises:
         ProviderError: the model cannot be used.
@@ -94,13 +93,13 @@ def check_vectors(
     for facts in _find_sharing(vectors, read):
         wrong: Sequence[Fact] = facts
         if embedder is not None and facts[0].embedding_model == model:
-            wrong = _find_wrong(facts, embedder)  # the model may read them alike
+            wrong = _find_wrong(facts, embedder)  # the model may give both the same vector
         if wrong:
             other = next(each.id for each in facts if each.id != wrong[0].id)
-            found.append(_describe(wrong[0], f"fact {other} has the same vector, in other words"))
+            found.append(_describe(wrong[0], f"fact {other} has the same vector, but other words"))
     sample = vectors.sample(model) if embedder is not None else []
     if embedder is not None and sample:
-        reason = f"{model} makes another vector of the text"
+        reason = f"{model} produces another vector for the text"
         named = {each.target_id for each in found}
         wrong = [each for each in _find_wrong(sample, embedder) if each.id not in named]
         found += [_describe(fact, reason) for fact in wrong]
@@ -108,12 +107,12 @@ def check_vectors(
         facts=len(vectors),
         compared=len(sample),
         model=model if sample else "",
-        reason="" if sample or not len(vectors) else "their model is not the one that runs here",
+        reason="" if sample or not len(vectors) else "their model is not available locally",
     ), found
 
 
 def _find_sharing(vectors: Vectors, read: Callable[[], Iterable[Fact]]) -> list[list[Fact]]:
-    """Read the facts in different words that share a vector, in groups."""
+    """Return groups of facts with different words that share a vector."""
     shared = vectors.shared()
     groups: dict[int, list[Fact]] = {}
     if shared:
@@ -124,7 +123,7 @@ def _find_sharing(vectors: Vectors, read: Callable[[], Iterable[Fact]]) -> list[
 
 
 def _find_wrong(facts: Sequence[Fact], embedder: Embedder) -> list[Fact]:
-    """Return the facts whose vectors are not those that the model makes of their texts."""
+    """Return the facts whose vectors differ from those the model produces."""
     import asyncio
 
     import numpy as np
@@ -133,7 +132,7 @@ def _find_wrong(facts: Sequence[Fact], embedder: Embedder) -> list[Fact]:
     wrong = []
     for fact, vector in zip(facts, made, strict=True):
         own, new = (np.frombuffer(raw or b"", dtype="<f4") for raw in (fact.embedding, vector))
-        if len(own) != len(new) or float(own @ new) < _ALIKE:
+        if len(own) != len(new) or float(own @ new) < _SAME_TEXT:
             wrong.append(fact)
     return wrong
 

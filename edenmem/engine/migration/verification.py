@@ -1,9 +1,9 @@
-"""Compare a store with the source of a run: each document of v1, and everything else that is there.
+"""Compare a store with the source of a run: every v1 document, and everything else in the store.
 
-The store is read once and kept as a few bytes for each document: its id and a digest. Then the
-source is read again, and each of its documents is looked up. A document that differs is right only
-if the log leads from what the run wrote to what is there, entry by entry; anything else is a
-difference. What v1 does not have must be in the log too, or be the platform's own.
+The store is read once and kept as an ID and digest per document. Then the source is read again, and
+each of its documents is looked up. A changed document is correct only if the log explains, entry by
+entry, the change from what the run wrote. Memory that v1 does not have must be in the log too, or
+be written by the platform.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ from edenmem.models.v1 import (
 )
 from edenmem.store.protocol.store import Store, batched
 
-#: Items that are compared together.
+#: Number of items compared together.
 _BATCH = 500
-#: Differences that are named; all are counted.
+#: Maximum number of differences in the report; all are counted.
 _NAMED = 1000
-#: Facts and reflections that v1 does not have, and are looked for in the log one by one.
+#: Up to this number of surplus memories, look each up in the log; beyond it, read the whole log.
 _FEW = 200
 
 _KIND_OF: dict[type, RecordKind] = {
@@ -95,17 +95,17 @@ _KIND_OF: dict[type, RecordKind] = {
     Policy: RecordKind.POLICY,
 }
 
-#: Kinds of which a scope has one.
-_ONE_A_SCOPE = (RecordKind.CONSOLIDATION, RecordKind.POLICY)
-#: Items whose targets wait in a buffer; episodes belong to sessions, which nobody consolidates.
+#: Kinds with at most one document per scope.
+_ONE_PER_SCOPE = (RecordKind.CONSOLIDATION, RecordKind.POLICY)
+#: The kind of items in buffers. Episodes belong to sessions, which are not consolidated.
 _BUFFERED = "reflection"
 _AGENT_SWITCH = frozenset({"agent_memory_enabled"})
 _NOTHING = frozenset[str]()
 _BUT_AGENT_SWITCH = frozenset(fields_of(Agent)) - _AGENT_SWITCH
-#: Items that a rollback or an undo of a run took away, among the counts.
+#: Key in the counts for items reverted by a rollback or undo.
 _TAKEN_BACK = "taken_back"
-_NO_REASON = "the log does not say why"
-#: Characters of a text that a difference shows.
+_NO_REASON = "the log does not explain this"
+#: Maximum number of characters of a text shown in a difference.
 _LONGEST = 160
 
 
@@ -117,14 +117,14 @@ def verify(
     embedder: Embedder | None = None,
     tell: Callable[[int], None] = lambda items: None,
 ) -> Verification:
-    """Compare what a run moved with its source. Blocks.
+    """Compare the items moved by a run with its source. Blocks.
 
     Args:
         store: The target.
         plan: The source.
         run: The run.
-        embedder: A local model, by which a sample of the vectors is checked.
-        tell: Called with the number of items that are done.
+        embedder: A local model to check a sample of the vectors.
+        tell: Called with the number of items done.
 
     Raises:
         ConflictError: the run was rolled back.
@@ -132,13 +132,13 @@ def verify(
     """
     if run.state in TAKEN_BACK:
         how = "undone" if run.state is RunState.UNDONE else "rolled back"
-        raise ConflictError(f"the run {run.id} was {how}: there is nothing to verify")
+        raise ConflictError(f"run {run.id} was {how}: nothing to verify")
     check = _Check(store, plan, run, embedder)
-    looked = 0
+    compared = 0
     for items in batched_items(plan.items(), _BATCH):
-        check.look(items)
-        looked += len(items)
-        tell(looked)
+        check.compare(items)
+        compared += len(items)
+        tell(compared)
     check.finish()
     return check.result()
 
@@ -169,11 +169,11 @@ class _Check:
         self._documents = array("Q")
         self._named: list[Difference] = []
         self._differing = self._changed = self._kept = self._beside = 0
-        self._waiting: tuple[Scope | None, list[str]] = (None, [])
+        self._buffer: tuple[Scope | None, list[str]] = (None, [])
         self._vectors: VectorCheck | None = None
 
     def result(self) -> Verification:
-        """Return what was found."""
+        """Return the verification."""
         order = [*Outcome, _TAKEN_BACK, "differs"]
         successor = find_successor(self._run, self._store.migrations.migration_runs())
         return Verification(
@@ -196,8 +196,8 @@ class _Check:
 
     # -- item by item ------------------------------------------------------------------------
 
-    def look(self, items: Sequence[V1Item]) -> None:
-        """Compare a batch of items with what the store has of them, and with the log."""
+    def compare(self, items: Sequence[V1Item]) -> None:
+        """Compare a batch of items with the store and the log."""
         moved: list[V1Item] = []
         wanted: dict[RecordKind, list[tuple[V1Item, Memory]]] = {}
         for item in map(self._forgotten.without_users, items):
@@ -213,7 +213,7 @@ class _Check:
                     wanted.setdefault(_KIND_OF[type(expected)], []).append((item, expected))
                     self._contents.add(expected)
                     if item.kind == _BUFFERED:
-                        self._note_waiting(expected)
+                        self._note_pending(expected)
         wrote = self._find_written(moved)
         unlike: list[tuple[V1Item, Memory]] = []
         for kind, pairs in wanted.items():
@@ -232,11 +232,11 @@ class _Check:
             self._examine(unlike, wrote)
 
     def _find_written(self, items: Sequence[V1Item]) -> dict[str, AuditEntry]:
-        """Key → the log's latest entry of a run that moved the item."""
+        """Return the latest log entry of a run that moved the item, by key."""
         asked = {
             change_id(item, round): item.key
             for item in items
-            for round in range(self._rounds.most(item) + 1)
+            for round in range(self._rounds.latest(item) + 1)
         }
         found: dict[str, AuditEntry] = {}
         log, unreadable = self._store.log, self._trails.unreadable
@@ -255,7 +255,7 @@ class _Check:
     def _examine(
         self, unlike: Sequence[tuple[V1Item, Memory]], wrote: Mapping[str, AuditEntry]
     ) -> None:
-        """Judge by the log what is not as v1 has it."""
+        """Judge by the log the memories that differ from v1."""
         try:
             found = Found(self._store, [expected for _, expected in unlike])
         except DocumentDamaged as error:
@@ -299,7 +299,7 @@ class _Check:
             self._report(item, expected, None)
 
     def _has_twin(self, fact: Fact) -> bool:
-        """Whether the scope has the same fact under another id, which is verified by itself."""
+        """Return whether the scope has the same fact under another ID."""
         twin = self._store.memory.facts_by_hashes(fact.home, [fact.hash]).get(fact.hash)
         return (
             twin is not None
@@ -316,12 +316,12 @@ class _Check:
         *,
         has_written: bool = True,
     ) -> None:
-        """Judge what a run wrote: the log has to lead from there to what is found."""
+        """Judge a memory written by a run: the log must explain its current state."""
         entries = self._trails.entries(wrote.target_type, wrote.target_id)
         has_written = has_written and _is_from(wrote, item) and is_written(wrote, expected)
         is_ours = self._trails.is_emptied(wrote) or has_written
         if not is_ours:
-            self._report(item, expected, found, "the log has another entry of it than v1's")
+            self._report(item, expected, found, "its log entry differs from v1")
         elif self._trails.leads(entries, wrote, found):
             if entries[-1].actor.run_id in self._undo_runs and (
                 found is None or content_of(found) != content_of(expected)
@@ -407,12 +407,12 @@ class _Check:
                 item,
                 field="history",
                 expected=_cut(lost),
-                reason=f"an older text of v1 is not in the history; {_NO_REASON}",
+                reason=f"an older text of v1 is missing from the history; {_NO_REASON}",
             ),
         )
 
     def _find_lost(self, text: V1Text, wrote: AuditEntry) -> str | None:
-        """An older text of v1 that history should have, and has not."""
+        """Return an older text of v1 that is missing from the history, if any."""
         if any(
             map(self._trails.is_emptied, self._trails.entries("consolidation", wrote.target_id))
         ):
@@ -425,16 +425,14 @@ class _Check:
     def _judge_unwritten(
         self, item: V1Item, text: V1Text, expected: Consolidation, found: Consolidation | None
     ) -> None:
-        """Judge a text that no run wrote: right if a run now would not write it either."""
+        """Judge a text that no run wrote: correct if a new run would not write it either."""
         standing = Standing()
         if found is not None and found.version:
             standing = find_standing(self._store, found, self._rounds.run_ids)
         decision = decide(text, standing, self._on_conflict)
         if decision.content is not None or found is None:
             why = "v1 has a newer text" if standing.moved else "it was not migrated"
-            self._report(
-                item, expected, found, f"{why}; run 'edenmem migrate v1' again to take it over"
-            )
+            self._report(item, expected, found, f"{why}; run 'edenmem migrate v1' again")
             return
         entries = self._trails.entries("consolidation", found.id)
         is_platforms = found.updated_at is None and not self._own_accounts
@@ -448,19 +446,19 @@ class _Check:
 
     # -- buffers -----------------------------------------------------------------------------
 
-    def _note_waiting(self, expected: Memory) -> None:
-        """Collect what waits in one scope after another, in its order."""
-        scope, ids = self._waiting
+    def _note_pending(self, expected: Memory) -> None:
+        """Collect the pending reflections of one scope after another, in order."""
+        scope, ids = self._buffer
         if scope != expected.home:
-            self._look_at_buffer(scope, ids)
+            self._check_buffer(scope, ids)
             ids = []
-            self._waiting = (expected.home, ids)
+            self._buffer = (expected.home, ids)
         assert isinstance(expected, Reflection)
         if not expected.absorbed:
             ids.append(expected.id)
 
-    def _look_at_buffer(self, scope: Scope | None, ids: Sequence[str]) -> None:
-        """Compare what waits in a scope, and its order."""
+    def _check_buffer(self, scope: Scope | None, ids: Sequence[str]) -> None:
+        """Compare the buffer of a scope with v1 by its digest."""
         if scope is None or not ids:
             return
         key = key_of_scope(scope)
@@ -468,25 +466,25 @@ class _Check:
             self._compare_buffer(scope, ids)
 
     def _compare_buffer(self, scope: Scope, ids: Sequence[str]) -> None:
-        """Name what is wrong with a scope's buffer, in which v1 has these."""
-        waiting = {
+        """Report an error in a scope's buffer, which holds ``ids`` in v1."""
+        pending = {
             each.id: each for each in self._store.memory.reflections([scope], absorbed=False)
         }
         listed = self._store.memory.buffers([scope]).get(scope, ())
-        wanted = [id for id in ids if id in waiting]  # of the others the items tell
+        wanted = [id for id in ids if id in pending]  # the others are reported as items
         places = {id: place for place, id in enumerate(listed)}
-        what = ""
+        error = ""
         if len(places) < len(listed):
-            what = "something is in it twice"
-        elif not waiting.keys() <= places.keys():
-            what = "something that waits is not in it"
-        elif not places.keys() <= waiting.keys():
-            what = "something in it does not wait"
+            error = "a reflection is listed twice"
+        elif not pending.keys() <= places.keys():
+            error = "a pending reflection is missing"
+        elif not places.keys() <= pending.keys():
+            error = "a reflection is not pending"
         else:
-            found = [waiting[id] for id in sorted(wanted, key=lambda id: places[id])]
+            found = [pending[id] for id in sorted(wanted, key=lambda id: places[id])]
             order = [(each.formed_at, each.place) for each in found]
-            what = "" if order == sorted(order) else "it is not in v1's order"
-        if what:
+            error = "" if order == sorted(order) else "the order differs from v1"
+        if error:
             self._differing += 1
             self._name(
                 Difference(
@@ -498,32 +496,32 @@ class _Check:
                     field="unabsorbed_ids",
                     expected=_cut(", ".join(ids)),
                     found=_cut(", ".join(listed)),
-                    reason=f"the buffer of reflections: {what}",
+                    reason=f"invalid buffer of reflections: {error}",
                 )
             )
 
     # -- people ------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Look at what comes after the items: the last buffer, people, and what is too much."""
-        self._look_at_buffer(*self._waiting)
+        """Check the last buffer, other buffers, accounts, surplus memory and vectors."""
+        self._check_buffer(*self._buffer)
         for scope in self._stock.find_other_buffers():
             self._compare_buffer(scope, ())
         if self._own_accounts:
-            self._look_at_people()
+            self._check_people()
         for kind in KINDS:
-            self._look_at_surplus(kind)
-        self._look_at_vectors()
+            self._check_surplus(kind)
+        self._check_vectors()
 
-    def _look_at_people(self) -> None:
-        """Compare agents and users that came along."""
+    def _check_people(self) -> None:
+        """Compare the agents and users added by runs."""
         host = self._store.host
         for person in self._plan.agents():
             if Subject(kind="agent", agent_id=person.id).id not in self._forgotten_ids:
                 agent = host.agent(person.id)
                 without = _AGENT_SWITCH if person.id in self._switched else _NOTHING
                 if agent is None or differing(describe_agent(person), agent, without):
-                    self._look_at_account("agent", person, agent)
+                    self._check_account("agent", person, agent)
         for people in batched(self._plan.users(), _BATCH):
             users = host.users_by_ids([person.id for person in people])
             for person in people:
@@ -531,10 +529,10 @@ class _Check:
                 if Subject(kind="user", owner=person.id).id in self._forgotten_ids:
                     continue
                 if user is None or differing(describe_user(person), user):
-                    self._look_at_account("user", person, user)
+                    self._check_account("user", person, user)
 
-    def _look_at_account(self, kind: str, person: V1Person, found: Agent | User | None) -> None:
-        """Compare an account with what a run made of it, if a run did."""
+    def _check_account(self, kind: str, person: V1Person, found: Agent | User | None) -> None:
+        """Compare an account with the one that a run added, if any."""
         entries = self._trails.entries(kind, person.id)
         made = [each for each in entries if each.before is None and each.after is not None]
         ours = [each for each in made if each.actor.run_id in self._rounds.run_ids]
@@ -560,10 +558,10 @@ class _Check:
                 )
             )
 
-    # -- what is too much ----------------------------------------------------------------------
+    # -- surplus -------------------------------------------------------------------------------
 
-    def _look_at_surplus(self, kind: RecordKind) -> None:
-        """Look at what v1 does not have: it has to be in the log, or the platform's own."""
+    def _check_surplus(self, kind: RecordKind) -> None:
+        """Check memory that v1 does not have: it must be in the log, or the platform's."""
         logged: Logged | None = None
         looked, twice = 0, set[Scope]()
         for models in self._stock.surplus(kind):
@@ -579,21 +577,23 @@ class _Check:
             theirs = self._find_platforms(unknown)
             self._beside += len(theirs)
             for model in unknown:
-                if model.id in theirs or (kind in _ONE_A_SCOPE and model.home in twice):
+                if model.id in theirs or (kind in _ONE_PER_SCOPE and model.home in twice):
                     continue
                 twice.add(model.home)
                 self._report_surplus(kind, model)
 
     def _is_logged(self, kind: RecordKind, model: Memory) -> bool:
-        """Whether the log has it come to this scope, and not go again."""
+        """Return whether the last log entry puts the memory into its scope."""
         entries = self._trails.entries(kind, model.id)
         return bool(entries) and any(
             each.after is not None and each.scope == model.home for each in entries[-1:]
         )
 
     def _find_platforms(self, unknown: Sequence[Memory]) -> set[str]:
-        """The ids of what the platform wrote, which keeps no log: it comes from conversations that
-        are there, and says what v1 does not."""
+        """Return the IDs of memories written by the platform, which keeps no log.
+
+        They are new to v1, and their conversations are in the store.
+        """
         if self._own_accounts:
             return set()
         new = [model for model in unknown if self._contents.describe(model) == "extra"]
@@ -618,9 +618,9 @@ class _Check:
     def _report_surplus(self, kind: RecordKind, model: Memory) -> None:
         what = self._contents.describe(model)
         reason = {
-            "duplicate": "the scope has it twice",
-            "copy": "v1 has it in another scope only",
-            "extra": "v1 does not have it",
+            "duplicate": "duplicate in its scope",
+            "copy": "in v1 only in another scope",
+            "extra": "not in v1",
         }[what]
         self._differing += 1
         self._name(
@@ -633,11 +633,11 @@ class _Check:
                 field="",
                 expected="",
                 found=_cut(content_of(model)),
-                reason=f"{reason}, and the log does not say where it comes from",
+                reason=f"{reason}, and the log does not explain its origin",
             )
         )
 
-    def _look_at_vectors(self) -> None:
+    def _check_vectors(self) -> None:
         self._vectors, wrong = check_vectors(
             self._stock.vectors, self._stock.read_vectors, self._embedder
         )
@@ -656,7 +656,7 @@ class _Check:
         *,
         entries: Sequence[AuditEntry] = (),
     ) -> None:
-        """Name how something differs from what it should be by v1, or by the log's last entry."""
+        """Report how a memory differs from v1, or from the last log entry."""
         without = SET_BY_STORE[type(expected)]
         wanted = expected
         if entries:
@@ -664,14 +664,14 @@ class _Check:
             if isinstance(state, Memory) and type(state) is type(expected):
                 wanted, without = state, frozenset()
         if found is None:
-            gone = "it is gone" if entries else "it is not there"
+            gone = "removed" if entries else "missing"
             named = [
                 _difference(
                     "missing",
                     expected,
                     item,
                     expected=_cut(content_of(wanted)),
-                    reason=reason or f"{gone}, and the log does not say why",
+                    reason=reason or f"{gone}, and {_NO_REASON}",
                 )
             ]
         else:
@@ -694,8 +694,7 @@ class _Check:
                     "changed",
                     expected,
                     item,
-                    reason=reason
-                    or "the log does not lead from what was migrated to what is there",
+                    reason=reason or "the log does not explain the current state",
                 )
             ]
         self._differ(item, *named)
@@ -727,7 +726,7 @@ def _count_distinct(numbers: array[int]) -> int:
 
 
 def _is_of(wrote: AuditEntry, item: V1Item, expected: Memory) -> bool:
-    """Whether an entry of the log says what v1 does; more is to be looked at of older texts."""
+    """Return whether a log entry matches v1; False for texts with older versions."""
     if isinstance(item.target, V1Text) and (
         item.target.earlier or not _is_text_of(wrote, item.target.content)
     ):
@@ -736,19 +735,19 @@ def _is_of(wrote: AuditEntry, item: V1Item, expected: Memory) -> bool:
 
 
 def _is_from(wrote: AuditEntry, item: V1Item) -> bool:
-    """Whether an entry names the documents of v1 that the item comes from."""
+    """Return whether a log entry names the item's v1 documents."""
     return wrote.reason.startswith(f"from {format_sources(item.sources)}")
 
 
 def _is_remarked(expected: Memory, found: Memory) -> bool:
-    """Whether a reflection was consolidated, or released, which the log says of its text."""
+    """Return whether a reflection was consolidated or released; the log has that of its text."""
     if not isinstance(expected, Reflection) or not isinstance(found, Reflection):
         return False
     return expected.absorbed is not found.absorbed
 
 
 def _is_text_of(wrote: AuditEntry, content: str) -> bool:
-    """Whether an entry of a run wrote a text of v1, perhaps behind one of v2."""
+    """Return whether a log entry wrote a v1 text, maybe appended to a v2 text."""
     after = read_after(wrote)
     if not isinstance(after, Consolidation):
         return False
@@ -764,7 +763,7 @@ def _difference(
     target_id: str = "",
     **fields: Any,
 ) -> Difference:
-    """Name a difference in what is of v1."""
+    """Return a difference in a memory from v1."""
     return Difference(
         kind=kind,
         target_type=_KIND_OF[type(model)],
@@ -776,7 +775,7 @@ def _difference(
 
 
 def _show(value: Any, other: Any = None) -> str:
-    """A value in words; of a long text what is around the place where it differs from another."""
+    """Return a value as text; of a long text, the part around its difference from ``other``."""
     if value is None or value == () or value == "":
         return "nothing"
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Texts of v1 where v2 has, or had, a text of its own; and running again after v1 went on."""
+"""v1 texts that conflict with v2 texts, and later runs after v1 has changed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_known_failure_76_nor_is_one_that_comes_while_the_run_is_at_it(
     monkeypatch.setattr(store.changes, "apply", late)
     report = migrate(plan_of(pair()))
     assert texts(store) == ["Live."]
-    assert "changed meanwhile" in report.run.problems[0].reason
+    assert "changed concurrently" in report.run.problems[0].reason
 
 
 @pytest.mark.parametrize("on_conflict", ["keep", "append", "replace"])
@@ -161,7 +161,7 @@ def test_a_text_that_was_changed_here_is_kept_and_listed(
     assert texts(store) == ["One.", "One, and more."]
     assert report.run.counts == {"kept": 1}
     (problem,) = report.run.problems
-    assert "changed here since" in problem.reason
+    assert "edited since its migration" in problem.reason
     # Only its list of what waits is new: there is nothing to tell.
     touched = listed.text(USERS, "One.", sources=(listed.ref("memory_user", "touched"),))
     assert migrate(plan_of(touched), on_conflict=on_conflict).run.counts == {"already": 1}
@@ -171,7 +171,7 @@ def test_an_older_text_of_v1_does_not_come_back(store: Store, migrate: Migrate) 
     migrate(plan_of(listed.text(USERS, "Newer.")))
     report = migrate(plan_of(listed.text(USERS, "Older.", at=ago(days=200))))
     assert texts(store) == ["Newer."]
-    assert "later text of v1" in report.run.problems[0].reason
+    assert "newer v1 text" in report.run.problems[0].reason
 
 
 def test_what_was_taken_back_was_never_there(store: Store, migrate: Migrate) -> None:

@@ -44,7 +44,7 @@ def test_that_it_came_once_is_no_proof_that_it_is_there(
     other.close()
     check = verify(sqlite_store, plan, report.run)
     assert (check.complete, check.differing, check.changed) == (False, lost, 0)
-    assert "the log does not say why" in check.differences[0].reason
+    assert "the log does not explain this" in check.differences[0].reason
 
 
 def test_what_somebody_removed_is_accounted_for(

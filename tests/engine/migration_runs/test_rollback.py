@@ -215,7 +215,7 @@ def test_accounts_that_came_along_go_too(sqlite_store: Store, clock: FixedClock)
 def test_a_run_that_is_not_there_and_one_at_work(
     store: Store, migrate: Migrate, clock: FixedClock
 ) -> None:
-    with pytest.raises(NotFoundError, match="there is no run"):
+    with pytest.raises(NotFoundError, match="unknown run"):
         take_back(store, new_id(), clock)
     run = migrate(whole_plan()).run
     later = clock.now.replace(year=2030)

@@ -164,7 +164,7 @@ def test_a_text_of_v2_is_never_lost(
     assert history[0].content == "Live text."
     assert report.run.counts.get("kept", 0) == (on_conflict == "keep")
     if on_conflict == "keep":
-        assert "v2 has a text of its own" in report.run.problems[0].reason
+        assert "v2 has another text" in report.run.problems[0].reason
     assert report.verification is not None
     assert report.verification.complete
     before = snapshot(store)
@@ -305,9 +305,9 @@ def test_an_account_whose_name_is_taken_is_a_problem_before_and_after(
         for each in planned.problems
         if each.kind == "name_taken"
     }
-    assert "'mira' of this agent is taken by " + "e" * 24 in told[f"users3/{AGENT}"]
-    assert "'anna' of this user is taken by " + "d" * 24 in told[f"users3/{USER}"]
-    assert "'jun' of this user is taken by " + "a" * 24 in told["users3/" + "c" * 24]
+    assert "agent name 'mira' is taken by " + "e" * 24 in told[f"users3/{AGENT}"]
+    assert "user name 'anna' is taken by " + "d" * 24 in told[f"users3/{USER}"]
+    assert "user name 'jun' is taken by " + "a" * 24 in told["users3/" + "c" * 24]
     assert AGENTS in sqlite_store.memory.consolidations([AGENTS])
 
     sqlite_store.host.add_agent(make_agent("mira-v1", id=AGENT))

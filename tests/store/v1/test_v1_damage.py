@@ -261,7 +261,7 @@ class TestMissing:
         facts = [memory(1, "fact", "The tide turns.", shard=named)]
         with plan_of(write_dump(tmp_path, {SESSIONS: facts, **shards})) as plan:
             (item,) = plan.items()
-        assert item.reason == "facts of shards that have no document"
+        assert item.reason == "facts of shards without a document"
 
     def test_facts_that_a_shard_does_not_list_were_let_go_of(self, tmp_path: Path) -> None:
         facts = [
@@ -270,7 +270,7 @@ class TestMissing:
         database = {SESSIONS: facts, "memory_agent": [shard(oid(40), "Walk", "At five.")]}
         with plan_of(write_dump(tmp_path, database)) as plan:
             found = [item.reason for item in plan.items() if item.kind == "leftover"]
-        assert found == ["facts that their shards had let go of"] * 2
+        assert found == ["facts dropped by their shards"] * 2
 
 
 def test_a_live_database(secantus_uri: str) -> None:
