@@ -92,7 +92,7 @@ def test_a_difference_is_shown_asked_about_and_changed(atlas_inside: Inside) -> 
     assert atlas_inside("index", "status", "text", *other).code == 1
 
     dry = atlas_inside("index", "update", "--dry-run", *other).ok()
-    assert "content.analyzer: is lucene.english, wanted lucene.standard" in dry.err
+    assert "content.analyzer: is lucene.english, expected lucene.standard" in dry.err
     assert "would be updated" in dry.out
     unasked = atlas_inside("index", "update", *other)
     assert unasked.code == 2

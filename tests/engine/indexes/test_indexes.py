@@ -119,7 +119,7 @@ def test_an_update_ends_when_the_new_definition_serves(
     )
     (action,) = (a for a in other.create() if a.outcome == "different")
     assert action.name == VECTOR_INDEX
-    assert action.state.differences == ("embedding.numDimensions: is 128, wanted 24",)
+    assert action.state.differences == ("embedding.numDimensions: is 128, expected 24",)
     assert [a.outcome for a in other.update(other.states(), dry_run=True)].count(
         "would_update"
     ) == 1

@@ -56,9 +56,9 @@ def test_each_difference_is_named() -> None:
     other = {"fields": [f for f in other["fields"] if f["path"] != "scope"]}
     texts = [one.text for one in differences_of(wanted, found("vectorSearch", other))]
     assert texts == [
-        "embedding.numDimensions: is 4, wanted 8",
-        "embedding.similarity: is dotProduct, wanted cosine",
-        "scope: cannot be filtered by",
+        "embedding.numDimensions: is 4, expected 8",
+        "embedding.similarity: is dotProduct, expected cosine",
+        "scope: missing filter field",
     ]
     (wrong_type,) = differences_of(wanted, found("search", {"mappings": {}}))
     assert wrong_type.fatal
@@ -69,7 +69,7 @@ def test_each_difference_is_named() -> None:
     assert differences_of(text_index(), found("search", whole)) == []
     del whole["analyzer"]
     texts = [one.text for one in differences_of(text_index(), found("search", whole))]
-    assert texts[0] == "content.analyzer: is lucene.standard, wanted lucene.english"
+    assert texts[0] == "content.analyzer: is lucene.standard, expected lucene.english"
     assert not any(one.fatal for one in differences_of(text_index(), found("search", whole)))
 
 

@@ -76,7 +76,7 @@ def test_a_missing_index_is_an_error_that_names_the_command(
     """Known failures 24 and 29: an index that nobody made answered with nothing, so nothing was
     ever a duplicate."""
     add_facts(bare, embedded())
-    with pytest.raises(StoreError, match=f"{name}.* does not exist") as caught:
+    with pytest.raises(StoreError, match=f"does not exist: {name}") as caught:
         search(bare)
     assert "edenmem index create" in (caught.value.hint or "")
 
@@ -108,7 +108,7 @@ def test_an_index_of_other_dimensions_is_an_error(bare: MongoStore) -> None:
     bare.indexes.create_index(VECTOR_INDEX, IndexWish(dimensions=3, analyzer="lucene.english"))
     while not next(s for s in bare.indexes.list_indexes(WISH) if s.name == VECTOR_INDEX).queryable:
         pass
-    with pytest.raises(StoreError, match=f"3 dimensions, the query's has {DIMENSIONS}") as caught:
+    with pytest.raises(StoreError, match=f"has 3 dimensions, the query {DIMENSIONS}") as caught:
         near(bare)
     assert "edenmem index update" in (caught.value.hint or "")
 
@@ -120,7 +120,7 @@ def test_a_vector_index_that_cannot_filter_is_an_error(bare: MongoStore, lost: s
     definition = vector_index(dimensions=DIMENSIONS).definition
     fields = [field for field in definition["fields"] if field["path"] != lost]
     bare.connection.facts.create_search_index(VECTOR_INDEX, "vectorSearch", {"fields": fields})
-    with pytest.raises(StoreError, match=f"{lost}: cannot be filtered by"):
+    with pytest.raises(StoreError, match=f"{lost}: missing filter field"):
         near(bare)
 
 
@@ -132,7 +132,7 @@ def test_a_text_index_that_lacks_a_field_is_an_error(bare: MongoStore, lost: str
     bare.connection.facts.create_search_index(
         TEXT_INDEX, "search", {"mappings": {"dynamic": False, "fields": fields}}
     )
-    with pytest.raises(StoreError, match=f"{lost}: is not indexed as") as caught:
+    with pytest.raises(StoreError, match=f"{lost}: not indexed as") as caught:
         words(bare)
     assert "edenmem index update" in (caught.value.hint or "")
 

@@ -68,7 +68,7 @@ def test_beyond_the_limit_is_an_error_and_no_part_of_an_answer(small: MongoStore
         lambda f: small.search.semantic_candidates(f, [random_unit(1, 8)], model="m", limit=3),
         lambda f: small.search.text_candidates(f, ["bees"], limit=3),
     ):
-        with pytest.raises(StoreError, match="at most 10") as caught:
+        with pytest.raises(StoreError, match="limit of 10 facts") as caught:
             search(ALL)
         assert caught.value.hint
         narrowed = FactFilter(scopes=(SCOPE,), since=NOW.replace(day=10))

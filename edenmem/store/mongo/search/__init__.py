@@ -1,4 +1,4 @@
-"""Candidates from Atlas Search or an exact scan, and the vectors behind them.
+"""Find search candidates with Atlas Search or an exact scan, and keep their vectors.
 
 May import: mongo.core, protocol.
 """

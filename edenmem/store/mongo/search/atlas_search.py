@@ -1,11 +1,11 @@
-"""Search by the search indexes of Atlas, or of a server that answers the same commands.
+"""Search with the indexes of Atlas Search, or of a server with the same commands.
 
-An index that is missing, building or of another shape would answer with nothing, so it is looked
-at before it is believed. Results are ids and scores; no vector is ever sent back.
+A query on an index that is missing, building or has another definition returns nothing, so the
+index is checked first. Results are IDs and scores, never vectors.
 
-The settings may name indexes that edenmem did not define, such as the platform's. One of those is
-used for the queries that it suffices for; for others edenmem's own is needed. What an index cannot
-filter by is never filtered out of its results.
+The settings may name indexes that edenmem did not define, such as the platform's. These are used
+for the queries that they cover, edenmem's own for the others. Results are never filtered
+afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edenmem.store.mongo.core import vectors as stored
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.collections import OWN, VectorSlot
 from edenmem.store.mongo.core.filters import Filter, fact_filters, object_ids
-from edenmem.store.mongo.search.indexed import as_it_is
+from edenmem.store.mongo.search.indexed import current_text_query
 from edenmem.store.mongo.search.scan import check_models
 from edenmem.store.mongo.search.search_definitions import differences_of, filter_paths, vector_field
 from edenmem.text import clean
@@ -42,8 +42,7 @@ def _build_owner_filters(filter: FactFilter) -> list[Filter]:
 
 
 def vector_filter(filter: FactFilter, model: str | None, slot: VectorSlot = OWN) -> Filter:
-    """The pre-filter of ``$vectorSearch``: vectors of ``model`` in one of the scopes. None: of
-    any model."""
+    """Return the pre-filter of ``$vectorSearch``; ``model`` None: vectors of any model."""
     of_model: Filter = {} if model is None else {slot.model: model}
     owners = _build_owner_filters(filter)
     if len(owners) == 1:
@@ -52,7 +51,7 @@ def vector_filter(filter: FactFilter, model: str | None, slot: VectorSlot = OWN)
 
 
 def vector_paths(filter: Filter) -> tuple[str, ...]:
-    """The fields that a pre-filter needs in the index."""
+    """Return the fields that a pre-filter needs in the index."""
     paths: dict[str, None] = {}
     for path, value in filter.items():
         if path in ("$and", "$or"):
@@ -63,7 +62,7 @@ def vector_paths(filter: Filter) -> tuple[str, ...]:
 
 
 def text_paths(clauses: Sequence[Filter]) -> tuple[str, ...]:
-    """The fields that clauses under ``compound.filter`` need in the index."""
+    """Return the fields that clauses under ``compound.filter`` need in the index."""
     paths: dict[str, None] = {}
     for clause in clauses:
         for operator, inside in clause.items():
@@ -76,7 +75,7 @@ def text_paths(clauses: Sequence[Filter]) -> tuple[str, ...]:
 
 
 def text_filter(filter: FactFilter) -> list[Filter]:
-    """The clauses under ``compound.filter`` of ``$search``."""
+    """Return the clauses under ``compound.filter`` of ``$search``."""
     owners = [
         [_clause(path, value) for path, value in one.items()]
         for one in _build_owner_filters(filter)
@@ -95,23 +94,23 @@ def _clause(path: str, value: Any) -> Filter:
     return {"range": {"path": path, **{_BOUNDS[sign]: bound for sign, bound in value.items()}}}
 
 
-#: The most that Atlas considers, and so the most that it returns.
+#: The maximum number of candidates, and so of results, on Atlas.
 _MOST = 10_000
-#: So many neighbours are considered for each result; MongoDB advises 20.
+#: Neighbours considered per result; MongoDB recommends 20.
 _OVERSAMPLING = 20
-#: Seconds for which an index that was found to be right is believed.
+#: Seconds for which a usable index is not checked again.
 _BELIEVED = 60.0
-#: Words of a query that are asked for. Lucene refuses more than 1,024 clauses, and each word may
-#: become several.
+#: Maximum number of words in a query. Lucene refuses more than 1,024 clauses, and fuzzy matching
+#: expands each word to several.
 _MOST_WORDS = 64
-#: The score of a vector with itself, but for rounding.
+#: The score of a vector with itself, allowing for rounding.
 _SAME = 0.9999
 
 RunAll = Callable[[Sequence[Callable[[], list[Candidate]]]], list[list[Candidate]]]
 
 
 class _Index(msgspec.Struct, frozen=True):
-    """The vector index that answers a query, and the filter to give it."""
+    """The vector index for a query, and the filter to use with it."""
 
     name: str
     admitted: Document
@@ -121,14 +120,14 @@ class AtlasSearch:
     """Candidates by ``$vectorSearch`` and ``$search``.
 
     Args:
-        facts: The collection.
-        run_all: Runs calls at the same time.
-        storage: The form in which query vectors are sent, which is that of the stored ones.
-        max_seconds: The server gives up a query after this.
-        vector_index: The name of the index of facts by meaning.
-        text_index: The name of the index of facts by words.
-        fuzzy_expansions: How many variants of a word are searched.
-        clock: Seconds that only grow.
+        facts: The collection of facts.
+        run_all: Runs calls concurrently.
+        storage: The stored form of vectors, also used for query vectors.
+        max_seconds: Time limit of a query on the server.
+        vector_index: The name of the vector index of facts.
+        text_index: The name of the text index of facts.
+        fuzzy_expansions: Maximum number of variants per word.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -154,10 +153,10 @@ class AtlasSearch:
         self._believed: dict[str, tuple[float, Document]] = {}
 
     def ability(self) -> SearchAbility:
-        """Lucene's scores, so its floor applies."""
+        """Return Lucene's ability: its scores have a floor."""
         return SearchAbility(kind="atlas", text_floor=True)
 
-    # -- vectors -----------------------------------------------------------------------------
+    # -- vectors ---------------------------------------------------------------------------
 
     def semantic(
         self,
@@ -169,10 +168,10 @@ class AtlasSearch:
         exact: bool = False,
         slot: VectorSlot = OWN,
     ) -> list[list[Candidate]]:
-        """The nearest facts, exactly or nearly so, by the vectors of ``slot``.
+        """Return the nearest facts by the vectors of ``slot``, exact or approximate.
 
         Raises:
-            StoreError: the index cannot be used; the hint names the command.
+            StoreError: the index is not usable; the hint names the command.
         """
         if not vectors or not filter.scopes or limit < 1:
             return [[] for _ in vectors]
@@ -191,16 +190,16 @@ class AtlasSearch:
     def require_vectors(
         self, filter: FactFilter, *, model: str, dimensions: int | None, slot: VectorSlot = OWN
     ) -> None:
-        """Demand that `semantic` would be answered.
+        """Raise if `semantic` cannot be answered.
 
         Raises:
-            StoreError: the index cannot be used; the hint names the command.
+            StoreError: the index is not usable; the hint names the command.
         """
         lengths = set() if dimensions is None else {dimensions}
         self._index_for_vectors(filter, model, lengths, slot)
 
     def _check_models(self, filter: FactFilter, model: str, slot: VectorSlot) -> None:
-        """Nothing was found: since nothing is indexed yet, or since all is of another model?"""
+        """Raise if there are vectors, but only of another model."""
         filters = fact_filters(filter)
         if not any(self._facts.count({**f, slot.model: model}, limit=1) for f in filters):
             check_models(self._facts, filters, model)
@@ -221,15 +220,15 @@ class AtlasSearch:
             stage["numCandidates"] = min(limit * _OVERSAMPLING, _MOST)
         return self._run_pipeline([{"$vectorSearch": stage}], "vectorSearchScore")
 
-    # -- text --------------------------------------------------------------------------------
+    # -- text ------------------------------------------------------------------------------
 
     def text(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int
     ) -> list[list[Candidate]]:
-        """The facts that have any of the words, or one that is an edit away.
+        """Return the facts that contain any of the words, or one an edit away.
 
         Raises:
-            StoreError: the index cannot be used; the hint names the command.
+            StoreError: the index is not usable; the hint names the command.
         """
         if not queries or not filter.scopes or limit < 1:
             return [[] for _ in queries]
@@ -245,11 +244,11 @@ class AtlasSearch:
     def text_scores(
         self, filter: FactFilter, query: str, facts: Sequence[Fact]
     ) -> dict[str, float]:
-        """None: Lucene scores only what it searches, and one more search is not worth it."""
+        """Return nothing: scores from Lucene would take another search."""
         return {}
 
     def reach(self, filter: FactFilter, query: str) -> float:
-        """0: Lucene's weights are not known here."""
+        """Return 0: Lucene's weights are unknown here."""
         return 0.0
 
     def _matching(
@@ -267,19 +266,20 @@ class AtlasSearch:
         return self._run_pipeline([{"$search": stage}, {"$limit": limit}], "searchScore")
 
     def _run_pipeline(self, pipeline: list[Document], score: str) -> list[Candidate]:
-        """Ids and scores, best first; the server promises no order of equal ones."""
+        """Return IDs and scores, best first; the server leaves ties unordered."""
         project = {"$project": {"_id": 1, "score": {"$meta": score}}}
         found = self._facts.aggregate([*pipeline, project], max_seconds=self._max_seconds)
         candidates = [Candidate(str(hit["_id"]), float(hit["score"])) for hit in found]
         return sorted(candidates, key=lambda one: (-one.score, one.fact_id))
 
-    # -- what was just written ---------------------------------------------------------------
+    # -- consistency -----------------------------------------------------------------------
 
     def finds(self, fact: Fact) -> bool:
-        """Whether both indexes have the fact as it is now: they follow a little later."""
+        """Return whether both indexes have the current state of the fact; they lag behind
+        writes."""
         clauses = text_filter(_moment_of(fact, self._text_index == names.TEXT_INDEX))
         index = self._index_for_text(clauses)
-        by_text = self._run_text_search(index, as_it_is(fact, clauses), _MOST)
+        by_text = self._run_text_search(index, current_text_query(fact, clauses), _MOST)
         if fact.id not in {one.fact_id for one in by_text}:
             return False
         if fact.embedding is None or fact.embedding_model is None:
@@ -287,13 +287,13 @@ class AtlasSearch:
         return self.finds_vector(fact, fact.embedding, fact.embedding_model, OWN)
 
     def finds_vector(self, fact: Fact, vector: bytes, model: str, slot: VectorSlot) -> bool:
-        """Whether the index of ``slot`` has this vector of the fact, and not an earlier one."""
+        """Return whether the index of ``slot`` has this vector of the fact, not an earlier one."""
         moment = _moment_of(fact, slot is not OWN or self._vector_index == names.VECTOR_INDEX)
         index = self._index_for_vectors(moment, model, {len(vector) // 4}, slot)
         found = self._nearest(index, vector, _MOST, True, slot)
         return any(one.fact_id == fact.id and one.score >= _SAME for one in found)
 
-    # -- the indexes -------------------------------------------------------------------------
+    # -- the indexes -----------------------------------------------------------------------
 
     def _index_for_vectors(
         self,
@@ -304,14 +304,14 @@ class AtlasSearch:
         *,
         again: bool = False,
     ) -> _Index:
-        """The index that answers a query with this filter and vectors of these lengths."""
+        """Return the index for a query with this filter and vectors of these lengths."""
         own = names.vector_index(dimensions=0, slot=slot)
         admitted = vector_filter(filter, model, slot)
         if slot is not OWN or self._vector_index == own.name:
             return self._own_for_vectors(own, admitted, lengths, slot, again=again)
         found = self._look(self._vector_index, again=again)
         if found and slot.model not in filter_paths(found) and self._has_one_model(filter, model):
-            # Every vector in question is of this model, so that filter would keep all of them.
+            # All vectors searched are of this model, so the filter on the model is redundant.
             admitted = vector_filter(filter, None, slot)
         wanted = names.vector_index(
             dimensions=max(lengths, default=_dimensions_in(found, slot)),
@@ -334,22 +334,21 @@ class AtlasSearch:
         again: bool,
     ) -> _Index:
         found = self._look(own.name, again=again)
-        # Which dimensions are wanted is known from the query.
+        # The query decides the dimensions.
         _demand_usable(own, found, but="numDimensions")
         dimensions = _dimensions_in(found, slot)
         others = lengths - {dimensions}
-        if others and not again:  # it may have been changed since it was looked at
+        if others and not again:  # the cached definition may be outdated
             return self._own_for_vectors(own, admitted, lengths, slot, again=True)
         if others:
             raise SearchIndexUnusable(
-                f"the search index {own.name} has vectors of "
-                f"{dimensions} dimensions, the query's has {min(others)}",
-                hint="'edenmem index update' changes it to the configured embedding model",
+                f"search index has {dimensions} dimensions, the query {min(others)}: {own.name}",
+                hint="'edenmem index update' rebuilds it for the configured embedding model",
             )
         return _Index(own.name, admitted)
 
     def _index_for_text(self, clauses: Sequence[Document], *, again: bool = False) -> str:
-        """The name of the index that answers a query with these clauses."""
+        """Return the name of the index for a query with these clauses."""
         own = names.text_index()
         if self._text_index != own.name:
             found = self._look(self._text_index, again=again)
@@ -367,10 +366,10 @@ class AtlasSearch:
         *,
         again: bool,
     ) -> bool:
-        """Whether an index that edenmem did not define suffices; False: its own is there.
+        """Return whether a configured index covers the query; False: edenmem's own index exists.
 
         Raises:
-            StoreError: it does not suffice, and its own index is missing.
+            StoreError: the configured index does not, and edenmem's own is missing.
         """
         lacking = [] if found is None else _lacking(wanted, found)
         if not lacking:
@@ -378,16 +377,16 @@ class AtlasSearch:
             return True
         if self._look(own.name, again=again) is None:
             raise SearchIndexUnusable(
-                f"the search index {wanted.name} does not suffice for this: {'; '.join(lacking)}",
-                hint=f"'edenmem index create {own.name}' creates edenmem's own beside it",
+                f"search index does not cover this query: {wanted.name} ({'; '.join(lacking)})",
+                hint=f"'edenmem index create {own.name}' creates edenmem's own index",
             )
         return False
 
     def _look(self, name: str, *, again: bool) -> Document | None:
-        """What the server says of an index.
+        """Return the server's description of an index.
 
-        One that can be queried is believed for a while; ``again``: look all the same, since it
-        found nothing, which is also what one that is gone would find.
+        A queryable index is cached for a while. ``again`` bypasses the cache after an empty result,
+        which a deleted index also gives.
         """
         now = self._clock()
         known = self._believed.get(name)
@@ -401,7 +400,7 @@ class AtlasSearch:
         return found
 
     def _has_one_model(self, filter: FactFilter, model: str) -> bool:
-        """Whether no fact of the agents in question has a vector of another model."""
+        """Return whether no fact of the agents has a vector of another model."""
         agents = object_ids(sorted({scope.agent_id for scope in filter.scopes}))
         others: list[Document] = [
             {"embedding_model": {"$nin": [model, None]}},
@@ -418,7 +417,7 @@ def _dimensions_in(found: Document | None, slot: VectorSlot) -> int:
 
 
 def _lacking(wanted: names.SearchIndex, found: Document, but: str = "") -> list[str]:
-    """What an index lacks to answer queries."""
+    """Return what an index lacks to answer queries."""
     return [
         one.text
         for one in differences_of(wanted, found)
@@ -427,31 +426,31 @@ def _lacking(wanted: names.SearchIndex, found: Document, but: str = "") -> list[
 
 
 def _demand_usable(wanted: names.SearchIndex, found: Document | None, *, but: str = "") -> None:
-    """Demand that an index answers, and has all that queries need.
+    """Raise if an index cannot answer queries.
 
     Raises:
-        StoreError: it is missing, does not answer yet, or is of another shape.
+        StoreError: it is missing, not queryable yet, or has the wrong definition.
     """
     if found is None:
         raise SearchIndexUnusable(
-            f"the search index {wanted.name} on {wanted.collection} does not exist",
-            hint="'edenmem index create' makes it",
+            f"search index does not exist: {wanted.name} on {wanted.collection}",
+            hint="'edenmem index create' creates it",
         )
     if lacking := _lacking(wanted, found, but):
         raise SearchIndexUnusable(
-            f"the search index {wanted.name} is not as it has to be: {'; '.join(lacking)}",
-            hint="'edenmem index update' changes it",
+            f"search index has the wrong definition: {wanted.name} ({'; '.join(lacking)})",
+            hint="'edenmem index update' updates it",
         )
     if found.get("queryable") is not True:
         why = found.get("message") or str(found.get("status") or "not ready").lower()
         raise SearchIndexUnusable(
-            f"the search index {wanted.name} cannot be queried yet ({why})",
+            f"search index cannot be queried yet: {wanted.name} ({why})",
             hint="'edenmem index status --wait' waits until it can",
         )
 
 
 def _moment_of(fact: Fact, by_time: bool) -> FactFilter:
-    """What admits a fact, and few others; its whole scope, if an index knows no times."""
+    """Return a filter for a fact and few others; for its whole scope without a time filter."""
     if not by_time:
         return FactFilter(scopes=(fact.home,))
     return FactFilter(
@@ -460,6 +459,6 @@ def _moment_of(fact: Fact, by_time: bool) -> FactFilter:
 
 
 def _words(query: str) -> str:
-    """The words of a query, each once, as many as a query may have; empty if it has none."""
+    """Return the distinct words of a query, up to the limit; empty if there are none."""
     words = [word for word in clean(query).split() if any(map(str.isalnum, word))]
     return " ".join(list(dict.fromkeys(words))[:_MOST_WORDS])

@@ -1,4 +1,4 @@
-"""The way to find candidates that the server has: its search indexes, else an exact scan."""
+"""Choose how to find candidates: by the server's search indexes, or by an exact scan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.search.atlas_search import AtlasSearch
 from edenmem.store.mongo.search.scan import Scan
 
-#: Seconds for which the server's word on whether it has search commands is kept.
+#: Seconds for which the answer about search commands is cached.
 _ASK_AGAIN = 60.0
 
 
@@ -21,7 +21,7 @@ class CandidateSearch(Protocol):
     """A way to find candidates."""
 
     def ability(self) -> SearchAbility:
-        """What `Store.search_ability` says of it."""
+        """See `Search.search_ability`."""
 
     def semantic(
         self,
@@ -33,32 +33,32 @@ class CandidateSearch(Protocol):
         exact: bool = False,
         slot: VectorSlot = OWN,
     ) -> list[list[Candidate]]:
-        """See `Store.semantic_candidates`; by the vectors of ``slot``."""
+        """See `Search.semantic_candidates`; searches the vectors of ``slot``."""
 
     def text(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int
     ) -> list[list[Candidate]]:
-        """See `Store.text_candidates`."""
+        """See `Search.text_candidates`."""
 
     def text_scores(
         self, filter: FactFilter, query: str, facts: Sequence[Fact]
     ) -> dict[str, float]:
-        """The scores of some facts by the words of a query; none if that takes another search."""
+        """Return the text scores of these facts; empty if that takes another search."""
 
     def reach(self, filter: FactFilter, query: str) -> float:
-        """The text score of a fact that has every word of a query; 0 if it is not known."""
+        """Return the text score of a fact with every word of a query; 0 if unknown."""
 
     def finds(self, fact: Fact) -> bool:
-        """Whether search can find the fact by now."""
+        """Return whether search finds the current state of a fact."""
 
 
 class SearchChoice:
-    """Chooses by what the server can do.
+    """Chooses by the server's search commands.
 
     Args:
         db: The database.
-        scan_limit: How many facts a search without search indexes may read.
-        fuzzy_expansions: How many variants of a word a search index looks for.
+        scan_limit: Maximum number of facts to read without search indexes.
+        fuzzy_expansions: Maximum number of variants per word.
     """
 
     def __init__(self, db: Connection, *, scan_limit: int, fuzzy_expansions: int) -> None:
@@ -68,17 +68,17 @@ class SearchChoice:
         self._chosen: tuple[float, Any, CandidateSearch] | None = None
 
     def current(self) -> CandidateSearch:
-        """The way for now. The server is asked again after a while, and after a new connection."""
+        """Return the search in use; the server is asked again periodically and on reconnection."""
         now, database = time.monotonic(), self._db.database
         chosen = self._chosen
         if chosen is None or chosen[1] is not database or now - chosen[0] > _ASK_AGAIN:
             known = chosen[2] if chosen is not None and chosen[1] is database else None
-            # Two threads that ask at once both get a right answer.
+            # Two threads may both ask; both answers are valid.
             self._chosen = chosen = (now, database, self._choose(known))
         return chosen[2]
 
     def atlas(self) -> AtlasSearch | None:
-        """The server's search indexes, if it has any."""
+        """Return the search by the server's indexes, if it has any."""
         current = self.current()
         return current if isinstance(current, AtlasSearch) else None
 
@@ -87,7 +87,7 @@ class SearchChoice:
         if not facts.answers_search():
             return Scan(facts, self._scan_limit)
         if isinstance(known, AtlasSearch):
-            return known  # with what it knows of its indexes
+            return known  # keep its cached indexes
         settings = self._db.settings
         return AtlasSearch(
             facts,

@@ -1,4 +1,4 @@
-"""How one tells that a text index has a fact as it is now, and not as it was before an edit."""
+"""Query whether a text index has the current text of an edited fact."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from edenmem.models.memory import Fact
 from edenmem.store.mongo.core.collection import Document
 
 _WORD = re.compile(r"[^\W_]+")
-#: An analyzer may leave out words as short as these, and then they match nothing.
+#: Analyzers may drop words up to this length as stop words.
 _LONGEST_STOP_WORD = 5
-#: Words with the same beginning may be one to an analyzer.
+#: Analyzers may stem words with this many common letters to the same term.
 _STEM = 3
-#: Enough to tell two texts apart, and far fewer than a query may have.
+#: Enough to distinguish two texts, and far below the limit of a query.
 _MOST_WORDS = 100
 
 
-def as_it_is(fact: Fact, admitted: Sequence[Document]) -> Document:
-    """A compound query that finds the fact only with its present text, among those ``admitted``.
+def current_text_query(fact: Fact, admitted: Sequence[Document]) -> Document:
+    """Return a compound query that matches the fact only with its present text.
 
-    The new text has words that the one before had not, or has none of those that are gone. Where
-    the two differ in nothing that an index could tell, there is nothing to wait for.
+    It matches words that the edit added, or the absence of words that it removed. An edit that no
+    index can distinguish needs no check.
     """
     compound: Document = {"filter": list(admitted)}
     new, old = _words(fact.content), _words(fact.previous_content or fact.content)

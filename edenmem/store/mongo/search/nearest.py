@@ -1,4 +1,4 @@
-"""The nearest of some vectors, compared exactly: a scan's list, and scores that lists lacked."""
+"""Rank vectors by exact comparison, for scans and for missing scores."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Vectors that are compared in one step: 3 MB of doubles at 1,536 dimensions.
+#: Vectors compared at once: 3 MB of doubles at 1,536 dimensions.
 _STEP = 256
 
 
 class Nearest:
-    """The best so far for each query vector; holds one step of vectors at a time."""
+    """The best candidates so far for each query vector; holds one batch of vectors at a time."""
 
     def __init__(self, vectors: Sequence[bytes], limit: int) -> None:
         import numpy as np
@@ -31,7 +31,7 @@ class Nearest:
         self.compared = 0
 
     def add(self, found: Iterable[tuple[str, bytes | None]]) -> None:
-        """Compare the vectors of facts, by their ids."""
+        """Compare the vectors of facts, given with their IDs."""
         for batch in batched(self._usable(found), _STEP):
             self._compare([key for key, _ in batch], [vector for _, vector in batch])
 
@@ -48,7 +48,7 @@ class Nearest:
         import numpy as np
 
         matrix = np.frombuffer(b"".join(vectors), dtype="<f4").reshape(len(keys), self.length)
-        # Even doubles differ in their last bits by the place of a vector in the batch.
+        # The last bits of doubles depend on the position in the batch.
         scores = np.round((1.0 + self._queries @ _normalise(matrix).T) / 2.0, SCORE_DECIMALS)
         self.compared += len(keys)
         for heap, row in zip(self._heaps, scores.tolist(), strict=True):
@@ -60,7 +60,7 @@ class Nearest:
                     heapq.heapreplace(heap, item)
 
     def best(self) -> list[list[Candidate]]:
-        """Best first, equal scores by id."""
+        """Return the candidates of each query, best first, then by ID."""
         return [
             [Candidate(key.text, score) for score, key in sorted(heap, reverse=True)]
             for heap in self._heaps
@@ -68,7 +68,7 @@ class Nearest:
 
 
 class _ReversedText:
-    """A text that compares the other way round, so that of equal scores the larger id goes."""
+    """A text with reversed order, so that among equal scores the larger ID is dropped."""
 
     __slots__ = ("text",)
 

@@ -1,7 +1,4 @@
-"""Search on a server without search commands: every fact in question is read and compared.
-
-Exact, within a stated limit, and it says so.
-"""
+"""Search without search commands: read and compare every matching fact, up to a limit."""
 
 from __future__ import annotations
 
@@ -19,12 +16,12 @@ from edenmem.store.mongo.core.collections import OWN, VectorSlot
 from edenmem.store.mongo.core.filters import Filter, fact_filters
 from edenmem.store.mongo.search.nearest import Nearest
 
-#: Queries whose weights are kept for scores that lists lacked.
+#: Queries whose weights are cached for missing scores.
 _REMEMBERED = 64
 
 
 class Scan:
-    """Reads all facts that the filter admits, up to ``limit`` of them, and compares exactly."""
+    """Compares all matching facts exactly; refuses more than ``limit``."""
 
     def __init__(self, facts: Collection, limit: int) -> None:
         self._facts = facts
@@ -32,10 +29,10 @@ class Scan:
         self._weighed: OrderedDict[tuple[FactFilter, str], WeighedQuery] = OrderedDict()
 
     def ability(self) -> SearchAbility:
-        """An exact scan, with its limit and the reason for it."""
+        """Return the ability of an exact scan, with a notice of its limit."""
         return SearchAbility(
             kind="scan",
-            notice="this MongoDB answers no search commands: searching by an exact scan of at most "
+            notice="this MongoDB has no search commands: searching by an exact scan of at most "
             f"{self._limit:,} facts",
         )
 
@@ -49,7 +46,7 @@ class Scan:
         exact: bool = False,
         slot: VectorSlot = OWN,
     ) -> list[list[Candidate]]:
-        """The nearest of all facts with vectors of ``model`` in ``slot``; always exact."""
+        """Return the nearest facts with vectors of ``model`` in ``slot``; always exact."""
         if not vectors:
             return []
         filters = fact_filters(filter)
@@ -69,7 +66,7 @@ class Scan:
     def text(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int
     ) -> list[list[Candidate]]:
-        """The facts that have any of the words."""
+        """Return the facts that contain any of the words."""
         if not queries:
             return []
         filters = fact_filters(filter)
@@ -92,9 +89,9 @@ class Scan:
     def text_scores(
         self, filter: FactFilter, query: str, facts: Sequence[Fact]
     ) -> dict[str, float]:
-        """The scores that `text` gives to these facts, of those that have any of the words.
+        """Return the scores that `text` gives to these facts; those without a match are left out.
 
-        The weights are those of the list that was just made; without one it is made again.
+        Reuses the weights of the last list for this query, if there is one.
         """
         if not facts:
             return {}
@@ -104,7 +101,7 @@ class Scan:
         return {fact_id: score for fact_id, score in scores.items() if score}
 
     def reach(self, filter: FactFilter, query: str) -> float:
-        """What a match is to be measured by; see `WeighedQuery`."""
+        """Return the score of a full match; see `WeighedQuery`."""
         return self._weigh(filter, query).reach
 
     def _weigh(self, filter: FactFilter, query: str) -> WeighedQuery:
@@ -113,14 +110,13 @@ class Scan:
         return self._weighed[filter, query]
 
     def _check_size(self, filters: Sequence[Filter]) -> None:
-        """Count on the index before anything is read."""
+        """Count on the index before reading anything."""
         total = 0
         for admitted in filters:
             total += self._facts.count(admitted, limit=self._limit + 1 - total)
             if total > self._limit:
                 raise StoreError(
-                    f"a search without search indexes reads at most {self._limit:,} facts, and "
-                    "there are more to read",
+                    f"search without search indexes exceeds its limit of {self._limit:,} facts",
                     hint="narrow the search by scope or time, raise search.scan_limit, or use a "
                     "MongoDB with Atlas Search",
                 )
@@ -135,18 +131,18 @@ class Scan:
         check_models(self._facts, filters, model)
 
     def finds(self, fact: Fact) -> bool:
-        """A scan sees what is there."""
+        """Return True: a scan reads the stored state."""
         return True
 
 
 def check_models(facts: Collection, filters: Sequence[Filter], model: str) -> None:
-    """See that the facts in question, none of which has a vector of ``model``, have no others.
+    """Raise if facts without vectors of ``model`` have vectors of another model.
 
     Raises:
-        EmbeddingModelMismatch: they have.
+        EmbeddingModelMismatch: a fact has a vector of another model.
     """
     for admitted in filters:
-        # The first with a vector speaks for all: one walk, which ends there.
+        # Stop at the first fact with a vector.
         others = {**admitted, "embedding_model": {"$nin": [model, None]}}
         for document in facts.find(others, {"embedding": 1, "embedding_model": 1}):
             if stored.decode(document.get("embedding")) is not None:

@@ -1,4 +1,4 @@
-"""Candidates for search, and whether what was just written is among them."""
+"""Find candidates for search, and check that written facts are among them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from edenmem.store.mongo.search.scan import Scan
 from edenmem.store.mongo.search.slots import Slots, slot_of, vector_in
 from edenmem.store.protocol.store import batched
 
-#: Seconds for which names are kept, and for how many searched scopes.
+#: Seconds for which names are cached, and the maximum number of cached entries.
 _BELIEVED = 60.0
 _MOST_NAMES = 256
 
@@ -57,7 +57,7 @@ class MongoSearch:
     ) -> list[list[Candidate]]:
         """See `Search.semantic_candidates`."""
         search = self._choice.current()
-        # To a scan, one more document to read is nothing, and what it misses nobody notices.
+        # A scan can afford one more read, and would silently miss a moved switch.
         switch = self._slots.read_switch() if isinstance(search, Scan) else self._slots.switch()
         while True:
             try:
@@ -79,7 +79,7 @@ class MongoSearch:
                 now = switch if any(found) else self._slots.read_switch()
                 if now == switch:
                     return [[one for one in nearest if one.score >= floor] for nearest in found]
-            switch = now  # somebody moved it on: where the vectors were, there are none
+            switch = now  # the switch moved on, and the vectors with it
 
     def text_candidates(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int
@@ -87,14 +87,14 @@ class MongoSearch:
         """See `Search.text_candidates`."""
         search = self._choice.current()
         if isinstance(search, AtlasSearch):
-            # Its weights are those of the whole index, where a name that all of these facts have
-            # is a rare word.
+            # Its weights are those of the whole index, in which a name common to all these facts is
+            # rare.
             names = self._names_of(filter.scopes)
             queries = [leave_out_names(query, names) for query in queries]
         return search.text(filter, queries, limit=limit)
 
     def _names_of(self, scopes: Sequence[Scope]) -> tuple[str, ...]:
-        """The names of the agents and users whose facts are searched; kept for a while."""
+        """Return the names of the agents and users in these scopes, cached for a while."""
         ids = {scope.agent_id for scope in scopes}
         ids |= {scope.owner for scope in scopes if scope.kind is ScopeKind.USER}
         key, now = frozenset(ids), time.monotonic()
@@ -135,7 +135,7 @@ class MongoSearch:
         )
 
     def _read(self, filter: FactFilter, fact_ids: Sequence[str]) -> dict[str, Document]:
-        """Facts that the filter admits, by one query as a rule."""
+        """Read the facts that the filter matches, usually in one query."""
         owners = fact_filters(filter)
         admitted = owners[0] if len(owners) == 1 else {"$or": owners}
         filters = [
@@ -168,8 +168,7 @@ class MongoSearch:
                 return
 
     def is_searchable(self, fact_id: str) -> bool:
-        """See `Search.is_searchable`; also by a vector of a new model, which has an index of its
-        own."""
+        """See `Search.is_searchable`; also checks a new model's vector, in its separate index."""
         document = self._db.facts.find_one({"_id": object_id(fact_id)})
         if document is None:
             return False
@@ -192,6 +191,6 @@ def _semantic_scores(gap: Gap, vectors: Mapping[str, bytes | None]) -> dict[str,
 
 
 def finds_vector_of(search: AtlasSearch, document: Document, model: str, slot: VectorSlot) -> bool:
-    """Whether a search index has the vector of a model that a document has, if it has one."""
+    """Return whether a search index has the document's vector of a model; True without one."""
     vector = vector_in(document, model)
     return vector is None or search.finds_vector(codec.fact_from(document), vector, model, slot)

@@ -1,7 +1,7 @@
-"""Search indexes that are there, compared with those that are wanted.
+"""Compare existing search indexes with their expected definitions.
 
-Atlas gives a definition back with options that nobody set and in an order of its own, so what
-matters is compared, not the whole.
+Atlas returns definitions with added default options and in another order, so only relevant options
+are compared.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from edenmem.models.indexes import IndexState, IndexStatus
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.collections import OWN, TEXT_FILTERS, SearchIndex
 
-#: Atlas analyses by this where a definition names none.
+#: Atlas's default analyzer.
 _DEFAULT_ANALYZER = "lucene.standard"
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """One thing in which an index is not as wanted. ``fatal``: searches would fail or mislead."""
+    """A difference from the expected definition. ``fatal``: searches would fail or mislead."""
 
     text: str
     fatal: bool = True
@@ -29,8 +29,10 @@ class Difference(msgspec.Struct, frozen=True):
 def state_of(
     wanted: SearchIndex, found: Document | None, *, fatal_only: bool = False
 ) -> IndexState:
-    """How an index is, from what ``$listSearchIndexes`` says of it. ``fatal_only``: differences
-    with which it can be searched all the same are not told."""
+    """Return the state of an index described by ``$listSearchIndexes``.
+
+    ``fatal_only`` leaves out differences that do not affect queries.
+    """
     state = IndexState(
         name=wanted.name,
         kind="vector" if wanted.type == "vectorSearch" else "text",
@@ -54,7 +56,7 @@ def state_of(
 
 
 def _status(found: Document, *, differences: bool) -> IndexStatus:
-    """``queryable`` decides whether it serves; the status only why it does not, or how."""
+    """Return the status of an index; only ``queryable`` decides whether it answers."""
     status = str(found.get("status") or "").upper()
     if status in ("FAILED", "DELETING", "DOES_NOT_EXIST"):
         return "failed"
@@ -66,9 +68,9 @@ def _status(found: Document, *, differences: bool) -> IndexStatus:
 
 
 def differences_of(wanted: SearchIndex, found: Document) -> list[Difference]:
-    """In what the latest definition of an index differs from what is wanted."""
+    """Return the differences of an index's latest definition from the expected one."""
     if str(found.get("type") or "search") != wanted.type:
-        return [Difference(f"type: is {found.get('type')}, wanted {wanted.type}")]
+        return [Difference(f"type: is {found.get('type')}, expected {wanted.type}")]
     definition = found.get("latestDefinition") or {}
     if wanted.type == "vectorSearch":
         return list(_vector_differences(wanted.definition, definition))
@@ -81,21 +83,21 @@ def _vector_differences(
     vector = wanted["fields"][0]
     there = vector_field(found, vector["path"])
     if there is None:
-        yield Difference(f"{vector['path']}: is no vector in it")
+        yield Difference(f"{vector['path']}: missing vector field")
     else:
         for option in ("numDimensions", "similarity"):
             if there.get(option) != vector[option]:
                 yield Difference(
-                    f"{vector['path']}.{option}: is {there.get(option)}, wanted {vector[option]}"
+                    f"{vector['path']}.{option}: is {there.get(option)}, expected {vector[option]}"
                 )
     filters = {field["path"] for field in found.get("fields", ()) if field.get("type") == "filter"}
     for field in wanted["fields"][1:]:
         if field["path"] not in filters:
-            yield Difference(f"{field['path']}: cannot be filtered by")
+            yield Difference(f"{field['path']}: missing filter field")
 
 
 def vector_field(definition: Mapping[str, Any], path: str) -> Mapping[str, Any] | None:
-    """The field of a vector index at ``path``."""
+    """Return the vector field at ``path`` of a vector index."""
     for field in definition.get("fields", ()):
         if field.get("type") == "vector" and field.get("path") == path:
             return dict(field)
@@ -107,9 +109,9 @@ def _text_differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> It
         there = _types_of(found, path)
         for place, one in enumerate(_to_list(mapping)):
             if one["type"] not in there:
-                # Ids are ObjectIds on the platform; only old documents have them as text.
+                # The platform's IDs are ObjectIds; only old documents have them as text.
                 fatal = place == 0
-                yield Difference(f"{path}: is not indexed as {one['type']}", fatal=fatal)
+                yield Difference(f"{path}: not indexed as {one['type']}", fatal=fatal)
             elif one["type"] == "string":
                 yield from _analyzer_differences(path, one, there["string"], found)
 
@@ -122,14 +124,14 @@ def _analyzer_differences(
     for option, is_there in (("analyzer", analyzer), ("searchAnalyzer", of_queries)):
         if is_there != wanted[option]:
             yield Difference(
-                f"{path}.{option}: is {is_there}, wanted {wanted[option]}", fatal=False
+                f"{path}.{option}: is {is_there}, expected {wanted[option]}", fatal=False
             )
 
 
-#: What a dynamic mapping of Atlas indexes by itself; strings only as words, not as a whole.
+#: The types that a dynamic mapping of Atlas indexes; strings only as words.
 _DYNAMIC = frozenset({"string", "objectId", "date", "number", "boolean"})
 
-#: What the fields that an index can be filtered by are good for.
+#: The searches that filter fields allow.
 _SERVED = (
     ("facts of agents", {"agent_id", "scope"}),
     ("of users", {"agent_id", "scope", "user_id"}),
@@ -141,7 +143,7 @@ _SERVED = (
 
 
 def filter_paths(found: Document) -> frozenset[str]:
-    """The fields that an index can be filtered by, as edenmem filters."""
+    """Return the fields that an index can filter by, of those that edenmem uses."""
     definition = found.get("latestDefinition") or {}
     if found.get("type") == "vectorSearch":
         fields = definition.get("fields", ())
@@ -154,20 +156,20 @@ def filter_paths(found: Document) -> frozenset[str]:
 
 
 def describe_service(found: Document) -> str:
-    """What a search index serves and what it does not, by the fields that it can filter by."""
+    """Describe which searches an index serves, by its filter fields."""
     paths = filter_paths(found)
     serves = [words for words, needed in _SERVED if needed <= paths]
     lacks = [words for words, needed in _SERVED if not needed <= paths]
     if not serves:
-        return "serves no search of edenmem"
-    told = f"serves {', '.join(serves)}"
+        return "not usable by edenmem"
+    served = f"serves {', '.join(serves)}"
     if found.get("type") == "vectorSearch" and OWN.model not in paths:
-        told += ", where all vectors are of one model"
-    return f"{told}; not {', '.join(lacks)}" if lacks else told
+        served += ", where all vectors are of one model"
+    return f"{served}; not {', '.join(lacks)}" if lacks else served
 
 
 def _types_of(definition: Mapping[str, Any], path: str) -> dict[str, Mapping[str, Any]]:
-    """Type → mapping, of one path of a text index."""
+    """Map types to mappings, for one path of a text index."""
     mappings = definition.get("mappings") or {}
     there = {
         str(one.get("type")): one for one in _to_list((mappings.get("fields") or {}).get(path))

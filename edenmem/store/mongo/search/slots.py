@@ -1,7 +1,7 @@
-"""The two places that a fact's document has for vectors, and which model is in which.
+"""The two slots for vectors in a fact's document, and the model in each.
 
-A vector beside the fact's own says by a hash which text it is of: whoever changes the text and
-knows nothing of it, as the platform, makes it worthless by that.
+A staged vector has the hash of the text it was made from. Programs that change only the text, such
+as the platform, thereby invalidate it.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from edenmem.store.mongo.core.collections import OWN, STAGED, STAGED_HASH, Vecto
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter
 
-#: The switch's document; there is one at most.
+#: The ID of the only switch document.
 SWITCH_ID = "vectors"
 
-#: Seconds for which what was read of the switch is believed. A reader or writer that is late finds
-#: what it needs all the same, or is found by the next backfill: see `_vector_update`.
+#: Seconds for which the switch is cached. A vector written or searched in the wrong slot is found
+#: by the next backfill; see `Slots.vector_update`.
 _BELIEVED = 5.0
 
-#: Indexes that the platform makes in each of its processes, and edenmem never.
+#: Indexes that only the platform creates, in each of its processes.
 _PLATFORM_INDEXES = frozenset(
     {"reflection_unabsorbed_idx", "reflection_user_idx", "reflection_session_idx"}
 )
 
-#: Documents at each end of a collection that are looked at.
+#: Documents to sample at each end of a collection.
 SAMPLE = 20
 OWN_FIELDS = {OWN.field: "", OWN.model: ""}
 STAGED_FIELDS = {STAGED.field: "", STAGED.model: "", STAGED_HASH: ""}
 
 
 class Slots:
-    """Knows the switch that is under way, and by it where vectors of a model are.
+    """Knows the switch in progress, and so the slot for vectors of a model.
 
     Attributes:
-        last_written: Search index → ids of facts whose vectors in it this process wrote last.
+        last_written: Search index → IDs of the facts whose vectors this process wrote last.
     """
 
     def __init__(self, db: Connection) -> None:
@@ -49,31 +49,30 @@ class Slots:
         self.last_written: dict[str, list[Any]] = {}
 
     def read_switch(self) -> VectorSwitch | None:
-        """The switch as it is."""
+        """Read the stored switch."""
         found = self._db.switches.find_one({"_id": SWITCH_ID})
         switch = None if found is None else _switch_from(found)
         self._known = (time.monotonic(), switch)
         return switch
 
     def switch(self) -> VectorSwitch | None:
-        """The switch, as it was at most a few seconds ago."""
+        """Return the switch, cached for a few seconds."""
         known = self._known
         if known is None or time.monotonic() - known[0] > _BELIEVED:
             return self.read_switch()
         return known[1]
 
     def forget_switch(self) -> None:
-        """Read the switch again, which was changed."""
+        """Drop the cached switch after a change."""
         self._known = None
 
     def vector_update(
         self, vector: bytes | None, model: str | None, digest: str
     ) -> tuple[Document, Document]:
-        """What to set and what to unset in the document of a fact that gets a text with this hash
-        and this vector: no vector of another text is left.
+        """Return the fields to set and to unset when a fact gets this text hash and vector.
 
-        Should the switch have moved on since it was looked at, the vector is where nobody looks,
-        and the fact is stale until a backfill.
+        No vector of another text remains. If the cached switch was outdated, the vector is in an
+        unused slot, and the fact is stale until a backfill.
         """
         unset = {**OWN_FIELDS, **STAGED_FIELDS}
         fields = codec.vector_fields(vector, model, self.storage() if vector else "array")
@@ -82,7 +81,7 @@ class Slots:
         return fields, {name: "" for name in unset if name not in fields}
 
     def storage(self) -> Literal["array", "bindata"]:
-        """The form in which vectors are written.
+        """Return the form in which vectors are written.
 
         Raises:
             ConfigError: it is "bindata", in a database that the platform uses.
@@ -100,14 +99,14 @@ class Slots:
         return settings.embedding_storage
 
     def is_beside_platform(self) -> bool:
-        """Whether the platform uses this database; the answer is kept."""
+        """Return whether the platform uses this database; cached."""
         if self._is_alone is None:
             self._is_alone = not has_platform(self._db)
         return not self._is_alone
 
 
 def has_platform(db: Connection) -> bool:
-    """Whether the platform has made its indexes here, or documents that are not ours."""
+    """Return whether the platform created its indexes or documents here."""
     if _PLATFORM_INDEXES & db.reflections.indexes().keys():
         return True
     for collection, fields, is_theirs in (
@@ -127,7 +126,7 @@ def has_platform(db: Connection) -> bool:
 
 
 def place_vector(own: Document, digest: str, switch: VectorSwitch | None) -> Document:
-    """The fields of a vector, which are given as those of the fact's own, where they belong now."""
+    """Return the fields of a vector, moved from the fact's own slot to the current one."""
     model = own.get(OWN.model)
     if switch is None or not isinstance(model, str) or not switch.is_staged(model):
         return own
@@ -136,23 +135,23 @@ def place_vector(own: Document, digest: str, switch: VectorSwitch | None) -> Doc
 
 
 def slot_of(switch: VectorSwitch | None, model: str) -> VectorSlot:
-    """Where to look for vectors of a model."""
+    """Return the slot for vectors of a model."""
     return STAGED if switch is not None and switch.is_staged(model) else OWN
 
 
 def of_this_text(model: str) -> Filter:
-    """A filter for facts that have a vector of a model, of their present text, beside their own."""
+    """Return a filter for facts with a staged vector of a model, of their present text."""
     return {STAGED.model: model, "$expr": {"$eq": [f"${STAGED_HASH}", "$hash"]}}
 
 
 def not_of_this_text(model: str) -> list[Filter]:
-    """Filters, no two of which have a fact in common, for all other facts."""
+    """Return disjoint filters for all other facts."""
     of_another_text = {"$expr": {"$ne": [f"${STAGED_HASH}", "$hash"]}}
     return [{STAGED.model: {"$ne": model}}, {STAGED.model: model, **of_another_text}]
 
 
 def vector_in(document: Document, model: str) -> bytes | None:
-    """A document's vector of a model, in whichever place."""
+    """Return a document's vector of a model, from either slot."""
     is_of_text = document.get(STAGED_HASH) == document.get("hash")
     if document.get(STAGED.model) == model and is_of_text:
         return vectors.decode(document.get(STAGED.field))
@@ -162,7 +161,7 @@ def vector_in(document: Document, model: str) -> bytes | None:
 
 
 def switch_document(switch: VectorSwitch) -> Document:
-    """The document of a switch that begins."""
+    """Return the document of a new switch."""
     return {
         "_id": SWITCH_ID,
         "model": switch.model,

@@ -1,7 +1,7 @@
-"""The switch to another model: its document, the index of the new vectors, and their settling.
+"""Switch between embedding models: the switch document, the new index and its vectors.
 
-The old vectors stay in the field that the platform reads, ``embedding``, until the new ones take
-their place there; meanwhile these are in a field of their own with a search index of its own.
+The old vectors stay in the platform's field, ``embedding``, until the new ones replace them. Until
+then the new ones are in a separate field with a separate search index.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from edenmem.store.mongo.search.slots import (
 from edenmem.store.mongo.search.vectors import agents_with_facts, models_of, pages_by_id
 from edenmem.store.protocol.store import batched
 
-#: Vectors that are moved in one write.
+#: Vectors moved in one write.
 _PAGE = 100
 _VECTORS = {OWN.field: 1, OWN.model: 1, STAGED.field: 1, STAGED.model: 1, STAGED_HASH: 1, "hash": 1}
 
-#: The platform embeds facts and queries by this model and no other.
+#: The only model with which the platform embeds facts and queries.
 _PLATFORM_MODEL = "text-embedding-3-small"
 
 
@@ -51,7 +51,7 @@ class MongoSwitches:
         self._slots = slots
         self._choice = choice
 
-    # -- where it stands ---------------------------------------------------------------------
+    # -- the switch ------------------------------------------------------------------------
 
     def platform_model(self, model: str) -> str:
         """See `ModelSwitches.platform_model`."""
@@ -78,7 +78,7 @@ class MongoSwitches:
             self._db.switches.insert_one(switch_document(switch))
         except DuplicateKeyError:
             there = self._slots.read_switch()
-            if there is None:  # it was ended at this moment
+            if there is None:  # it has just ended
                 return self.begin_switch(switch)
             switch = continue_switch(there, switch)
         self._slots.forget_switch()
@@ -118,7 +118,7 @@ class MongoSwitches:
         ended = {"$in": ["clearing", "abandoning"]}
         return self._db.switches.delete_one({"_id": SWITCH_ID, "model": model, "phase": ended})
 
-    # -- its index ---------------------------------------------------------------------------
+    # -- the search index ------------------------------------------------------------------
 
     def switch_index(self) -> IndexState | None:
         """See `ModelSwitches.switch_index`."""
@@ -151,8 +151,7 @@ class MongoSwitches:
         )
 
     def _latest(self, slot: VectorSlot) -> Iterator[Document]:
-        """Facts whose vectors were the last to be written, by this process or in the order in
-        which a backfill goes."""
+        """Yield the facts whose vectors were written last, by this process or a backfill."""
         known = self._slots.last_written.get(slot.index)
         if known is not None:
             yield from self._db.facts.find({"_id": {"$in": known}})
@@ -161,7 +160,7 @@ class MongoSwitches:
             there = {STAGED.model: {"$ne": None}} if slot is STAGED else {}
             yield from self._db.facts.find({**of_model, **there}, sort=[("_id", -1)], limit=1)
 
-    # -- its vectors -------------------------------------------------------------------------
+    # -- the vectors -----------------------------------------------------------------------
 
     def vectors_of(self, fact_ids: Sequence[str], *, model: str) -> dict[str, bytes]:
         """See `ModelSwitches.vectors_of`."""
@@ -195,7 +194,7 @@ class MongoSwitches:
                 yield self._db.facts.update_many({"_id": ids}, {"$unset": STAGED_FIELDS})
 
     def _all_models(self, *, but: str | None = None) -> Iterator[Filter]:
-        """Filters for the facts of each agent and model, along an index."""
+        """Yield filters for the facts of each agent and model, along an index."""
         for agent in agents_with_facts(self._db, None):
             for name in models_of(self._db, agent):
                 if but is None or name != but:
@@ -207,7 +206,7 @@ def _index_of(switch: VectorSwitch) -> SearchIndex:
 
 
 def _settle_vector(document: Document) -> UpdateOne:
-    """The vector beside, in the place of the fact's own, unless the text was changed meanwhile."""
+    """Return an update that activates a staged vector, unless the text has changed."""
     same: dict[str, Any] = {"hash": document["hash"], STAGED_HASH: document["hash"]}
     vector = {OWN.field: document[STAGED.field], OWN.model: document[STAGED.model]}
     return UpdateOne({"_id": document["_id"], **same}, {"$set": vector})

@@ -1,6 +1,6 @@
-"""Facts by the models that their vectors are of, and facts without one.
+"""Vectors of facts by embedding model, and facts without a vector.
 
-Facts of each agent and model are walked along `edenmem_fact_model`, in the order of ids.
+Facts of each agent and model are read along `edenmem_fact_model`, by ID.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from edenmem.store.protocol.vectors import VectorCount
 
 _BY_ID = (("_id", 1),)
 
-#: What a binary vector has before its numbers: its kind, and the bits that its last byte leaves.
+#: The header of a binary vector: its type, and the number of unused bits in its last byte.
 _HEADER = 2
 
-#: What can be seen to be a vector without reading all of it.
+#: Filters that recognise a vector without reading all of it.
 _PLAIN_VECTORS: tuple[Filter, ...] = (
     {"embedding.0": {"$nin": [None, 0]}},
     {"embedding": {"$type": "binData"}},
 )
 
-#: Seconds for which it is believed that all facts of some scopes can be found, and how often.
+#: Seconds for which a result of no unsearchable facts is cached, and the maximum cache size.
 _BELIEVED = 60.0
 _MOST_BELIEVED = 256
 
-#: Vectors that are written together.
+#: Vectors per write.
 _VECTORS = 1000
 
 
@@ -113,7 +113,7 @@ class MongoVectors:
                     self._db.facts.find_one({**of_model, **vector}, {"_id": 1})
                     for vector in _PLAIN_VECTORS
                 )
-                # The first number of a vector may be 0 by chance, as all are after a failure.
+                # The first number of a valid vector can be 0; all are 0 after a failed embedding.
                 if plain or self._db.facts.count(of_model) > without_vector(self._db, of_model):
                     found.add(name)
         return tuple(sorted(found))
@@ -170,8 +170,8 @@ class MongoVectors:
                     yield codec.fact_from(document)
 
     def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
-        """See `Vectors.unsearchable`. That there are none is believed for a while: it is asked with
-        every search, and each is to take as few round trips as it can."""
+        """See `Vectors.unsearchable`. A count of 0 is cached for a while: every search asks for
+        it."""
         key, now = (frozenset(scopes), model), time.monotonic()
         if now - self._all_fit.get(key, -_BELIEVED) < _BELIEVED:
             return 0
@@ -212,9 +212,9 @@ class MongoVectors:
 
 
 def without_vector(db: Connection, filter: Filter) -> int:
-    """How many have no vector, or zeros where an embedding had failed.
+    """Count facts without a vector, or with zeros from a failed embedding.
 
-    A binary vector has no element 0 for the index either, so its type is looked at.
+    A binary vector also lacks an element 0, so its type is checked.
     """
     missing = {**filter, "embedding.0": None, "embedding": {"$not": {"$type": "binData"}}}
     suspects = db.facts.find({**filter, "embedding.0": 0}, {"embedding": 1})
@@ -223,14 +223,14 @@ def without_vector(db: Connection, filter: Filter) -> int:
 
 
 def agents_with_facts(db: Connection, agent_id: str | None) -> list[Any]:
-    """The stored ids of the agents that have facts, or of the one that is named."""
+    """Return the stored IDs of the agents with facts, or only of the given one."""
     if agent_id is not None:
         return [object_id(agent_id)]
     return sorted(db.facts.distinct("agent_id"), key=str)
 
 
 def models_of(db: Connection, agent: Any) -> list[str | None]:
-    """The models that an agent's facts have vectors of; None stands for no model."""
+    """Return the models of an agent's vectors, and None for facts without a model."""
     found = db.facts.distinct("embedding_model", {"agent_id": agent})
     return [None, *sorted(name for name in found if isinstance(name, str))]
 
@@ -238,7 +238,8 @@ def models_of(db: Connection, agent: Any) -> list[str | None]:
 def _unfit(
     db: Connection, of_model: Filter, dimensions: int | None
 ) -> Iterator[tuple[Document, bool]]:
-    """Documents that name the model without a fitting vector, and whether they have one."""
+    """Yield documents that name the model without a valid vector, and whether they have a
+    vector."""
     for way in _not_of_length(dimensions):
         for document in pages_by_id(db, {**of_model, **way}):
             vector = stored.decode(document.get("embedding"))
@@ -249,7 +250,7 @@ def _unfit(
 def pages_by_id(
     db: Connection, filter: Filter, projection: Filter | None = None
 ) -> Iterator[Document]:
-    """Documents by id, a page at a time: a cursor would not outlast the work on them."""
+    """Yield documents by ID, page by page: a cursor could expire while the caller works."""
     page = list(db.facts.find(filter, projection, sort=_BY_ID, limit=BATCH))
     while page:
         yield from page
@@ -260,18 +261,16 @@ def pages_by_id(
 
 
 def _parts(facts: Filter, model: str, *, is_staged: bool) -> list[Filter]:
-    """Filters for all of the facts or, where vectors of the model are beside others, for those that
-    have none there of their present text."""
+    """Return filters for all of the facts; with ``is_staged`` for those without a staged vector."""
     if not is_staged:
         return [facts]
     return [{**facts, **part} for part in not_of_this_text(model)]
 
 
 def _not_of_length(dimensions: int | None) -> list[Filter]:
-    """Filters, no two of which have a fact in common, for facts that may have no vector or one of
-    another length; whoever reads them looks again.
+    """Return disjoint filters for candidates without a vector of this length; the caller checks.
 
-    Binary values are ordered by their length first, so those below all of the length are shorter.
+    Binary values sort by length first, so a smaller binary value than any of the length is shorter.
     """
     missing: Filter = {"embedding.0": None, "embedding": {"$not": {"$type": "binData"}}}
     if dimensions is None:
@@ -288,12 +287,11 @@ def _not_of_length(dimensions: int | None) -> list[Filter]:
 
 def _finding_of(document: Document, model: str) -> Finding:
     fact = codec.readable_fact(document)
-    stored = document.get("embedding")
-    how = "zeros in its place" if stored else "none"
+    has_zeros = document.get("embedding")
     return Finding(
         target_type="fact",
         target_id=str(document["_id"]),
-        detail=f"is said to have a vector of {model}, and has {how}",
+        detail=f"has no usable vector of {model}: {'zeros' if has_zeros else 'missing'}",
         agent_id=str(document.get("agent_id") or ""),
         scope=None if fact is None else fact.home,
         text=codec.text(document.get("content")),
