@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from edenmem.acceptance import dates, numbers, secrets, statement, times, words
+from edenmem.acceptance.tables import language_pattern, pattern, word_set
 
 Author = Literal["person", "agent", "other agent", "tool", "system"]
 
@@ -55,75 +56,17 @@ SENTENCE = re.compile(r"(?<=[.!?…؟।])\s|(?<=[。！？])|\n")
 QUESTION = re.compile(r"[?？؟]|(?:吗|呢|ですか|ますか|でしょうか)[。]?\s*\Z")
 
 
-#: Words that deny, by language.
-_NEGATIONS = {
-    "en": r"no|not|never|\w*n['’]t|cannot|without|none|nobody|nothing|neither|nor|hardly",
-    "de": r"nicht|kein\w*|nie|niemals|ohne|nein|nix|niemand|weder|nichts",
-    "fr": r"ne|n['’]\w+|pas|jamais|sans|aucun\w*|rien",
-    "es": r"no|nunca|sin|jamás|tampoco|ningun\w*|ningún|nada|ni",
-    "it": r"non|mai|senza|nessun\w*|niente|né|no",
-    "pt": r"não|nunca|sem|nem|nenhum\w*|nada|jamais",
-    "nl": r"niet|geen|nooit|zonder|nee|niets|niemand",
-    "pl": r"nie|nigdy|bez|nic|żaden|nikt",
-    "sv": r"inte|aldrig|utan|ingen|inget|inga|ej|nej",
-    "ru": r"не|нет|никогда|без|ни|нельзя|никто|ничего",
-    "uk": r"не|немає|ніколи|без|ні|ніхто|нічого",
-    "tr": r"değil|yok|hiç|asla|\w+m[ae]z|\w+m[ıiuü]yor\w*|\w+m[ae]d[ıi]\w*",
-    "ar": r"و?لا|و?ليس\w*|لم|لن|غير|بدون|دون",
-    "hi": r"नहीं|ना|मत|बिना",
-}
-
-_NEGATION = {
-    language: re.compile(
-        rf"(?<![\w\u0900-\u0963])(?:{denials})(?![\w\u0900-\u0963])", re.IGNORECASE
-    )
-    for language, denials in _NEGATIONS.items()
-} | {
-    "zh": re.compile("(?<![要是能可对])不(?![错过])|[没沒無无别未]"),
-    "ja": re.compile("ない|ません|なかった|ず(?=、|に)|無し|なし|だめ|嫌"),
-    "ko": re.compile("않|없|못|안 |아니"),
-    "th": re.compile("ไม่"),
-}
-
-_NO = re.compile(
-    r"\W*(?:no|nope|nah|not|never|wrong|nein|nicht|nie|non|pas|jamais|nunca|não|nee|niet|nie|nej"
-    r"|inte|нет|не|неа|ні|hayır|yok|değil|لا|नहीं|ना)(?![^\W_])"
-    r"|\W*(?:不|没|いいえ|いや|違|아니|ไม่)",
-    re.IGNORECASE,
-)
-
-#: Words that deny nothing where they stand like this.
-_NO_DENIAL = re.compile(
-    r"\b(?:sin (?:falta|duda)|nada m[aá]s|no (?:doubt|matter|later|longer than|more than"
-    r"|solo|sólo)|not only"
-    r"|non solo|nicht nur|ohne weiteres|sans (?:doute|faute)|não só|nie tylko|не только"
-    r"|en panne)\b",
-    re.IGNORECASE,
-)
-
-_YES = re.compile(
-    r"\W*(?:yes|yeah|yep|yup|yea|aye|exactly|right|correct|sure|absolutely|indeed|true"
-    r"|definitely|of course|that's|thats|it is|they are|i do|i am|i did"
-    r"|ja|genau|stimmt|richtig|klar|doch|oui|ouais|exact|exactement|tout à fait|si|sí|claro"
-    r"|exacto|correcto|eso|sì|esatto|certo|giusto|sim|isso|exato|certo|tak|zgadza|dokładnie"
-    r"|klopt|inderdaad|precis|japp|jo"
-    r"|да|ага|верно|точно|именно|конечно|так|evet|aynen|doğru|نعم|أجل|صحيح|हाँ|हां|जी"
-    r"|सही)(?![^\W_])"
-    r"|\W*(?:はい|うん|ええ|そう|その通り|对|對|是的|是啊|嗯|没错|好的|正确|네|예|응|맞아"
-    r"|맞습니다|그래|ใช่|ครับ|ค่ะ|👍|✅|👌)",
-    re.IGNORECASE,
-)
 _CLAUSE = re.compile(r"[.,:;!?…](?=\s|\Z)|,(?=[\u3400-\u9fff])|[。、，；！？：؟،\n]|\s[-–—]\s")
 
 
 def is_no(reply: str) -> bool:
     """Whether a reply begins with "no"."""
-    return bool(_NO.match(reply))
+    return bool(pattern("evidence.no").match(reply))
 
 
 def is_yes(reply: str) -> bool:
     """Whether a reply begins with "yes"."""
-    return bool(_YES.match(reply))
+    return bool(pattern("evidence.yes").match(reply))
 
 
 def _is_short(reply: str) -> bool:
@@ -134,8 +77,8 @@ def _is_short(reply: str) -> bool:
 
 def is_negated(text: str, language: str) -> bool:
     """Whether a text of a language denies something."""
-    pattern = _NEGATION.get(language)
-    return bool(pattern and pattern.search(_NO_DENIAL.sub(" ", text)))
+    bare = pattern("evidence.no_denial").sub(" ", text)
+    return bool(language_pattern("evidence.negations", language).search(bare))
 
 
 class Part(msgspec.Struct, frozen=True, dict=True):
@@ -166,11 +109,6 @@ class Part(msgspec.Struct, frozen=True, dict=True):
 
 #: How much of a message may hold numbers that others are worked out of.
 _COUNTED_TEXT = 1000
-#: Parts of names that many people share.
-_TITLES = words.word_set(
-    "dr mr mrs ms miss sir frau herr dona don mevrouw meneer madame monsieur"
-    " van von der den ten de la le du di da do dos das el bin al ibn"
-)
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -255,7 +193,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """For each person who writes, the parts of the name that no other person shares."""
         found: dict[str, set[str]] = {}
         for name in {one.speaker for one in self.messages if one.author == "person"}:
-            parts = {word.folded for word in words.words_of(name)} - _TITLES
+            parts = {word.folded for word in words.words_of(name)} - word_set("evidence.titles")
             parts |= {
                 run[at] for run in words.runs_of(name) for at in (slice(None, 2), slice(-2, None))
             }
@@ -328,7 +266,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def is_foreign(self) -> bool:
         """Whether people write in a language whose numbers and dates are not known here."""
-        return self.language not in numbers.languages()
+        return bool(self.messages) and self.language not in numbers.languages()
 
     @cached_property
     def segments_of_key(self) -> dict[str, set[int]]:

@@ -6,12 +6,14 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import date
 from difflib import SequenceMatcher
+from functools import cache
 from itertools import islice
 
 from edenmem.acceptance import dates, days, numbers, words
 from edenmem.acceptance.dates import Said
 from edenmem.acceptance.evidence import Evidence
 from edenmem.acceptance.item import COUNTED, MOST_DAYS, Doubt, Item
+from edenmem.acceptance.tables import rows, table, word_set
 from edenmem.acceptance.times import Time
 
 #: Numbers of an item that are explained, and of its sources that others are worked out of.
@@ -20,7 +22,6 @@ _MOST_NUMBERS = 20
 _SENTENCE_START = re.compile(r"(?:\A|[.!?:;…。]\s+|[\"“«„(\[]\s?|^[-•*]\s?)\Z")
 _KATAKANA = re.compile("[\u30a1-\u30fa\u30fc]{3,}")
 _KATAKANA_RUN = re.compile("[\u30a1-\u30fa\u30fc]{2,}")
-_NAME_PREPOSITION = words.word_set("in nach aus bei von mit namens und fur zu vor")
 
 
 def check_names(item: Item) -> str | Doubt | None:
@@ -59,59 +60,17 @@ def _is_other_script(item: Item, name: str) -> bool:
     return any(text and words.is_latin(text) != is_latin for text in (said, people))
 
 
-#: Places whose names differ by language; what is written with another word is not known here.
-_PLACES = tuple(
-    words.word_set(words.fold(names))
-    for names in (
-        "munich münchen monaco",
-        "cologne köln colonia keulen kolonia",
-        "florence firenze florenz florencia florença",
-        "vienna wien vienne viena wenen wiedeń вена",
-        "rome roma rom rzym рим",
-        "milan milano mailand milán milão milaan mediolan милан",
-        "venice venezia venedig venise venecia veneza wenecja венеция",
-        "naples napoli neapel nápoles neapol неаполь",
-        "turin torino turín turim turyn",
-        "genoa genova genua gênes génova",
-        "prague praha prag praga прага",
-        "warsaw warszawa warschau varsovie varsovia varsavia варшава",
-        "krakow kraków krakau cracovie cracovia краков",
-        "lisbon lisboa lissabon lisbonne lisbona lizbona лиссабон",
-        "geneva genève genf ginebra ginevra genebra genewa женева",
-        "zurich zürich zurigo zúrich zurych цюрих",
-        "copenhagen københavn kopenhagen copenhague copenaghen kopenhaga",
-        "moscow москва moskau moscou moscú mosca moscovo moskwa moskou",
-        "athens αθήνα athen athènes atenas atene ateny афины",
-        "brussels brussel brüssel bruxelles bruselas bruxelas bruksela",
-        "antwerp antwerpen anvers amberes anversa",
-        "the hague haag haye haya aia",
-        "london londres londra londen londyn лондон",
-        "paris parigi parís parijs paryż париж",
-        "seville sevilla séville siviglia sewilla",
-        "nuremberg nürnberg nurnberg norimberga",
-        "hanover hannover",
-        "basel basle bâle basilea",
-        "kyiv kiev київ киев kijów kiew",
-        "istanbul estambul стамбул",
-        "cairo القاهرة kairo le caire kahire",
-        "germany deutschland allemagne alemania germania alemanha niemcy германия almanya",
-        "france frankreich francia frança francja франция fransa",
-        "spain españa spanien espagne spagna espanha hiszpania испания",
-        "italy italia italien italie itália włochy италия",
-        "sweden sverige schweden suède suecia svezia suécia szwecja",
-        "norway norge norwegen norvège noruega norvegia норвегия",
-        "switzerland schweiz suisse suiza svizzera suíça szwajcaria",
-        "austria österreich autriche áustria",
-        "japan japon japón giappone japão japonia 日本 япония",
-        "china chine cina chiny 中国 китай",
-    )
-)
-
-
 def _is_of_place(item: Item, name: str) -> bool:
     """Whether a name is that of a place that was mentioned in another language."""
     folded = words.base_of(name)
-    return any(folded in names and not names.isdisjoint(item.evidence.names) for names in _PLACES)
+    known = item.evidence.names
+    return any(folded in names and not names.isdisjoint(known) for names in _places())
+
+
+@cache
+def _places() -> tuple[frozenset[str], ...]:
+    """Return the places whose names differ by language, folded: one set for each place."""
+    return tuple(frozenset(map(words.fold, names)) for names in rows("grounding.places"))
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -163,14 +122,7 @@ def _is_common(item: Item, word: words.Word, following: words.Word) -> bool:
     preposition or an article after it."""
     if numbers.is_number_word(word.folded, item.languages[0]):
         return True
-    return following.folded in _AFTER_NOUN and following.written[0].islower()
-
-
-#: What follows a noun sooner than a name.
-_AFTER_NOUN = words.word_set(
-    "in of for about with from on at to between are were have de da do das del della dei"
-    " des du pour avec para con per com w z na do ze для из с в на"
-)
+    return following.folded in word_set("grounding.after_noun") and following.written[0].islower()
 
 
 def _is_unit(text: str, word: words.Word) -> bool:
@@ -180,14 +132,9 @@ def _is_unit(text: str, word: words.Word) -> bool:
     )
 
 
-_COMMON = frozenset(
-    "负责喜欢希望需要预订参加住在生日父亲母亲用户表示计划工作学习予約参加担当担任希望好住所仕事電話出発到着購入利用者"
-)
-
-
 def _new_ideographs(item: Item) -> list[str]:
     """Return runs of ideographs that do not occur in the range and hold no particle: names."""
-    common = words.stop_signs() | _COMMON
+    common = words.stop_signs() | set(table("grounding.common_signs"))
     seen = item.evidence.lines
     text = COUNTED.sub(" ", item.digits)
     return [
@@ -246,7 +193,9 @@ def _parts(text: str, is_spaced: bool) -> list[str]:
 def _is_telling(item: Item, part: str) -> bool:
     """Whether a word or a character is neither a stop word nor grammar nor a number."""
     if len(part) == 1:
-        return bool(_IDEOGRAPH.match(part)) and part not in words.stop_signs() | _COMMON
+        return bool(_IDEOGRAPH.match(part)) and part not in words.stop_signs() | set(
+            table("grounding.common_signs")
+        )
     return not part[0].isdigit() and not any(
         part in words.stop_words(language) for language in item.languages
     )
@@ -269,7 +218,7 @@ def _is_german_name(evidence: Evidence, found: list[words.Word], at: int) -> boo
     before = found[at - 1] if at else None
     after = found[at + 1] if at + 1 < len(found) else None
     calendar = dates.calendar_words()
-    if before is not None and before.folded in _NAME_PREPOSITION and at > 1:
+    if before is not None and before.folded in word_set("grounding.name_preposition") and at > 1:
         return True
     if before is not None and before.written[0].isupper() and before.folded not in calendar:
         return before.folded in evidence.names or (at > 1 and found[at - 2].written[0].isupper())

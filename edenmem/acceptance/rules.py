@@ -24,6 +24,7 @@ from edenmem.acceptance.grounding import (
 )
 from edenmem.acceptance.item import MOST_DAYS, Doubt, Item
 from edenmem.acceptance.sources import check_sources
+from edenmem.acceptance.tables import word_set
 from edenmem.settings.schema import AcceptanceSettings
 from edenmem.text import MOST_CHARACTERS
 
@@ -75,15 +76,18 @@ def check_statement(item: Item) -> str | None:
     """The text is a statement with a subject that can be understood alone."""
     if len(item.candidate.content) > MOST_CHARACTERS:
         return f"is longer than {MOST_CHARACTERS} characters"
-    if item.content and (why := statement.find_junk(item.content)):
+    if why := _find_junk(item):
         return why
-    if not item.content:
-        return "is empty"
     if statement.has_the_user(item.content) and not item.evidence.is_about_users:
         return "says 'the user'; give the person's name"
     if _is_copy_without_subject(item):
         return "is copied from a message and has no subject; say who or what"
     return statement.find_fault(item.content, item.languages[0], item.evidence.speakers)
+
+
+def _find_junk(item: Item) -> str | None:
+    """Return why a text states nothing; None if it may."""
+    return statement.find_junk(item.content) if item.content else "is empty"
 
 
 def _is_copy_without_subject(item: Item) -> bool:
@@ -94,11 +98,13 @@ def _is_copy_without_subject(item: Item) -> bool:
     first, *others = item.tokens
     if item.languages[0] == "de":  # all nouns are capitals: a subject follows its article
         others = others[:1]
-    if any(word.written[0].isupper() for word in others) or first.folded in _ARTICLES:
+    if any(word.written[0].isupper() for word in others) or first.folded in word_set(
+        "statement.articles"
+    ):
         return False
     if any(first.folded in words.stop_words(language) for language in item.languages):
         return True
-    if item.languages[0] not in _SUBJECT_IN_VERB or len(item.tokens) > 4:
+    if item.languages[0] not in word_set("statement.subject_in_verb") or len(item.tokens) > 4:
         return False
     keys = set(words.keys_of(first.folded))
     said = sum(
@@ -106,12 +112,6 @@ def _is_copy_without_subject(item: Item) -> bool:
         for text in (*(part.normal for part in item.evidence.parts), *item.evidence.context)
     )
     return said < 2 and first.folded not in item.evidence.speakers
-
-
-#: Languages whose verbs need no subject, and French, whose orders have none.
-_SUBJECT_IN_VERB = frozenset({"es", "it", "pt", "pl", "ru", "uk", "tr", "fr"})
-#: What a noun as subject may have before it.
-_ARTICLES = words.word_set("the a an le la les l un une el los las il lo gli i o os as de het")
 
 
 def check_relative_dates(item: Item) -> str | None:
@@ -151,14 +151,13 @@ def object_to(content: str) -> str | None:
 
     This is for what a model made of memories, which were accepted with their conversation.
     """
-    if not content:
-        return "is empty"
-    if why := statement.find_junk(content):
-        return why
-    if kind := secrets.find_secret(content):
-        return f"holds {kind}, which is not to be remembered"
-    language = words.language_of(content)
-    return orders.find_order(words.without_quotes(content), (), (), language, is_shared=True)
+    candidate = Candidate(content=content, is_shared=True)
+    item = Item(candidate=candidate, evidence=Evidence(messages=()), content=content)
+    return next(filter(None, (check(item) for check in _WITHOUT_EVIDENCE)), None)
+
+
+#: The rules that need no conversation.
+_WITHOUT_EVIDENCE = (_find_junk, check_secrets, check_orders)
 
 
 #: The part of the lower limit of the rule about words that holds without spaces.

@@ -8,59 +8,12 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from edenmem.acceptance.words import ascii_digits, fold, language_of, stop_words, word_set
+from edenmem.acceptance.tables import pattern, word_set
+from edenmem.acceptance.words import ascii_digits, fold, language_of, stop_words
 
 _I = re.IGNORECASE
 
-#: Keys and tokens, by the forms that their issuers publish.
-_KEYS = re.compile(
-    r"(?<![A-Za-z0-9])(?:"
-    r"sk-(?:ant-|proj-|or-|svcacct-|live-|test-)?[A-Za-z0-9_-]{16,}"
-    r"|(?:sk|rk|pk|whsec)_(?:live_|test_)?[A-Za-z0-9]{16,}"
-    r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}"
-    r"|xox[abeoprs]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}"
-    r"|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{16,}"
-    r"|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{20,}|dop_v1_[a-f0-9]{32,}"
-    r"|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}"
-    r"|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}|xai-[A-Za-z0-9]{30,}|shpat_[a-f0-9]{30,}"
-    r"|edm_[A-Za-z0-9]{4,64}_[A-Za-z0-9_-]{16,}"
-    r"|AGE-SECRET-KEY-1[A-Z0-9]{20,}|(?:bot)?\d{8,10}:AA[A-Za-z0-9_-]{30,}"
-    r")|-----BEGIN [A-Z ]{0,30}PRIVATE KEY"
-    r"|\b[a-z][a-z0-9+]{1,12}://[^\s:/@]{1,80}:[^\s:/@]{3,200}@"
-    r"|\bBearer [A-Za-z0-9._~+/-]{20,}"
-)
 
-#: What names a secret, in the main languages; an ending or a particle may follow.
-_NAMED = re.compile(
-    r"(?:(?<![^\W_])(?:pass ?words?|passcodes?|pass ?phrases?|passwd|pwd|pins?(?= ?(?:codes?"
-    r"|numbers?)?\b)"
-    r"|pin[ -]?(?:code|number|nummer)|cvv2?|cvc2?|security code|door ?code|gate code|alarm code"
-    r"|access code|entry code|unlock code|backup codes?|recovery codes?|one-time codes?|otp"
-    r"|seed ?phrases?|(?:recovery|backup|seed) (?:phrases?|words?)|wallet seed|mnemonics?"
-    r"|secret (?:access key|key|word|recovery phrase)|client secret|private key|access key"
-    r"|(?:safe|lock|vault|locker|garage) (?:code|combination)"
-    r"|code (?:of|for|to) [^.!?]{0,30}\b(?:safe|lock|vault|locker|door|gate|garage|alarm)"
-    r"|api[ -]?keys?"
-    r"|api[ -]?tokens?|access tokens?|auth tokens?"
-    r"|pass?wort|passwörter|kennwort|kennwörter|geheimzahl|zugangscode|türcode|api-schlüssel"
-    r"|mot de passe|mots de passe|code (?:secret|d.accès|pin)|mdp|clé (?:api|secrète|privée)"
-    r"|contraseñas?|clave(?: secreta| de acceso| api)?|senhas?|palavra-passe|palavra passe"
-    r"|wachtwoord(?:en)?|toegangscode|pincode|lösenord|hasło|hasła|hasłem|şifre\w{0,6}"
-    r"|parola\w{0,6}"
-    r"|codice (?:pin|segreto|di accesso)"
-    r"|парол[а-я]{0,3}|пин-?код[а-я]{0,3}|секретн[а-я]{1,3} ключ[а-я]{0,3})(?![^\W_])"
-    r"|密码|密碼|口令|暗証番号|パスワード|暗号鍵|비밀번호|비번|암호|पासवर्ड|كلمة (?:ال)?سر"
-    r"|كلمة (?:ال)?مرور|كلمه السر|رمز المرور"
-    r"|รหัสผ่าน)",
-    _I,
-)
-#: What may stand between the name and the secret: "for the router is", ":", "ist", "es", "は".
-_LINK = re.compile(
-    r"(?:[:=→]|(?<![^\W_])(?:is|was|are|reads|called|ist|sind|lautet|heißt|heisst|war"
-    r"|est|sont|s['’]appelle|es|son|se llama|si chiama|era|è|é|"
-    r"jest|to|är|это|—|–|-|है|هي|هو|คือ)(?![^\W_])|是|为|為|は|が|는|은|가|이)\s*:?\s*",
-    _I,
-)
 _VALUE = re.compile(
     r"[\"'“”„«»「」『』`]?(?P<value>[^\s\"“”„«»「」『』`,;，。、]{1,100})[\"'“”„«»「」『』`]?"
 )
@@ -68,70 +21,12 @@ _QUOTED_VALUE = re.compile(r"\s*[\"'“„«「『`](?P<value>[^\"“”„«»�
 _PHRASE = re.compile(
     r"(?:(?:\d{1,2}[.)]? ?)?[a-z]{3,10}[ ,]+){5,}(?:\d{1,2}[.)]? ?)?[a-z]{3,10}", _I
 )
-#: What is said of a password without saying it.
-_ABOUT = word_set(
-    "weak strong secure insecure lost expired wrong secret unknown compromised leaked stored saved"
-    " kept required needed missing invalid old new same reset changed forgotten shared hidden empty"
-    " correct incorrect valid private safe schwach stark sicher verloren falsch geheim gespeichert"
-    " abgelaufen vergessen perdu oublié expiré faible débil perdida olvidada segura guardada nuevo"
-    " nueva perso dimenticata esquecida vergeten verlopen забыт утерян слабый istekao not in on"
-    " sicura salvata debole fraca segura guardada"
-    " used annoying boring long short easy hard simple complex characters letters signs zeichen"
-    " caractères caracteres caratteri"
-)
 
-#: After or before the name, these make it a thing or a rule about secrets.
-_THING = re.compile(
-    r" (?:managers?|polic(?:y|ies)|rotations?|rules?|resets?|changes?|hints?|prompts?|vaults?"
-    r"|fields?|forms?|generators?|strength|lengths?|requirements?|managements?|storage"
-    r"|hash(?:es|ing)?"
-    r"|expiry|protection|days?|pages?|process|lists?|collections?)(?![^\W_])",
-    _I,
-)
-_THING_BEFORE = re.compile(
-    r"(?:gestionnaire|gestor|gestore|gerenciador|менеджер) (?:de |di )?\Z", _I
-)
-_THING_NAMES = word_set("1password keepass2")
 
-#: "hunter2 is Anna's …", "sunflower as the …": what stands before the name, and the link.
-_VALUE_FIRST = re.compile(
-    r"(?P<value>\S+) (?P<link>is|was|as|ist|war|als|est|comme|es|como|è|come|é|jest|jako|är|som"
-    r"|—|–|=) ",
-    _I,
-)
-_OWNED = re.compile(
-    r"(?:(?:[^\W_]+['’]s|the|her|his|their|an?|das|ihr|sein|le|la|el|il|o|a|su|son|il suo)"
-    r" )?(?:[^\W_]+ ){0,2}\Z",
-    _I,
-)
 #: What an opaque value follows; other values of it are no secrets.
 _OPAQUE = re.compile(
     r"(?<!public )(?<![^\W_])(?:secrets?|keys?|tokens?)(?![^\W_])[^.!?]{0,40}?(?:[:=]| is| are)"
     r" ?[\"'`]?(?P<value>(?!0x)[A-Za-z0-9+/_=-]{16,200})",
-    _I,
-)
-#: A user's name and password side by side.
-_PAIR = re.compile(
-    r"(?<![^\W_])(?:credentials?|log-?ins?|log ins?|sign-?in|zugangsdaten|anmeldedaten|identifiants"
-    r"|credenciales|credenziali|credenciais|логин)(?![^\W_])[^.!?]{0,60}?"
-    r"(?:[:=]|(?<![^\W_])(?:is|are|ist|sind|lauten|est|sont|es|son|sono|são)(?![^\W_])) ?"
-    r"(?P<user>[^\s/,:]{2,60})(?P<by>\s?[/:,|]\s?| (?:and|with|und|mit|et|avec|y|con|e|com|и) )"
-    r"(?P<value>[^\s/,]{2,100})",
-    _I,
-)
-_ADMIN = word_set("root admin administrator user")
-_OPENS = re.compile(
-    r"(?<![^\W_])(?:safe|lock|padlock|vault|locker|door|gate|garage|alarm|phone|tablet"
-    r"|laptop|tresor"
-    r"|tür|coffre(?:-fort)?|porte|caja fuerte|puerta|cassaforte|porta|cofre|сейф)(?![^\W_])"
-    r"[^.!?]{0,30} (?:opens?|unlocks?|is (?:opened|unlocked)|öffnet(?: sich)?|s['’]ouvre|se abre"
-    r"|si apre|abre|открывается) (?:with|by|using|on|mit|avec|con|com) (?:the )?(?:code )?"
-    r"(?P<value>\S{3,40})(?!\S)(?! (?!and |und |et |y |e )[^\W_])",
-    _I,
-)
-_SOCIAL = re.compile(
-    r"(?<![^\W_])(?:social security|ssn|social insurance|sozialversicherung\w{0,20}"
-    r"|sécurité sociale|seguridad social)(?![^\W_])",
     _I,
 )
 _SOCIAL_NUMBER = re.compile(r"(?<!\d)\d(?:[ .-]?\d){8,14}(?!\d)")
@@ -158,29 +53,17 @@ _CARD_PREFIXES = (
 def find_secret(text: str) -> str | None:
     """What kind of secret a text holds, without repeating it; None if there is none."""
     text = unicodedata.normalize("NFKC", text)
-    if _KEYS.search(text):
+    if pattern("secrets.keys").search(text):
         return "an access key"
     if any(_is_card(re.sub(r"\D", "", match.group())) for match in _CARD.finditer(text)):
         return "a card number"
     if any(_is_iban(match.group()) for match in _IBAN.finditer(text)):
         return "a bank account number"
-    if _SOCIAL.search(text) and _SOCIAL_NUMBER.search(text):
+    if pattern("secrets.social").search(text) and _SOCIAL_NUMBER.search(text):
         return "a social security number"
     return "a password or code" if _has_named_secret(text) else None
 
 
-#: What a message may call a secret by, besides `_NAMED`: a lock, an alarm, a login.
-_LOCKED = re.compile(
-    r"(?<![^\W_])(?:(?:pad)?lock|alarm|(?:wifi|wi-fi|wlan|api)[ -]?\w*"
-    r"|tokens?|key|codes?|safe"
-    r"|alarm\w*|schloss|tresor|serrure|cadenas|coffre|candado|caja fuerte|buzón|código"
-    r"|código|lucchetto|codice"
-    r"|cadeado|slot|sleutel|kluis|kod\w*|zamek|zamk\w+|lås|anahtar\w*|kilit\w*|kasa\w*"
-    r"|şifre\w*|parola\w*|замо\w+|сейф\w*|код\w*)"
-    r"(?![^\W_])|رمز|قفل|القفل|पिन|पासकोड|ताल|รหัส|หมุน|비번|口令|密|锁|鎖|鍵|金庫|番号|パス",
-    _I,
-)
-_LOGIN = re.compile(r"(?<![^\W_])(?:log-?ins?|portal)(?![^\W_])", _I)
 _SAID_VALUE = re.compile(r"[^\s\"'“”„«»「」『』`,;:，。、؛،()]{3,60}")
 #: How far before a value its name may stand.
 _NAME_NEAR = 45
@@ -200,9 +83,9 @@ def said_values(text: str) -> frozenset[str]:
         value = re.split(r"[\u3040-\u30ff\u3400-\u9fff\u0e01-\u0e4f]+\Z", value)[0]
         before = flat[max(match.start() - _NAME_NEAR, 0) : match.start()]
         before = re.split(r"[.!?。！？](?=\s|\Z)", before)[-1]
-        is_strict = bool(_NAMED.search(before))
-        is_locked = is_strict or _LOCKED.search(before)
-        is_login = not value.isalnum() and _LOGIN.search(before)
+        is_strict = bool(pattern("secrets.named").search(before))
+        is_locked = is_strict or pattern("secrets.locked").search(before)
+        is_login = not value.isalnum() and pattern("secrets.login").search(before)
         if (is_locked or is_login) and _is_code(value, is_strict=is_strict):
             found.add(value)
     return frozenset(found)
@@ -224,17 +107,17 @@ def _is_code(value: str, *, is_strict: bool) -> bool:
 def _has_named_secret(text: str) -> bool:
     if any(_is_cryptic(match["value"]) for match in _OPAQUE.finditer(text)):
         return True
-    if any(_is_cryptic(match["value"]) for match in _OPENS.finditer(text)):
+    if any(_is_cryptic(match["value"]) for match in pattern("secrets.opens").finditer(text)):
         return True
-    for match in _PAIR.finditer(text):
-        is_login = "/" in match["by"] or fold(match["user"]) in _ADMIN
+    for match in pattern("secrets.pair").finditer(text):
+        is_login = "/" in match["by"] or fold(match["user"]) in word_set("secrets.admin")
         if is_login or _is_cryptic(match["value"]):
             return True
-    names = list(_NAMED.finditer(text))
+    names = list(pattern("secrets.named").finditer(text))
     if not names:
         return False
     language = language_of(text)
-    common = _ABOUT | stop_words("en") | stop_words(language)
+    common = word_set("secrets.about") | stop_words("en") | stop_words(language)
     return any(
         _is_told(text[match.end() : match.end() + 300], text[: match.start()][-80:], common)
         for match in names
@@ -252,26 +135,28 @@ def _is_told(rest: str, before: str, common: frozenset[str]) -> bool:
         )
     ) and _is_cryptic(bare["value"]):
         return True
-    is_thing = bool(_THING.match(rest) or _THING_BEFORE.search(before))
+    is_thing = bool(
+        pattern("secrets.thing").match(rest) or pattern("secrets.thing_before").search(before)
+    )
     if not is_thing and _is_told_before(before, common):
         return True
     clause = re.match(r"[^.!?。！？]{0,80}", rest)
     end = clause.end() if clause else 0
     return any(
         _is_value(rest[link.end() :], common, link.group().strip(), is_thing=is_thing)
-        for link in _LINK.finditer(rest, 0, end)
+        for link in pattern("secrets.link").finditer(rest, 0, end)
     )
 
 
 def _is_told_before(before: str, common: frozenset[str]) -> bool:
     """Whether the value stands before the name: "hunter2 is Anna's password"."""
     clause = re.split(r"[.!?;] ", before)[-1]
-    for match in _VALUE_FIRST.finditer(clause):
+    for match in pattern("secrets.value_first").finditer(clause):
         value = match["value"].strip("\"'“”„«»`,")
         between = clause[match.end() :]
         if _is_cryptic(value) and between.count(" ") <= 4:
             return True
-        if not _OWNED.match(clause, match.end()) or fold(value) in common:
+        if not pattern("secrets.owned").match(clause, match.end()) or fold(value) in common:
             continue
         if fold(match["link"]) in ("as", "als", "comme", "como", "come", "jako", "som"):
             return True
@@ -288,7 +173,7 @@ def _is_value(tail: str, common: frozenset[str], link: str, *, is_thing: bool) -
         return False
     said = value["value"].rstrip(".!?।")
     if _is_cryptic(said):
-        return fold(said) not in _THING_NAMES
+        return fold(said) not in word_set("secrets.thing_names")
     if is_thing:
         return False
     if _QUOTED_VALUE.match(tail) or _PHRASE.match(tail):
@@ -296,10 +181,10 @@ def _is_value(tail: str, common: frozenset[str], link: str, *, is_thing: bool) -
     if link == "to":
         return False
     if not tail[value.end() :].strip(" .!?。！？)"):
-        return len(said) > 2 and said.casefold() not in _ABOUT
+        return len(said) > 2 and said.casefold() not in word_set("secrets.about")
     words = [fold(word) for word in re.split(r"[.!?,;。！？]", tail, maxsplit=1)[0].split()]
     said_so = [word for word in words if word not in common and not word.endswith(_ENDINGS)]
-    left = sum(word in common and word not in _ABOUT for word in words)
+    left = sum(word in common and word not in word_set("secrets.about") for word in words)
     return len(words) <= 12 and len(said_so) >= 2 + left and left <= 1
 
 

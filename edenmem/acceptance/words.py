@@ -14,6 +14,8 @@ from functools import cache, lru_cache
 
 import msgspec
 
+from edenmem.acceptance.tables import pattern, table
+
 #: Vowel signs, points and accents are no letters for ``\\w``, and yet inside words.
 _SIGNS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
 _WORD = re.compile(rf"[^\W_](?:[^\W_]|[{_SIGNS}])*(?:['’ʼ](?:[^\W_]|[{_SIGNS}])+)*")
@@ -46,50 +48,6 @@ _OPENING_MARK = re.compile("[\"“„«»「『《‹‚'‘`]")
 
 #: Endings that a word of three letters takes without becoming another one.
 _ENDINGS = frozenset({"s", "es", "ed", "d", "n", "en", "e", "er", "a", "y", "t"})
-
-#: Frequent words that tell one language from another.
-_MARKERS = {
-    "en": "the and is of to in has at with for was on his her that from an by are who she he their"
-    " will does not likes wants i my"
-    " me have you it we this be so do",
-    "de": "ich du wir mag mir der die das und ist von zu im hat mit für den dem ein eine einen"
-    " auf sich nicht ihr sein"
-    " wird seit aus bei ihre seine nach möchte am zum zur",
-    "fr": "je j tu le les et est des du dans une avec pour sur au aux qui son sa ses pas elle il"
-    " à depuis"
-    " d l chez veut",
-    "es": "yo el los las y es en con una para por que su sus se no del al desde está tiene"
-    " quiere ella"
-    " como",
-    "it": "io il gli e è di con una per che suo sua non del della dal nel alla ha sono lo vuole dei"
-    " degli",
-    "pt": "eu o os as e é em com uma para por que seu sua não do da no na tem está ao dos das quer"
-    " ele ela",
-    "nl": "ik de het een en is van met voor op zijn haar niet heeft aan bij uit naar wil die dat"
-    " sinds"
-    " wordt in",
-    "pl": "jest w z na i do że się nie ma jej jego od dla po ze przy jako mieszka chce",
-    "sv": "och är en ett av med för på som har till hans hennes inte från vill den det sedan i",
-    "tr": "ve bir bu için değil ben sen hep dün geliyor lira mı mi ile da de çok olarak var onun"
-    " değil gibi istiyor",
-}
-
-
-#: Letters that one language has and the others here have not.
-_LETTERS = {
-    "tr": re.compile("[ığşİĞŞ]"),
-    "pl": re.compile("[ąęłńśźżćĄĘŁŃŚŹŻĆ]"),
-    "de": re.compile("ß|[äöü](?!.*[ığş])"),
-    "pt": re.compile("[ãõÃÕ]"),
-    "es": re.compile("[ñ¿¡Ñ]"),
-    "sv": re.compile("[åÅ]"),
-    "fr": re.compile("[êœùçèÊŒ]"),
-}
-
-
-def word_set(words: str) -> frozenset[str]:
-    """The words of a list that is written with spaces between them."""
-    return frozenset(words.split())
 
 
 def fold(text: str) -> str:
@@ -287,7 +245,10 @@ def stop_signs() -> frozenset[str]:
 
 @cache
 def _markers() -> dict[str, frozenset[str]]:
-    return {language: frozenset(map(fold, words.split())) for language, words in _MARKERS.items()}
+    return {
+        language: frozenset(map(fold, words.split()))
+        for language, words in table("words.markers").items()
+    }
 
 
 def language_of(text: str, usual: str = "") -> str:
@@ -299,8 +260,8 @@ def language_of(text: str, usual: str = "") -> str:
         return script
     found = {word.folded for word in words_of(text)}
     hits = {language: len(found & markers) for language, markers in _markers().items()}
-    for language, letters in () if text.isascii() else _LETTERS.items():
-        hits[language] += 2 * bool(letters.search(text))
+    for language in () if text.isascii() else table("words.letters"):
+        hits[language] += 2 * bool(pattern(f"words.letters.{language}").search(text))
     if usual in hits:
         hits[usual] += 1  # the language of what was read decides between equals
     best = max(hits.values())
@@ -320,7 +281,7 @@ def _language_of_script(text: str) -> str:
     if text.isascii():
         return ""
     half = len(text) / 3
-    for pattern, language in (
+    for script, language in (
         (_KANA, "ja"),
         (_HAN, "zh"),
         (_HANGUL, "ko"),
@@ -329,7 +290,7 @@ def _language_of_script(text: str) -> str:
         (_ARABIC, "ar"),
         (_DEVANAGARI, "hi"),
     ):
-        count = len(pattern.findall(text))
+        count = len(script.findall(text))
         if count > half or (language == "ja" and count > 2):
             if language == "ru" and re.search("[іїєґ]", text, re.IGNORECASE):
                 return "uk"
