@@ -97,7 +97,7 @@ def test_formats_for_programs(inside: Callable[..., Inside], tmp_path: Path) -> 
     assert "| hashes " in run("doctor", "--format", "markdown").out
     fixed = json.loads(run("doctor", "--fix", "--yes", "--format", "json").out)
     (done,) = [check["repair"] for check in fixed if check["repair"]]
-    assert (done["check"], done["found"], done["mended"]) == ("hashes", 1, 1)
+    assert (done["check"], done["found"], done["repaired"]) == ("hashes", 1, 1)
     assert run("doctor").code == 0
 
 

@@ -92,7 +92,7 @@ def test_facts_by_hand_get_no_vector_of_another_model(formed: World) -> None:
         assert "embedding.model" not in eden(*command).ok().err
     seen = eden(*OTHER, "doctor", "--check", "vectors", "--format", "json")
     [check] = json.loads(seen.out)
-    assert f"embedding.model = '{PLATFORMS}'" in check["mend"]
+    assert f"embedding.model = '{PLATFORMS}'" in check["remedy"]
 
 
 def test_nothing_is_formed_nor_paid_with_another_model(formed: World) -> None:

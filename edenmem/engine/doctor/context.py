@@ -1,8 +1,8 @@
-"""Who and what there is, asked of the store a page at a time and remembered for a while."""
+"""The context of an examination, with cached lookups of owners, accounts and policies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,79 +20,82 @@ from edenmem.store.protocol.store import Store, batched
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
-#: Answers that are kept of each kind.
+#: Maximum number of cached answers of each kind.
 _KEPT = 50_000
-#: Ids that are asked about at once.
-_ASKED = 1000
+#: Number of keys per query.
+_BATCH = 1000
 
 
-class _Shelf(Generic[_K, _V]):
-    """A dictionary that forgets all when it is full: simpler than the oldest, and as bounded."""
+class _Lookup(Generic[_K, _V]):
+    """Cached answers; all are dropped when the cache is full."""
 
     def __init__(self) -> None:
-        self.held: dict[_K, _V] = {}
+        self._held: dict[_K, _V] = {}
 
-    def lacks(self, keys: Iterable[_K]) -> list[_K]:
-        """Those that must be asked for."""
-        if len(self.held) > _KEPT:
-            self.held.clear()
-        return [key for key in dict.fromkeys(keys) if key not in self.held]
+    def get(self, keys: Collection[_K], query: Callable[[list[_K]], dict[_K, _V]]) -> dict[_K, _V]:
+        """Return the answers for keys; ``query`` answers the keys that are not cached."""
+        answers = {key: self._held[key] for key in keys if key in self._held}
+        new: dict[_K, _V] = {}
+        for part in batched((key for key in dict.fromkeys(keys) if key not in answers), _BATCH):
+            new |= query(part)
+        if len(self._held) > _KEPT:
+            self._held.clear()
+        self._held |= new
+        return answers | new
 
 
 class Cache:
-    """Answers of one store, for one examination."""
+    """Cached lookups in a store for one examination."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._present: dict[PresenceKind, _Shelf[str, bool]] = {}
-        self._person_ids: _Shelf[str, str] = _Shelf()
-        self._people: _Shelf[str, frozenset[str] | None] = _Shelf()
-        self._policies: _Shelf[Scope, Policy | None] = _Shelf()
+        self._present: dict[PresenceKind, _Lookup[str, bool]] = {}
+        self._person_ids: _Lookup[str, str] = _Lookup()
+        self._people: _Lookup[str, frozenset[str] | None] = _Lookup()
+        self._policies: _Lookup[Scope, Policy | None] = _Lookup()
 
     def missing(self, kind: PresenceKind, ids: Collection[str]) -> set[str]:
-        """Those of the ids that do not exist."""
-        shelf = self._present.setdefault(kind, _Shelf())
-        answers = {key: shelf.held[key] for key in ids if key in shelf.held}
-        for part in batched(shelf.lacks(ids), _ASKED):
-            there = self._store.walk.present(kind, part)
-            answers |= {key: key in there for key in part}
-        shelf.held |= answers
+        """Return the IDs that do not exist."""
+
+        def query(part: list[str]) -> dict[str, bool]:
+            found = self._store.walk.present(kind, part)
+            return {key: key in found for key in part}
+
+        answers = self._present.setdefault(kind, _Lookup()).get(ids, query)
         return {key for key in ids if not answers[key]}
 
     def person_ids(self, account_ids: Collection[str]) -> dict[str, str]:
-        """Account → the canonical id of its person; of an unknown account its own id."""
-        held = self._person_ids.held
-        answers = {key: held[key] for key in account_ids if key in held}
-        for part in batched(self._person_ids.lacks(account_ids), _ASKED):
+        """Return account → canonical ID of its user; an unknown account maps to itself."""
+
+        def query(part: list[str]) -> dict[str, str]:
             found = self._store.host.users_by_ids(part)
-            answers |= {key: found[key].person_id if key in found else key for key in part}
-        held |= answers
-        return answers
+            return {key: found[key].person_id if key in found else key for key in part}
+
+        return self._person_ids.get(account_ids, query)
 
     def people(self, session_ids: Collection[str]) -> dict[str, frozenset[str] | None]:
-        """Session → its people; None for a session that is not there."""
-        answers = {key: self._people.held[key] for key in session_ids if key in self._people.held}
-        for part in batched(self._people.lacks(session_ids), _ASKED):
+        """Return session → its users; None for a missing session."""
+
+        def query(part: list[str]) -> dict[str, frozenset[str] | None]:
             found = self._store.host.people_of(part)
-            answers |= {key: found.get(key) for key in part}
-        self._people.held |= answers
-        return answers
+            return {key: found.get(key) for key in part}
+
+        return self._people.get(session_ids, query)
 
     def policies(self, scopes: Collection[Scope]) -> dict[Scope, Policy | None]:
-        """Scope → its policy, if it has one."""
-        held = self._policies.held
-        answers = {scope: held[scope] for scope in scopes if scope in held}
-        for part in batched(self._policies.lacks(scopes), _ASKED):
+        """Return scope → its policy, if any."""
+
+        def query(part: list[Scope]) -> dict[Scope, Policy | None]:
             found = self._store.memory.policies(part)
-            answers |= {scope: found.get(scope) for scope in part}
-        held |= answers
-        return answers
+            return {scope: found.get(scope) for scope in part}
+
+        return self._policies.get(scopes, query)
 
 
-#: How far clocks of hosts may be apart before a time counts as one to come.
-CLOCKS = timedelta(minutes=5)
+#: Tolerated difference between the clocks of hosts.
+CLOCK_SKEW = timedelta(minutes=5)
 
-#: Records that are looked at together.
+#: Number of records examined together.
 BATCH = 500
 
 Owned = Fact | Reflection | Consolidation | Policy
@@ -100,8 +103,11 @@ Owned = Fact | Reflection | Consolidation | Policy
 
 @dataclass(kw_only=True)
 class DoctorContext:
-    """A store and its surroundings. ``files`` are those of the configuration; ``tell`` is called
-    with what is being looked at, and how many of it so far."""
+    """The store to examine and its environment.
+
+    ``files`` are the configuration files; ``tell`` is called with the current subject and the
+    number of examined items.
+    """
 
     store: Store
     settings: Settings
@@ -114,22 +120,22 @@ class DoctorContext:
     cache: Cache = field(init=False)
 
     def __post_init__(self) -> None:
-        self.forget()
+        self.reset_cache()
 
     def documents(self, kind: RecordKind) -> Iterator[Document]:
-        """Walk everything of a kind that is looked at."""
+        """Yield all documents of a kind, of ``agent_id`` if set."""
         agents = () if self.agent_id is None else (self.agent_id,)
         return self.store.walk.documents((kind,), Selection(agent_ids=agents))
 
-    def forget(self) -> None:
-        """Ask anew who and what there is."""
+    def reset_cache(self) -> None:
+        """Drop all cached lookups."""
         self.cache = Cache(self.store)
 
 
 def about(
     item: Owned, detail: str, *, target_type: str = "", related: tuple[str, ...] = ()
 ) -> Finding:
-    """A finding about a memory."""
+    """Return a finding about a memory."""
     text = item.consolidated_content if isinstance(item, Consolidation) else ""
     if isinstance(item, Fact | Reflection):
         text = item.content

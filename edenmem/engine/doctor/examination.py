@@ -1,4 +1,4 @@
-"""An examination: every check that is wanted, in order, whatever the ones before it met."""
+"""Run the selected checks in order; a failing check does not stop the others."""
 
 from __future__ import annotations
 
@@ -20,18 +20,22 @@ from edenmem.engine.doctor.report import (
 from edenmem.errors import EdenmemError, StoreUnreachable
 from edenmem.models.integrity import Finding
 
-#: Findings that are kept of each check; all are counted.
+#: Maximum number of examples per check; all findings are counted.
 EXAMPLES = 5
 
-#: Checks that have something to look at only where the database is a file. On MongoDB they are
-#: reported if they were asked for, or find something, such as a configuration that others can read.
+#: Checks of database files. On MongoDB they are reported only if selected by name or if they find
+#: something, such as a configuration file that others can read.
 _OF_FILES = frozenset({"permissions", "file"})
+
+_NO_ANSWER = "the database does not respond"
+_NO_DATABASE = "no database yet"
+_OUTDATED = "the schema is outdated"
 
 Look = Callable[[DoctorContext], Iterator[CheckFinding | Remark]]
 
 
 class Examination(NamedTuple):
-    """One walk, and the checks that it is for; without a database one that needs it is skipped."""
+    """A function and the checks it performs; skipped without a database if ``needs_store``."""
 
     title: str
     checks: frozenset[str]
@@ -39,7 +43,7 @@ class Examination(NamedTuple):
     needs_store: bool = True
 
 
-#: What a walk through memories is for.
+#: Checks performed on every kind of memory.
 _OF_MEMORY = frozenset(
     {"readable", "stored-form", "owners", "sources", "blank", "limits", "weak", "times"}
 ) | {"group-sessions", "accounts"}
@@ -88,27 +92,27 @@ EXAMINATIONS = (
 
 
 def describe_error(error: Exception) -> str:
-    """An error in words, whoever raised it."""
+    """Return an error as text, with its hint."""
     if not isinstance(error, EdenmemError):
         return f"{type(error).__name__}: {error}"
     return f"{error.message}; {error.hint}" if error.hint else error.message
 
 
 class _Chart:
-    """What is known of one check so far."""
+    """The findings of one check so far."""
 
     def __init__(self, name: str) -> None:
         self.check = CATALOGUE[name]
         self.state = State.OK
         self.count = 0
         self.remark = ""
-        self.mend = ""
+        self.remedy = ""
         self.examples: list[Finding] = []
         self.advice: list[Advice] = []
 
     def note(self, seen: CheckFinding | Remark) -> None:
         if isinstance(seen, Remark):
-            self.remark, self.mend = seen.text, seen.mend or self.mend
+            self.remark, self.remedy = seen.text, seen.remedy or self.remedy
             return
         self.count += 1
         advice = seen.advice or self._usual
@@ -117,18 +121,18 @@ class _Chart:
         weight = seen.state or self.check.state
         if worse(weight, self.state) is weight and weight is not self.state:
             self.state = weight
-            self.examples = [seen.finding, *self.examples][:EXAMPLES]  # the worst comes first
+            self.examples = [seen.finding, *self.examples][:EXAMPLES]  # worst first
         elif len(self.examples) < EXAMPLES:
             self.examples.append(seen.finding)
 
     @property
     def _usual(self) -> Advice:
-        return Advice(self.check.meaning, self.check.mend, self.check.fixable)
+        return Advice(self.check.meaning, self.check.remedy, self.check.fixable)
 
     def fail(self, error: Exception) -> None:
-        """The check could not be made: that is no sign of health."""
+        """Report a failed check as a problem."""
         self.state = State.PROBLEM
-        self.remark = f"could not be looked at: {describe_error(error)}"
+        self.remark = f"check failed: {describe_error(error)}"
 
     def skip(self, why: str) -> None:
         self.state, self.remark = State.SKIPPED, why
@@ -145,14 +149,16 @@ class _Chart:
             count=self.count,
             remark=self.remark,
             meaning=" ".join(dict.fromkeys(one.meaning for one in advice)) if ill else "",
-            mend=(self.mend or "; ".join(dict.fromkeys(one.mend for one in advice))) if ill else "",
+            remedy=(self.remedy or "; ".join(dict.fromkeys(one.remedy for one in advice)))
+            if ill
+            else "",
             fixable=self.count > 0 and any(one.fixable for one in advice),
             examples=tuple(self.examples),
         )
 
 
 class Doctor:
-    """Examines a store; changes nothing."""
+    """Examine a store without changing it."""
 
     def __init__(
         self, context: DoctorContext, checks: frozenset[str], *, online: bool = False
@@ -163,11 +169,9 @@ class Doctor:
         self._reachable = False
 
     def examine(self) -> DoctorReport:
-        """Look at everything that is wanted. What cannot be looked at is a problem of its check,
-        and keeps no other from being made."""
+        """Run all selected checks. A check that fails is a problem and does not stop others."""
         charts = {name: _Chart(name) for name in CATALOGUE if name in self._checks}
-        obstacle = self._begin(charts)
-        # What keeps the checks from being made is told, whether it was asked for or not.
+        obstacle = self._begin(charts)  # may add the check that blocks the others
         charts = {name: charts[name] for name in CATALOGUE if name in charts}
         for examination in EXAMINATIONS:
             wanted = [charts[name] for name in charts if name in examination.checks]
@@ -196,50 +200,50 @@ class Doctor:
         )
 
     def _begin(self, charts: dict[str, _Chart]) -> str:
-        """See whether there is a database of this version; why not, or nothing."""
+        """Check the connection and schema; return the obstacle to other checks, or ""."""
         first = {name: charts.get(name) or _Chart(name) for name in ("connection", "schema")}
         error = self._look(surroundings.connection, frozenset({"connection"}), first)
         self._reachable = self._context.info is not None
-        if isinstance(error, StoreUnreachable):  # each further question would wait as long
+        if isinstance(error, StoreUnreachable):  # every further query would time out too
             charts["connection"] = first["connection"]
-            first["schema"].skip("the database does not answer")
-            return first["schema"].remark
+            first["schema"].skip(_NO_ANSWER)
+            return _NO_ANSWER
         if first["connection"].count:
             charts["connection"] = first["connection"]
-            first["schema"].skip("there is no database yet")
-            return first["schema"].remark
+            first["schema"].skip(_NO_DATABASE)
+            return _NO_DATABASE
         self._look(surroundings.schema, frozenset({"schema"}), first)
         if first["schema"].count:
-            self._reachable = True  # it was read, if only to see that it is old
+            self._reachable = True  # an outdated schema was read
             charts["schema"] = first["schema"]
             if self._context.info is None:
-                first["connection"].skip("the schema is not of this version")
-            return "the schema is not of this version"
+                first["connection"].skip(_OUTDATED)
+            return _OUTDATED
         if not self._reachable:
             charts["connection"] = first["connection"]
-            first["schema"].skip("the database does not answer")
-            return first["schema"].remark
+            first["schema"].skip(_NO_ANSWER)
+            return _NO_ANSWER
         return ""
 
     def _look(
         self, look: Look, covered: frozenset[str], charts: dict[str, _Chart]
     ) -> Exception | None:
-        """Note what a walk sees; what it broke off with, if it did."""
+        """Run one examination, note its findings, and return its error, if any."""
         try:
             for seen in look(self._context):
                 if seen.check in charts:
                     charts[seen.check].note(seen)
-        except Exception as error:  # noqa: BLE001 - whatever damage leads to is told with its checks
+        except Exception as error:  # noqa: BLE001 - damage can raise anything; reported per check
             for name in covered & charts.keys():
                 charts[name].fail(error)
             return error
         return None
 
     def findings(self, check: str) -> Iterator[Finding]:
-        """Everything that one check finds, as it is found.
+        """Yield all findings of one check.
 
         Raises:
-            StoreError: it cannot be looked at.
+            StoreError: the check failed.
         """
         for examination in EXAMINATIONS:
             if check in examination.checks:

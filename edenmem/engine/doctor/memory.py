@@ -1,4 +1,4 @@
-"""Facts and reflections, one by one."""
+"""Check facts, reflections, texts, policies and formations one by one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from edenmem.engine.doctor.context import (
     BATCH,
-    CLOCKS,
+    CLOCK_SKEW,
     DoctorContext,
     Owned,
     about,
@@ -26,15 +26,17 @@ from edenmem.text import word_count
 
 
 def texts(context: DoctorContext) -> Iterator[CheckFinding]:
-    """All texts and buffers."""
+    """Check all texts and buffers."""
     for batch, seen in walk(context, RecordKind.CONSOLIDATION, Consolidation):
         yield from seen
-        yield from strangers(context, batch)
-        yield from versions(context, "consolidation", {text: text.version for text in batch})
+        yield from find_ownerless(context, batch)
+        yield from find_lost_versions(
+            context, "consolidation", {text: text.version for text in batch}
+        )
         policies = context.cache.policies({text.home for text in batch})
         for text in batch:
             yield from _content(context, text, policies[text.home])
-            yield from future(context, text, (text.last_consolidated_at, text.updated_at))
+            yield from find_future(context, text, (text.last_consolidated_at, text.updated_at))
             yield from _propagation(text)
         yield from _buffers(context, batch)
 
@@ -43,49 +45,49 @@ def _content(
     context: DoctorContext, text: Consolidation, policy: Policy | None
 ) -> Iterator[CheckFinding]:
     content = text.consolidated_content
-    # Empty is what a text is before its first version, or after that was taken back; but nothing
-    # that was made of reflections is.
+    # A text may be empty before its first version or after its undo, but not once it has absorbed
+    # reflections.
     if not content.strip() and (content or (text.version and text.absorbed_ids)):
-        yield CheckFinding("blank", about(text, f"version {text.version} says nothing"))
+        yield CheckFinding("blank", about(text, f"version {text.version} is blank"))
     limit = word_limit_of(context.settings, text.home, policy)
     if (words := word_count(content)) > limit:
         yield CheckFinding("limits", about(text, f"has {words} words, the limit is {limit}"))
 
 
 def _propagation(text: Consolidation) -> Iterator[CheckFinding]:
-    waiting = text.unpropagated_versions
-    never = [version for version in waiting if not 0 < version <= text.version]
-    if never:
-        detail = f"version {never[0]} is to be propagated, and never was (it is {text.version})"
+    pending = text.unpropagated_versions
+    invalid = [version for version in pending if not 0 < version <= text.version]
+    if invalid:
+        detail = f"pending propagation of unknown version {invalid[0]} (current: {text.version})"
         yield CheckFinding("propagation", about(text, detail), State.WARNING)
-    elif waiting:
-        listed = ", ".join(map(str, waiting))
-        yield CheckFinding("propagation", about(text, f"still to be propagated: version {listed}"))
+    elif pending:
+        listed = ", ".join(map(str, pending))
+        yield CheckFinding("propagation", about(text, f"pending propagation: version {listed}"))
 
 
 # -- buffers -----------------------------------------------------------------------------------
 
 
 def _buffers(context: DoctorContext, batch: Sequence[Consolidation]) -> Iterator[CheckFinding]:
-    """What the buffers say, against what the flags on the reflections say."""
-    waiting: dict[Scope, dict[str, Reflection]] = {text.home: {} for text in batch}
-    for reflection in context.store.memory.reflections(tuple(waiting), absorbed=False):
-        waiting[reflection.home][reflection.id] = reflection
-    # Asked for after the flags: what was added in between is in both by now.
-    buffers = context.store.memory.buffers(tuple(waiting))
+    """Compare the buffers with the flags on reflections."""
+    flagged: dict[Scope, dict[str, Reflection]] = {text.home: {} for text in batch}
+    for reflection in context.store.memory.reflections(tuple(flagged), absorbed=False):
+        flagged[reflection.home][reflection.id] = reflection
+    # Read after the flags, so that reflections added in between are in both.
+    buffers = context.store.memory.buffers(tuple(flagged))
     listed = {each for text in batch for each in text.unabsorbed_ids}
     gone = context.cache.missing("reflection", listed)
     for text in batch:
-        pending = waiting[text.home]
+        pending = flagged[text.home]
         yield from _find_misplaced(context, text, pending, gone)
         buffer = buffers.get(text.home, text.unabsorbed_ids)
-        in_work = set(buffer) - set(text.unabsorbed_ids)  # a consolidation is about to mark these
+        in_work = set(buffer) - set(text.unabsorbed_ids)  # a consolidation is marking these
         for reflection_id, reflection in pending.items():
             if reflection_id in text.absorbed_ids and reflection_id not in in_work:
-                detail = f"went into version {text.version}, and is marked as waiting"
+                detail = f"absorbed by version {text.version}, but marked as pending"
                 yield CheckFinding("buffers", about(reflection, detail))
-            elif reflection_id not in buffer and _still_waits(context, reflection):
-                yield CheckFinding("buffers", about(reflection, "waits, and is in no buffer"))
+            elif reflection_id not in buffer and _is_still_pending(context, reflection):
+                yield CheckFinding("buffers", about(reflection, "pending, but in no buffer"))
 
 
 def _find_misplaced(
@@ -93,33 +95,33 @@ def _find_misplaced(
 ) -> Iterator[CheckFinding]:
     for reflection_id, times in Counter(text.unabsorbed_ids).items():
         if reflection_id in gone:
-            detail = f"its buffer has {reflection_id}, which is not there"
+            detail = f"its buffer lists {reflection_id}, which does not exist"
             yield CheckFinding("buffers", about(text, detail, related=(reflection_id,)))
         elif reflection_id not in pending:
-            yield from _not_waiting(context, text, reflection_id)
+            yield from _check_listed(context, text, reflection_id)
         elif times > 1:
-            detail = f"is {times} times in its buffer"
+            detail = f"listed {times} times in its buffer"
             yield CheckFinding("buffers", about(pending[reflection_id], detail))
 
 
-def _not_waiting(
+def _check_listed(
     context: DoctorContext, text: Consolidation, reflection_id: str
 ) -> Iterator[CheckFinding]:
     reflection = context.store.memory.reflection(reflection_id)
     if reflection is None:
-        return  # it went in this very moment
+        return  # removed concurrently
     if reflection.home != text.home:
-        detail = f"its buffer has {reflection_id}, which is of another scope"
+        detail = f"its buffer lists {reflection_id}, which belongs to another scope"
         yield CheckFinding("buffers", about(text, detail, related=(reflection_id,)))
     elif (
         reflection.absorbed
         and reflection_id in context.store.memory.buffers([text.home])[text.home]
     ):
-        yield CheckFinding("buffers", about(reflection, "is in the buffer, and marked as absorbed"))
+        yield CheckFinding("buffers", about(reflection, "in the buffer, but marked as absorbed"))
 
 
-def _still_waits(context: DoctorContext, reflection: Reflection) -> bool:
-    """A second look: somebody may have been at work between the first two."""
+def _is_still_pending(context: DoctorContext, reflection: Reflection) -> bool:
+    """Return whether a second read confirms a finding, despite concurrent writes."""
     current = context.store.memory.reflection(reflection.id)
     if current is None or current.absorbed:
         return False
@@ -130,21 +132,21 @@ def _still_waits(context: DoctorContext, reflection: Reflection) -> bool:
 
 # -- policies ----------------------------------------------------------------------------------
 
-#: Numbers of a policy, and the least that each may be.
+#: Minimum values of numeric settings.
 _LEAST = {"consolidate_at": 1, "word_limit": 1, "fact_buffer_max": 0}
 
 
 def policies(context: DoctorContext) -> Iterator[CheckFinding]:
-    """All policies."""
+    """Check all policies."""
     for batch, seen in walk(context, RecordKind.POLICY, Policy):
         yield from seen
-        yield from strangers(context, batch)
+        yield from find_ownerless(context, batch)
         for policy in batch:
             for name, least in _LEAST.items():
                 value = getattr(policy, name)
                 if value is not None and not (_is_whole(value) and value >= least):
                     yield CheckFinding("policies", about(policy, f"{name} is {value!r}"))
-            yield from future(context, policy, (policy.updated_at,))
+            yield from find_future(context, policy, (policy.updated_at,))
 
 
 def _is_whole(value: object) -> bool:
@@ -152,18 +154,18 @@ def _is_whole(value: object) -> bool:
 
 
 def formations(context: DoctorContext) -> Iterator[CheckFinding]:
-    """All formations."""
+    """Check all formations."""
     count = 0
     for batch in batched(context.documents(RecordKind.FORMATION), BATCH):
         count += len(batch)
         context.tell("formations", count)
-        yield from unreadable(batch)
+        yield from find_unreadable(batch)
         for record in batch:
             if isinstance(record.record, Formation):
-                yield from _standing(context, record.record)
+                yield from _check_formation(context, record.record)
 
 
-def _standing(context: DoctorContext, formation: Formation) -> Iterator[CheckFinding]:
+def _check_formation(context: DoctorContext, formation: Formation) -> Iterator[CheckFinding]:
     expired = formation.lease_until is None or formation.lease_until <= context.now
     match formation.status:
         case FormationStatus.CLAIMED if expired:
@@ -171,15 +173,16 @@ def _standing(context: DoctorContext, formation: Formation) -> Iterator[CheckFin
                 "claims", _about(formation, f"{_messages(formation)}, {_since(formation)}")
             )
         case FormationStatus.RECORDED if expired:
-            detail = f"{_messages(formation)}, recorded and not applied"
+            detail = f"{_messages(formation)}, recorded but not applied"
             yield CheckFinding("recorded", _about(formation, detail))
         case FormationStatus.FAILED:
-            why = formation.error or "no reason was kept"
+            why = formation.error or "unknown error"
             yield CheckFinding("failed", _about(formation, f"{_messages(formation)}: {why}"))
 
 
 def _messages(formation: Formation) -> str:
-    return f"{len(formation.message_ids)} messages of session {formation.session_id}"
+    count = len(formation.message_ids)
+    return f"{count} {'message' if count == 1 else 'messages'} of session {formation.session_id}"
 
 
 def _since(formation: Formation) -> str:
@@ -199,54 +202,52 @@ def _about(formation: Formation, detail: str) -> Finding:
 
 
 def find_shared_messages(context: DoctorContext) -> Iterator[CheckFinding]:
-    """Messages in two formations."""
+    """Yield messages in several formations."""
     for finding in context.store.formations.find_shared_messages(agent_id=context.agent_id):
         yield CheckFinding("messages-once", finding)
 
 
 def find_damaged_usage(context: DoctorContext) -> Iterator[CheckFinding]:
-    """Yield records of calls whose tokens are no numbers."""
+    """Yield usage records with invalid token counts."""
     for finding in context.store.usage.find_damaged_usage(agent_id=context.agent_id):
         yield CheckFinding("usage", finding)
 
 
 def find_lost_progress(context: DoctorContext) -> Iterator[CheckFinding]:
-    """Yield sessions whose platform progress is before what was formed."""
+    """Yield sessions whose platform progress is behind their formations."""
     for finding in context.store.host.find_lost_progress(agent_id=context.agent_id):
         yield CheckFinding("progress", finding)
 
 
 def records(context: DoctorContext) -> Iterator[CheckFinding]:
-    """History and audit entries, which are tried to be read."""
+    """Check that history and audit entries are readable."""
     for kind in (RecordKind.HISTORY, RecordKind.AUDIT):
         count = 0
         for batch in batched(context.documents(kind), BATCH):
             count += len(batch)
             context.tell(f"{kind} entries", count)
-            yield from unreadable(batch)
+            yield from find_unreadable(batch)
 
 
 _T = TypeVar("_T", bound=Owned)
-#: What several of a kind are called.
-_SEVERAL = {RecordKind.CONSOLIDATION: "texts", RecordKind.POLICY: "policies"}
+_PLURALS = {RecordKind.CONSOLIDATION: "texts", RecordKind.POLICY: "policies"}
 _Memory = Fact | Reflection
 
 
 def walk(
     context: DoctorContext, kind: RecordKind, decoded: type[_T]
 ) -> Iterator[tuple[list[_T], list[CheckFinding]]]:
-    """The records of a kind, a batch at a time: those that can be read, and what is to be said of
-    the others and of their stored form."""
+    """Yield batches of readable records, with the findings on unreadable ones."""
     count = 0
     for documents in batched(context.documents(kind), BATCH):
         count += len(documents)
-        context.tell(_SEVERAL.get(kind, f"{kind}s"), count)
+        context.tell(_PLURALS.get(kind, f"{kind}s"), count)
         values = [each.record for each in documents if isinstance(each.record, decoded)]
-        yield values, list(unreadable(documents))
+        yield values, list(find_unreadable(documents))
 
 
-def unreadable(documents: Sequence[Document]) -> Iterator[CheckFinding]:
-    """What cannot be decoded, and what queries look past."""
+def find_unreadable(documents: Sequence[Document]) -> Iterator[CheckFinding]:
+    """Yield documents that cannot be decoded or that queries do not find."""
     for document in documents:
         if document.fault:
             yield CheckFinding("readable", _about_document(document, document.fault))
@@ -265,28 +266,27 @@ def _about_document(document: Document, detail: str) -> Finding:
 
 
 def facts(context: DoctorContext) -> Iterator[CheckFinding]:
-    """All facts."""
+    """Check all facts."""
     for batch, seen in walk(context, RecordKind.FACT, Fact):
         yield from seen
-        yield from strangers(context, batch)
+        yield from find_ownerless(context, batch)
         yield from _sources(context, batch)
         yield from _group_sessions(context, batch)
-        yield from versions(context, "fact", {fact: fact.version for fact in batch})
+        yield from find_lost_versions(context, "fact", {fact: fact.version for fact in batch})
         for fact in batch:
             yield from _text(fact, context.settings.formation.fact_words)
             if fact.weak:
                 yield CheckFinding("weak", about(fact, "has few words of its conversation"))
-            yield from future(
-                context, fact, (fact.formed_at, fact.updated_at, fact.last_accessed_at)
-            )
+            times = (fact.formed_at, fact.updated_at, fact.last_accessed_at)
+            yield from find_future(context, fact, times)
             yield from _hash(context, fact)
 
 
 def reflections(context: DoctorContext) -> Iterator[CheckFinding]:
-    """All reflections; whether they are in their buffers is looked at with the texts."""
+    """Check all reflections; `texts` compares them with their buffers."""
     for batch, seen in walk(context, RecordKind.REFLECTION, Reflection):
         yield from seen
-        yield from strangers(context, batch)
+        yield from find_ownerless(context, batch)
         yield from _sources(context, batch)
         yield from _group_sessions(context, batch)
         yield from _links(context, batch)
@@ -294,13 +294,12 @@ def reflections(context: DoctorContext) -> Iterator[CheckFinding]:
         for reflection in batch:
             yield from _text(reflection, context.settings.formation.reflection_words)
             times = (reflection.formed_at, reflection.updated_at, reflection.absorbed_at)
-            yield from future(context, reflection, times)
+            yield from find_future(context, reflection, times)
 
 
-# -- whose -------------------------------------------------------------------------------------
+# -- owners ------------------------------------------------------------------------------------
 
 
-#: Kind of scope → what its owner is.
 _OWNERS: dict[ScopeKind, PresenceKind] = {
     ScopeKind.USER: "person",
     ScopeKind.SESSION: "session",
@@ -309,22 +308,22 @@ _OWNERS: dict[ScopeKind, PresenceKind] = {
 _NAMES = {"person": "user", "session": "session", "group": "group"}
 
 
-def strangers(context: DoctorContext, items: Sequence[Owned]) -> Iterator[CheckFinding]:
-    """What belongs to an agent, person, session, group or shard that is not there."""
+def find_ownerless(context: DoctorContext, items: Sequence[Owned]) -> Iterator[CheckFinding]:
+    """Yield memories of missing agents, users, sessions, groups or shards."""
     cache = context.cache
     items = [item for item in items if not _is_taken_back(item)]
     gone = cache.missing("agent", {item.agent_id for item in items})
     for item in items:
         if item.agent_id in gone:
-            yield CheckFinding("owners", about(item, f"there is no agent {item.agent_id}"))
+            yield CheckFinding("owners", about(item, f"agent {item.agent_id} does not exist"))
     for kind, presence in _OWNERS.items():
         of_kind = [item for item in items if item.home.kind is kind]
         missing = cache.missing(presence, {item.home.owner for item in of_kind})
-        # A group is there as long as a session names it, and sessions may be deleted.
+        # A group exists while a session names it, and sessions may be deleted.
         state = State.NOTE if presence == "group" else None
         for item in of_kind:
             if item.home.owner in missing:
-                detail = f"there is no {_NAMES[presence]} {item.home.owner}"
+                detail = f"{_NAMES[presence]} {item.home.owner} does not exist"
                 yield CheckFinding("owners", about(item, detail), state)
     yield from _find_lost_shards(
         context, [item for item in items if item.home.kind is ScopeKind.SHARD]
@@ -332,7 +331,7 @@ def strangers(context: DoctorContext, items: Sequence[Owned]) -> Iterator[CheckF
 
 
 def _is_taken_back(item: Owned) -> bool:
-    """Whether this is a text of which only the number of its last version is left."""
+    """Return whether this is a text of which only the version number is left."""
     if not isinstance(item, Consolidation):
         return False
     return not item.consolidated_content and not item.unabsorbed_ids
@@ -346,7 +345,7 @@ def _find_lost_shards(context: DoctorContext, items: Sequence[Owned]) -> Iterato
 
 
 def find_linked_accounts(context: DoctorContext) -> Iterator[CheckFinding]:
-    """The memory of people with several accounts, and of an account that does not exist."""
+    """Yield memory of linked accounts, and of unknown accounts that others are linked to."""
     scopes = context.store.memory.scopes(agent_id=context.agent_id, kinds=[ScopeKind.USER])
     for batch in batched((summary.scope for summary in scopes), BATCH):
         accounts = context.store.host.users_by_ids([scope.owner for scope in batch])
@@ -354,11 +353,9 @@ def find_linked_accounts(context: DoctorContext) -> Iterator[CheckFinding]:
         for scope in batch:
             account = accounts.get(scope.owner)
             if account is not None and account.person_id != account.id:
-                detail = f"is linked to {account.person_id}, and read with the memory of that user"
+                detail = f"linked to {account.person_id}; read with the memory of that user"
             elif account is None and scope.owner not in persons:
-                detail = (
-                    "is no account, and is read as memory of the accounts that are linked to it"
-                )
+                detail = "unknown account; read as memory of the accounts linked to it"
             else:
                 continue
             finding = Finding(
@@ -371,7 +368,7 @@ def find_linked_accounts(context: DoctorContext) -> Iterator[CheckFinding]:
             yield CheckFinding("accounts", finding)
 
 
-# -- where from --------------------------------------------------------------------------------
+# -- sources -----------------------------------------------------------------------------------
 
 
 def _sources(context: DoctorContext, items: Sequence[_Memory]) -> Iterator[CheckFinding]:
@@ -382,9 +379,9 @@ def _sources(context: DoctorContext, items: Sequence[_Memory]) -> Iterator[Check
     for item in items:
         lost = [each for each in item.source_message_ids if each in messages]
         if item.session_id in sessions and sessions[item.session_id] is None:
-            yield CheckFinding("sources", about(item, f"its session {item.session_id} is gone"))
+            yield CheckFinding("sources", about(item, f"session {item.session_id} is missing"))
         elif lost:
-            detail = f"{len(lost)} of its {len(item.source_message_ids)} source messages gone"
+            detail = f"{len(lost)} of {len(item.source_message_ids)} source messages are missing"
             yield CheckFinding("sources", about(item, detail, related=tuple(lost)))
 
 
@@ -395,7 +392,7 @@ def _source_sessions(items: Sequence[_Memory]) -> set[str]:
 
 
 def _group_sessions(context: DoctorContext, items: Sequence[_Memory]) -> Iterator[CheckFinding]:
-    """Known failure 8: what one says in a group chat is taken for another's."""
+    """Yield memory that may mix up the people of a group chat (known failure 8)."""
     of_users = [item for item in items if item.scope is ScopeKind.USER]
     people = context.cache.people(_source_sessions(of_users))
     owners = context.cache.person_ids({item.home.owner for item in of_users})
@@ -406,13 +403,13 @@ def _group_sessions(context: DoctorContext, items: Sequence[_Memory]) -> Iterato
             continue
         who_said = _who_said(context, item.session_id, item)
         if who_said and owner not in who_said:
-            detail = "comes from messages of accounts that are not linked to its own"
+            detail = "comes from messages of accounts not linked to its owner"
             seen = about(item, detail, related=tuple(sorted(who_said)))
             yield CheckFinding("accounts", seen, State.WARNING)
         elif others & who_said:
-            detail = f"{_people(len(others))} spoke in the messages that it is of"
+            detail = f"{_people(len(others))} spoke in its source messages"
             yield CheckFinding("group-sessions", about(item, detail, related=tuple(sorted(others))))
-        else:  # who may have come later
+        else:  # the others may have joined later
             detail = f"{_people(len(others))} also in its session"
             seen = about(item, detail, related=tuple(sorted(others)))
             yield CheckFinding("group-sessions", seen, State.NOTE)
@@ -423,7 +420,7 @@ def _people(count: int) -> str:
 
 
 def _who_said(context: DoctorContext, session_id: str, item: _Memory) -> set[str]:
-    """The people who wrote the messages that a memory is of."""
+    """Return the users who wrote the source messages of a memory."""
     messages = context.store.host.messages(session_id, ids=item.source_message_ids)
     senders = {m.sender for m in messages if m.role == "user" and not m.trigger and m.sender}
     return set(context.cache.person_ids(senders).values())
@@ -435,65 +432,62 @@ def _links(context: DoctorContext, items: Sequence[Reflection]) -> Iterator[Chec
     origins = cache.missing("reflection", {each for i in items for each in i.propagated_from})
     for item in items:
         if item.consolidated_into in texts:
-            yield CheckFinding("links", about(item, f"the text {item.consolidated_into} is gone"))
+            yield CheckFinding("links", about(item, f"text {item.consolidated_into} is missing"))
         lost = [each for each in item.propagated_from if each in origins]
-        if lost:  # what a person deletes may have been propagated before
-            detail = f"{len(lost)} of the reflections it was derived from are gone"
+        if lost:  # deleted after their propagation
+            are = "is" if len(item.propagated_from) == 1 else "are"
+            detail = f"{len(lost)} of {len(item.propagated_from)} source reflections {are} missing"
             yield CheckFinding("links", about(item, detail, related=tuple(lost)), State.NOTE)
 
 
 def _without_buffer(context: DoctorContext, items: Sequence[Reflection]) -> Iterator[CheckFinding]:
-    """Reflections that wait although their scope has no buffer at all."""
-    waiting = [item for item in items if not item.absorbed]
-    homes: tuple[Scope, ...] = tuple({item.home for item in waiting})
+    """Yield pending reflections of scopes without a buffer."""
+    pending = [item for item in items if not item.absorbed]
+    homes: tuple[Scope, ...] = tuple({item.home for item in pending})
     buffers = context.store.memory.buffers(homes) if homes else {}
-    for item in waiting:
+    for item in pending:
         if item.home not in buffers and context.store.memory.reflection(item.id) is not None:
-            yield CheckFinding("buffers", about(item, "waits, and its scope has no buffer"))
+            yield CheckFinding("buffers", about(item, "pending, but its scope has no buffer"))
 
 
-# -- what it says ------------------------------------------------------------------------------
+# -- content -----------------------------------------------------------------------------------
 
 
 def _text(item: _Memory, limit: int) -> Iterator[CheckFinding]:
     if not item.content.strip():
-        yield CheckFinding("blank", about(item, "says nothing"))
+        yield CheckFinding("blank", about(item, "blank"))
     elif (words := word_count(item.content)) > limit:
         yield CheckFinding("limits", about(item, f"has {words} words, the limit is {limit}"))
 
 
-def future(
+def find_future(
     context: DoctorContext, item: Owned, times: Sequence[datetime | None]
 ) -> Iterator[CheckFinding]:
-    """A time that is still to come."""
+    """Yield a finding if a time is in the future."""
     latest = max((time for time in times if time is not None), default=None)
-    if latest is not None and latest > context.now + CLOCKS:
-        yield CheckFinding(
-            "times", about(item, f"is dated {latest:%Y-%m-%d %H:%M}, which is to come")
-        )
+    if latest is not None and latest > context.now + CLOCK_SKEW:
+        yield CheckFinding("times", about(item, f"dated {latest:%Y-%m-%d %H:%M}, in the future"))
 
 
 def _hash(context: DoctorContext, fact: Fact) -> Iterator[CheckFinding]:
     right = content_hash(fact.content)
     if fact.hash == right:
         return
-    yield CheckFinding(
-        "hashes", about(fact, f"its hash is {fact.hash[:8]}…, its text's {right[:8]}…")
-    )
+    yield CheckFinding("hashes", about(fact, f"hash is {fact.hash[:8]}…, expected {right[:8]}…"))
     twin = context.store.memory.facts_by_hashes(fact.home, [right]).get(right)
     if twin is not None and twin.id != fact.id and twin.content == fact.content:
         old, young = sorted((fact, twin), key=lambda each: (each.formed_at, each.id))
-        detail = f"says the same as {old.id}, which is older"
+        detail = f"same text as the older fact {old.id}"
         yield CheckFinding("duplicates", about(young, detail, related=(old.id,)))
 
 
-def versions(
+def find_lost_versions(
     context: DoctorContext, target_type: str, numbers: dict[_T, int]
 ) -> Iterator[CheckFinding]:
-    """Gaps in what history has of each target with several versions.
+    """Yield gaps in the histories of targets with several versions.
 
-    What others than edenmem wrote has no history; it begins with what edenmem replaced. A migrated
-    version has the number that it had in v1, where not every number has a text.
+    The history of a memory written by another program begins with its first edit in edenmem.
+    Migrated versions keep their v1 numbers, which may have gaps.
     """
     several = {item.id: (item, number) for item, number in numbers.items() if number > 1}
     kept = context.store.history.list_versions(target_type, list(several)) if several else {}
@@ -506,12 +500,12 @@ def versions(
                 "versions", about(item, f"history lacks version {lost} of {current}")
             )
         elif max(found) > current:
-            detail = f"history has version {max(found)}, and the latest is {current}"
+            detail = f"history has version {max(found)}, but the latest is {current}"
             yield CheckFinding("versions", about(item, detail))
 
 
 def find_gaps(actions: Mapping[int, str], current: int) -> list[int]:
-    """Name the versions below ``current`` that history lacks; ``actions`` are of those it has."""
+    """Return the missing versions below ``current``; ``actions`` maps the existing ones."""
     gaps: list[int] = []
     before = min(actions) - 1
     for version in sorted({*actions, current}):
@@ -522,6 +516,6 @@ def find_gaps(actions: Mapping[int, str], current: int) -> list[int]:
 
 
 def twins(context: DoctorContext) -> Iterator[CheckFinding]:
-    """Known failure 47: without the unique key, the same fact comes into a scope twice."""
+    """Yield duplicate facts of a scope, as a missing unique index allows (known failure 47)."""
     for finding in context.store.memory.duplicate_facts(agent_id=context.agent_id):
         yield CheckFinding("duplicates", finding)

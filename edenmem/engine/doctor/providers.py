@@ -1,5 +1,4 @@
-"""The models of the configuration, opened without letting one that is set up wrongly stop an
-examination, and asked something if that is wished."""
+"""Open the configured models, and test them on request; a misconfigured model is a finding."""
 
 from __future__ import annotations
 
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
 
 _CHECK = "providers"
 _NO_EMBEDDER = Advice("Search by meaning needs an embedding model.", EMBEDDER_HINT)
-_NO_LLM = Advice("Forming and consolidating need a language model.", LLM_HINT)
+_NO_LLM = Advice("Formation and consolidation need a language model.", LLM_HINT)
 
 
 class Providers:
-    """The embedding model and the language model; one loop for all that they are asked."""
+    """The embedding model and the language model, with one event loop for both."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -67,7 +66,7 @@ class Providers:
         self._faults.append(_finding(what, f"{error.message}{hint}"))
 
     def look(self, *, online: bool) -> Iterator[CheckFinding | Remark]:
-        """What is set up, and, if ``online``, whether it answers."""
+        """Yield the configured models and, if ``online``, whether they respond."""
         for fault in self._faults:
             yield CheckFinding(_CHECK, fault, State.PROBLEM)
         names = []
@@ -75,27 +74,26 @@ class Providers:
         if self.embedder is not None:
             names.append(self.embedder.model)
         elif "embedding" not in faulty:
-            yield CheckFinding(
-                _CHECK, _finding("embedding", "no embedding model"), NOTE, _NO_EMBEDDER
-            )
+            finding = _finding("embedding", "no embedding model")
+            yield CheckFinding(_CHECK, finding, State.NOTE, _NO_EMBEDDER)
         if self.llm is not None:
             names.append(self.llm.description)
         elif "llm" not in faulty:
-            text = "no language model was asked: there is none" if online else "no language model"
-            yield CheckFinding(_CHECK, _finding("llm", text), NOTE, _NO_LLM)
+            finding = _finding("llm", "no language model")
+            yield CheckFinding(_CHECK, finding, State.NOTE, _NO_LLM)
         if not online:
             if names:
                 yield Remark(_CHECK, ", ".join(names))
             return
-        troubles = list(self._ask())
-        yield from troubles
+        failures = list(self._test())
+        yield from failures
         if self.llm is not None and self.llm.is_scripted:
-            yield Remark(_CHECK, f"{self.llm.description} was not asked")
+            yield Remark(_CHECK, f"{self.llm.description} was not tested")
             names.pop()
-        if names and not troubles:
-            yield Remark(_CHECK, f"{', '.join(names)} {'answer' if names[1:] else 'answers'}")
+        if names and not failures:
+            yield Remark(_CHECK, f"{', '.join(names)} {'respond' if names[1:] else 'responds'}")
 
-    def _ask(self) -> Iterator[CheckFinding]:
+    def _test(self) -> Iterator[CheckFinding]:
         assert self._runner is not None
         if self.embedder is not None:
             try:
@@ -112,18 +110,15 @@ class Providers:
                     yield CheckFinding(_CHECK, _finding(model, error.message), State.PROBLEM)
 
     def vectors(self, texts: Sequence[str]) -> Sequence[bytes | None]:
-        """The vectors of texts; None for each without an embedding model.
+        """Return the vectors of texts; None for each without an embedding model.
 
         Raises:
-            ProviderError: the model cannot be asked now.
+            ProviderError: the model is unavailable.
         """
         if self.embedder is None or not texts:
             return [None] * len(texts)
         assert self._runner is not None
         return self._runner.run(self.embedder.embed(list(texts), role="passage")).vectors
-
-
-NOTE = State.NOTE
 
 
 def _finding(what: str, detail: str) -> Finding:

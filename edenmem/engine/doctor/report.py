@@ -1,4 +1,4 @@
-"""What an examination tells."""
+"""The reports of an examination and of its repairs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from edenmem.models.integrity import Finding
 
 
 class State(StrEnum):
-    """How a check went. Notes are to be known and harm nobody; a warning is to be looked at; a
-    problem loses, doubles or misleads. A check is skipped if what it needs could not be had."""
+    """The result of a check.
+
+    A note is harmless; a warning needs attention; a problem loses, duplicates or corrupts data. A
+    check is skipped if the database is unavailable.
+    """
 
     OK = "ok"
     NOTE = "note"
@@ -21,26 +24,25 @@ class State(StrEnum):
     SKIPPED = "skipped"
 
 
-#: From well to bad; a check is as bad as its worst finding.
+#: States by severity; a check has the state of its worst finding.
 _ORDER = (State.SKIPPED, State.OK, State.NOTE, State.WARNING, State.PROBLEM)
 
 
 def worse(one: State, other: State) -> State:
-    """The worse of two states."""
+    """Return the worse of two states."""
     return max(one, other, key=_ORDER.index)
 
 
 class Advice(NamedTuple):
-    """What a finding means, what to do about it, and whether ``--fix`` does that."""
+    """The consequence of a finding, its remedy, and whether ``--fix`` applies it."""
 
     meaning: str
-    mend: str
+    remedy: str
     fixable: bool = False
 
 
 class CheckFinding(NamedTuple):
-    """One finding of a check; ``state`` where it is of another weight than the check's others,
-    ``advice`` where it means something else and needs something else done."""
+    """A finding of a check; ``state`` and ``advice`` override those of the check."""
 
     check: str
     finding: Finding
@@ -49,19 +51,18 @@ class CheckFinding(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """What there is to say of a check that found nothing, such as a version; ``mend`` is what to do
-    where that is not what the catalogue says."""
+    """Information about a check, such as a version; ``remedy`` overrides that of the check."""
 
     check: str
     text: str
-    mend: str = ""
+    remedy: str = ""
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One check: how it went, how many findings there were, and the first of them.
+    """The result of one check: its state, the number of findings, and the first of them.
 
-    ``title`` says what is so if all is well, ``meaning`` what it means if not, ``mend`` what to do
-    then, and ``fixable`` whether ``--fix`` does it. ``remark`` is what else was seen.
+    ``title`` describes the healthy state, ``meaning`` the consequence of the findings, ``remedy``
+    what to do, and ``fixable`` whether ``--fix`` does it. ``remark`` is additional information.
     """
 
     name: str
@@ -71,13 +72,13 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 0
     remark: str = ""
     meaning: str = ""
-    mend: str = ""
+    remedy: str = ""
     fixable: bool = False
     examples: tuple[Finding, ...] = ()
 
 
 class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
-    """All checks, in the order of the catalogue. ``reachable``: the database answered."""
+    """All checks in the order of the catalogue. ``reachable``: the database responded."""
 
     location: str
     checks: tuple[CheckResult, ...]
@@ -85,29 +86,28 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ill(self) -> tuple[CheckResult, ...]:
-        """The checks with warnings and problems."""
+        """Return the checks with warnings and problems."""
         return tuple(c for c in self.checks if c.state in (State.WARNING, State.PROBLEM))
 
     @property
     def is_well(self) -> bool:
-        """Whether there are neither warnings nor problems."""
+        """Return whether there are neither warnings nor problems."""
         return self.reachable and not self.ill
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
-    """What one check's repair does, or did: ``mended`` things, and ``refused`` those that were
-    left as they are, each with the reason."""
+    """A repair, planned or done; ``refused`` has the reasons for findings left unchanged."""
 
     check: str
     action: str
     found: int
-    mended: int = 0
+    repaired: int = 0
     refused: tuple[str, ...] = ()
     examples: tuple[Finding, ...] = ()
 
 
 class FixReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``--fix`` does or did; ``run_id`` is what `log` and `undo` know it by."""
+    """The repairs of ``--fix``, planned or done; `log` and `undo` accept ``run_id``."""
 
     run_id: str
     dry_run: bool

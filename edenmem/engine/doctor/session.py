@@ -1,9 +1,8 @@
-"""What `doctor --fix` does: for each check what is safe, by the road that all changes take.
+"""Repair the findings of `doctor` that are safe to repair.
 
-Memory itself is altered by `Store.apply` alone, with one run's id in each audit entry, so that
-`log` shows it and `undo` takes it back. What is only derived from memory (indexes, counts, flags
-that follow from a text) is made anew. Each repair looks again at what it is about to mend, and
-each may be broken off and begun again: what was mended is not found any more.
+Memory is changed only through `Store.changes`, with one run ID in all audit entries: `log` shows
+the run, and `undo` reverts it. Derived data (indexes, counts, flags) is rebuilt. Each repair checks
+its findings again, and can be interrupted and repeated: repaired damage is not found again.
 """
 
 from __future__ import annotations
@@ -31,54 +30,54 @@ from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import batched
 
-#: Findings that are mended together.
+#: Number of findings repaired together.
 _BATCH = 100
-#: Reasons that are kept of what was refused.
-_TOLD = 20
+#: Maximum number of reported reasons.
+_REASONS = 20
 
 
 class Outcome(NamedTuple):
-    """What became of a batch: how many were mended, and why others were not."""
+    """The result of a batch: the number of repairs, and reasons for the rest."""
 
-    mended: int = 0
+    repaired: int = 0
     refused: tuple[str, ...] = ()
 
 
-Mend = Callable[[Sequence[Finding]], Outcome]
+RepairBatch = Callable[[Sequence[Finding]], Outcome]
 
 
 class Repairs:
-    """The repairs of one run, on behalf of ``actor``."""
+    """The repairs of one run by ``actor``."""
 
     def __init__(self, context: DoctorContext, *, actor: Actor) -> None:
         self._context = context
         self._store = context.store
         self._actor = msgspec.structs.replace(actor, run_id=actor.run_id or new_id())
         self._worker = worker_id()
-        # In this order: what died is settled first; duplicates go before the keys that keep them
-        # out are made, and before hashes, which would otherwise meet with them.
-        self._mends: dict[str, tuple[str, Mend]] = {
-            "file": ("make missing triggers", self._triggers),
-            "recorded": ("apply what was recorded", self._finish_recorded),
+        # In this order: interrupted work first; duplicates before the unique indexes that reject
+        # them and before hashes, which would conflict with them.
+        self._actions: dict[str, tuple[str, RepairBatch]] = {
+            "file": ("create missing triggers", self._triggers),
+            "recorded": ("apply recorded formations", self._finish_recorded),
             "claims": ("release for the next run", self._claims),
-            "duplicates": ("keep the oldest, the others go to history", self._duplicates),
-            "indexes": ("make what is missing", self._indexes),
+            "duplicates": ("keep the oldest, move the others to history", self._duplicates),
+            "indexes": ("create missing indexes", self._indexes),
             "hashes": ("hash and embed the text as a new version", self._hashes),
-            "buffers": ("put into the buffer what waits, and nothing else", self._buffers),
-            "counters": ("count anew", self._counters),
-            "vector-damage": ("take away, so that a backfill makes them anew", self._vectors),
-            "search-indexes": ("make anew from the facts", self._search_indexes),
+            "buffers": ("rebuild the buffer from pending reflections", self._buffers),
+            "counters": ("recount", self._counters),
+            "vector-damage": ("remove, so that a backfill recreates them", self._vectors),
+            "search-indexes": ("rebuild from the facts", self._search_indexes),
             "contexts": ("drop", self._contexts),
-            "usage": ("write what it is read as, marked as estimated", self._usage),
+            "usage": ("store as 0, marked as estimated", self._usage),
         }
 
     @property
     def run_id(self) -> str:
-        """What `log` and `undo` know this run by."""
+        """Return the run ID for `log` and `undo`."""
         return self._actor.run_id or ""
 
     def plan(self, report: DoctorReport) -> FixReport:
-        """What would be done about a report's findings."""
+        """Return the repairs for a report's findings, without writing."""
         found = {check.name: check for check in report.checks if check.fixable}
         return FixReport(
             run_id=self.run_id,
@@ -90,31 +89,31 @@ class Repairs:
                     found=found[name].count,
                     examples=found[name].examples,
                 )
-                for name, (action, _) in self._mends.items()
+                for name, (action, _) in self._actions.items()
                 if name in found
             ),
         )
 
     def run(self, plan: FixReport) -> FixReport:
-        """Do what was planned, for whatever each check finds by now."""
+        """Execute a plan on the current findings of its checks."""
         doctor = Doctor(self._context, frozenset())
         done = tuple(self._repair(doctor, repair) for repair in plan.repairs)
         return FixReport(run_id=self.run_id, dry_run=False, repairs=done)
 
     def _repair(self, doctor: Doctor, repair: Repair) -> Repair:
-        self._context.tell(f"mending {repair.check}", 0)
-        _, mend = self._mends[repair.check]
-        mended, refused = 0, list[str]()
+        self._context.tell(f"repairing {repair.check}", 0)
+        _, repair_batch = self._actions[repair.check]
+        repaired, refused = 0, list[str]()
         try:
             for batch in batched(doctor.findings(repair.check), _BATCH):
-                outcome = mend(batch)
-                mended += outcome.mended
+                outcome = repair_batch(batch)
+                repaired += outcome.repaired
                 refused += outcome.refused
-                self._context.tell(f"mending {repair.check}", mended)
-        except Exception as error:  # noqa: BLE001 - told; other repairs are made all the same
+                self._context.tell(f"repairing {repair.check}", repaired)
+        except Exception as error:  # noqa: BLE001 - reported; other repairs continue
             refused.append(describe_error(error))
-        reasons = tuple(dict.fromkeys(refused))[:_TOLD]
-        return msgspec.structs.replace(repair, mended=mended, refused=reasons)
+        reasons = tuple(dict.fromkeys(refused))[:_REASONS]
+        return msgspec.structs.replace(repair, repaired=repaired, refused=reasons)
 
     def _apply(self, changes: Iterable[Change]) -> Outcome:
         made = tuple(changes)
@@ -139,7 +138,7 @@ class Repairs:
                 self._store.memory.fact(each) for each in (finding.target_id, *finding.related)
             )
             if fact is None or kept is None or _sentence(fact) != _sentence(kept):
-                refused.append(f"{finding.target_id}: its twin is gone, or says something else now")
+                refused.append(f"{finding.target_id}: its duplicate is gone or was changed")
                 continue
             removals.append(
                 RemoveFact(
@@ -147,11 +146,11 @@ class Repairs:
                     fact_id=fact.id,
                     expected_version=fact.version,
                     at=self._context.now,
-                    reason=f"doctor: it says the same as {kept.id}, which is older",
+                    reason=f"doctor: same text as the older fact {kept.id}",
                 )
             )
         outcome = self._apply(removals)
-        return Outcome(outcome.mended, (*refused, *outcome.refused))
+        return Outcome(outcome.repaired, (*refused, *outcome.refused))
 
     def _hashes(self, findings: Sequence[Finding]) -> Outcome:
         facts = [
@@ -160,7 +159,7 @@ class Repairs:
             if (fact := self._store.memory.fact(finding.target_id)) is not None
             and fact.hash != content_hash(fact.content)
         ]
-        # The index has the words of the old text, and would be asked to forget those of the new.
+        # The text index has the old words, but an update would remove the new ones.
         self._rebuild("text")
         embedder = self._context.providers.embedder
         texts = [fact.content for fact in facts]
@@ -173,10 +172,10 @@ class Repairs:
                 fact_id=fact.id,
                 expected_version=fact.version,
                 content=fact.content,
-                at=fact.recent_at,  # it is no newer for being mended
+                at=fact.recent_at,  # a repair does not make the fact newer
                 embedding=vector,
                 embedding_model=embedder.model if embedder and vector else None,
-                reason="doctor: its hash was not that of its text",
+                reason="doctor: the hash did not match the text",
             )
             for fact, vector in zip(facts, made, strict=True)
         )
@@ -189,7 +188,7 @@ class Repairs:
                 RepairBuffer(
                     scope=scope,
                     at=self._context.now,
-                    reason="doctor: the buffer disagreed with the flags on reflections",
+                    reason="doctor: the buffer did not match the state of reflections",
                 )
             )
         outcome = self._apply(repairs)
@@ -220,21 +219,21 @@ class Repairs:
                 finding.target_id, worker=self._worker, now=self._context.now, lease_until=lease
             )
             if mine is None:
-                refused.append(f"{finding.target_id}: another worker has taken it over")
+                refused.append(f"{finding.target_id}: taken over by another worker")
             else:
                 finish(finding.target_id)
         return Outcome(len(findings) - len(refused), tuple(refused))
 
-    # -- what is derived ---------------------------------------------------------------------
+    # -- derived data ------------------------------------------------------------------------
 
     def _triggers(self, findings: Sequence[Finding]) -> Outcome:
         lost = [finding for finding in findings if finding.target_type != "trigger"]
-        told = tuple(f"{finding.target_id}: {finding.detail}" for finding in lost)
-        return Outcome(self._store.database.repair_schema(), told)
+        refused = tuple(f"{finding.target_id}: {finding.detail}" for finding in lost)
+        return Outcome(self._store.database.repair_schema(), refused)
 
     def _counters(self, findings: Sequence[Finding]) -> Outcome:
         outcome = self._apply(
-            RepairBuffer(scope=scope, at=self._context.now, reason="doctor: a count was wrong")
+            RepairBuffer(scope=scope, at=self._context.now, reason="doctor: wrong count")
             for scope in _scopes(findings)
         )
         self._store.statistics.recount()
@@ -251,7 +250,7 @@ class Repairs:
 
     def _indexes(self, findings: Sequence[Finding]) -> Outcome:
         wish = surroundings.wish_of(self._context)
-        mended, refused = 0, []
+        repaired, refused = 0, []
         for finding in findings:
             if {"conflicting", "outdated"} & set(finding.related):
                 refused.append(f"{finding.target_id}: edenmem index create --replace")
@@ -261,10 +260,10 @@ class Repairs:
                 continue
             try:
                 self._store.indexes.create_index(finding.target_id, wish)
-                mended += 1
+                repaired += 1
             except StoreError as error:
                 refused.append(f"{finding.target_id}: {error.message}")
-        return Outcome(mended, tuple(refused))
+        return Outcome(repaired, tuple(refused))
 
     def _search_indexes(self, findings: Sequence[Finding]) -> Outcome:
         info = self._context.info
@@ -275,12 +274,12 @@ class Repairs:
         named = [finding for finding in findings if finding.target_type == "index"]
         for finding in named:
             self._store.indexes.update_index(finding.target_id, wish)
-        if not named:  # a search failed, and no index says why
+        if not named:  # search failed although no index is damaged
             self._rebuild("text")
         return Outcome(len(findings))
 
     def _rebuild(self, kind: str) -> None:
-        """Make SQLite's search index of a kind anew; elsewhere it follows by itself."""
+        """Rebuild SQLite's search index of a kind; MongoDB updates its own."""
         info = self._context.info
         if info is not None and info.kind == "sqlite":
             wish = surroundings.wish_of(self._context)
@@ -294,12 +293,12 @@ def _sentence(fact: Fact) -> tuple[Scope, str]:
 
 
 def _scopes(findings: Iterable[Finding]) -> Iterator[Scope]:
-    """The scopes of findings, each once."""
+    """Yield the distinct scopes of findings."""
     yield from dict.fromkeys(finding.scope for finding in findings if finding.scope is not None)
 
 
 class DoctorSession:
-    """A store under examination. Everything here blocks, so that Ctrl-C ends it at once."""
+    """The examination of a store. Blocks, so that Ctrl-C ends it immediately."""
 
     def __init__(self, context: DoctorContext, checks: frozenset[str], *, actor: Actor) -> None:
         self._context = context
@@ -307,22 +306,22 @@ class DoctorSession:
         self._repairs = Repairs(context, actor=actor)
 
     def examine(self, *, online: bool = False) -> DoctorReport:
-        """Make the checks; ``online`` also asks the models something."""
+        """Run the checks; ``online`` also tests the models."""
         return Doctor(self._context, self._checks, online=online).examine()
 
     def plan(self, report: DoctorReport) -> FixReport:
-        """What mending would do; nothing is written."""
+        """Return the repairs for a report's findings, without writing."""
         return self._repairs.plan(report)
 
-    def mend(self, plan: FixReport) -> FixReport:
-        """Do it. What cannot be mended is told of, and keeps nothing else from being mended."""
+    def repair(self, plan: FixReport) -> FixReport:
+        """Execute the repairs of a plan; a failed repair does not stop the others."""
         return self._repairs.run(plan)
 
     def examine_again(self, report: DoctorReport, fixed: FixReport) -> DoctorReport:
-        """The report with the checks that something was done about as they are afterwards."""
-        self._context.forget()
+        """Return the report with fresh results of the repaired checks."""
+        self._context.reset_cache()
         done = frozenset(repair.check for repair in fixed.repairs)
-        # What was taken away for a backfill is missing from now on.
+        # These repairs can remove vectors.
         done |= {"vectors"} & self._checks if done & {"hashes", "vector-damage"} else frozenset()
         after = {c.name: c for c in Doctor(self._context, done).examine().checks} if done else {}
         checks = tuple(after.get(check.name, check) for check in report.checks)
@@ -338,14 +337,14 @@ def open_session(
     files: Sequence[Path] = (),
     tell: Callable[[str, int], None] = lambda what, count: None,
 ) -> Iterator[DoctorSession]:
-    """A visit for the named ``checks`` (see `edenmem.engine.doctor.catalogue.chosen`).
+    """Open an examination with ``checks`` (see `edenmem.engine.doctor.catalogue.select_checks`).
 
     Args:
-        runtime: The store, the settings in force, and who the repairs are by.
+        runtime: The store, the settings, and the actor of the repairs.
         checks: Names of checks.
-        agent_id: Look at this agent's memory alone.
-        files: The configuration files that were read.
-        tell: Called with what is being looked at, and how many of it so far.
+        agent_id: Check only this agent's memory.
+        files: The configuration files.
+        tell: Called with the current subject and the number of examined items.
     """
     with Providers(runtime.settings) as providers:
         context = DoctorContext(

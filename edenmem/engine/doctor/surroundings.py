@@ -1,4 +1,4 @@
-"""The database, its files and indexes, and the vectors in it."""
+"""Check the database, its files, backups and indexes, and the stored vectors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
 from edenmem.models.search import FactFilter
 
-#: What in a configuration file is nobody else's business.
+#: Secrets in configuration files: API keys, and passwords in URLs.
 _SECRET = re.compile(r'^\s*\w*api_key\s*=\s*"[^"]|://[^/\s"]*:[^@\s"]+@', re.MULTILINE)
 
 #: Below this age, hours are shown instead of days.
@@ -32,10 +32,10 @@ _HOURS_OF_DAYS = 72
 
 
 def connection(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
-    """That the database answers, and how quickly.
+    """Check that the database responds, and measure how fast.
 
     Raises:
-        StoreError: it does not.
+        StoreError: the database does not respond.
     """
     begun = time.perf_counter()
     context.info = info = context.store.database.info()
@@ -44,27 +44,25 @@ def connection(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
         detail = f"{info.write_obstacle}; 'A replica set' in edenmem/docs/mongodb.md has the steps"
         yield CheckFinding("connection", _place(info.location, detail))
     if not info.initialised and not any(info.counts.values()):
-        yield CheckFinding("connection", _place(info.location, "there is no edenmem database yet"))
+        yield CheckFinding("connection", _place(info.location, "no edenmem database yet"))
         return
     server = f" ({info.server_version})" if info.server_version else ""
-    yield Remark("connection", f"{info.location}{server} answers in {milliseconds:.0f} ms")
+    yield Remark("connection", f"{info.location}{server} responds in {milliseconds:.0f} ms")
 
 
 def schema(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
-    """That every step of the schema was taken."""
+    """Check that no schema migration is pending."""
     steps = context.store.migrations.schema()
     for step in steps:
         if step.applied_at is None:
-            finding = Finding(
-                target_type="migration", target_id=step.name, detail="this step was not taken"
-            )
+            finding = Finding(target_type="migration", target_id=step.name, detail="pending")
             yield CheckFinding("schema", finding)
     if steps and steps[-1].applied_at is not None:
-        yield Remark("schema", f"the schema is {steps[-1].name}")
+        yield Remark("schema", f"schema version {steps[-1].name}")
 
 
 def permissions(context: DoctorContext) -> Iterator[CheckFinding]:
-    """That nobody else on this machine can read memories or keys."""
+    """Check that other accounts on this machine cannot read memories or keys."""
     files = [Path(path) for path in context.files if _has_secret(path)]
     info = context.info
     if info is not None and info.kind == "sqlite":
@@ -74,33 +72,34 @@ def permissions(context: DoctorContext) -> Iterator[CheckFinding]:
             continue
         mode = stat.S_IMODE(file.stat().st_mode)
         if mode & 0o077:
-            yield CheckFinding("permissions", _place(str(file), f"has mode {mode:03o}, wanted 600"))
+            detail = f"mode is {mode:03o}, expected 600"
+            yield CheckFinding("permissions", _place(str(file), detail))
 
 
 def _has_secret(path: Path) -> bool:
     try:
         return _SECRET.search(path.read_text(encoding="utf-8")) is not None
     except (OSError, UnicodeDecodeError):
-        return False  # what cannot be read by us was no configuration either
+        return False  # an unreadable file was not used as configuration
 
 
 def database(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
-    """What the database itself finds damaged."""
+    """Report damage found by the database's own check."""
     if context.info is not None and context.info.kind == "mongodb":
-        yield Remark("file", "MongoDB looks after its own files; they were not looked at from here")
+        yield Remark("file", "not checked: MongoDB manages its own files")
     for finding in context.store.database.file_faults():
         yield CheckFinding("file", finding)
 
 
 def counters(context: DoctorContext) -> Iterator[CheckFinding]:
-    """Counts that differ from what they count."""
+    """Yield wrong counts."""
     for finding in context.store.statistics.miscounts():
         if context.agent_id in (None, finding.agent_id):
             yield CheckFinding("counters", finding)
 
 
 def contexts(context: DoctorContext) -> Iterator[CheckFinding]:
-    """Cached contexts that nobody will ask for."""
+    """Yield unreachable cached contexts."""
     for finding in context.store.contexts.stray_contexts():
         if context.agent_id in (None, finding.agent_id):
             yield CheckFinding("contexts", finding)
@@ -110,7 +109,7 @@ def backups(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     """Check the age and the checksums of the newest scheduled backup of all memory."""
     wanted = context.settings.backup
     if not wanted.folder:
-        yield Remark("backups", "backup.folder is not set; no backups are scheduled")
+        yield Remark("backups", "no scheduled backups: backup.folder is not set")
         return
     folder = Path(wanted.folder)
     series = [
@@ -119,7 +118,7 @@ def backups(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     try:
         found = list_backups(folder, *series, until=context.now)
     except OSError as error:
-        yield CheckFinding("backups", _place(str(folder), f"cannot be read: {error.strerror}"))
+        yield CheckFinding("backups", _place(str(folder), f"unreadable: {error.strerror}"))
         return
     if not found:
         yield CheckFinding("backups", _place(str(folder), "has no backup of this store"))
@@ -142,25 +141,25 @@ def backups(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
 
 
 def wish_of(context: DoctorContext) -> IndexWish:
-    """What the configuration wants of the search indexes."""
+    """Return the configured parameters of search indexes."""
     return IndexWish(
         dimensions=context.providers.dimensions, analyzer=context.settings.search.analyzer
     )
 
 
 def indexes(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
-    """Ordinary indexes and those for search."""
+    """Check ordinary and search indexes."""
     states = context.store.indexes.list_indexes(wish_of(context))
     for state in states:
         if state.kind == "ordinary":
             yield from _ordinary(state)
         else:
             yield from _search(state)
-    yield Remark("indexes", f"{sum(s.kind == 'ordinary' for s in states)} ordinary indexes stand")
+    yield Remark("indexes", f"{sum(s.kind == 'ordinary' for s in states)} ordinary indexes exist")
     yield from _trial(context)
 
 
-#: What to do about an ordinary index that is not simply missing.
+#: Advice on ordinary indexes by status, other than missing ones.
 _INDEX_ADVICE = {
     "conflicting": Advice("No fact can be added or changed.", "edenmem index create --replace"),
     "outdated": Advice(
@@ -170,11 +169,11 @@ _INDEX_ADVICE = {
     "different": Advice("Queries are slow, or duplicates come in.", "edenmem index update"),
     "unavailable": Advice(
         "Without this index, duplicates come in.",
-        "reshard the collection; edenmem/docs/mongodb.md names the shard keys that work",
+        "reshard the collection; edenmem/docs/mongodb.md lists valid shard keys",
     ),
     "foreign": Advice(
-        "A foreign unique index may refuse facts.",
-        "nothing, if the index is wanted; otherwise drop it in the database",
+        "A unique index of another program may reject facts.",
+        "nothing, if the index is needed; otherwise drop it in the database",
     ),
 }
 
@@ -190,13 +189,13 @@ def _ordinary(state: IndexState) -> Iterator[CheckFinding]:
             "indexes", _index(state, state.note), State.NOTE, _INDEX_ADVICE["foreign"]
         )
     if state.status in ("missing", "different"):
-        # Known failure 47: the unique index was dropped, and nobody was told.
+        # Known failure 47: a dropped unique index went unnoticed.
         weight = State.PROBLEM if state.unique else None
-        kind = "unique, " if state.unique else ""
-        how = "is missing" if state.status == "missing" else "; ".join(state.differences)
+        kind = "unique index" if state.unique else "index"
+        how = "missing" if state.status == "missing" else "; ".join(state.differences)
         advice = _INDEX_ADVICE.get(state.status)
         yield CheckFinding(
-            "indexes", _index(state, f"{kind}of {state.collection}: {how}"), weight, advice
+            "indexes", _index(state, f"{kind} of {state.collection}: {how}"), weight, advice
         )
 
 
@@ -213,14 +212,14 @@ def _search(state: IndexState) -> Iterator[CheckFinding | Remark]:
         case "ready":
             yield CheckFinding("search-indexes", _index(state, "cannot be queried"))
         case status:
-            told = "; ".join(state.differences) or state.note
+            detail = "; ".join(state.differences) or state.note
             yield CheckFinding(
-                "search-indexes", _index(state, f"is {status}{told and f': {told}'}")
+                "search-indexes", _index(state, f"is {status}{detail and f': {detail}'}")
             )
 
 
 def _trial(context: DoctorContext) -> Iterator[CheckFinding]:
-    """A search, to see that it is answered: what an index says of itself is not enough."""
+    """Run a search: the reported status of an index is not enough."""
     documents = context.documents(RecordKind.FACT)
     fact = next((each.record for each in documents if isinstance(each.record, Fact)), None)
     if fact is None:
@@ -246,10 +245,10 @@ def _place(where: str, detail: str) -> Finding:
 
 
 def vectors(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
-    """Facts that have no vector of the configured model."""
+    """Yield facts without a vector of the configured model."""
     embedder, dimensions = context.providers.embedder, context.providers.dimensions
     if embedder is None:
-        yield Remark("vectors", "no embedding model is set up")
+        yield Remark("vectors", "no embedding model is configured")
         return
     stale = context.store.vectors.stale_facts(
         embedder.model, dimensions=dimensions, agent_id=context.agent_id
@@ -257,38 +256,38 @@ def vectors(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     others = set[str]()
     for count, fact in enumerate(stale, 1):
         if count % 1000 == 0:
-            context.tell("facts to be embedded", count)
+            context.tell("facts to embed", count)
         other = fact.embedding_model
         if other is None:
-            detail = "has no vector"
+            detail = "no vector"
         elif other == embedder.model:
-            detail = f"has a vector of {other} that is zeros or of another length"
+            detail = f"vector of {other} is zero or has the wrong length"
         else:
             others.add(other)
-            detail = f"has a vector of {other}, the model is {embedder.model}"
+            detail = f"vector of {other}, but the configured model is {embedder.model}"
         yield CheckFinding("vectors", about(fact, detail))
     advice = vector_advice(context.store, context.settings, embedder.model, others)
     if advice != BACKFILL:
-        yield Remark("vectors", "", mend=advice)
+        yield Remark("vectors", "", remedy=advice)
 
 
 def languages(context: DoctorContext) -> Iterator[CheckFinding]:
-    """Facts in languages that the configured model does not know; a sample of them."""
+    """Check a sample of facts for languages that the configured model does not know."""
     embedder = context.providers.embedder
     notice = language_notice(context.store, embedder.model) if embedder else ""
     if notice:
-        advice = Advice("They are found by their words, hardly by their meaning.", MULTILINGUAL)
+        advice = Advice("These facts are found by words, rarely by meaning.", MULTILINGUAL)
         yield CheckFinding("vectors", _place("language", notice), State.NOTE, advice)
 
 
 def vector_damage(context: DoctorContext) -> Iterator[CheckFinding]:
-    """Known failure 27: zeros are stored where an embedding failed, and count as a vector."""
+    """Yield invalid vectors, such as zeros stored for a failed embedding (known failure 27)."""
     for finding in context.store.vectors.vector_faults(agent_id=context.agent_id):
         yield CheckFinding("vector-damage", finding)
 
 
 def local_model(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
-    """That the files of a local model are those that its name means."""
+    """Check the checksums of the local model's files."""
     try:
         checked = check_local_model(context.settings)
     except (ConfigError, ProviderError) as error:

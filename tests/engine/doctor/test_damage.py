@@ -48,11 +48,11 @@ def test_damage_is_found_and_mended(
     expected = damage.do(ward)
     report = examine(ward)
     assert found(report) == expected
-    before = said(ward) if damage.mended else set()
+    before = said(ward) if damage.repaired else set()
 
     fixable = [check for check in report.checks if check.fixable]
-    assert bool(fixable) is damage.mended or expected.keys() & {"indexes"}
-    if not damage.mended:
+    assert bool(fixable) is damage.repaired or expected.keys() & {"indexes"}
+    if not damage.repaired:
         return
     done, after = fix(ward, *expected)
     assert not any(repair.refused for repair in done.repairs), done

@@ -113,8 +113,8 @@ def test_every_check_says_what_it_means_and_what_to_do() -> None:
         assert check.title[0].islower()
         assert not check.title.endswith(".")
         assert check.meaning.endswith(".")
-        assert check.mend
-        assert ("doctor --fix" in check.mend) <= check.fixable
+        assert check.remedy
+        assert ("doctor --fix" in check.remedy) <= check.fixable
 
 
 def test_an_unknown_check_names_the_nearest() -> None:

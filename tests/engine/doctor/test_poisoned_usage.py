@@ -67,7 +67,7 @@ def test_a_poisoned_record_is_read_summed_exported_and_forgotten(ward: Ward, usa
 def test_a_mended_record_says_what_it_was_read_as(ward: Ward) -> None:
     an_endpoint_counted_nonsense(ward)
     done, _ = fix(ward, "usage")
-    assert [(repair.check, repair.mended) for repair in done.repairs] == [("usage", 1)]
+    assert [(repair.check, repair.repaired) for repair in done.repairs] == [("usage", 1)]
     formation = ward.store.formations.formation(ward.ids.applied)
     assert formation is not None
     assert formation.usage == READ_AS

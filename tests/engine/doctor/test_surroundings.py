@@ -95,7 +95,7 @@ def test_damaged_pages_are_found_and_the_rest_is_looked_at(on_sqlite: SqliteWard
         file.write(b"\xff" * size)
     report = examine(on_sqlite)
     assert check(report, "file").state is State.PROBLEM
-    assert "could not be looked at" in check(report, "links").remark
+    assert "check failed" in check(report, "links").remark
     assert check(report, "hashes").state is State.OK  # of facts, which are whole
     assert check(report, "failed").state is State.OK
 
@@ -123,7 +123,7 @@ def test_what_nobody_foresaw_is_told_and_stops_nothing(on_sqlite: SqliteWard) ->
     bytes_that_are_no_text(on_sqlite)
     on_sqlite.run("UPDATE facts SET model_id = NULL WHERE id = ?", on_sqlite.ids.lives)
     report = examine(on_sqlite)
-    assert "could not be looked at" in check(report, "vectors").remark
+    assert "check failed" in check(report, "vectors").remark
     assert check(report, "vectors").state is State.PROBLEM
     assert found(report)["readable"] == {on_sqlite.ids.lives}
     assert check(report, "hashes").state is State.OK
@@ -185,10 +185,10 @@ def test_models_are_asked_only_online(on_sqlite: SqliteWard) -> None:
     assert not EMBEDDER.calls
     alone = check(visit(on_sqlite.store, "providers"), "providers")
     assert alone.state is State.NOTE
-    assert "no language model was asked" in alone.examples[0].detail
-    assert alone.meaning == "Forming and consolidating need a language model."
-    assert alone.mend.startswith("set OPENAI_API_KEY, or llm.base_url")
-    assert alone.remark.endswith(" answers")
+    assert "no language model" in alone.examples[0].detail
+    assert alone.meaning == "Formation and consolidation need a language model."
+    assert alone.remedy.startswith("set OPENAI_API_KEY, or llm.base_url")
+    assert alone.remark.endswith(" responds")
     EMBEDDER.failures.append(ProviderTimeout("the endpoint did not answer"))
     down = check(visit(on_sqlite.store, "providers"), "providers")
     assert down.state is State.PROBLEM
@@ -228,15 +228,15 @@ def test_a_memory_that_is_not_english_and_a_model_that_is(
         "edenmem.engine.doctor.providers.open_embedder", lambda settings: FakeEmbedder(model=model)
     )
 
-    def mend() -> str:
-        return check(examine(on_sqlite, "vectors"), "vectors").mend
+    def remedy() -> str:
+        return check(examine(on_sqlite, "vectors"), "vectors").remedy
 
-    assert "multilingual" not in mend(), "its facts are English"
+    assert "multilingual" not in remedy(), "its facts are English"
     scope = Scope.agent("a" * 24)
     german = [f"Der Hund von Anna ist {years} Jahre alt und mag die Katze." for years in range(99)]
     facts = [make_fact(scope, text) for text in german]
     on_sqlite.store.changes.apply(change_set(*(AddFact(fact=fact) for fact in facts)))
-    assert "--to local_model=multilingual-e5-small" in mend()
+    assert "--to local_model=multilingual-e5-small" in remedy()
     notice = language_notice(on_sqlite.store, model)
     assert notice.startswith("99 of ")
     assert f"not English, which is all that {model} knows" in notice

@@ -120,7 +120,7 @@ def _examine(
                     print_health(run, report, detailed=bool(names), repairs=plan)
                 run.out.note("nothing was changed")
                 raise typer.Exit(_code(report))
-            done = visit.mend(plan)
+            done = visit.repair(plan)
             report = visit.examine_again(report, done)
             progress.pause()
             print_repairs(run, done)

@@ -86,7 +86,7 @@ def _print_check(
     run.out.paragraph(_INDENT, check.meaning)
     few = check.state is State.NOTE and not detailed
     _print_examples(run, check.examples[: _OF_NOTES if few else None], check.count, label)
-    run.out.paragraph(f"{_INDENT}> ", check.mend)
+    run.out.paragraph(f"{_INDENT}> ", check.remedy)
 
 
 def _print_examples(
@@ -153,7 +153,7 @@ _RESULTS: list[Column[CheckResult]] = [
     Column("state", lambda check: check.state.value),
     Column("found", lambda check: check.count, "number"),
     Column("what", lambda check: check.meaning or check.remark or check.title, "text"),
-    Column("what to do", lambda check: check.mend, "text"),
+    Column("what to do", lambda check: check.remedy, "text"),
 ]
 
 
@@ -177,8 +177,9 @@ def print_repairs(run: Invocation, done: FixReport) -> None:
         return
     run.out.heading("Mended")
     for repair in done.repairs:
-        left = repair.found - repair.mended
-        _print_repair(run, repair, f"{repair.mended:,}" + (f", {left:,} left" if left > 0 else ""))
+        left = repair.found - repair.repaired
+        count = f"{repair.repaired:,}" + (f", {left:,} left" if left > 0 else "")
+        _print_repair(run, repair, count)
         for reason in repair.refused:
             run.out.paragraph(f"{_INDENT}- ", reason)
     run.out.line(f"the run is {done.run_id}: 'edenmem log --run {done.run_id}' shows it")
