@@ -51,7 +51,10 @@ class Rates(msgspec.Struct, frozen=True):
     missed: dict[str, int]  # bad items that pass at once, by the rule they were written against
 
 
-SPLITS = ("dev", "holdout", "fresh", "unseen")
+SPLITS = ("dev", "holdout", "fresh", "unseen", "blind")
+
+#: Splits with files of their own: SPLIT_conversations.jsonl and SPLIT.jsonl, good and bad together.
+SEPARATE = ("unseen", "blind")
 
 #: Items that say something else in the words of the conversation: no rule is meant to know.
 MEANING = "meaning"
@@ -65,8 +68,10 @@ def _lines(name: str) -> list[dict[str, Any]]:
 def read(name: str) -> list[dict[str, Any]]:
     """The labelled rows of one kind: "good", "bad" or "conversations"."""
     if name == "conversations":
-        return _lines("conversations.jsonl") + _lines("unseen_conversations.jsonl")
-    others = [row for row in _lines("unseen.jsonl") if ("rules" in row) == (name == "bad")]
+        others = [row for split in SEPARATE for row in _lines(f"{split}_conversations.jsonl")]
+    else:
+        rows = [row for split in SEPARATE for row in _lines(f"{split}.jsonl")]
+        others = [row for row in rows if ("rules" in row) == (name == "bad")]
     return _lines(f"{name}.jsonl") + others
 
 

@@ -2,7 +2,8 @@
 
 Labels say what a careful person keeps or refuses. The rules are fitted to the items whose split is
 ``dev``, ``holdout`` and ``fresh``. ``unseen`` was written last, without knowledge of the rules; it
-was measured once, and read after that. Its label ``meaning`` marks what contradicts the
+was measured once, and read after that. ``blind`` was written later in the same way, by an author
+who had read neither the rules nor the other items. The label ``meaning`` marks what contradicts the
 conversation in its own words.
 """
 
