@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from edenmem.engine.chats.sessions import ChatRequest
+from edenmem.engine.chats.sessions import ChatTurn
 from edenmem.engine.context.builder import ContextBuilder
 from edenmem.engine.context.recall import Recaller, RecallMode, recall_queries
 from edenmem.engine.context.xml import EMPTY, fact_line, item
 from edenmem.engine.reports import SearchHit
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.engine.scopes.visibility import SessionView, current_view
+from edenmem.engine.scopes.visibility import SessionView
 from edenmem.engine.search.searcher import Searcher
-from edenmem.models.host import Session
+from edenmem.models.host import Agent
 
 #: Before a standing context in a system message.
 _ABOUT_CONTEXT = (
@@ -50,20 +50,19 @@ class ChatMemory:
         self._recaller = Recaller(runtime, searcher=None)
         self._contexts = ContextBuilder(runtime, recaller=self._recaller)
 
-    async def context(self, request: ChatRequest, session: Session, *, keep: bool) -> str:
+    async def context(self, turn: ChatTurn) -> str:
         """Return the standing context for a system message; "" if there is no memory.
 
         Raises:
             StoreError: the store cannot be used.
         """
-        speaker = request.user.id if request.user else None
-        report = await self._contexts.build(
-            session, request.agent, speaker=speaker, recall="off", keep=keep
+        xml = await in_thread(
+            self._contexts.build_standing, turn.session, turn.view, is_new=turn.is_new
         )
-        return "" if report.xml == EMPTY else f"{_ABOUT_CONTEXT}\n{report.xml}"
+        return "" if xml == EMPTY else f"{_ABOUT_CONTEXT}\n{xml}"
 
     async def queries(
-        self, request: ChatRequest, session: Session, message: str, mode: RecallMode, known: str
+        self, agent: Agent, turn: ChatTurn, message: str, mode: RecallMode
     ) -> tuple[str, ...]:
         """Return what to search for; nothing if the message needs no memory.
 
@@ -72,23 +71,17 @@ class ChatMemory:
         """
         if mode == "always":
             return recall_queries((message,))
-        view = await self._view(request, session)
-        plan = await self._recaller.plan(mode, message, session, request.agent, view, known)
+        plan = await self._recaller.plan(mode, message, turn.session, agent, turn.view, "")
         return plan.queries
 
     async def search(
-        self,
-        request: ChatRequest,
-        session: Session,
-        queries: tuple[str, ...],
-        retrieval: Retrieval,
+        self, view: SessionView, queries: tuple[str, ...], retrieval: Retrieval
     ) -> list[SearchHit]:
         """Return the facts that the session may see and that fit the queries best.
 
         Raises:
             EdenmemError: the search failed.
         """
-        view = await self._view(request, session)
         weight = retrieval.recency_weight
         searcher = self._searcher if not weight else Searcher(self._weighted(weight))
         report = await searcher.search(
@@ -117,12 +110,6 @@ class ChatMemory:
             return ""
         lines = "\n".join(fact_line(fact, now) for fact in new)
         return f"{_ABOUT_FACTS}\n<RetrievedMemories>\n{lines}\n</RetrievedMemories>"
-
-    async def _view(self, request: ChatRequest, session: Session) -> SessionView:
-        speaker = request.user.id if request.user else None
-        return await in_thread(
-            current_view, self._runtime.store, session, request.agent, speaker=speaker
-        )
 
     def _weighted(self, weight: float) -> Runtime:
         settings = self._runtime.settings

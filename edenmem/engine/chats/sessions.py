@@ -21,6 +21,7 @@ import msgspec
 from edenmem.engine.chats.messages import Said, chain, find_news, with_answers
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.lookups import add_messages
+from edenmem.engine.scopes.visibility import SessionView, current_view
 from edenmem.errors import UsageError
 from edenmem.models.host import STORED, Agent, Message, Session, ToolCall, User, owner_of
 from edenmem.models.ids import derived_id, is_id
@@ -63,6 +64,7 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         session: The session; not stored yet if ``is_new``.
+        view: What the agent may read in the session, the user counted among its people.
         is_new: Whether the session is to be made.
         joins: Whether the user is to join the stored session.
         parent: The session from which a new one diverged.
@@ -71,6 +73,7 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     session: Session
+    view: SessionView
     is_new: bool
     joins: bool = False
     parent: str | None = None
@@ -183,7 +186,8 @@ def _by_messages(runtime: Runtime, request: ChatRequest) -> ChatTurn:
     known = max((index + 1 for index, each in enumerate(primary) if each in found), default=0)
     if not places:
         session = _new_session(request, derived_id("chat", *request.owner_key, "", "0"))
-        return ChatTurn(session=session, is_new=True, messages=(), asked="")
+        view = _view(runtime, request, session)
+        return ChatTurn(session=session, view=view, is_new=True, messages=(), asked="")
     if not known:
         session_id = derived_id("chat", *request.owner_key, "", hashes[0], "0")
         session = host.session(session_id) or _new_session(request, session_id)
@@ -304,12 +308,18 @@ def _turn(
         )
     return ChatTurn(
         session=session,
+        view=_view(runtime, request, session),
         is_new=is_new,
         joins=joins,
         parent=parent,
         messages=tuple(messages),
         asked=asked,
     )
+
+
+def _view(runtime: Runtime, request: ChatRequest, session: Session) -> SessionView:
+    speaker = request.user.id if request.user else None
+    return current_view(runtime.store, session, request.agent, speaker=speaker)
 
 
 def _sender(request: ChatRequest, said: Said) -> str | None:

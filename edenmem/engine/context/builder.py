@@ -7,6 +7,8 @@ exactly these scopes in their current state.
 from __future__ import annotations
 
 import hashlib
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -64,6 +66,38 @@ class _Memory(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class _Recent:
+    """Recent contexts in memory, under everything they depend on; safe for threads.
+
+    The key has the revision of each scope, so a write by any process leaves a context unused. It
+    is dropped when it is too old, or when newer ones need its place.
+    """
+
+    _MOST = 256
+
+    def __init__(self, seconds: float) -> None:
+        self._age = timedelta(seconds=seconds)
+        self._known: OrderedDict[tuple[str, ...], tuple[datetime, str]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, key: tuple[str, ...], now: datetime) -> str | None:
+        """Return the XML stored under a key, unless it is too old."""
+        with self._lock:
+            built_at, xml = self._known.get(key, (now, None))
+        return xml if timedelta() <= now - built_at < self._age else None
+
+    def store(self, key: tuple[str, ...], xml: str, now: datetime) -> None:
+        """Store a context, and drop the oldest ones."""
+        with self._lock:
+            self._known.pop(key, None)
+            self._known[key] = now, xml
+            while self._known:
+                built_at, _ = next(iter(self._known.values()))
+                if len(self._known) <= self._MOST and timedelta() <= now - built_at < self._age:
+                    break
+                self._known.popitem(last=False)
+
+
 class ContextBuilder:
     """Build contexts, and cache each one with its session until a scope changes."""
 
@@ -72,6 +106,7 @@ class ContextBuilder:
         self._settings = runtime.settings
         self._recaller = recaller
         self._clock = runtime.clock
+        self._recent = _Recent(runtime.settings.context.cache_seconds)
 
     async def build(
         self,
@@ -149,6 +184,32 @@ class ContextBuilder:
     def _characters_per_token(self) -> float:
         return self._settings.formation.characters_per_token
 
+    def build_standing(self, session: Session, view: SessionView, *, is_new: bool) -> str:
+        """Return the XML of a context without recalled memories; blocks.
+
+        Contexts are kept in the memory of this process, not with their sessions: a chat costs no
+        write before its answer, and all new sessions of a user share one context.
+
+        Args:
+            session: The session.
+            view: What the agent may read in the session now.
+            is_new: Whether the session is not stored yet, and so has no memory of its own.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        now = self._clock()
+        own = Scope.session(view.reads[-1].agent_id, session.id)
+        scopes = tuple(scope for scope in view.reads if not is_new or scope != own)
+        # Read before everything else, so that a later change makes the key another one.
+        names = [f"{id} {name}" for id, name in view.person.names.items()] if view.person else []
+        key = (self._state(scopes), *names)
+        xml = self._recent.find(key, now)
+        if xml is None:
+            xml = self._render(scopes, view, now)
+            self._recent.store(key, xml, now)
+        return xml
+
     # -- store access, in a thread -------------------------------------------------------------
 
     def _standing(
@@ -164,8 +225,7 @@ class ContextBuilder:
                 return _StandingPart(
                     xml=cached.xml, view=view, built_at=cached.built_at, cached=True
                 )
-        memories = self._merge_accounts(self._memories(view.reads), view)
-        xml = render_context(memories, self._facts(view.reads, now), now=now)
+        xml = self._render(view.reads, view, now)
         context = CachedContext(xml=xml, fingerprint=_fingerprint(state, xml), built_at=now)
         if keep and (not speaker or current_view(self._store, session, agent).reads == view.reads):
             with suppress(StoreReadOnly):
@@ -173,6 +233,10 @@ class ContextBuilder:
                     session.id, agent.id, context, shared=_is_shareable(session, view)
                 )
         return _StandingPart(xml=xml, view=view, built_at=now, cached=False)
+
+    def _render(self, scopes: Sequence[Scope], view: SessionView, now: datetime) -> str:
+        memories = self._merge_accounts(self._memories(scopes), view)
+        return render_context(memories, self._facts(scopes, now), now=now)
 
     def _is_good(self, cached: CachedContext, state: str, now: datetime) -> bool:
         age = (now - cached.built_at).total_seconds()

@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 #: A longer answer that is not streamed passes without being read.
 _MOST_ANSWER = 64 * 1024 * 1024
+#: A body of at most this many bytes is read faster in place than in a thread.
+_SHORT = 64 * 1024
 _UNKNOWN_USER = (
     "the user is unknown: add one with 'edenmem user add NAME', or set server.create_users"
 )
@@ -86,7 +88,7 @@ async def chat(request: Request, caller: FromCaller) -> Response:
     state = state_of(request)
     data = (await _read_body(request, state)).removeprefix(codecs.BOM_UTF8)
     try:
-        body = await in_thread(ChatBody, data)
+        body = ChatBody(data) if len(data) <= _SHORT else await in_thread(ChatBody, data)
     except BadField as error:
         raise Refused(400, str(error)) from error
     except ValueError:
@@ -189,16 +191,13 @@ class _Exchange:
             self._store_turn(turn),
             self._stages.run(
                 "context",
-                self._chats.memory.context(asked, turn.session, keep=self._may_keep(turn)),
+                self._chats.memory.context(turn),
                 settings.context_timeout_seconds,
                 or_else="",
             ),
-            self._retrieve(asked, turn, message, retrieval),
+            self._retrieve(agent, turn, message, retrieval),
         )
         self._retrieved = searched
-        if self._hits and not self._state.settings.store.read_only:
-            counting = in_thread(self._chats.memory.count_access, self._hits)
-            self._proxy.background.start(counting)
         return body.with_memory(context, self._chats.memory.render(self._hits, context))
 
     async def _who(self, body: ChatBody) -> tuple[Agent | None, User | None, str]:
@@ -282,14 +281,14 @@ class _Exchange:
         )
 
     async def _retrieve(
-        self, asked: ChatRequest, turn: ChatTurn, message: str, retrieval: Retrieval
+        self, agent: Agent, turn: ChatTurn, message: str, retrieval: Retrieval
     ) -> tuple[bool, list[SearchHit]]:
         """Return whether facts were searched for, and those that were found."""
         if retrieval.top_k <= 0 or retrieval.mode == "off" or not message.strip():
             return False, []
         queries = await self._stages.run(
             "recall",
-            self._chats.memory.queries(asked, turn.session, message, retrieval.mode, ""),
+            self._chats.memory.queries(agent, turn, message, retrieval.mode),
             self._state.settings.context.recall_timeout_seconds,
             or_else=(),
         )
@@ -297,14 +296,11 @@ class _Exchange:
             return False, []
         hits = await self._stages.run(
             "search",
-            self._chats.memory.search(asked, turn.session, queries, retrieval),
+            self._chats.memory.search(turn.view, queries, retrieval),
             self._settings.search_timeout_seconds,
             or_else=None,
         )
         return hits is not None, hits or []
-
-    def _may_keep(self, turn: ChatTurn) -> bool:
-        return not turn.is_new and self._state.stores_chats
 
     # -- what is stored ------------------------------------------------------------------------
 
@@ -321,6 +317,9 @@ class _Exchange:
 
     async def _store_answer(self, answer: Answer, usage: Any) -> None:
         """Store the answer, in the time that a client may wait for its end."""
+        if self._hits and not self._state.settings.store.read_only:
+            counting = in_thread(self._chats.memory.count_access, self._hits)
+            self._proxy.background.start(counting)  # now, as no client waits for a first token
         await self._count_use(usage, answer)
         if self._turn is None or not self._state.stores_chats:
             return

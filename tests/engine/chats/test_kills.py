@@ -34,6 +34,7 @@ class Mortal:
         self.left = writes
         self._store = store
         self.host = self
+        self.memory = store.memory
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store.host, name)

@@ -1,0 +1,113 @@
+"""The context of a chat, which is kept in memory until a scope in it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from edenmem.engine.chats.memory import ChatMemory
+from edenmem.engine.chats.messages import Said
+from edenmem.engine.chats.sessions import ChatRequest, ChatTurn, find_turn, store_turn
+from edenmem.engine.runtime.runtime import Runtime
+from edenmem.models.changes import SetAgentToggles
+from edenmem.models.host import User
+from edenmem.models.scope import Scope
+from edenmem.settings.schema import ContextSettings, Settings
+from edenmem.store.protocol.store import Store
+from tests.engine.conftest import Cast, make_cast
+from tests.support.builders import NOW, FixedClock, make_message
+from tests.support.memory import add_fact, applied, consolidate, set_policy
+from tests.support.runtime import make_runtime
+
+
+def turn_of(runtime: Runtime, cast: Cast, user: User, key: str) -> ChatTurn:
+    agent = cast.store.host.agent(cast.eve.id) or cast.eve
+    said = (Said(role="user", content="Hello"),)
+    return find_turn(runtime, ChatRequest(agent=agent, user=user, key=key, said=said))
+
+
+async def test_a_context_is_never_stale_or_foreign(store: Store) -> None:
+    cast = make_cast(store)
+    runtime, changes = make_runtime(store, clock=FixedClock()), changes_by_others(cast)
+    memory = ChatMemory(runtime)
+
+    async def context(user: User, key: str) -> str:
+        return await memory.context(turn_of(runtime, cast, user, key))
+
+    add_fact(store, cast.anna_scope, "Anna keeps owls.")
+    add_fact(store, cast.agent_scope, "The mill is closed.")
+    for key in ("one", "one", "two"):  # built, and found again by another session
+        assert "owls" in await context(cast.anna, key)
+        assert "owls" in await context(cast.anna_on_discord, key)
+        seen = await context(cast.bruno, key)
+        assert "mill" in seen
+        assert "owls" not in seen
+    for change, expected in changes:
+        change()
+        for key in ("one", "three"):
+            found = await context(cast.anna, key)
+            assert [word in found for word in expected] == list(expected.values()), expected
+
+
+def changes_by_others(cast: Cast) -> Sequence[tuple[Callable[[], object], dict[str, bool]]]:
+    """Changes by others, and which words a context has after each."""
+    store, shard = cast.store, Scope.shard(cast.eve.id, "festival")
+    return (
+        (lambda: add_fact(store, cast.anna_scope, "Anna has a boat."), {"boat": True}),
+        (
+            lambda: consolidate(store, cast.anna_scope, "A sailor.", expected_version=0),
+            {"sailor": True},
+        ),
+        (lambda: set_policy(store, shard), {"lights": False}),
+        (lambda: add_fact(store, shard, "The lights are on."), {"lights": True}),
+        (lambda: set_policy(store, shard, active=False, expected_version=1), {"lights": False}),
+        (
+            lambda: applied(
+                store, SetAgentToggles(agent_id=cast.eve.id, at=NOW, user_memory_enabled=False)
+            ),
+            {"boat": False, "sailor": False, "mill": True},
+        ),
+    )
+
+
+async def test_sessions_have_their_own_memory_in_their_context(store: Store) -> None:
+    cast = make_cast(store)
+    runtime = make_runtime(store, clock=FixedClock())
+    memory = ChatMemory(runtime)
+    turns = {key: turn_of(runtime, cast, cast.anna, key) for key in ("one", "two")}
+    for turn in turns.values():
+        assert await memory.context(turn) == ""
+        store_turn(runtime, turn)
+    scope = Scope.session(cast.eve.id, turns["one"].session.id)
+    consolidate(store, scope, "They plan a trip.", expected_version=0)
+    assert "trip" in await memory.context(turn_of(runtime, cast, cast.anna, "one"))
+    for key in ("two", "three"):
+        assert "trip" not in await memory.context(turn_of(runtime, cast, cast.anna, key))
+
+
+async def test_another_user_in_a_session_closes_it_to_user_memory(store: Store) -> None:
+    cast = make_cast(store)
+    runtime = make_runtime(store, clock=FixedClock())
+    memory = ChatMemory(runtime)
+    add_fact(store, cast.anna_scope, "Anna keeps owls.")
+    turn = turn_of(runtime, cast, cast.anna, "one")
+    store_turn(runtime, turn)
+    assert "owls" in await memory.context(turn)
+    message = make_message(turn.session.id, "Hello, I am Bruno.", sender=cast.bruno.id)
+    store.host.add_messages(turn.session.id, [message])
+    assert "owls" not in await memory.context(turn_of(runtime, cast, cast.anna, "one"))
+
+
+async def test_an_old_context_is_built_again(store: Store) -> None:
+    cast = make_cast(store)
+    clock = FixedClock()
+    settings = Settings(context=ContextSettings(cache_seconds=60, facts_max_age_hours=1))
+    runtime = make_runtime(store, settings, clock=clock)
+    memory = ChatMemory(runtime)
+    add_fact(store, cast.anna_scope, "Anna keeps owls.")
+    found = [await memory.context(turn_of(runtime, cast, cast.anna, "one"))]
+    for _ in range(2):
+        clock.advance(seconds=59)
+        found.append(await memory.context(turn_of(runtime, cast, cast.anna, "one")))
+    assert "(now)" in found[0]
+    assert found[1] == found[0]
+    assert "(1m ago)" in found[2]
