@@ -1,6 +1,6 @@
-"""Acceptance: whether what a model wrote about a conversation may be remembered. Pure functions.
+"""Decide whether a text that a model wrote about a conversation may be remembered. Pure functions.
 
-A prompt asks, and code checks: each rule has a name and a switch (settings, section
-``acceptance``), and says in one sentence what is wrong, for the model that is asked once more and
-for the person who reads the report.
+Prompts ask for good items; these rules check them. Each rule has a name and a switch (settings,
+section ``acceptance``) and gives its reason in one sentence, for the model that rewrites the item
+and for the reader of the report.
 """

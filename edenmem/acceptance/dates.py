@@ -1,7 +1,6 @@
-"""Dates and times: those that a text names, and those that it means ("tomorrow", "next Friday").
+"""Dates in texts: explicit ones, and those implied by "tomorrow" or "next Friday".
 
-A relative expression and the day on which it was said yield days. The tables hold the dozen
-languages that conversations here are mostly in.
+A relative expression and the day of its message yield days. The tables cover a dozen languages.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _HAN_DAYS = {
 
 
 def has_movable_feast(text: str) -> bool:
-    """Whether a text names a feast whose day is another one each year."""
+    """Return whether a text mentions a feast without a fixed date."""
     return bool(pattern("dates.movable").search(fold_in_place(text)))
 
 
@@ -52,12 +51,12 @@ _DAY = r"(?P<{0}>\d{{1,2}})(?:st|nd|rd|th|\.|º|ª|er|ro|-?го|-?е|-?е)?"
 _YEAR = r"(?:,?\s?(?:de |del |do |года |of |')?(?P<{0}>(?:19|20|21)\d\d)(?!\d))?"
 
 
-#: Year, month and day; None for what is left open.
+#: Year, month and day; None if open.
 Reading = tuple[int | None, int | None, int | None]
 
 
 class Said(msgspec.Struct, frozen=True):
-    """A date as a text gives it: what it leaves out is None. ``others`` are other readings."""
+    """An explicit date; omitted parts are None. ``readings`` has every possible reading."""
 
     written: str
     start: int
@@ -66,7 +65,7 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class Meant(msgspec.Struct, frozen=True):
-    """The days from ``first`` to ``last`` that an expression means, as exact as ``unit``."""
+    """The days from ``first`` to ``last`` that an expression implies, as exact as ``unit``."""
 
     first: date
     last: date
@@ -94,7 +93,7 @@ def _weekdays() -> dict[str, int]:
     }
 
 
-#: Where a word ends: a vowel sign of Devanagari is no letter for ``\\b``, and yet inside words.
+#: The end of a word; ``\\b`` does not count vowel signs of Devanagari as letters.
 _WORD_END = r"(?![\w\u0900-\u0963])"
 
 
@@ -115,14 +114,14 @@ def _with_month() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 @cache
 def calendar_words() -> frozenset[str]:
-    """The names of months and weekdays, folded."""
+    """Return the names of months and weekdays, folded."""
     return (frozenset(_months()) | frozenset(_weekdays())) - word_set("dates.ordinal_days")
 
 
 def find_dates(text: str, *, is_lenient: bool = False) -> list[Said]:
-    """The dates that a text names, without overlaps.
+    """Return the explicit dates of a text, without overlaps.
 
-    A month alone counts if its name is no ordinary word ("may"), or if ``is_lenient``.
+    A month alone counts if its name is not an ordinary word ("may"), or if ``is_lenient``.
     """
     flat = fold_in_place(ascii_digits(text))
     found: list[Said] = []
@@ -195,13 +194,13 @@ _HAN_MONTHS = {
 
 
 def said_months(text: str) -> frozenset[int]:
-    """The months that a text names, in any of the languages known here."""
+    """Return the months that a text mentions, in any known language."""
     months = _months()
     named = {months[word.folded] for word in words_of(text) if word.folded in months}
     return frozenset(named | {_HAN_MONTHS[match[1]] for match in _HAN_MONTH.finditer(text)})
 
 
-# -- what relative expressions mean --------------------------------------------------------------
+# -- relative expressions ------------------------------------------------------------------------
 
 
 @cache
@@ -229,13 +228,13 @@ _RUN = re.compile(r"[^\W_]+")
 
 @cache
 def _relative_heads(language: str) -> frozenset[str]:
-    """The first words of a language's relative expressions."""
+    """Return the first words of a language's relative expressions."""
     firsts = (_RUN.search(phrase) for phrase in _relative_table(language))
     return frozenset(first.group() for first in firsts if first)
 
 
 def _relative_phrases(flat: str) -> Iterator[tuple[str, re.Match[str]]]:
-    """The relative expressions of a folded text with their languages, language by language."""
+    """Yield the relative expressions of a folded text, language by language."""
     heads = set(_RUN.findall(flat))
     is_ascii = flat.isascii()
     for language in table("dates.relative"):
@@ -249,7 +248,7 @@ def _relative_phrases(flat: str) -> Iterator[tuple[str, re.Match[str]]]:
 
 
 def meant_days(text: str, said_at: datetime) -> list[Meant]:
-    """The days that a text's relative expressions mean, said on a day, in any language."""
+    """Return the days that a text's relative expressions imply, in any known language."""
     day = said_at.date()
     flat = fold_in_place(ascii_digits(text)).replace("’", "'")
     weekdays = said_weekdays(text)
@@ -297,14 +296,14 @@ def meant_days(text: str, said_at: datetime) -> list[Meant]:
 
 @cache
 def _feasts() -> list[tuple[re.Pattern[str], list[int]]]:
-    """Return the feasts with a fixed day: what names them; month, first day, number of days."""
+    """Return the feasts with a fixed date: pattern; month, first day, number of days."""
     feasts = table("dates.feasts")
     return [(re.compile(feast["pattern"].replace("\n", "")), feast["day"]) for feast in feasts]
 
 
 @cache
 def _week_on() -> re.Pattern[str]:
-    """A weekday that is moved by a week: "Thursday week", "samedi en huit"."""
+    """Return the pattern for a weekday moved by a week: "Thursday week", "samedi en huit"."""
     return re.compile(
         rf"\b(?:{_weekday_names()}) (?:week\b|fortnight|en (?:huit|quinze)|a otto|in acht tagen"
         rf"|in einer woche)|\bweek (?:on|from) (?:{_weekday_names()})"
@@ -312,7 +311,7 @@ def _week_on() -> re.Pattern[str]:
 
 
 def names_week(text: str) -> bool:
-    """Whether a text names a week ("next week") or moves a weekday by one."""
+    """Return whether a text mentions a week ("next week") or moves a weekday by one."""
     flat = fold_in_place(ascii_digits(text))
     return bool(_week_on().search(flat)) or any(
         unit == "w"
@@ -322,7 +321,7 @@ def names_week(text: str) -> bool:
 
 
 def said_weekdays(text: str) -> frozenset[int]:
-    """The days of the week that a text names, from 0 for Monday."""
+    """Return the weekdays that a text mentions, from 0 for Monday."""
     flat = fold_in_place(text)
     names = _weekdays()
     found = {
@@ -336,7 +335,7 @@ def said_weekdays(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-#: Figures that may be a day of the month: no part of a number, no time, no sum, nothing counted.
+#: A number that may be a day of the month: not part of a number, a time, a sum or a count.
 _LONE_DAY = re.compile(
     r"(?<![\d.,:/£$€¥#+-])(?<!\d\s)([12]?\d|3[01])"
     r"(?![\d%€$£¥:]|[.,]\d|\s?(?:h|uhr|am|pm|eur\w*|kg|km|m|min\w*|%|€|£)\b)"
@@ -344,7 +343,7 @@ _LONE_DAY = re.compile(
 
 
 def said_days_of_month(text: str) -> tuple[frozenset[int], frozenset[int]]:
-    """The days of a month that figures of a text may be; and those that they are said to be."""
+    """Return the numbers that may be days of a month, and those marked as days."""
     flat = fold_in_place(ascii_digits(text))
     found, marked = set[int](), set[int]()
     for match in _LONE_DAY.finditer(flat):
@@ -363,7 +362,7 @@ def _short_days() -> frozenset[str]:
 
 
 def find_lone_weekday(text: str) -> str | None:
-    """The weekday that a text gives for a single day without its date; None if there is none."""
+    """Return the weekday that a text gives for a single day without a date; None without one."""
     flat = fold_in_place(ascii_digits(text))
     if (
         pattern("dates.habit").search(flat)
@@ -390,7 +389,7 @@ def find_lone_weekday(text: str) -> str | None:
     return None
 
 
-#: "Samstag in acht Tagen", "jeudi en quinze": the days that are said for weeks.
+#: Days that stand for weeks: "Samstag in acht Tagen", "jeudi en quinze".
 _WEEKS_OF_DAYS = {7: 1, 8: 1, 14: 2, 15: 2}
 
 
@@ -412,7 +411,7 @@ def _add(day: date, days: int) -> date:
 
 
 def _shift(day: date, count: int, unit: str, *, about: bool = False) -> Meant:
-    """The day, week, month or year that is ``count`` away; "about": counted from the day."""
+    """Return the day, week, month or year ``count`` units away; "about": counted from the day."""
     if unit == "d":
         return _one(day, count)
     if unit == "w":
@@ -431,7 +430,7 @@ def _shift(day: date, count: int, unit: str, *, about: bool = False) -> Meant:
 
 
 def shift(year: int, month: int, day: int, count: int, unit: str) -> Reading | None:
-    """Shift a date by a span; None if the calendar has no such day."""
+    """Shift a date by a span; return None if the calendar lacks that day."""
     months = count * {"m": 1, "y": 12}.get(unit, 0)
     year, month = divmod(year * 12 + month - 1 + months, 12)
     try:
@@ -442,9 +441,10 @@ def shift(year: int, month: int, day: int, count: int, unit: str) -> Reading | N
 
 
 def find_relative(text: str, languages: Iterable[str]) -> str | None:
-    """The first relative date in a text outside titles; None if there is none.
+    """Return the first relative date of a text outside titles; None without one.
 
-    ``languages`` are those that the text may be in: a few words count in their own language only.
+    ``languages`` are the possible languages of the text: a few words count in their own language
+    only.
     """
     flat = fold_in_place(text).replace("’", "'")
     at_home = set(languages)
@@ -471,7 +471,7 @@ def find_relative(text: str, languages: Iterable[str]) -> str | None:
 
 
 def _is_title(text: str, start: int, written: str) -> bool:
-    """Whether a capital inside the sentence marks a title ("The Day After Tomorrow")."""
+    """Return whether a capital inside the sentence marks a title ("The Day After Tomorrow")."""
     before = text[:start].rstrip()
     if before and before[-1] not in ".!?:;…" and written[:1].isupper():
         return True
@@ -485,7 +485,7 @@ def _is_title(text: str, start: int, written: str) -> bool:
 
 
 def _is_title_of_words(written: str) -> bool:
-    """Whether all words have a capital ("Last Friday Night")."""
+    """Return whether all words are capitalised ("Last Friday Night")."""
     return all(word[0].isupper() for word in written.split())
 
 
@@ -510,7 +510,7 @@ def _only_at_home() -> frozenset[str]:
 
 @cache
 def _deictic(name: str) -> re.Pattern[str]:
-    """Compile a pattern that names weekdays or counts units of time."""
+    """Compile a pattern with placeholders for weekdays and counts."""
     count = pattern_text("dates.count").replace("{counts}", _counts())
     text = pattern_text(name).replace("{count}", count)
     return re.compile(text.replace("{weekdays}", _weekday_names()))

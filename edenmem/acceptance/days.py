@@ -1,7 +1,7 @@
-"""Whether messages give a date: by naming it, by meaning it, or by what follows from both.
+"""Check whether messages give a date: explicitly, by implication, or by a combination of both.
 
-What an item's own sources say of days decides; messages near them lend what is missing: the month
-of "no, the 14th", the week of "no, on Saturday".
+An item's own sources decide. Messages near them supply what is missing: the month of "no, the
+14th", the week of "no, on Saturday".
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from edenmem.acceptance import dates
 from edenmem.acceptance.dates import Reading, Said
 from edenmem.acceptance.evidence import Evidence
 
-#: The most days between a message and a date without a year: beyond it, the same date of the next
-#: or the previous year is nearer.
+#: Maximum days between a message and a date without a year; beyond, another year is nearer.
 _NEAR_DAYS = 335
 _YEAR = 366
-#: How far from an item's sources a message may be that lends a month or a week.
+#: Maximum distance in messages between an item's sources and a month or week for them.
 _NEAR_MESSAGES = 3
-#: Spans of an item's sources that dates are worked out of.
+#: Maximum number of spans of the sources from which dates are derived.
 _MOST_SPANS = 4
 
 
 def is_given(evidence: Evidence, own: Sequence[int], wanted: Reading) -> bool:
-    """Whether the messages at ``own`` give a date; others may if those name no day."""
+    """Return whether the messages at ``own`` give a date, or others if those have no day."""
     if any(gives(evidence, place, wanted) for place in own):
         return True
     if any(_is_agreed(evidence, said, wanted) for said in evidence.other_dates):
@@ -48,7 +47,7 @@ def is_given(evidence: Evidence, own: Sequence[int], wanted: Reading) -> bool:
 
 
 def gives(evidence: Evidence, place: int, wanted: Reading) -> bool:
-    """Whether a message names or means a date, or was sent on it."""
+    """Return whether a message mentions or implies a date, or was sent on it."""
     asked = place, wanted
     if asked not in evidence.given:
         evidence.given[asked] = _gives(evidence, place, wanted)
@@ -69,14 +68,14 @@ def _named(evidence: Evidence, places: Iterable[int]) -> Iterable[Said]:
 
 
 def names_day(evidence: Evidence, place: int) -> bool:
-    """Whether a message names a day of a month."""
+    """Return whether a message mentions a day of a month."""
     return any(
         None not in other[1:] for said in _named(evidence, (place,)) for other in said.readings
     )
 
 
 def _other_days(evidence: Evidence, place: int) -> list[dates.Meant]:
-    """The days that a message means, other than that it was sent on."""
+    """Return the days that a message implies, except the day it was sent on."""
     sent = evidence.messages[place].sent_at.date()
     return [
         one
@@ -86,7 +85,7 @@ def _other_days(evidence: Evidence, place: int) -> list[dates.Meant]:
 
 
 def _is_agreed(evidence: Evidence, said: Said, wanted: Reading) -> bool:
-    """Whether a named date is the wanted one; a date without a year means the nearest one."""
+    """Return whether an explicit date is the wanted one; without a year, the nearest counts."""
     year, _, day = wanted
     return any(
         _agree(wanted, other)
@@ -118,7 +117,7 @@ def _is_meant(wanted: Reading, one: dates.Meant) -> bool:
 
 
 def _is_day_of_named_month(evidence: Evidence, place: int, wanted: Reading) -> bool:
-    """Whether a message names a month and a day apart ("from the 13th of March to the 17th")."""
+    """Return whether a message gives month and day apart ("from the 13th of March to the 17th")."""
     year, month, day = wanted
     sent = evidence.messages[place].sent_at.date()
     if month not in evidence.months[place] or (year is not None and abs(year - sent.year) > 1):
@@ -127,9 +126,9 @@ def _is_day_of_named_month(evidence: Evidence, place: int, wanted: Reading) -> b
 
 
 def _is_day_of(evidence: Evidence, place: int, wanted: Reading) -> bool:
-    """Whether a date is the day of a message, or a day of a month near it that it names.
+    """Return whether a date is the day of a message, or a day of a month near it that it mentions.
 
-    The day itself is not meant where the message speaks of another one ("tomorrow").
+    The day of the message is not meant if the message mentions another one ("tomorrow").
     """
     year, month, day = wanted
     sent = evidence.messages[place].sent_at.date()
@@ -147,7 +146,7 @@ def _is_day_of(evidence: Evidence, place: int, wanted: Reading) -> bool:
 
 
 def _is_day_of_month(evidence: Evidence, place: int, wanted: Reading) -> bool:
-    """Whether a message names a day ("the 14th") of its own month or one beside it."""
+    """Return whether a message mentions a day ("the 14th") of its own month or an adjacent one."""
     year, month, day = wanted
     sent = evidence.messages[place].sent_at.date()
     months = {(sent.month - 1 + shift) % 12 + 1 for shift in (-1, 0, 1)}
@@ -160,7 +159,7 @@ def _is_day_of_month(evidence: Evidence, place: int, wanted: Reading) -> bool:
 
 
 def _has_day_number(evidence: Evidence, place: int, day: int) -> bool:
-    """Whether a message names a day of a month by its number, in figures or in words."""
+    """Return whether a message gives a day of a month by number, in digits or in words."""
     if day in evidence.day_numbers[place][0]:
         return True
     return (
@@ -171,7 +170,7 @@ def _has_day_number(evidence: Evidence, place: int, day: int) -> bool:
 def _is_day_of_month_near(
     evidence: Evidence, own: Iterable[int], near: Iterable[int], wanted: Reading
 ) -> bool:
-    """Whether the sources name the day ("no, the 14th") and messages near them the month."""
+    """Return whether the sources give the day ("no, the 14th") and nearby messages the month."""
     year, month, day = wanted
     months = {one for place in near for one in evidence.months[place]}
     return (
@@ -189,9 +188,9 @@ def _is_day_of_month_near(
 def _is_weekday_of_week(
     evidence: Evidence, own: Iterable[int], near: Iterable[int], wanted: Reading
 ) -> bool:
-    """Whether a date is a weekday that the sources name, in a week that messages near them name.
+    """Return whether a date is a weekday of the sources in a week of nearby messages.
 
-    That is how a correction is said: "next Friday" - "no, Saturday".
+    Corrections take this form: "next Friday" - "no, Saturday".
     """
     year, month, day = wanted
     weekdays = {
@@ -219,7 +218,7 @@ def _is_weekday_of_week(
 def _is_span_away(
     evidence: Evidence, own: Iterable[int], near: Iterable[int], wanted: Reading
 ) -> bool:
-    """Whether a date is a span that the sources name away from a day that is named or meant."""
+    """Return whether a date is a span of the sources away from an explicit or implied day."""
     year, month, day = wanted
     if day is None or month is None:
         return False
@@ -249,7 +248,7 @@ def _agree(one: Reading, other: Reading) -> bool:
 
 
 def _days(year: int | None, month: int | None, day: int | None, sent: date) -> int:
-    """How many days a date is away; what it lacks is taken from ``sent``."""
+    """Return the distance of a date in days; missing parts are taken from ``sent``."""
     at = _day(year or sent.year, month or sent.month, day or sent.day)
     return 1000 if at is None else (at - sent).days
 

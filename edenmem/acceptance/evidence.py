@@ -1,4 +1,4 @@
-"""What an item is checked against: the messages that were read, and what surrounded them."""
+"""Evidence for an item: the messages that were read, and their context."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class SourceMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         number: Its number in the transcript, from 1.
-        id: Its id in the store.
-        author: What kind of speaker wrote it.
-        speaker: The speaker's name as the transcript shows it.
-        sent_at: When it was sent, in the zone that the transcript's dates are in.
-        text: Its text, with what tools were asked and answered.
+        id: Its ID in the store.
+        author: The kind of speaker.
+        speaker: The speaker's name in the transcript.
+        sent_at: When it was sent, in the time zone of the transcript.
+        text: Its text, with tool calls and results.
     """
 
     number: int
@@ -37,9 +37,9 @@ class SourceMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A part of a message by one author: what tools answered inside an agent's is a tool's.
+    """A part of a message by one author; tool results inside an agent's message are separate.
 
-    ``place`` is the message's place in the range, from 0.
+    ``place`` is the index of the message in the range, from 0.
     """
 
     place: int
@@ -47,11 +47,11 @@ class Segment(msgspec.Struct, frozen=True):
     text: str
 
 
-#: A tool's line inside an agent's message. The transcript alone writes lines of this form.
+#: A tool's line inside an agent's message, as only the transcript writes it.
 TOOL_LINE = re.compile(r"\s*tool \S.*?->")
 
 
-#: Where one sentence ends and another begins, and what ends a question.
+#: The boundary of sentences, and the end of a question.
 SENTENCE = re.compile(r"(?<=[.!?…؟।])\s|(?<=[。！？])|\n")
 QUESTION = re.compile(r"[?？؟]|(?:吗|呢|ですか|ますか|でしょうか)[。]?\s*\Z")
 
@@ -60,67 +60,67 @@ _CLAUSE = re.compile(r"[.,:;!?…](?=\s|\Z)|,(?=[\u3400-\u9fff])|[。、，；�
 
 
 def is_no(reply: str) -> bool:
-    """Whether a reply begins with "no"."""
+    """Return whether a reply begins with a "no"."""
     return bool(pattern("evidence.no").match(reply))
 
 
 def is_yes(reply: str) -> bool:
-    """Whether a reply begins with "yes"."""
+    """Return whether a reply begins with a "yes"."""
     return bool(pattern("evidence.yes").match(reply))
 
 
 def _is_short(reply: str) -> bool:
-    """Whether the first sentence of a reply is no longer than an answer to a question."""
+    """Return whether the first sentence of a reply is short enough for an answer."""
     first = SENTENCE.split(reply, maxsplit=1)[0]
     return len(words.words_of(first)) + len("".join(words.runs_of(first))) // 3 <= 12
 
 
 def is_negated(text: str, language: str) -> bool:
-    """Whether a text of a language denies something."""
+    """Return whether a text contains a denial in its language."""
     bare = pattern("evidence.no_denial").sub(" ", text)
     return bool(language_pattern("evidence.negations", language).search(bare))
 
 
 class Part(msgspec.Struct, frozen=True, dict=True):
-    """A clause, a sentence or the whole of a message."""
+    """A clause, a sentence or a whole message."""
 
     text: str
 
     @cached_property
     def keys(self) -> frozenset[str]:
-        """The keys of its words."""
+        """Return the keys of its words."""
         return words.keys_in(self.text)
 
     @cached_property
     def runs(self) -> list[str]:
-        """Its runs without spaces."""
+        """Return its unspaced runs."""
         return words.runs_of(self.text)
 
     @cached_property
     def is_question(self) -> bool:
-        """Whether it asks something."""
+        """Return whether it is a question."""
         return bool(QUESTION.search(self.text))
 
     @cached_property
     def normal(self) -> str:
-        """Its words alone, with a blank before and after each."""
+        """Return its words, each between two spaces."""
         return f" {words.normal(self.text)} "
 
 
-#: How much of a message may hold numbers that others are worked out of.
+#: Length of a message's start, in characters, whose numbers others are derived from.
 _COUNTED_TEXT = 1000
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """All that a model was shown, by where it came from.
+    """Everything that a model was shown, by origin.
 
     Attributes:
         messages: The range that was read, in order.
-        context: Texts that may lend names and numbers, but nothing else: the session's title, the
-            agent's persona, shards' instructions, names of people and agents.
-        memory: What is remembered already, where the model was shown it (reflections).
-        template: The prompt's own words, with its examples, without any of the above.
-        user: The name of the person, where the conversation has only one.
+        context: Texts that support names and numbers only: the session's title, the agent's
+            persona, shards' instructions, names of people and agents.
+        memory: Existing memory, if the model was shown it (reflections).
+        template: The prompt's own text with its examples, without any of the above.
+        user: The person's name, if the conversation has only one person.
     """
 
     messages: tuple[SourceMessage, ...]
@@ -129,21 +129,21 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     template: str = ""
     user: str | None = None
 
-    # What follows is computed once for a range, however many items are checked against it.
+    # Computed once for a range, for any number of items.
 
     @cached_property
     def places(self) -> dict[int, int]:
-        """The place of each message in the range, by its number."""
+        """Return the index of each message by its number."""
         return {message.number: place for place, message in enumerate(self.messages)}
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """The messages as they are compared."""
+        """Return the messages in comparable form."""
         return tuple(Part(message.text) for message in self.messages)
 
     @cached_property
     def clauses(self) -> tuple[tuple[Part, ...], ...]:
-        """The clauses of each message."""
+        """Return the clauses of each message."""
         return tuple(
             tuple(Part(clause) for clause in _CLAUSE.split(message.text) if clause.strip())
             for message in self.messages
@@ -151,12 +151,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def sentences(self) -> tuple[tuple[Part, ...], ...]:
-        """The sentences of each message."""
+        """Return the sentences of each message."""
         return tuple(tuple(map(Part, SENTENCE.split(message.text))) for message in self.messages)
 
     @cached_property
     def replies(self) -> tuple[Literal["yes", "no", "answer", ""], ...]:
-        """How each message of a person replies to the message before it."""
+        """Return how each message of a person replies to the message before it."""
         found: list[Literal["yes", "no", "answer", ""]] = []
         for place, message in enumerate(self.messages):
             if place == 0 or message.author != "person":
@@ -171,7 +171,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def denied(self) -> frozenset[int]:
-        """The segments of an agent that a person said no to at once."""
+        """Return the segments of agents that a person denied in the next message."""
         return frozenset(
             at
             for at, segment in enumerate(self.segments)
@@ -183,14 +183,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def bearing(self) -> frozenset[int]:
-        """The messages that can bear an item: a person's, or what a tool answered to one."""
+        """Return the messages that can support an item: people's, and tool results for them."""
         tools = {segment.place for segment in self.segments if segment.author == "tool"}
         people = [at for at, one in enumerate(self.messages) if one.author == "person"]
         return frozenset(people) | {at for at in tools if people and people[0] < at}
 
     @cached_property
     def people(self) -> dict[str, frozenset[str]]:
-        """For each person who writes, the parts of the name that no other person shares."""
+        """Return the parts of each writer's name that no other writer shares."""
         found: dict[str, set[str]] = {}
         for name in {one.speaker for one in self.messages if one.author == "person"}:
             parts = {word.folded for word in words.words_of(name)} - word_set("evidence.titles")
@@ -205,13 +205,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The names of those who speak, the longest first."""
+        """Return the names of all speakers, longest first."""
         names = {one.speaker for one in self.messages} | {self.user or ""}
         return tuple(sorted(filter(None, names), key=len, reverse=True))
 
     @cached_property
     def is_about_users(self) -> bool:
-        """Whether people themselves speak of "the user", as those who build something do."""
+        """Return whether people themselves write "the user", as software developers do."""
         return any(
             statement.has_the_user(message.text)
             for message in self.messages
@@ -220,7 +220,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def years(self) -> frozenset[float]:
-        """The years in which messages were sent, and those of the days that they mean."""
+        """Return the years in which messages were sent, and of the days that they imply."""
         sent = {float(message.sent_at.year) for message in self.messages}
         meant = {
             float(year)
@@ -232,7 +232,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def segments_at(self) -> tuple[frozenset[int], ...]:
-        """For each message, its segments."""
+        """Return the segments of each message."""
         found: list[set[int]] = [set() for _ in self.messages]
         for at, segment in enumerate(self.segments):
             found[segment.place].add(at)
@@ -240,7 +240,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
-        """The messages, with what tools answered apart from what an agent says."""
+        """Return the messages with tool results separated from an agent's own words."""
         found: list[Segment] = []
         for place, message in enumerate(self.messages):
             if message.author not in ("agent", "other agent"):
@@ -258,19 +258,19 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def language(self) -> str:
-        """The language that people write in the range."""
+        """Return the language that people write in the range."""
         people = [message.text for message in self.messages if message.author == "person"]
         text = "\n".join(people)[:20_000]
         return words.language_beyond(text, words.language_of(text), numbers.languages())
 
     @cached_property
     def is_foreign(self) -> bool:
-        """Whether people write in a language whose numbers and dates are not known here."""
+        """Return whether people write in a language without tables for numbers and dates."""
         return bool(self.messages) and self.language not in numbers.languages()
 
     @cached_property
     def segments_of_key(self) -> dict[str, set[int]]:
-        """The segments (by place among them) in which a key of a word or a piece occurs."""
+        """Return the segments in which each key of a word or piece occurs."""
         found: defaultdict[str, set[int]] = defaultdict(set)
         for place, segment in enumerate(self.segments):
             for word in words.words_of(segment.text):
@@ -283,7 +283,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def memory_keys(self) -> frozenset[str]:
-        """The keys of the words and pieces of what is remembered already."""
+        """Return the keys of the words and pieces of existing memory."""
         return frozenset(
             key
             for text in self.memory
@@ -295,35 +295,35 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def folded(self) -> str:
-        """All messages and speakers, folded, as one text."""
+        """Return all messages and speakers, folded, as one text."""
         return words.fold("\n".join(f"{one.speaker}: {one.text}" for one in self.messages))
 
     @cached_property
     def everything(self) -> tuple[str, ...]:
-        """All texts that may lend names and numbers."""
+        """Return all texts that support names and numbers."""
         said = tuple(f"{message.speaker}: {message.text}" for message in self.messages)
         return (*said, *self.context, *self.memory, self.user or "")
 
     @cached_property
     def lines(self) -> str:
-        """Everything as one text in lower case, with the digits of all scripts as 0 to 9."""
+        """Return all texts as one, in lower case, with the digits of all scripts as 0 to 9."""
         return words.ascii_digits("\n".join(self.everything)).casefold()
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """All words that may be names, folded."""
+        """Return all words that may be names, folded."""
         return frozenset(word.folded for text in self.everything for word in words.words_of(text))
 
     @cached_property
     def name_stems(self) -> frozenset[str]:
-        """The beginnings of these words, up to three letters short."""
+        """Return the prefixes of these words, up to three letters shorter."""
         return frozenset(
             name[:end] for name in self.names for end in range(max(len(name) - 3, 3), len(name) + 1)
         )
 
     @cached_property
     def speakers(self) -> frozenset[str]:
-        """The words of speakers' names, folded."""
+        """Return the words of speakers' names, folded."""
         labels = [message.speaker for message in self.messages]
         return frozenset(
             word.folded for label in (*labels, self.user or "") for word in words.words_of(label)
@@ -336,7 +336,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def agents(self) -> tuple[str, ...]:
-        """The names of the agents that speak, without what the transcript adds in brackets."""
+        """Return the names of the agents that speak, without additions in brackets."""
         labels = {
             message.speaker.partition(" (")[0].strip()
             for message in self.messages
@@ -346,72 +346,72 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def numbers_of_segments(self) -> tuple[frozenset[float], ...]:
-        """The numbers that each segment names."""
+        """Return the numbers in each segment."""
         return tuple(numbers.said_numbers((segment.text,)) for segment in self.segments)
 
     @cached_property
     def counts(self) -> tuple[frozenset[float], ...]:
-        """For each message, the numbers near its beginning, each in its likeliest reading."""
+        """Return the numbers near the start of each message, each in its likeliest reading."""
         return tuple(
             numbers.count_things(message.text[:_COUNTED_TEXT]) for message in self.messages
         )
 
     @cached_property
     def other_numbers(self) -> frozenset[float]:
-        """The numbers that surround the messages."""
+        """Return the numbers in speakers' names, context and memory."""
         labels = [message.speaker for message in self.messages]
         return numbers.said_numbers((*labels, *self.context, *self.memory))
 
     @cached_property
     def all_numbers(self) -> frozenset[float]:
-        """All numbers that were said or shown."""
+        """Return all numbers in messages and context."""
         return self.other_numbers.union(*self.numbers_of_segments)
 
     @cached_property
     def long_digits(self) -> str:
-        """The digits of each line, without what parts them: phone numbers, account numbers."""
+        """Return the digits of each line without separators: phone and account numbers."""
         return "\n".join(re.sub(r"\D", "", line) for line in self.lines.splitlines())
 
     @cached_property
     def months(self) -> tuple[frozenset[int], ...]:
-        """For each message, the months that it names, with or without a day."""
+        """Return the months in each message, with or without a day."""
         return tuple(dates.said_months(message.text) for message in self.messages)
 
     @cached_property
     def named_dates(self) -> tuple[tuple[dates.Said, ...], ...]:
-        """For each message, the dates that it names."""
+        """Return the dates in each message."""
         return tuple(
             tuple(dates.find_dates(message.text, is_lenient=True)) for message in self.messages
         )
 
     @cached_property
     def weekdays(self) -> tuple[frozenset[int], ...]:
-        """For each message, the days of the week that it names."""
+        """Return the weekdays in each message."""
         return tuple(dates.said_weekdays(message.text) for message in self.messages)
 
     @cached_property
     def day_numbers(self) -> tuple[tuple[frozenset[int], frozenset[int]], ...]:
-        """For each message, the days of a month that figures may be, and are said to be."""
+        """Return each message's numbers that may be days of a month, and those marked as days."""
         return tuple(dates.said_days_of_month(message.text) for message in self.messages)
 
     @cached_property
     def weeks(self) -> tuple[bool, ...]:
-        """For each message, whether it names a week."""
+        """Return, for each message, whether it mentions a week."""
         return tuple(dates.names_week(message.text) for message in self.messages)
 
     @cached_property
     def seasons(self) -> tuple[bool, ...]:
-        """For each message, whether it names a season."""
+        """Return, for each message, whether it mentions a season."""
         return tuple(times.has_season(message.text) for message in self.messages)
 
     @cached_property
     def movable_feasts(self) -> tuple[bool, ...]:
-        """For each message, whether it names a feast whose day is another one each year."""
+        """Return, for each message, whether it mentions a feast without a fixed date."""
         return tuple(dates.has_movable_feast(message.text) for message in self.messages)
 
     @cached_property
     def hidden_numbers(self) -> tuple[bool, ...]:
-        """For each message, whether it may write a number in a way that the tables lack."""
+        """Return, for each message, whether it may contain a number missing from the tables."""
         return tuple(
             any(
                 numbers.has_hidden_number(word, self.language)
@@ -422,30 +422,30 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def spans(self) -> tuple[tuple[tuple[int, str, int], ...], ...]:
-        """For each message, the spans of days and more that it names."""
+        """Return the spans of days or longer in each message."""
         return tuple(tuple(times.find_spans(message.text)) for message in self.messages)
 
     @cached_property
     def given(self) -> dict[tuple[int, dates.Reading], bool]:
-        """Whether a message gives a date, as far as it was asked."""
+        """Return the cache of answers whether a message gives a date."""
         return {}
 
     @cached_property
     def other_dates(self) -> tuple[dates.Said, ...]:
-        """The dates that surround the messages."""
+        """Return the dates in context and memory."""
         texts = (*self.context, *self.memory)
         return tuple(date for text in texts for date in dates.find_dates(text, is_lenient=True))
 
     @cached_property
     def meant(self) -> tuple[tuple[dates.Meant, ...], ...]:
-        """For each message, the days that its relative expressions mean."""
+        """Return the days that the relative expressions of each message imply."""
         return tuple(
             tuple(dates.meant_days(message.text, message.sent_at)) for message in self.messages
         )
 
     @cached_property
     def numbers_said(self) -> tuple[frozenset[float], ...]:
-        """The numbers that each message names."""
+        """Return the numbers in each message."""
         found: list[set[float]] = [set() for _ in self.messages]
         for segment, said in zip(self.segments, self.numbers_of_segments, strict=True):
             found[segment.place] |= said
@@ -453,7 +453,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def minutes(self) -> tuple[frozenset[int], ...]:
-        """For each message, the times of day that it may mean, in twelve hours."""
+        """Return the times of day that each message may imply, on a 12-hour clock."""
         return tuple(
             times.said_minutes(message.text, said)
             | {(message.sent_at.hour * 60 + message.sent_at.minute) % 720}
@@ -462,25 +462,25 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def durations(self) -> tuple[frozenset[int], ...]:
-        """For each message, the minutes and hours that it counts, in minutes."""
+        """Return the durations in each message, in minutes."""
         return tuple(times.said_durations(message.text) for message in self.messages)
 
     @cached_property
     def secrets(self) -> frozenset[str]:
-        """What messages call a password, a code or the like, as `secrets.flatten` writes it."""
+        """Return the passwords and codes in messages, in the form of `secrets.flatten`."""
         return frozenset(
             value for message in self.messages for value in secrets.said_values(message.text)
         )
 
     @cached_property
     def template_runs(self) -> frozenset[str]:
-        """The runs of three words that only the prompt's own text holds."""
+        """Return the three-word runs that occur only in the prompt's own text."""
         shown = runs_of_three("\n".join(self.everything))
         return runs_of_three(self.template) - shown
 
 
 def runs_of_three(text: str) -> frozenset[str]:
-    """All runs of three words of a text, with every figure as 0."""
+    """Return all three-word runs of a text, with every number as 0."""
     flat = re.sub(r"\d+", "0", words.normal(text)).split()
     return frozenset(" ".join(flat[at : at + 3]) for at in range(len(flat) - 2))
 
@@ -489,11 +489,11 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """An item that a model proposed.
 
     Attributes:
-        content: The item's text, on one line.
-        kind: A fact names its sources; a reflection is about the whole range.
-        sources: Numbers of the messages that it is said to come from.
-        is_shared: Whether others than one person read the scope that it is for.
-        takes_orders: Whether the scope's keeper switched the rule about orders off (a shard).
+        content: The text, on one line.
+        kind: A fact cites its sources; a reflection is about the whole range.
+        sources: Numbers of the cited messages.
+        is_shared: Whether more than one person reads the target scope.
+        takes_orders: Whether the scope (a shard) has the rule about orders switched off.
     """
 
     content: str
@@ -504,20 +504,20 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A rule that an item breaks, and why, in words that a model and a person understand."""
+    """A rule that an item breaks, and a reason that a model and a person understand."""
 
     rule: str
     reason: str
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a candidate.
+    """The outcome for a candidate.
 
     Attributes:
-        content: The text to keep, with what code can mend mended ("the user" by the name).
-        sources: The messages that it comes from, as checked against what they say.
-        violations: The rules that it breaks; it may be kept only if there is none.
-        is_weak: Whether it may be kept although not all of it could be confirmed.
+        content: The text to keep, with automatic corrections ("the user" becomes the name).
+        sources: The messages that support it, corrected where the citation was wrong.
+        violations: The broken rules; the item may be kept only without any.
+        is_weak: Whether the item may be kept although parts of it could not be confirmed.
     """
 
     content: str

@@ -1,4 +1,4 @@
-"""Whether the names, numbers and dates of an item were said, or follow from what was said."""
+"""Check that the names, numbers and dates of an item were said, or follow from what was said."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edenmem.acceptance.item import COUNTED, MOST_DAYS, Doubt, Item
 from edenmem.acceptance.tables import rows, table, word_set
 from edenmem.acceptance.times import Time
 
-#: Numbers of an item that are explained, and of its sources that others are worked out of.
+#: Maximum number of an item's numbers that are checked.
 _MOST_NUMBERS = 20
 
 _SENTENCE_START = re.compile(r"(?:\A|[.!?:;…。]\s+|[\"“«„(\[]\s?|^[-•*]\s?)\Z")
@@ -25,7 +25,7 @@ _KATAKANA_RUN = re.compile("[\u30a1-\u30fa\u30fc]{2,}")
 
 
 def check_names(item: Item) -> str | Doubt | None:
-    """Every name occurs in what was read or in what surrounded it."""
+    """Check that every name occurs in the messages or their context."""
     if unknown := [name for name in _names_of(item) if not _is_known(item, name)]:
         reason = f"names {_listed(unknown)}, which was not mentioned"
         is_open = all(
@@ -45,12 +45,12 @@ def check_names(item: Item) -> str | Doubt | None:
     return None
 
 
-#: A short form, which may stand for words that were said.
+#: An abbreviation, perhaps of words that were said.
 _ACRONYM = re.compile("[A-Z]{2,4}|[A-Z][a-z][A-Z]")
 
 
 def _is_other_script(item: Item, name: str) -> bool:
-    """Whether a name is in another script than the messages or the people: written as it sounds."""
+    """Return whether a name is a transliteration: not in the script of messages or people."""
     messages = item.evidence.messages
     said = "".join(messages[place].text for place in item.places)
     people = "".join({one.speaker for one in messages if one.author == "person"})
@@ -61,7 +61,7 @@ def _is_other_script(item: Item, name: str) -> bool:
 
 
 def _is_of_place(item: Item, name: str) -> bool:
-    """Whether a name is that of a place that was mentioned in another language."""
+    """Return whether a name is that of a place mentioned in another language."""
     folded = words.base_of(name)
     known = item.evidence.names
     return any(folded in names and not names.isdisjoint(known) for names in _places())
@@ -118,22 +118,24 @@ def _names_of(item: Item) -> list[str]:
 
 
 def _is_common(item: Item, word: words.Word, following: words.Word) -> bool:
-    """Whether a word that begins a sentence is an ordinary one: a plural, a number, with a
-    preposition or an article after it."""
+    """Return whether a word at the start of a sentence is an ordinary one.
+
+    That is a number, or a word with a preposition or an article after it.
+    """
     if numbers.is_number_word(word.folded, item.languages[0]):
         return True
     return following.folded in word_set("grounding.after_noun") and following.written[0].islower()
 
 
 def _is_unit(text: str, word: words.Word) -> bool:
-    """Whether capitals beside a figure are its unit: "7 PM", "EUR 5"."""
+    """Return whether capitals next to a number are its unit: "7 PM", "EUR 5"."""
     return word.written.isupper() and (
         text[: word.start].rstrip()[-1:].isdigit() or text[word.end :].lstrip()[:1].isdigit()
     )
 
 
 def _new_ideographs(item: Item) -> list[str]:
-    """Return runs of ideographs that do not occur in the range and hold no particle: names."""
+    """Return runs of ideographs that are new in the range and contain no particle: names."""
     common = words.stop_signs() | set(table("grounding.common_signs"))
     seen = item.evidence.lines
     text = COUNTED.sub(" ", item.digits)
@@ -145,14 +147,14 @@ def _new_ideographs(item: Item) -> list[str]:
     ]
 
 
-#: How much of a clause is compared word by word.
+#: Length of a clause's start, in characters, that is compared word by word.
 _LONGEST_CLAUSE = 400
 
 
 def _replaced(item: Item) -> list[str]:
-    """Return what stands in a source's words in the place of something else, and was never said.
+    """Return what replaces a part of a source's clause and was never said.
 
-    That is how a wrong name looks in scripts without capitals.
+    In scripts without capitals, a wrong name takes this form.
     """
     if any(sign.isupper() or sign.islower() for sign in item.content):
         return []
@@ -184,14 +186,14 @@ def _replaced(item: Item) -> list[str]:
 
 
 def _parts(text: str, is_spaced: bool) -> list[str]:
-    """The words of a text, or its characters where its script has no spaces."""
+    """Return the words of a text, or its characters in a script without spaces."""
     if is_spaced:
         return [word.folded for word in words.words_of(text)]
     return [sign for sign in text if sign.isalnum()]
 
 
 def _is_telling(item: Item, part: str) -> bool:
-    """Whether a word or a character is neither a stop word nor grammar nor a number."""
+    """Return whether a word or character is not a stop word, grammar or a number."""
     if len(part) == 1:
         return bool(_IDEOGRAPH.match(part)) and part not in words.stop_signs() | set(
             table("grounding.common_signs")
@@ -214,7 +216,7 @@ _IDEOGRAPHS = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]{2,3}")
 
 
 def _is_german_name(evidence: Evidence, found: list[words.Word], at: int) -> bool:
-    """Whether a noun of a German sentence is a name: nouns are capitals too, but have articles."""
+    """Return whether a noun of a German sentence is a name: other nouns have articles."""
     before = found[at - 1] if at else None
     after = found[at + 1] if at + 1 < len(found) else None
     calendar = dates.calendar_words()
@@ -226,7 +228,7 @@ def _is_german_name(evidence: Evidence, found: list[words.Word], at: int) -> boo
 
 
 def _is_inflected(name: str, speaker: str) -> bool:
-    """Whether a name is a speaker's with another ending: "Зои" of "Зоя"."""
+    """Return whether a name is a speaker's with another ending: "Зои" of "Зоя"."""
     stem = max(len(speaker) - 1, 2)
     return (
         not name.isascii() and abs(len(name) - len(speaker)) <= 2 and name[:stem] == speaker[:stem]
@@ -256,7 +258,7 @@ def _is_known(item: Item, name: str) -> bool:
 
 
 def check_numbers(item: Item) -> str | Doubt | None:
-    """Every number, date and time was said, or follows from what was said and when."""
+    """Check that every number, date and time was said, or follows from what was said and when."""
     doubt = None
     for reason, is_readable in islice(_ungrounded(item), _MOST_NUMBERS):
         if is_readable:
@@ -266,10 +268,10 @@ def check_numbers(item: Item) -> str | Doubt | None:
 
 
 def _ungrounded(item: Item) -> Iterator[tuple[str, bool]]:
-    """Yield a reason for each number that the item's sources do not give, and whether to refuse.
+    """Yield a reason for each number that the sources do not give, and whether to refuse.
 
-    What another message of the range gives is in doubt: the model may have named too few sources,
-    or may have put the number to the wrong thing.
+    A number of another message is in doubt: the model may have cited too few sources, or may have
+    given the number to the wrong thing.
     """
     evidence = item.evidence
     everywhere = range(len(evidence.messages))
@@ -283,7 +285,7 @@ def _ungrounded(item: Item) -> Iterator[tuple[str, bool]]:
                 continue
             is_named = any(days.names_day(evidence, place) for place in item.bearing)
             is_certain = is_named or not (evidence.is_foreign or _has_movable_feast(item))
-            yield f"{date}, which no message gives or means", is_certain
+            yield f"{date}, which no message mentions or implies", is_certain
     for time in item.times:
         if not is_time_said(item, time):
             reason = f"gives the time '{time.written}', which was not mentioned"
@@ -303,7 +305,7 @@ def _ungrounded(item: Item) -> Iterator[tuple[str, bool]]:
 
 
 def _is_on_its_weekday(item: Item, said: Said) -> bool:
-    """Whether a date is the day of the week that the item gives right before or after it."""
+    """Return whether a date agrees with the weekday next to it in the item."""
     before = item.content[max(said.start - 14, 0) : said.start].rstrip(" ,.(，、")
     after = item.content[said.end : said.end + 8].lstrip(" ,(（的の")
     if not item.is_spaced:
@@ -316,7 +318,7 @@ def _is_on_its_weekday(item: Item, said: Said) -> bool:
 
 
 def _is_year_of(item: Item, readings: Iterable[float | None]) -> bool:
-    """Whether a number is the year that "ninety-one", or an age or a number of years, comes to."""
+    """Return whether a number is the year implied by "ninety-one", an age or a number of years."""
     places = set(item.bearing)
     segments = zip(item.evidence.segments, item.evidence.numbers_of_segments, strict=True)
     said = frozenset().union(*(some for one, some in segments if one.place in places))
@@ -336,19 +338,21 @@ def _is_year_of(item: Item, readings: Iterable[float | None]) -> bool:
 
 
 def _has_movable_feast(item: Item) -> bool:
-    """Whether a source names a feast whose day is not worked out here."""
+    """Return whether a source mentions a feast without a fixed date."""
     return any(item.evidence.movable_feasts[place] for place in item.bearing)
 
 
 def _has_unread_number(item: Item) -> bool:
-    """Whether a source may write a number in a way that the tables lack."""
+    """Return whether a source may contain a number missing from the tables."""
     evidence = item.evidence
     return evidence.is_foreign or any(evidence.hidden_numbers[place] for place in item.bearing)
 
 
 def is_date_said(item: Item, said: Said, places: Sequence[int] | None = None) -> bool:
-    """Whether messages (the item's sources, unless others are given) named or meant a date, or its
-    day, and its year follows from an age."""
+    """Return whether messages mention or imply a date, or its day if an age implies the year.
+
+    The messages are the item's sources, unless ``places`` are given.
+    """
     places = item.bearing if places is None else places
     return any(
         days.is_given(item.evidence, places, reading)
@@ -361,7 +365,7 @@ def is_date_said(item: Item, said: Said, places: Sequence[int] | None = None) ->
 
 
 def is_number_said(item: Item, number: numbers.Number) -> bool:
-    """Whether a number was said by an item's sources, or elsewhere of the same thing."""
+    """Return whether the sources give a number, or other messages give it for the same thing."""
     evidence = item.evidence
     near = item.near_numbers
     known = near, evidence.other_numbers, evidence.years
@@ -390,12 +394,12 @@ def is_number_said(item: Item, number: numbers.Number) -> bool:
     )
 
 
-#: From here on a number says by itself what it is of: a year, an order, a price.
+#: From here on a number is distinctive: a year, an order, a price.
 _TELLING = 100
 
 
 def _is_day_of_range(item: Item, number: numbers.Number) -> bool:
-    """Whether a number is the first day of a range that was given: "from 21 to 23 September"."""
+    """Return whether a number is the first day of a given range: "from 21 to 23 September"."""
     for said in item.days:
         if (
             0 < said.start - number.end <= 12
@@ -410,7 +414,7 @@ def _is_day_of_range(item: Item, number: numbers.Number) -> bool:
 
 
 def _is_worked_out(item: Item, readings: frozenset[float]) -> bool:
-    """Whether one step of reckoning with what the sources count yields a number."""
+    """Return whether one arithmetic step on the sources' counts yields a number."""
     counted = sorted({value for place in item.bearing for value in item.evidence.counts[place]})
     if len(counted) > _MOST_COUNTED:
         return False
@@ -427,12 +431,12 @@ def _is_worked_out(item: Item, readings: frozenset[float]) -> bool:
     )
 
 
-#: The most numbers of an item's sources that others are worked out of.
+#: Maximum number of the sources' numbers from which others are derived.
 _MOST_COUNTED = 12
 
 
 def _is_clock(item: Item, number: numbers.Number, value: float) -> bool:
-    """Whether a number is a time: "15.30" of "half four", "six" of "18:00"."""
+    """Return whether a number is a time: "15.30" of "half four", "six" of "18:00"."""
     minutes = round(value % 1 * 100)
     if not 0 < value < 25 or minutes >= 60 or (minutes and "." not in number.written):
         return False
@@ -446,12 +450,12 @@ def _is_clock(item: Item, number: numbers.Number, value: float) -> bool:
 
 
 def _is_in_thousands(evidence: Evidence, value: float) -> bool:
-    """Whether another number of the conversation is about as large as one said short ("315")."""
+    """Return whether another number has the size of an abbreviated one ("315")."""
     return any(value / 2 < other < value * 2 for other in evidence.all_numbers if other >= 1000)
 
 
 def _is_said_beside(item: Item, number: numbers.Number) -> bool:
-    """Whether a number stands beside the same word in the item and elsewhere: "plot 14"."""
+    """Return whether a number has the same neighbour in the item and elsewhere: "plot 14"."""
     digits = re.sub(r"\D", "", number.written)
     own = _beside(item.digits, number.start, number.end)
     for line in item.evidence.lines.splitlines() if digits and own else ():
@@ -462,7 +466,7 @@ def _is_said_beside(item: Item, number: numbers.Number) -> bool:
 
 
 def _beside(text: str, start: int, end: int) -> set[str]:
-    """The keys of the words beside a part of a text, in scripts without spaces the characters."""
+    """Return the keys of the words around a part of a text, or of unspaced characters."""
     before, after = text[max(start - 24, 0) : start], text[end : end + 24]
     found = {key for word in words.words_of(before)[-2:] for key in words.keys_of(word.folded)}
     found |= {key for word in words.words_of(after)[:1] for key in words.keys_of(word.folded)}
@@ -471,8 +475,10 @@ def _beside(text: str, start: int, end: int) -> set[str]:
 
 
 def is_time_said(item: Item, time: Time, places: Collection[int] | None = None) -> bool:
-    """Whether messages (those near the item's sources, unless others are given) said a time as
-    such, by its parts ("ten to five"), or with a span from it."""
+    """Return whether messages give a time: as such, in parts ("ten to five"), or by a duration.
+
+    The messages are those near the item's sources, unless ``places`` are given.
+    """
     evidence = item.evidence
     places = item.near if places is None else places
     for place in places:
@@ -501,12 +507,12 @@ def is_time_said(item: Item, time: Time, places: Collection[int] | None = None) 
     )
 
 
-#: The digits of a number that is written in groups: a phone number, an order.
+#: A number in groups of digits: a phone number, an order.
 _GROUPED = re.compile(r"\d(?:[ .,/()-]{0,2}\d){4,}")
 
 
 def _is_part_of_digits(item: Item, number: numbers.Number) -> bool:
-    """Whether a number is part of a longer one that was said, perhaps in other groups."""
+    """Return whether a number is part of a longer one, perhaps grouped differently."""
     digits = re.sub(r"\D", "", number.written)
     return any(
         digits in joined and joined[-8:] in item.evidence.long_digits
@@ -516,7 +522,7 @@ def _is_part_of_digits(item: Item, number: numbers.Number) -> bool:
 
 
 def _is_of_id(item: Item, number: numbers.Number) -> bool:
-    """Whether a number is part of an ID or a phone number, which people always write in digits."""
+    """Return whether a number is part of an ID or phone number, always written in digits."""
     return any(
         match.start() <= number.start < match.end() and sum(map(str.isdigit, match.group())) > 8
         for match in _GROUPED.finditer(item.digits)
@@ -524,7 +530,7 @@ def _is_of_id(item: Item, number: numbers.Number) -> bool:
 
 
 def _is_number_with_unit(item: Item, written: str) -> bool:
-    """Whether "30km", "15th" or "1.5k" is a number that was said."""
+    """Return whether "30km", "15th" or "1.5k" is a number that was said."""
     parts = [one.written for one in item.days]
     parts += (one.written for one in item.times)
     parts += (one.written for one in item.figures)

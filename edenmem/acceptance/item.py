@@ -1,4 +1,4 @@
-"""A candidate with its evidence, and what the rules work out of the two."""
+"""A candidate with its evidence, and what the rules derive from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edenmem.acceptance.dates import Said
 from edenmem.acceptance.evidence import Candidate, Evidence, Part, is_negated
 from edenmem.acceptance.times import Time
 
-#: A number with what it counts, and a day of the week: no words where spaces part none.
+#: A number with its counter, or a weekday, in scripts without spaces.
 COUNTED = re.compile(
     r"[\d.,:]+[^\W\d_a-z]?"
     r"|[一二三四五六七八九十百千万]{1,12}[个個名歳岁枚円元度分点時年月日]|(?:星期|周"
@@ -20,25 +20,25 @@ COUNTED = re.compile(
 )
 
 
-#: What denies without a word that does.
+#: Words that imply a denial.
 _REFUSAL = re.compile("allerg|vegan|vegetar|skip", re.IGNORECASE)
 
 
-#: The most dates of an item that are looked for in messages.
+#: Maximum number of an item's dates that are searched in messages.
 MOST_DAYS = 40
 
 
 class Doubt(msgspec.Struct, frozen=True):
-    """A reason that may be the code's own: what surrounds the item holds what it cannot read.
+    """A reason that may be wrong: the evidence contains something the rules cannot read.
 
-    The item is sent back once, and then kept as weak.
+    The item is sent back once, then kept as weak.
     """
 
     reason: str
 
 
 class Item(msgspec.Struct, kw_only=True, dict=True):
-    """A candidate with its evidence, and what the rules have worked out of the two."""
+    """A candidate with its evidence, and what the rules derive from them."""
 
     candidate: Candidate
     evidence: Evidence
@@ -47,12 +47,12 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
 
     @cached_property
     def tokens(self) -> list[words.Word]:
-        """Its words in scripts with spaces."""
+        """Return the words in scripts with spaces."""
         return words.words_of(self.content)
 
     @cached_property
     def languages(self) -> tuple[str, ...]:
-        """The languages that its words may be in, likeliest first."""
+        """Return the likely languages of the text, most likely first."""
         usual = self.evidence.language
         if self.evidence.is_foreign:
             return (usual,)
@@ -60,24 +60,24 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
 
     @cached_property
     def bare(self) -> str:
-        """The text without its quotations."""
+        """Return the text without quotations."""
         return words.without_quotes(self.content)
 
     @cached_property
     def digits(self) -> str:
-        """The text with the digits of all scripts as 0 to 9."""
+        """Return the text with the digits of all scripts as 0 to 9."""
         return words.ascii_digits(self.content)
 
     @cached_property
     def content_words(self) -> list[str]:
-        """Its content words, folded."""
+        """Return the folded content words, without months and weekdays."""
         found = words.content_words(self.tokens, self.languages)
         calendar = dates.calendar_words()
         return [word for word in found if word not in calendar]
 
     @cached_property
     def runs(self) -> list[str]:
-        """Its runs without spaces, without speakers' names, numerals and dates."""
+        """Return the unspaced runs, without speakers' names, numerals and dates."""
         text = self.digits
         if len(text) == len(self.content):
             for one in self.days:
@@ -89,27 +89,27 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
 
     @cached_property
     def is_spaced(self) -> bool:
-        """Whether its script puts spaces between words."""
+        """Return whether the script puts spaces between words."""
         return not words.runs_of(self.content)
 
     @cached_property
     def pieces(self) -> list[str]:
-        """The pieces of its runs without spaces."""
+        """Return the character pieces of the unspaced runs."""
         return [piece for run in self.runs for piece in words.pieces_of(run)]
 
     @cached_property
     def days(self) -> list[Said]:
-        """The dates that it names."""
+        """Return the dates in the text."""
         return dates.find_dates(self.content)
 
     @cached_property
     def times(self) -> list[Time]:
-        """The times of day that it names."""
+        """Return the times of day in the text."""
         return list(times.find_times(self.content))
 
     @cached_property
     def figures(self) -> list[numbers.Number]:
-        """Its numbers, without those of its dates and times."""
+        """Return the numbers in the text, except those in dates and times."""
         digits = self.digits
         if len(digits) == len(self.content):
             spans = [(one.start, one.end) for one in self.days]
@@ -124,9 +124,9 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
 
     @cached_property
     def hits(self) -> list[tuple[set[int], float]]:
-        """For each word, piece and number that was said: the segments that hold it, its weight.
+        """Return the segments and the weight of each word, piece and number that was said.
 
-        A word that few messages hold says more about where an item comes from.
+        A word that occurs in few messages weighs more: it says more about the item's source.
         """
         evidence = self.evidence
         held: list[set[int]] = []
@@ -154,49 +154,49 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
 
     @cached_property
     def own_words(self) -> frozenset[str]:
-        """Its content words, without the names of speakers."""
+        """Return the content words without the names of speakers."""
         return frozenset(self.content_words) - self.evidence.speakers
 
     @cached_property
     def own_keys(self) -> list[tuple[str, ...]]:
-        """The keys of these words."""
+        """Return the keys of the own words."""
         return [words.keys_of(word) for word in self.own_words]
 
     @cached_property
     def own_pieces(self) -> frozenset[str]:
-        """The pieces that it is compared by."""
+        """Return the distinct character pieces."""
         return frozenset(self.pieces)
 
     @property
     def size(self) -> int:
-        """How many words and pieces it is compared by."""
+        """Return the number of own words and pieces."""
         return len(self.own_words) + len(self.own_pieces)
 
     @cached_property
     def part(self) -> Part:
-        """Its text as the parts of messages are compared with it."""
+        """Return the text in the form in which messages are compared with it."""
         return Part(self.content)
 
     @cached_property
     def is_negated(self) -> bool:
-        """Whether it denies something."""
+        """Return whether the text contains a denial."""
         return is_negated(self.content, self.languages[0])
 
     @cached_property
     def is_denial(self) -> bool:
-        """Whether it denies or refuses something."""
+        """Return whether the text denies or refuses something."""
         return self.is_negated or bool(_REFUSAL.search(self.content))
 
     def is_answer(self, place: int) -> bool:
-        """Whether a person's message says yes to, or answers, the message before it."""
+        """Return whether a person's message confirms or answers the message before it."""
         reply = self.evidence.replies[place]
         return reply in ("yes", "answer") or (reply == "no" and self.is_denial)
 
-    # What follows depends on the sources, and is asked for when these were checked.
+    # Only for use after the sources were checked.
 
     @cached_property
     def places(self) -> list[int]:
-        """Where it comes from: a fact's sources; for a reflection all messages."""
+        """Return the places of a fact's sources; all messages for a reflection."""
         evidence = self.evidence
         if self.candidate.kind == "reflection":
             return list(range(len(evidence.messages)))
@@ -205,21 +205,21 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
 
     @cached_property
     def bearing(self) -> list[int]:
-        """The places of its sources, and of the questions that they answer."""
+        """Return the places of the sources and of the questions that they answer."""
         return [*self.places, *(place - 1 for place in self.places if self.is_answer(place))]
 
     @cached_property
     def near(self) -> set[int]:
-        """The places of its sources, and of the messages before them."""
+        """Return the places of the sources and of the messages before them."""
         return {near for place in self.bearing for near in (place, max(place - 1, 0))}
 
     @cached_property
     def near_numbers(self) -> frozenset[float]:
-        """The numbers that the messages near it name."""
+        """Return the numbers in the messages near the sources."""
         return frozenset[float]().union(*(self.evidence.numbers_said[at] for at in self.near))
 
     def count_shared(self, part: Part) -> int:
-        """How many of its words and pieces a part of a message holds."""
+        """Return how many own words and pieces a part of a message contains."""
         count = sum(not part.keys.isdisjoint(some) for some in self.own_keys)
         if part.runs:
             count += sum(any(piece in run for run in part.runs) for piece in self.own_pieces)

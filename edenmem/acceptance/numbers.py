@@ -1,8 +1,8 @@
-"""Numbers as they are compared: 1,500 = 1.500 = 1 500 = 1.5k = "fifteen hundred".
+"""Numbers in comparable form: 1,500 = 1.500 = 1 500 = 1.5k = "fifteen hundred".
 
-A number that can be read in several ways has several readings; two numbers agree if they share
-one. Number words are known for a dozen languages; the evidence is read in all of them, an item
-only in its own, since a number in one language is an ordinary word in another ("due", "elf").
+An ambiguous number has several readings; two numbers agree if they share one. Number words exist
+for a dozen languages. Evidence is read in all of them, an item only in its own language, since a
+number in one language is an ordinary word in another ("due", "elf").
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NUMBER = re.compile(
     r"|\d+(?:[.,]\d+)*)"
     r"(?P<scale>[ \-]?(?:[万萬億亿만억千천百]|[^\W\d_]{1,10}))?(?P<rest>\d千)?"
 )
-#: A word with letters and figures: a model, a version, an id. Compared as it is written.
+#: A word of letters and digits: a model, a version, an ID. Compared as written.
 _MIXED = re.compile(r"[^\W_\uac00-\ud7a3]*(?:\d[^\W\d_]|[^\W\d_]\d)[^\W_\uac00-\ud7a3]*")
 
 _TURKISH_ONE = re.compile(r"bir(?:i|e|de|den|in)")
@@ -59,7 +59,7 @@ _HAN_NUMBER = re.compile("[〇零一二两兩三四五六七八九十百千万�
 
 
 class Number(msgspec.Struct, frozen=True):
-    """A number in a text: as written, where, and what it may mean."""
+    """A number in a text: as written, its position, and its possible values."""
 
     written: str
     start: int
@@ -68,7 +68,7 @@ class Number(msgspec.Struct, frozen=True):
 
 
 def find_figures(text: str) -> Iterator[Number]:
-    """The numbers that a text writes with digits. ``text`` has `ascii_digits`."""
+    """Yield the numbers in digits. ``text`` comes from `ascii_digits`."""
     for match in _NUMBER.finditer(text):
         written = match["scale"] or ""
         name = fold(written.strip(" -"))
@@ -88,7 +88,7 @@ def find_figures(text: str) -> Iterator[Number]:
 
 @cache
 def _scales() -> dict[str, float]:
-    """Return what multiplies a number in digits: short forms, and words for a thousand and more."""
+    """Return multipliers of numbers in digits: short forms, words for a thousand and more."""
     unsure = word_set("numbers.unsure_scales")
     words = {
         word: value
@@ -104,7 +104,7 @@ def _is_name_part(letters: str) -> bool:
 
 
 def find_mixed(text: str) -> list[str]:
-    """The words of letters and figures ("gpt-4o", "A320"), folded. ``text`` has `ascii_digits`."""
+    """Yield words of letters and digits ("gpt-4o", "A320"), folded. ``text`` has `ascii_digits`."""
     return [word.folded for word in words_of(text) if _MIXED.fullmatch(word.written)]
 
 
@@ -152,14 +152,14 @@ def _ordinals() -> dict[str, float]:
     }
 
 
-#: "por cento": what follows is a unit.
+#: The start of a unit: "por cento".
 _PER = re.compile(r"\b(?:por|per|pour) \Z", re.IGNORECASE)
 
 
 def find_number_words(
     text: str, language: str, words: Sequence[Word] | None = None, *, is_lenient: bool = False
 ) -> Iterator[Number]:
-    """The numbers that a text writes in words of a language; if lenient, with endings too."""
+    """Yield the numbers in words of a language; if lenient, with inflected endings."""
     table = _table(language)
     if not table:
         return
@@ -194,12 +194,12 @@ def find_number_words(
 
 
 def _last(run: list[tuple[Word, list[float]]]) -> float:
-    """The last value of a run, before an "and" or not."""
+    """Return the last value of a run, before an "and" or not."""
     return next((values[-1] for _, values in reversed(run) if values), 0.0)
 
 
 def _is_list(run: list[tuple[Word, list[float]]], values: list[float]) -> bool:
-    """Whether "and" begins another number: "two and three", but "a hundred and three"."""
+    """Return whether "and" begins another number: "two and three", but "a hundred and three"."""
     return (
         len(run) > 1
         and not run[-1][1]
@@ -208,7 +208,7 @@ def _is_list(run: list[tuple[Word, list[float]]], values: list[float]) -> bool:
 
 
 def _values(word: str, table: dict[str, float]) -> list[float]:
-    """What a word counts, or the parts of one that is written together ("zweiundzwanzig")."""
+    """Return the values of a word, or of the parts of a compound ("zweiundzwanzig")."""
     if word in table:
         return [table[word]]
     if not 6 <= len(word) <= 40:
@@ -237,7 +237,7 @@ def _values(word: str, table: dict[str, float]) -> list[float]:
 
 @lru_cache(maxsize=20_000)
 def _values_by_language(word: str) -> tuple[tuple[str, list[float]], ...]:
-    """What a word counts, perhaps with an ending, in each language in which it does."""
+    """Return the values of a word, perhaps inflected, by language."""
     read = (
         (language, _values(word, _table(language)) or _inflected(word, language))
         for language in table("numbers.cardinals")
@@ -246,18 +246,18 @@ def _values_by_language(word: str) -> tuple[tuple[str, list[float]], ...]:
 
 
 def is_number_word(word: str, language: str) -> bool:
-    """Whether a folded word is a number word of a language."""
+    """Return whether a folded word is a number word of a language."""
     return bool(_values(word, _table(language)))
 
 
 @cache
 def languages() -> frozenset[str]:
-    """The languages whose number words are known."""
+    """Return the languages with number words."""
     return frozenset({*table("numbers.cardinals"), "zh", "ja"})
 
 
 def has_hidden_number(word: str, language: str) -> bool:
-    """Whether a folded word holds a number word of a language, but is not read as a number."""
+    """Return whether a folded word contains a number word but cannot be read as a number."""
     table = _table(language)
     return (
         len(word) > 5
@@ -298,7 +298,7 @@ def _compose(text: str, run: list[tuple[Word, list[float]]]) -> Number:
 
 
 def find_han_numbers(text: str) -> Iterator[Number]:
-    """The numbers that a text writes in ideographs and counts something with."""
+    """Yield the numbers in ideographs that count something."""
     for match in _HAN_NUMBER.finditer(text):
         if text[max(match.start() - 1, 0) : match.start()].isdecimal():
             continue  # 7万: read with its figures
@@ -325,7 +325,7 @@ def _han_value(signs: str) -> Readings:
     return frozenset({float(total + section + digit), float(short)})
 
 
-#: Figures with what joins them; and those that are one number, whose parts say nothing alone.
+#: Joined digits; and those that form one number, whose parts have no meaning alone.
 _JOINED = re.compile(r"\d(?:[\d.,:/-]*\d)?")
 _ONE_NUMBER = re.compile(r"\d+(?:[.,]\d+)?|\d{1,3}(?:[.,]\d{3})+(?:[.,]\d+)?")
 
@@ -335,7 +335,7 @@ _TENTHS = re.compile("([一二三四五六七八九])割")
 
 
 def spoken_decimals(text: str) -> list[float]:
-    """The decimals that a Chinese text writes in ideographs: 一米七八, 一百零二点五."""
+    """Return the decimals that a Chinese text writes in ideographs: 一米七八, 一百零二点五."""
     return [
         float(f"{a:.0f}.{b:.0f}")
         for match in _SPOKEN_DECIMAL.finditer(text)
@@ -345,7 +345,7 @@ def spoken_decimals(text: str) -> list[float]:
 
 
 def count_things(text: str) -> frozenset[float]:
-    """The numbers of a text, each in its likeliest reading."""
+    """Return the numbers of a text, each in its likeliest reading."""
     digits = ascii_digits(text)
     found = [max(number.readings) for number in find_figures(digits) if number.readings]
     language = language_of(text)
@@ -357,7 +357,7 @@ def count_things(text: str) -> frozenset[float]:
 
 
 def said_numbers(texts: Iterable[str]) -> frozenset[float]:
-    """All numbers that texts may mean, in digits or in words of any language known here."""
+    """Return all possible values of the numbers in texts, in digits or in words of any language."""
     found: set[float] = set()
     for text in texts:
         digits = ascii_digits(text)
@@ -401,7 +401,7 @@ def said_numbers(texts: Iterable[str]) -> frozenset[float]:
 
 
 def _inflected(word: str, language: str) -> list[float]:
-    """What a number word with an ending counts ("dokuzda", "dwudziestu")."""
+    """Return the value of an inflected number word ("dokuzda", "dwudziestu")."""
     if language not in table("numbers.stems"):
         return []
     stems = _stems(language)
@@ -433,7 +433,7 @@ def _half() -> frozenset[str]:
 
 
 def _fractions(text: str, folded: frozenset[str] | set[str], found: set[float]) -> set[float]:
-    """Halves and decimals in words: "half a million", "point seven eight", "doze e meio"."""
+    """Return halves and decimals in words: "half a million", "point seven eight", "doze e meio"."""
     more: set[float] = set()
     if folded & _half() or "半" in text or "½" in text or "반" in text:
         more |= {0.5, 50.0, 500.0, 500_000.0, 30.0}
@@ -460,6 +460,6 @@ def _fractions(text: str, folded: frozenset[str] | set[str], found: set[float]) 
 
 @cache
 def _digits(language: str) -> dict[str, float]:
-    """Return the words of a language for one digit, with those for zero and one."""
+    """Return the words of a language for one digit, including zero and one."""
     spoken = {word: float(value) for value, *some in rows("numbers.spoken") for word in some}
     return {word: value for word, value in (_table(language) | spoken).items() if value < 10}

@@ -1,7 +1,7 @@
-"""Orders to the agent or its memory, and text that speaks as the system.
+"""Find instructions to the agent or its memory, and text that poses as the system.
 
-An agent carries what it remembers into every conversation: a sentence that reads as an order there
-is one. As a named person's wish it may be kept in that person's own memory.
+An agent takes its memory into every conversation, so a remembered sentence in the imperative acts
+as an instruction. Attributed to a named person, it may be kept in that person's own memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _I = re.IGNORECASE
 _FIRST = re.compile(r"[^\W_]+")
 
 
-#: A standing instruction, with or without a speaker: "Give full answers from now on".
+#: A standing instruction: "Give full answers from now on".
 _FROM_NOW = re.compile(r"[^.!?]{1,200} from now on[.!]?\Z", _I)
 _PLEASE = re.compile(r",? please[.!]*\Z", _I)
 
@@ -27,14 +27,14 @@ _PLEASE = re.compile(r",? please[.!]*\Z", _I)
 def find_order(
     text: str, agents: Iterable[str], people: Container[str], language: str, *, is_shared: bool
 ) -> str | None:
-    """Why a text is an order that may not be kept in its scope; None if it may.
+    """Return why a text is an instruction that its scope must not keep; None if it may.
 
     Args:
-        text: The item, without its quotations.
-        agents: The names of the agents that take part.
-        people: The folded words of speakers' names: a sentence that begins with one is no order.
+        text: The item without quotations.
+        agents: The names of the agents in the conversation.
+        people: The folded words of speakers' names; a sentence that begins with one is no order.
         language: The language of the text.
-        is_shared: Whether others than one person read the scope.
+        is_shared: Whether more than one person reads the scope.
     """
     if pattern("orders.system").match(text):
         return "speaks as the system"
@@ -67,7 +67,7 @@ def find_order(
 
 
 def _without_calls(text: str, agents: Iterable[str]) -> str:
-    """``text`` without the forms of address before an order."""
+    """Return ``text`` without forms of address before an instruction."""
     names = {fold(name) for name in agents}
     at = 0
     while True:
@@ -96,7 +96,7 @@ def _imperative() -> re.Pattern[str]:
 
 
 def _is_verb_first(text: str, language: str) -> bool:
-    """Whether a sentence seems to open with a verb: an object or an adverb follows at once."""
+    """Return whether a sentence seems to open with a verb, followed by an object or adverb."""
     if language not in ("en", "de", "fr", "es", "it", "pt"):
         return False
     match = _TWO.match(text)
@@ -115,17 +115,17 @@ _TWO = re.compile(r"([^\W\d_]+) ([^\W\d_]+)")
 
 
 def _called(agents: Iterable[str]) -> list[str]:
-    """What agents of these names are called, as one alternation; none without a name."""
+    """Return one alternation of the agents' names; an empty list without names."""
     names = [re.escape(name) for name in sorted(agents, key=len, reverse=True)]
     return [rf"(?:(?:the|our|this) )?(?:{'|'.join(names)})(?: agent| bot)?"] if names else []
 
 
 @lru_cache(maxsize=64)
 def _patterns(called: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Compile what tells agents that are called so what to do, and what reports such a wish.
+    """Compile what instructs agents with these names, and what reports such a wish.
 
-    The words for any agent are apart from the names of those that take part: each conversation
-    has others, and the words take ten times as long to compile.
+    The words for any agent are compiled apart from the names: every conversation has other names,
+    and the words take ten times as long to compile.
     """
     told, wished = (
         re.compile(pattern_text(name).replace("{agents}", f"(?:{called})"), _I)

@@ -1,4 +1,4 @@
-"""The rules, and the judgement that they come to."""
+"""Apply the rules to an item and combine their findings into a judgement."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from edenmem.text import MOST_CHARACTERS
 
 
 def share_said(item: Item) -> float:
-    """The share of an item's content words, or pieces of runs, that were said in the range."""
+    """Return the share of an item's content words and character pieces that occur in the range."""
     evidence = item.evidence
     known = evidence.segments_of_key
     memory = evidence.memory_keys if item.candidate.kind == "reflection" else frozenset[str]()
@@ -50,12 +50,12 @@ def share_said(item: Item) -> float:
     said = sum(is_number_said(item, number) for number in item.figures)
     said += sum(is_date_said(item, date) for date in item.days[:MOST_DAYS])
     said += sum(is_time_said(item, time) for time in item.times)
-    # What was not said is for the rule about numbers to judge.
+    # The rule about numbers judges the unsaid ones.
     return (found + said) / (total + said) if total + said else 1.0
 
 
 def check_echo(item: Item) -> str | None:
-    """The text is not the prompt's own."""
+    """Check that the text does not repeat the prompt."""
     own = runs_of_three(item.content)
     if not own or not item.evidence.template:
         return None
@@ -73,7 +73,7 @@ def check_echo(item: Item) -> str | None:
 
 
 def check_statement(item: Item) -> str | None:
-    """The text is a statement with a subject that can be understood alone."""
+    """Check that the text is a statement with a subject and understandable alone."""
     if len(item.candidate.content) > MOST_CHARACTERS:
         return f"is longer than {MOST_CHARACTERS} characters"
     if why := _find_junk(item):
@@ -86,12 +86,12 @@ def check_statement(item: Item) -> str | None:
 
 
 def _find_junk(item: Item) -> str | None:
-    """Return why a text states nothing; None if it may."""
+    """Return why a text states nothing; None if it may be a statement."""
     return statement.find_junk(item.content) if item.content else "is empty"
 
 
 def _is_copy_without_subject(item: Item) -> bool:
-    """Whether the text is a verbatim part of a message and has no subject."""
+    """Return whether the text is copied from a message and lacks a subject."""
     copied = f" {words.normal(item.content)} "
     if not item.tokens or not any(copied in part.normal for part in item.evidence.parts):
         return False
@@ -115,7 +115,7 @@ def _is_copy_without_subject(item: Item) -> bool:
 
 
 def check_relative_dates(item: Item) -> str | None:
-    """No date is left that only the day it was said on explains."""
+    """Check that the text has no date that depends on the day of the message."""
     if found := dates.find_relative(item.bare, dict.fromkeys((*item.languages, "en"))):
         return f"says '{found}'; give the date instead"
     if not item.days and (name := dates.find_lone_weekday(item.bare)):
@@ -124,17 +124,17 @@ def check_relative_dates(item: Item) -> str | None:
 
 
 def check_secrets(item: Item) -> str | None:
-    """No key, password, card number or account number is kept."""
+    """Check that the text has no key, password, card number or account number."""
     if kind := secrets.find_secret(item.content):
-        return f"holds {kind}, which is not to be remembered"
+        return f"contains {kind}, which must not be remembered"
     flat = secrets.flatten(item.content)
     if any(value in flat for value in item.evidence.secrets):
-        return "holds what a message calls a password or code, which is not to be remembered"
+        return "contains what a message calls a password or code, which must not be remembered"
     return None
 
 
 def check_orders(item: Item) -> str | None:
-    """Nothing orders the agent about in memory that others read."""
+    """Check that shared memory does not instruct the agent."""
     if item.candidate.takes_orders:
         return None
     return orders.find_order(
@@ -147,9 +147,9 @@ def check_orders(item: Item) -> str | None:
 
 
 def object_to(content: str) -> str | None:
-    """Why a text must not be remembered for all to read, whatever it comes from; None if it may.
+    """Return why a text must not be remembered in shared memory; None if it may.
 
-    This is for what a model made of memories, which were accepted with their conversation.
+    For texts derived from memories, which were accepted with their own conversations.
     """
     candidate = Candidate(content=content, is_shared=True)
     item = Item(candidate=candidate, evidence=Evidence(messages=()), content=content)
@@ -160,10 +160,10 @@ def object_to(content: str) -> str | None:
 _WITHOUT_EVIDENCE = (_find_junk, check_secrets, check_orders)
 
 
-#: The part of the lower limit of the rule about words that holds without spaces.
+#: Factor for the lower limit of the rule about words in scripts without spaces.
 _OF_CHARACTERS = 0.6
 
-#: All rules but those about sources and words, which yield more than a reason.
+#: All rules except those about sources and words, which return more than a reason.
 _RULES: dict[str, Callable[[Item], str | Doubt | None]] = {
     "names": check_names,
     "numbers": check_numbers,
@@ -182,16 +182,15 @@ def judge(
     *,
     is_last: bool = False,
 ) -> Judgement:
-    """Check an item against what was read. Pure: the same input gives the same judgement.
+    """Check an item against the messages. Pure: the same input gives the same judgement.
 
     Args:
         candidate: The item as the model wrote it.
-        evidence: What the model was shown. Use one value for all items of a range: what is worked
-            out of it is kept on it.
-        settings: Which rules are on, and the limits of the rule about words.
-        is_last: Whether the item was sent back before. What is in doubt, and what is between the
-            two limits of the rule about words, is then kept as weak; the first time it is a
-            violation.
+        evidence: What the model was shown. Use one value for all items of a range: derived values
+            are cached on it.
+        settings: Enabled rules, and the limits of the rule about words.
+        is_last: Whether the item was sent back before. Doubts, and a share between the two limits
+            of the rule about words, are then accepted as weak instead of being violations.
     """
     is_on = msgspec.structs.asdict(settings)
     content = candidate.content
@@ -225,8 +224,8 @@ def judge(
             violations.append(Violation(name, found))
     if is_on["words"]:
         share = share_said(item)
-        # What is judged of a whole conversation may say it in other words, and characters of a
-        # script without spaces match less often than words do.
+        # A reflection on a whole conversation may use other words, and characters of a script
+        # without spaces match less often than words.
         reject = settings.words_reject * (1.0 if item.is_spaced else _OF_CHARACTERS)
         reject = reject if candidate.kind == "fact" else 0.0
         is_between = reject <= share < settings.words_floor
@@ -234,7 +233,7 @@ def judge(
         if share < settings.words_floor and not (is_last and is_between):
             violations.append(
                 Violation(
-                    "words", f"has {1 - share:.0%} of its words from nowhere in the conversation"
+                    "words", f"has {1 - share:.0%} of its words from outside the conversation"
                 )
             )
     return Judgement(

@@ -1,6 +1,6 @@
-"""Secrets that must not be remembered: keys, passwords named as such, card and account numbers.
+"""Find secrets: keys, passwords named as such, card and account numbers.
 
-Ids, hashes and wallet addresses are public by nature and are no secrets.
+IDs, hashes and wallet addresses are public by nature and not secret.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PHRASE = re.compile(
 )
 
 
-#: What an opaque value follows; other values of it are no secrets.
+#: What precedes an opaque value; other values after it are not secret.
 _OPAQUE = re.compile(
     r"(?<!public )(?<![^\W_])(?:secrets?|keys?|tokens?)(?![^\W_])[^.!?]{0,40}?(?:[:=]| is| are)"
     r" ?[\"'`]?(?P<value>(?!0x)[A-Za-z0-9+/_=-]{16,200})",
@@ -31,13 +31,13 @@ _OPAQUE = re.compile(
 )
 _SOCIAL_NUMBER = re.compile(r"(?<!\d)\d(?:[ .-]?\d){8,14}(?!\d)")
 
-#: Groups may also be parted by points or slashes, where the whole is grouped as on a card.
+#: Also with dots or slashes, if grouped as on a card.
 _CARD = re.compile(
     r"(?<![\d.])\d(?:[ -]?\d){12,18}(?!\d)"
     r"|(?<!\d)\d{4}[./_·–][\d./_·–]{9,18}(?!\d)"
 )
 _IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?(?![A-Z0-9])", _I)
-#: Prefix → lengths of the large card networks (ISO/IEC 7812 ranges as the networks publish them).
+#: Prefixes and lengths of the large card networks (ISO/IEC 7812 ranges, as published).
 _CARD_PREFIXES = (
     (re.compile(r"4"), (13, 16, 19)),
     (re.compile(r"5[1-5]|2(?:2[2-9]|[3-6]|7[01]|720)"), (16,)),
@@ -51,7 +51,7 @@ _CARD_PREFIXES = (
 
 
 def find_secret(text: str) -> str | None:
-    """What kind of secret a text holds, without repeating it; None if there is none."""
+    """Return the kind of secret in a text, without quoting it; None without one."""
     text = unicodedata.normalize("NFKC", text)
     if pattern("secrets.keys").search(text):
         return "an access key"
@@ -65,17 +65,17 @@ def find_secret(text: str) -> str | None:
 
 
 _SAID_VALUE = re.compile(r"[^\s\"'“”„«»「」『』`,;:，。、؛،()]{3,60}")
-#: How far before a value its name may stand.
+#: Maximum distance in characters between a name and its value.
 _NAME_NEAR = 45
 
 
 def flatten(text: str) -> str:
-    """``text`` as values are looked for in it: in lower case, with the figures of all scripts."""
+    """Return ``text`` in lower case with ASCII digits, as values are searched in it."""
     return ascii_digits(text).casefold()
 
 
 def said_values(text: str) -> frozenset[str]:
-    """What a message gives as a password, a code or the like."""
+    """Return the passwords, codes and similar values that a message contains."""
     flat = flatten(text)
     found = set()
     for match in _SAID_VALUE.finditer(flat):
@@ -92,7 +92,7 @@ def said_values(text: str) -> frozenset[str]:
 
 
 def _is_code(value: str, *, is_strict: bool) -> bool:
-    """Whether a word looks like a code: figures alone, or with letters or signs among them."""
+    """Return whether a word looks like a code: digits alone, or with letters or signs."""
     digits = sum(sign.isdigit() for sign in value)
     if re.fullmatch(r"\d+(?:-\d+)*", value):
         return 4 <= digits <= 10 or (digits >= 3 and "-" in value)
@@ -125,7 +125,7 @@ def _has_named_secret(text: str) -> bool:
 
 
 def _is_told(rest: str, before: str, common: frozenset[str]) -> bool:
-    """Whether the words around "password" say what it is."""
+    """Return whether the words around "password" reveal it."""
     if quoted := _QUOTED_VALUE.match(rest):
         return " " not in quoted["value"] or bool(_PHRASE.search(quoted["value"]))
     if (
@@ -149,7 +149,7 @@ def _is_told(rest: str, before: str, common: frozenset[str]) -> bool:
 
 
 def _is_told_before(before: str, common: frozenset[str]) -> bool:
-    """Whether the value stands before the name: "hunter2 is Anna's password"."""
+    """Return whether the value precedes the name: "hunter2 is Anna's password"."""
     clause = re.split(r"[.!?;] ", before)[-1]
     for match in pattern("secrets.value_first").finditer(clause):
         value = match["value"].strip("\"'“”„«»`,")
@@ -167,7 +167,7 @@ def _is_told_before(before: str, common: frozenset[str]) -> bool:
 
 
 def _is_value(tail: str, common: frozenset[str], link: str, *, is_thing: bool) -> bool:
-    """Whether what follows "is" is a secret, and nothing that is said about one."""
+    """Return whether the text after "is" is a secret, rather than a remark about one."""
     value = _VALUE.match(tail)
     if value is None:
         return False
@@ -188,12 +188,12 @@ def _is_value(tail: str, common: frozenset[str], link: str, *, is_thing: bool) -
     return len(words) <= 12 and len(said_so) >= 2 + left and left <= 1
 
 
-#: What describes: "rarely changed", "expiring".
+#: Endings of descriptions: "rarely changed", "expiring".
 _ENDINGS = ("ed", "ing", "ly", "able")
 
 
 def _is_cryptic(value: str) -> bool:
-    """Whether a word looks made to be guessed by nobody: letters with digits, or mixed signs."""
+    """Return whether a word looks unguessable: letters with digits, or mixed signs."""
     bare = value.strip("\"'“”„«»()[].,;:!?。")
     if len(bare) < 3 or bare.startswith(("http://", "https://")):
         return False
@@ -217,7 +217,7 @@ def _is_card(digits: str) -> bool:
 
 
 def _luhn(digits: str) -> bool:
-    """Whether the check digit of ISO/IEC 7812-1 (Luhn) is right."""
+    """Return whether the check digit of ISO/IEC 7812-1 (Luhn) is valid."""
     total = 0
     for place, digit in enumerate(reversed(digits)):
         value = int(digit) * (2 if place % 2 else 1)
@@ -226,7 +226,7 @@ def _luhn(digits: str) -> bool:
 
 
 def _is_iban(written: str) -> bool:
-    """Whether the check digits of ISO 13616 (mod 97) are right; a word may trail the number."""
+    """Return whether the check digits of ISO 13616 (mod 97) are valid; a word may follow."""
     groups = written.upper().split()
     while groups:
         number = "".join(groups)

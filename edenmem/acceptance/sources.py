@@ -1,4 +1,4 @@
-"""Where an item comes from: messages that were read, and not an agent's alone."""
+"""Find the messages that support an item, and reject items that only an agent supports."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from edenmem.acceptance.speech import (
     is_opposite,
 )
 
-#: Of what was said of an item anywhere, the share that its named sources must hold.
+#: Minimum share of an item's known words that the cited sources must contain.
 _HELD = 0.5
-#: The share that a person, or a tool that was asked, must have said or confirmed.
+#: Minimum share that a person, or a tool for a person, must have said or confirmed.
 _BY_A_PERSON = 0.4
-#: The same where the model itself named an agent's messages alone.
+#: The same if the model itself cites only an agent's messages.
 _BY_PEOPLE_ELSEWHERE = 0.8
-#: The share that only an agent said, and was told "no", from which an item is denied.
+#: Share said only by an agent whom a person denied, above which an item is denied.
 _DENIED = 0.5
 _MOST_SOURCES = 3
-_ALONE = "was said by the agent alone; keep what a person said or confirmed"
-#: How far a named message without a word of the item may be from those that hold it.
+_ALONE = "was said only by the agent; keep what a person said or confirmed"
+#: Maximum distance of a cited message without a word of the item from supporting messages.
 _BESIDE = 2
 
 
 def check_sources(item: Item) -> tuple[tuple[int, ...], str | Doubt | None]:
-    """The messages that an item comes from, and why they do not do."""
+    """Return the messages that support an item, and the objection to them, if any."""
     sources, reason = _find_sources(item)
     if reason == _ALONE and not _is_agents_alone(item):
         return sources, Doubt(reason)  # a person's words, perhaps in others
@@ -43,15 +43,15 @@ def check_sources(item: Item) -> tuple[tuple[int, ...], str | Doubt | None]:
         elif is_opposite(item, places):
             reason = "says the opposite of its sources"
         elif denied := find_denied(item, places):
-            reason = f"says '{denied}', which a person said is not so"
+            reason = f"says '{denied}', which a person denied"
     return sources, reason
 
 
 def _find_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
-    """The messages that an item comes from, and why they do not do.
+    """Return the messages that support an item, and the objection to them, if any.
 
-    Numbers that were not offered are dropped. If what is left does not hold what was said of the
-    item, but other messages do, those are its sources.
+    Unknown numbers are dropped. If the remaining citations contain too little of the item and other
+    messages contain more, those become its sources.
     """
     evidence = item.evidence
     named = [
@@ -66,7 +66,7 @@ def _find_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
         found = _ground(item, range(len(evidence.messages)), named)
         named = sorted({*found, *(one for one in named if _is_beside(item, one, found))})
     if not named:
-        return (), "comes from no message that was read; name the messages that say it"
+        return (), "cites no message that was read; cite the messages that support it"
     if _is_denied(item):
         return _numbers(evidence, named), "was said by the agent, and a person said no to it"
     if _is_by_a_person(item, named, total):
@@ -89,7 +89,7 @@ def _find_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
 
 
 def _is_confirmed(item: Item, place: int) -> bool:
-    """Whether an agent's question that says most of an item is answered with "yes" at once."""
+    """Return whether an agent's question contains most of an item and is answered "yes" at once."""
     messages = item.evidence.messages
     if messages[place].author != "agent" or place + 1 >= len(messages):
         return False
@@ -107,7 +107,7 @@ def _is_confirmed(item: Item, place: int) -> bool:
 
 
 def _is_beside(item: Item, place: int, found: Iterable[int]) -> bool:
-    """Whether a message that was named may add to those that hold an item: a correction, a yes."""
+    """Return whether a cited message may add to the supporting ones: a correction, a "yes"."""
     return _held(item, [place]) > 0 or any(abs(place - one) <= _BESIDE for one in found)
 
 
@@ -116,18 +116,18 @@ def _numbers(evidence: Evidence, places: Iterable[int]) -> tuple[int, ...]:
 
 
 def _with_asked(evidence: Evidence, places: Iterable[int]) -> set[int]:
-    """The places and, for each, the message before it: what was asked."""
+    """Return the places, each with the message before it: the question."""
     return {near for place in places for near in (place, place - 1) if near >= 0}
 
 
 def _held(item: Item, places: Iterable[int]) -> float:
-    """The weight of what the messages at these places hold of an item."""
+    """Return the weight of what the messages at these places contain of an item."""
     segments = frozenset[int]().union(*map(item.evidence.segments_at.__getitem__, places))
     return sum(weight for held, weight in item.hits if not held.isdisjoint(segments))
 
 
 def _ground(item: Item, places: Iterable[int], named: list[int]) -> list[int]:
-    """The few messages that hold most of an item, people's first; else those that were named."""
+    """Return the few messages that contain most of an item, people's first; else the cited ones."""
     total = sum(weight for _, weight in item.hits)
     left = set(places)
     found: list[int] = []
@@ -151,7 +151,7 @@ def _trust(message: SourceMessage) -> float:
 
 
 def _is_agents_alone(item: Item) -> bool:
-    """Whether all messages that the model named are an agent's."""
+    """Return whether all cited messages are an agent's."""
     evidence = item.evidence
     named = [evidence.places[one] for one in item.candidate.sources if one in evidence.places]
     return bool(named) and not any(place in evidence.bearing for place in named)
@@ -177,7 +177,7 @@ def _is_by_a_person(item: Item, places: list[int], total: float) -> bool:
 
 
 def _are_figures_held(item: Item, places: list[int]) -> bool:
-    """Whether what a tool was asked gives all numbers, however the agent put it in words."""
+    """Return whether a tool result contains all numbers, even if the agent reworded the rest."""
     tools = {
         at
         for at, segment in enumerate(item.evidence.segments)
@@ -190,7 +190,7 @@ def _are_figures_held(item: Item, places: list[int]) -> bool:
 
 
 def _is_denied(item: Item) -> bool:
-    """Whether a word or number of an item comes only from an agent that was told "no" at once."""
+    """Return whether the item comes mostly from an agent's message that a person denied at once."""
     if item.is_denial:
         return False
     only = sum(weight for held, weight in item.hits if held <= item.evidence.denied)

@@ -1,4 +1,4 @@
-"""What messages say of an item: of whom, whether they deny it, and how they mean it."""
+"""How messages speak of an item: about whom, whether they deny it, and whether they mean it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from edenmem.acceptance.item import Item
 from edenmem.acceptance.tables import language_pattern, pattern
 from edenmem.acceptance.words import ascii_digits, base_of
 
-# -- whether it is denied ------------------------------------------------------------------------
+# -- denials -------------------------------------------------------------------------------------
 
-#: The share of an item that one clause must hold, and the least words, for it to be compared.
+#: Minimum share of an item, and minimum number of words, that a clause must contain.
 _COMPARED = 0.5
-
-
 _LEAST = 2
 
 
 def is_opposite(item: Item, places: Collection[int], least: int = _LEAST) -> bool:
-    """Whether an item does not deny what the clause that holds most of it denies.
+    """Return whether an item omits the denial of the clause that contains most of it.
 
-    The clause has to hold ``least`` words of the item.
+    The clause has to contain ``least`` words of the item.
     """
     if item.is_negated:
         return False
@@ -39,12 +37,12 @@ def is_opposite(item: Item, places: Collection[int], least: int = _LEAST) -> boo
     return best >= max(least, _COMPARED * item.size) and all(negated)
 
 
-#: How many messages later a correction may come.
+#: Maximum number of messages between a statement and its correction.
 _LATER = 4
 
 
 def find_denied(item: Item, places: Collection[int]) -> str | None:
-    """A number or a name of an item that its sources, or a person soon after, say is not so."""
+    """Return a number or name of an item that its sources, or a person soon after, deny."""
     if item.is_negated:
         return None
     evidence = item.evidence
@@ -65,11 +63,11 @@ def find_denied(item: Item, places: Collection[int]) -> str | None:
     return None
 
 
-# -- how it is meant -----------------------------------------------------------------------------
+# -- jokes, conditions and guesses ---------------------------------------------------------------
 
 
 def find_unmeant(item: Item, places: Collection[int]) -> str | None:
-    """How the sentences that hold most of an item were meant, if not as the item says."""
+    """Return how the sentences with most of an item were meant: a joke, a condition, a guess."""
     evidence = item.evidence
     if len(places) > 1:
         return None  # others may have agreed
@@ -94,18 +92,17 @@ def _meaning(sentence: str, language: str) -> str | None:
     return "a condition or a guess" if is_open else None
 
 
-# -- of whom it is -------------------------------------------------------------------------------
+# -- people --------------------------------------------------------------------------------------
 
 _VOCATIVE = re.compile(r"(?<!\w)يا \w+")
 
 
 def find_other_person(item: Item, places: Collection[int]) -> str | None:
-    """The person whom an item's sources are about, where the item is about others; else None.
+    """Return the person whom the sources are about, if the item is about someone else.
 
-    The clauses that hold most of the item decide: they are about the people whom they name, and
-    about their writer if the writer says "I". A clause that tells neither decides nothing. In any
-    case, an item must be about a person who wrote its sources, or who is named in them or in the
-    messages before them.
+    The clauses with most of the item decide. A clause is about the people that it names, and about
+    its writer if it contains "I". A clause with neither decides nothing. In any case, an item must
+    be about a person who wrote its sources, or is named in them or in the messages before them.
     """
     people = item.evidence.people
     subjects = _named(item.part, people) if len(people) > 1 else None
@@ -137,8 +134,10 @@ def find_other_person(item: Item, places: Collection[int]) -> str | None:
 def _find_relative(
     item: Item, places: Collection[int], people: dict[str, frozenset[str]], subjects: set[str]
 ) -> str | None:
-    """Whom the clause that holds most of an item is about, where it opens with "he" or "my father"
-    and the item tells it of its writer alone."""
+    """Return the subject of the clause with most of an item, if it opens with "he" or "my father".
+
+    Only for an item that is about the writer alone.
+    """
     evidence = item.evidence
     named = [place for place in places if evidence.messages[place].number in item.candidate.sources]
     if len(named) != 1 or pattern("speech.kin").search(item.content):
@@ -167,7 +166,7 @@ def _find_relative(
 def _find_stranger(
     item: Item, places: Collection[int], people: dict[str, frozenset[str]], subjects: set[str]
 ) -> str | None:
-    """Who wrote an item's sources, where those do not have to do with the people it is about."""
+    """Return the writer of the sources, if the sources are unrelated to the item's people."""
     messages = item.evidence.messages
     writers, named = set[str](), set[str]()
     for place in places:
@@ -193,7 +192,7 @@ def _without_vocatives(part: Part) -> Part:
 
 
 def _named(part: Part, people: dict[str, frozenset[str]]) -> set[str]:
-    """The people whom a text names."""
+    """Return the people named in a text."""
     return {
         name
         for name, parts in people.items()

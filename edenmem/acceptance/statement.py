@@ -1,4 +1,4 @@
-"""Whether a text is a statement that can be understood alone: a subject and what it does."""
+"""Check that a text is a statement that can be understood alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _USER = ("statement.user", "statement.user_unspaced")
 
 
 def name_the_user(text: str, user: str) -> str:
-    """``text`` with "the user" replaced by their name."""
+    """Return ``text`` with "the user" replaced by their name."""
     is_thing = pattern("statement.user_thing").match
     for name in _USER:
         text = pattern(name).sub(
@@ -37,7 +37,7 @@ def name_the_user(text: str, user: str) -> str:
 
 
 def has_the_user(text: str) -> bool:
-    """Whether a text speaks of "the user" as a person without a name."""
+    """Return whether a text calls a person "the user"."""
     bare = without_quotes(text)
     return any(
         not pattern("statement.user_thing").match(bare, match.end())
@@ -47,22 +47,22 @@ def has_the_user(text: str) -> bool:
 
 
 def find_junk(text: str) -> str | None:
-    """Why a text is no statement at all but a phrase of a conversation or of a tool."""
+    """Return why a text is a phrase of a conversation or a tool; None if it is a statement."""
     words = normal(text)
     if not words:
         return "has no words"
     if len(words) < 120 and (
         pattern("statement.greeting").match(words) or pattern("statement.greeted").fullmatch(text)
     ):
-        return "is a greeting and not a fact"
+        return "is a greeting, not a fact"
     if pattern("statement.agent_talk").match(text) or pattern("statement.stock").search(
         without_quotes(text)
     ):
         return "is a stock phrase of an agent"
     if pattern("statement.tool_talk").match(text):
-        return "is what a tool prints as a matter of course"
+        return "is routine output of a tool"
     if _FENCE.search(text):
-        return "holds the marks that fence data in the prompt"
+        return "contains the marks that fence data in the prompt"
     if _TRANSCRIPT.match(text):
         return "is a line copied from the transcript; state what it says"
     if label := pattern("statement.label").match(text):
@@ -71,7 +71,7 @@ def find_junk(text: str) -> str | None:
 
 
 def find_fault(text: str, language: str, speakers: Collection[str] = ()) -> str | None:
-    """What keeps a text from being a statement with a subject; None if nothing does.
+    """Return why a text is not a statement with a subject; None if it is.
 
     ``speakers`` are the folded words of speakers' names, which may begin with a small letter.
     """
@@ -97,7 +97,7 @@ def find_fault(text: str, language: str, speakers: Collection[str] = ()) -> str 
     return _find_fragment(text, bare, language, speakers)
 
 
-#: What stands before the first word of a sentence.
+#: The text before the first word of a sentence.
 _BEGINS = re.compile(r"(?:\A|[.!?…:;]\s+)\Z")
 _NUMERAL = re.compile(r"(?<=\s)[A-Z][a-z]+ \Z")
 
@@ -107,7 +107,7 @@ def _lower_first(text: str) -> str:
 
 
 def _is_proper(text: str, match: re.Match[str], speakers: Collection[str]) -> bool:
-    """Whether what looks like a pronoun is part of a name: "US", "Mi", "We Work Remotely"."""
+    """Return whether an apparent pronoun is part of a name: "US", "Mi", "We Work Remotely"."""
     written = match.group()
     if (len(written.rstrip("'’")) > 1 and written.isupper()) or fold(written) in speakers:
         return True
@@ -125,7 +125,7 @@ _ADDRESSED = re.compile(r"[^\W\d_]+, [^\W\d_]+[.!]?\Z")
 _CALLED = re.compile(r"(?:an?|the) \w+ (?:called|named) \w+\.?\Z", _I)
 
 
-#: Several as the subject: their verb has no ending.
+#: A plural subject, whose verb has no ending.
 _SEVERAL = re.compile(r"[A-Z][\w'’-]+(?: [A-Z][\w'’-]+)? and [A-Z][\w'’-]+(?: [A-Z][\w'’-]+)? \w+")
 
 
@@ -133,13 +133,13 @@ def _find_fragment(text: str, bare: str, language: str, speakers: Collection[str
     runs = sum(map(len, runs_of(text)))
     words = words_of(text)
     if pattern("statement.reply").match(text) and len(words) + runs / 2 <= 5:
-        return "is a reply and not a statement; say what it means"
+        return "is a reply, not a statement; state what it means"
     if runs >= 5:
         return None
     if runs:
         return "is too short to be a statement" if len(words) + runs < 5 else None
     if text.rstrip().endswith((":", "：", ",", ";")):
-        return "breaks off; write a whole statement"
+        return "ends abruptly; write a whole statement"
     if len(words) < 2:
         return "is a single word; write a whole statement"
     first = words[0].written
@@ -149,11 +149,11 @@ def _find_fragment(text: str, bare: str, language: str, speakers: Collection[str
         and first == first.lower()
         and words[0].folded not in speakers
     ):
-        return "is a part of a sentence; write a whole statement"
+        return "is a sentence fragment; write a whole statement"
     if len(words) <= 4 and (
         pattern("statement.opener").match(text) or _ADDRESSED.match(text) or _CALLED.match(text)
     ):
-        return "is a part of a sentence; write a whole statement"
+        return "is a sentence fragment; write a whole statement"
     plain = [word.written for word in words if not word.written[0].isdigit()]
     if (
         language != "de"
@@ -162,7 +162,7 @@ def _find_fragment(text: str, bare: str, language: str, speakers: Collection[str
         and all(word[0].isupper() for word in plain)
         and len(plain) <= 4
     ):
-        return "is a bare name; say what is to be known of it"
+        return "is a bare name; state a fact about it"
     has_verb = pattern("statement.has_verb").search(bare.partition(" ")[2]) or _SEVERAL.match(bare)
     if language == "en" and not has_verb and len(words) <= (8 if first.endswith("s") else 12):
         return "has no verb; write a whole statement"

@@ -1,4 +1,4 @@
-"""Times of day, spans and seasons: those that a text writes as such, and those that it may mean."""
+"""Times of day, durations and seasons: as written, and as implied."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _TIME = re.compile(
     r"(?:\s?(?P<after>\d{2})(?!\d))?",
     re.IGNORECASE,
 )
-#: How far the hour may be from these words.
+#: Maximum distance in characters between the hour and these words.
 _NEAR = 14
 
 
 class Time(msgspec.Struct, frozen=True):
-    """A time of day in a text; ``minutes`` are those since midnight that it may mean."""
+    """A time of day in a text; ``minutes`` are its possible minutes since midnight."""
 
     written: str
     start: int
@@ -33,7 +33,7 @@ class Time(msgspec.Struct, frozen=True):
 
 
 def find_times(text: str) -> Iterator[Time]:
-    """The times of day that a text writes as such: with a colon, "pm", "Uhr", "h" or the like."""
+    """Yield the explicit times of day: with a colon, "pm", "Uhr", "h" or similar."""
     flat = ascii_digits(text)
     for match in _TIME.finditer(flat):
         mark = (match["mark"] or "").lower().replace(".", "")
@@ -65,12 +65,12 @@ def find_times(text: str) -> Iterator[Time]:
 
 @cache
 def _parts() -> tuple[re.Pattern[str], ...]:
-    """Return what finds halves and quarters, in the order of the table."""
+    """Return the patterns for halves and quarters, in the order of the table."""
     return tuple(re.compile(part["pattern"].replace("\n", "")) for part in table("times.parts"))
 
 
 def said_minutes(text: str, numbers: Iterable[float]) -> frozenset[int]:
-    """The minutes of the day that a text may mean, in 12 hours: "at 3" is 3:00 and 15:00."""
+    """Return the possible minutes of the day on a 12-hour clock: "at 3" is 3:00 and 15:00."""
     found = {minute % 720 for time in find_times(text) for minute in time.minutes}
     hours = {int(number) for number in numbers if 0 < number <= 24 and number == int(number)}
     found |= {hour * 60 % 720 for hour in hours}
@@ -81,10 +81,10 @@ def said_minutes(text: str, numbers: Iterable[float]) -> frozenset[int]:
     for part, half in zip(table("times.parts"), _parts(), strict=True):
         for match in half.finditer(text):
             if part["follows"]:
-                beside = text[match.end() : match.end() + _NEAR]
+                around = text[match.end() : match.end() + _NEAR]
             else:
-                beside = text[max(match.start() - _NEAR, 0) : match.start()]
-            named = {int(one) for one in said_numbers((beside,)) if 0 < one <= 24} or hours
+                around = text[max(match.start() - _NEAR, 0) : match.start()]
+            named = {int(one) for one in said_numbers((around,)) if 0 < one <= 24} or hours
             found |= {(hour * 60 + shift) % 720 for hour in named for shift in part["minutes"]}
     if pattern("times.noon").search(text) or pattern("times.midnight").search(text):
         found.add(0)
@@ -92,7 +92,7 @@ def said_minutes(text: str, numbers: Iterable[float]) -> frozenset[int]:
 
 
 def said_durations(text: str) -> frozenset[int]:
-    """The spans of minutes and hours that a text names, in minutes."""
+    """Return the durations in minutes and hours, in minutes."""
     found: set[int] = set()
     for match in pattern("times.duration").finditer(ascii_digits(text)):
         if match["half"]:
@@ -103,7 +103,7 @@ def said_durations(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-# -- spans of days, weeks, months and years ------------------------------------------------------
+# -- spans of days or longer ---------------------------------------------------------------------
 
 
 @cache
@@ -119,7 +119,7 @@ def _unspaced_units() -> dict[str, str]:
 
 @cache
 def _spans() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """Return the units with what finds their spans in folded text."""
+    """Return each unit with the pattern for its spans in folded text."""
     before, after = pattern_text("times.before"), pattern_text("times.after")
     return tuple(
         (
@@ -143,7 +143,7 @@ _HAN_COUNT = {sign: value for value, sign in enumerate("一二三四五六七八
 
 
 def find_spans(text: str) -> Iterator[tuple[int, str, int]]:
-    """The spans that a text names ("three weeks ago"): count, unit, and 1 or -1 if it says so."""
+    """Yield the spans of a text ("three weeks ago"): count, unit, and direction (1, -1 or 0)."""
     flat = fold_in_place(ascii_digits(text)).replace("’", "'")
     for unit, span in _spans():
         for match in span.finditer(flat):
@@ -175,5 +175,5 @@ def _count(written: str) -> int | None:
 
 
 def has_season(text: str) -> bool:
-    """Whether a text names a season."""
+    """Return whether a text mentions a season."""
     return bool(pattern("times.seasons").search(text))

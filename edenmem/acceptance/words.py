@@ -1,8 +1,7 @@
 """Words as the rules compare them: folded, without stop words, in any script.
 
-Two words match if they are the same or begin with the same four letters, which does for most
-inflection what a stemmer does and needs no language. Scripts that put no spaces between words are
-compared by runs of characters.
+Two words match if they are equal or share their first four letters. For most inflection that
+equals a stemmer and needs no language. Scripts without spaces are compared by character runs.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import msgspec
 
 from edenmem.acceptance.tables import pattern, table
 
-#: Vowel signs, points and accents are no letters for ``\\w``, and yet inside words.
+#: Vowel signs, points and accents: inside words, but not letters for ``\\w``.
 _SIGNS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
 _WORD = re.compile(rf"[^\W_](?:[^\W_]|[{_SIGNS}])*(?:['’ʼ](?:[^\W_]|[{_SIGNS}])+)*")
 #: Scripts without spaces between words: Han, kana, Thai, Lao, Myanmar, Khmer.
@@ -27,11 +26,11 @@ _UNSPACED = re.compile(
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
 _HANGUL = re.compile("[\uac00-\ud7a3]")
 _CYRILLIC = re.compile("[\u0400-\u04ff]")
-#: The article and what is written together with the next word, if a word is left.
+#: The article and other joined prefixes, if a word remains.
 _ARABIC_PREFIX = re.compile("^(?:[وبكف]?ال|لل|[وبلف](?=\\w{3}))(?=\\w{2})")
 _DEVANAGARI = re.compile("[\u0900-\u097f]")
 _ARABIC = re.compile("[\u0600-\u06ff]")
-#: Vowel signs that tell words apart, as letters do: "ने" and "नौ".
+#: Vowel signs that distinguish words, like letters: "ने" and "नौ".
 _VOWEL = re.compile("[\u093e-\u094c\u0962\u0963]")
 _THAI = re.compile("[\u0e01-\u0eff]")
 _KANA = re.compile("[\u3041-\u30ff]")
@@ -46,12 +45,12 @@ _QUOTED = re.compile(
 
 _OPENING_MARK = re.compile("[\"“„«»「『《‹‚'‘`]")
 
-#: Endings that a word of three letters takes without becoming another one.
+#: Inflectional endings of words with three letters.
 _ENDINGS = frozenset({"s", "es", "ed", "d", "n", "en", "e", "er", "a", "y", "t"})
 
 
 def fold(text: str) -> str:
-    """``text`` in lower case and without accents and vowel signs, as it is compared."""
+    """Return ``text`` in lower case without accents and vowel signs, for comparison."""
     if text.isascii():
         return text.lower()
     bare = unicodedata.normalize("NFD", text.translate(_SPECIAL))
@@ -70,12 +69,12 @@ def _fold_sign(sign: str) -> str:
 
 
 def fold_in_place(text: str) -> str:
-    """``text`` in lower case without accents, each character still in its place."""
+    """Return ``text`` in lower case without accents, with every character at its index."""
     return text.lower() if text.isascii() else "".join(map(_fold_sign, text))
 
 
 def ascii_digits(text: str) -> str:
-    """``text`` with the digits of every script as 0 to 9, and spaces of every width as spaces."""
+    """Return ``text`` with the digits of every script as 0 to 9, and plain spaces."""
     if text.isascii():
         return text
     text = text.replace("½", ".5") if _HALF_AFTER.search(text) else text
@@ -90,12 +89,12 @@ def ascii_digits(text: str) -> str:
 
 
 def normal(text: str) -> str:
-    """``text`` as it is compared as a whole: its words alone, in lower case."""
+    """Return the words of ``text`` in lower case, for comparing whole texts."""
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
 def without_quotes(text: str) -> str:
-    """``text`` with each quotation, title in marks or piece of code as one blank."""
+    """Return ``text`` with an ellipsis for each quotation, quoted title or piece of code."""
     if not _OPENING_MARK.search(text):
         return text
     return _QUOTED.sub(" … ", text)
@@ -106,7 +105,7 @@ def _blank(run: re.Match[str]) -> str:
 
 
 class Word(msgspec.Struct, frozen=True):
-    """A word of a text: as written, folded, and where it begins."""
+    """A word of a text: as written, folded, and its start index."""
 
     written: str
     folded: str
@@ -114,12 +113,12 @@ class Word(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """Where it ends."""
+        """Return the index after the word."""
         return self.start + len(self.written)
 
 
 def words_of(text: str) -> list[Word]:
-    """The words of a text in scripts with spaces, without possessive endings, in order."""
+    """Return the words in scripts with spaces, without possessive endings, in order."""
     spaced = text if text.isascii() else _UNSPACED.sub(_blank, text)
     return [
         Word(match.group(), folded, match.start())
@@ -130,7 +129,7 @@ def words_of(text: str) -> list[Word]:
 
 @lru_cache(maxsize=20_000)
 def base_of(written: str) -> str:
-    """A word folded, without a possessive ending, an elided article or the Arabic article."""
+    """Return a word folded, without possessive ending, elided article or Arabic article."""
     folded = fold(written).replace("’", "'").replace("ʼ", "'")
     if _ARABIC.match(folded):
         return _ARABIC_PREFIX.sub("", folded)
@@ -143,12 +142,12 @@ def base_of(written: str) -> str:
 
 
 def runs_of(text: str) -> list[str]:
-    """The runs of a text in scripts without spaces, folded."""
+    """Return the runs of a text in scripts without spaces, folded."""
     return [] if text.isascii() else [fold(run) for run in _UNSPACED.findall(text)]
 
 
 def keys_of(word: str) -> tuple[str, ...]:
-    """What a folded word is found by: two words match if they share a key."""
+    """Return the keys of a folded word; two words match if they share one."""
     if "\uac00" <= word[:1] <= "\ud7a3":  # Hangul: a sign is a syllable
         return (word[:2],)
     if len(word) < 4:
@@ -159,20 +158,20 @@ def keys_of(word: str) -> tuple[str, ...]:
 
 
 def keys_in(text: str) -> frozenset[str]:
-    """The keys of all words of a text."""
+    """Return the keys of all words of a text."""
     return frozenset(key for word in words_of(text) for key in keys_of(word.folded))
 
 
 def pieces_of(run: str) -> Iterator[str]:
-    """The pieces of `placed_pieces_of`."""
+    """Return the pieces of `placed_pieces_of` without their indexes."""
     return (piece for _, piece in placed_pieces_of(run))
 
 
 def placed_pieces_of(run: str) -> Iterator[tuple[int, str]]:
-    """The overlapping pieces by which a run without spaces is compared: three characters long,
-    or two where there is an ideograph in them, of which a word has two.
+    """Yield the overlapping pieces of an unspaced run, with their indexes.
 
-    What Japanese writes in hiragana alone is mostly grammar and is left out, like stop words.
+    A piece has three characters, or two with an ideograph, because most ideographic words have two.
+    Japanese text in hiragana alone is mostly grammar and is left out, like stop words.
     """
     for at in range(len(run)):
         pair, three = run[at : at + 2], run[at : at + 3]
@@ -184,9 +183,9 @@ def placed_pieces_of(run: str) -> Iterator[tuple[int, str]]:
 
 
 def coverage(run: str, is_known: Callable[[str], bool]) -> tuple[int, int]:
-    """How many characters of a run count, and how many of them lie in a piece that is known.
+    """Return how many characters of a run count, and how many of them lie in a known piece.
 
-    Characters count that lie in a piece at all, but for stop words.
+    Only characters inside a piece count, without stop words.
     """
     stops = stop_words("zh") | stop_words("ja")
     counts, known = bytearray(len(run)), bytearray(len(run))
@@ -206,7 +205,7 @@ _GRAMMAR = re.compile("[\u3041-\u309f]+")
 
 @cache
 def stop_words(language: str) -> frozenset[str]:
-    """The stop words of a language, folded; none if there is no list for it."""
+    """Return the folded stop words of a language; empty without a list for it."""
     import stopwordsiso  # here: only a formation pays for reading the lists
 
     if language not in stopwordsiso.langs():
@@ -216,7 +215,7 @@ def stop_words(language: str) -> frozenset[str]:
 
 @cache
 def _common_words() -> dict[str, frozenset[str]]:
-    """The stop words of all languages that there are lists for, as they are written."""
+    """Return the stop words of all languages with a list, as written."""
     import stopwordsiso
 
     return {
@@ -225,7 +224,7 @@ def _common_words() -> dict[str, frozenset[str]]:
 
 
 def language_beyond(text: str, language: str, known: Container[str]) -> str:
-    """The language of a text, be it beyond the ``known`` ones; ``language`` is the guess so far."""
+    """Return the language of a text, even beyond the ``known`` ones, or the guess ``language``."""
     if language and language not in known:
         return language
     found = {match.group() for match in _WORD.finditer(text.casefold())}
@@ -239,7 +238,7 @@ def language_beyond(text: str, language: str, known: Container[str]) -> str:
 
 @cache
 def stop_signs() -> frozenset[str]:
-    """The ideographs that stop words of Chinese and Japanese are written with."""
+    """Return the ideographs in Chinese and Japanese stop words."""
     return frozenset("".join((*stop_words("zh"), *stop_words("ja"))))
 
 
@@ -252,9 +251,9 @@ def _markers() -> dict[str, frozenset[str]]:
 
 
 def language_of(text: str, usual: str = "") -> str:
-    """The language of a text (ISO 639-1) by its script, letters and frequent words, else ``usual``.
+    """Return the language of a text (ISO 639-1) by script, letters and frequent words.
 
-    Empty if nothing tells.
+    Without any evidence, return ``usual``.
     """
     if script := _language_of_script(text):
         return script
@@ -272,7 +271,7 @@ def language_of(text: str, usual: str = "") -> str:
 
 
 def is_latin(text: str) -> bool:
-    """Whether most letters of a text are Latin."""
+    """Return whether most letters of a text are Latin."""
     letters = [sign for sign in text if sign.isalpha()]
     return 2 * sum(sign < "\u0250" for sign in letters) >= len(letters)
 
@@ -299,7 +298,7 @@ def _language_of_script(text: str) -> str:
 
 
 def content_words(found: Iterable[Word], languages: Iterable[str]) -> list[str]:
-    """The folded words that carry meaning: no stop words, no numbers."""
+    """Return the folded words that carry meaning: no stop words, no numbers."""
     stops = [stop_words(language) for language in languages]
     return [
         word.folded

@@ -116,7 +116,7 @@ def test_sources_are_checked_against_what_they_say(
         ("anna: I never drink green tea at night", "Anna never drinks green tea at night.", ""),
         ("anna: if I win the lottery I move to Rome", "Anna moves to Rome.", "a condition"),
         ("anna: just kidding, I love wet socks", "Anna loves wet socks.", "a joke"),
-        ("anna: dinner is on the 12th, not the 11th", "Anna's dinner is on the 11th.", "not so"),
+        ("anna: dinner is on the 12th, not the 11th", "Anna's dinner is on the 11th.", "denied"),
         ("anna: dinner is on the 12th, not the 11th", "Anna's dinner is on the 12th.", ""),
         (
             "anna: meine Schwester spielt Cello im Orchester",
@@ -141,7 +141,7 @@ def test_an_agents_question_is_not_confirmed_with_its_guess() -> None:
 
 def test_what_the_agent_alone_said_has_no_source() -> None:
     judgement = ask("sources", "Anna is a painter with an eye for colour.", TEA, 4)
-    assert "agent alone" in reasons(judgement)
+    assert "only by the agent" in reasons(judgement)
 
 
 def test_what_a_person_denied_has_no_source() -> None:
@@ -589,7 +589,7 @@ NO_SECRETS = [
 @pytest.mark.parametrize("content", SECRETS)
 def test_a_secret_is_not_kept_and_not_repeated(content: str) -> None:
     judgement = ask("secrets", content, said(f"anna: {content}"), 1)
-    assert "is not to be remembered" in reasons(judgement)
+    assert "must not be remembered" in reasons(judgement)
     assert not set(content.split()) & {"hunter2.", "4711."} & set(reasons(judgement).split())
 
 
@@ -602,7 +602,7 @@ def test_a_secret_is_not_kept_and_not_repeated(content: str) -> None:
     ],
 )
 def test_what_a_message_calls_a_secret_is_one_in_any_words(line: str, content: str) -> None:
-    assert "is not to be remembered" in reasons(ask("secrets", content, said(line), 1))
+    assert "must not be remembered" in reasons(ask("secrets", content, said(line), 1))
 
 
 @pytest.mark.parametrize("content", NO_SECRETS)

@@ -101,7 +101,7 @@ def test_a_secret_is_stored_for_the_operator_with_a_note(cli: Cli) -> None:
     secret = "The password of the harbour gate is hunter2-Tr0ub4dor."
     for words in (("add", "--agent", "mira"), ("edit", FACT, "--yes")):
         done = cli("fact", *words, "--content", secret).ok()
-        assert "which is not to be remembered; only an operator may store it" in done.err
+        assert "which must not be remembered; only an operator may store it" in done.err
     assert content(cli) == secret
 
 

@@ -1,6 +1,6 @@
 """Word tables of the acceptance rules: TOML files by subject, read on first use and cached.
 
-A pattern may run over several lines, which are joined without a blank.
+A pattern may span several lines, which are joined without a space.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _NEVER = re.compile("(?!)")
 def language_pattern(name: str, language: str) -> re.Pattern[str]:
     """Compile a table's pattern for one language.
 
-    ``pattern`` is the frame around the words of a language. ``unspaced`` holds whole patterns for
-    scripts without spaces between words, ``default`` that for any other language; without it,
-    nothing matches.
+    ``pattern`` is the frame around the words of a language. ``unspaced`` has whole patterns for
+    scripts without spaces between words, ``default`` the pattern for all other languages. Without
+    a default, nothing matches.
     """
     found = table(name)
     if language in found.get("unspaced", ()):

@@ -28,7 +28,7 @@ from edenmem.text import tidy
 
 # Refused whatever rules are switched off.
 _EMPTY = Violation("statement", "is empty")
-_FENCED = Violation("echo", "holds the marks that fence data in the prompt")
+_FENCED = Violation("echo", "contains the marks that fence data in the prompt")
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):
