@@ -92,6 +92,12 @@ def open_budget(settings: Settings) -> Budget:
     return Budget(max_tokens=settings.llm.max_tokens, max_cost=settings.llm.max_cost)
 
 
+def has_llm(settings: Settings) -> bool:
+    """Return whether a language model is configured."""
+    llm = settings.llm
+    return llm.provider == "replay" or bool(llm.api_key or llm.base_url)
+
+
 def open_llm(settings: Settings, *, budget: Budget | None = None) -> LLM | None:
     """The configured language model, or None if there is neither a key nor a URL. Without a
     ``budget`` it has one of its own.
@@ -114,7 +120,7 @@ def open_llm(settings: Settings, *, budget: Budget | None = None) -> LLM | None:
         from edenmem.llm.replay import ReplayLLM
 
         return ReplayLLM(Path(llm.replay))
-    if not llm.api_key and not llm.base_url:
+    if not has_llm(settings):
         return None
     from edenmem.llm.openai_compat import OpenAILLM
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -58,29 +58,34 @@ class World(NamedTuple):
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> AsyncIterator[World]:
+def world(tmp_path: Path) -> Iterator[World]:
     with sqlite_store(tmp_path) as store:
-        mira, otto = make_agent("mira"), make_agent("otto")
-        lena, tomas = make_user("lena"), make_user("tomas")
-        for agent in (mira, otto):
-            store.host.add_agent(agent)
-        for user in (lena, tomas):
-            store.host.add_user(user)
-        session = make_session([mira], [lena], name="lanterns")
-        store.host.put_session(session)
-        said = make_messages(session, ["I keep the paste in jars."], sender=lena.id, name="lena")
-        store.host.add_messages(session.id, said)
-        scope = Scope.user(mira.id, lena.id)
-        source = {"session_id": session.id, "source_message_ids": (said[0].id,)}
-        add_fact(store, Scope.agent(mira.id), "The Lantern Walk starts at 17:30.")
-        add_fact(store, Scope.user(mira.id, tomas.id), "Tomas repairs boats.")
-        add_fact(store, Scope.agent(otto.id), "The regatta is in May.")
-        add_fact(store, scope, PASTE, **source)
-        add_fact(store, scope, SHORT, formed_at=NOW - timedelta(hours=1))
-        thought = add_reflection(store, scope, "Lena wants to be asked first.", **source)
-        add_reflection(store, scope, "Lena is in a hurry.", session_id=session.id)
-        consolidate(store, scope, "Ask Lena first.", expected_version=0, absorbed_ids=(thought.id,))
-        yield World(store, mira, lena, scope)
+        yield _fill(store)
+
+
+def _fill(store: Store) -> World:
+    """Add two agents, two users and what is remembered of them."""
+    mira, otto = make_agent("mira"), make_agent("otto")
+    lena, tomas = make_user("lena"), make_user("tomas")
+    for agent in (mira, otto):
+        store.host.add_agent(agent)
+    for user in (lena, tomas):
+        store.host.add_user(user)
+    session = make_session([mira], [lena], name="lanterns")
+    store.host.put_session(session)
+    said = make_messages(session, ["I keep the paste in jars."], sender=lena.id, name="lena")
+    store.host.add_messages(session.id, said)
+    scope = Scope.user(mira.id, lena.id)
+    source = {"session_id": session.id, "source_message_ids": (said[0].id,)}
+    add_fact(store, Scope.agent(mira.id), "The Lantern Walk starts at 17:30.")
+    add_fact(store, Scope.user(mira.id, tomas.id), "Tomas repairs boats.")
+    add_fact(store, Scope.agent(otto.id), "The regatta is in May.")
+    add_fact(store, scope, PASTE, **source)
+    add_fact(store, scope, SHORT, formed_at=NOW - timedelta(hours=1))
+    thought = add_reflection(store, scope, "Lena wants to be asked first.", **source)
+    add_reflection(store, scope, "Lena is in a hurry.", session_id=session.id)
+    consolidate(store, scope, "Ask Lena first.", expected_version=0, absorbed_ids=(thought.id,))
+    return World(store, mira, lena, scope)
 
 
 class Screen:
@@ -223,6 +228,26 @@ async def test_a_fact_is_edited_and_the_edit_undone(world: World) -> None:
         await screen.until(lambda: PASTE in world.facts())
         await screen.press("5")
         assert "undo: revise fact" in screen.rows()[0]
+
+
+@pytest.mark.slow
+async def test_the_browser_works_on_mongodb(open_store: Callable[[str], Store]) -> None:
+    world = _fill(open_store("secantus"))
+    async with browser(world) as screen:
+        await screen.open("lena")
+        assert PASTE in screen.rows()[0]
+        await screen.press("d")
+        await screen.until_screen(Question)
+        await screen.press("y")
+        await screen.until(lambda: world.facts() == [SHORT])
+        await screen.press("u")
+        await screen.until_screen(Question)
+        await screen.press("y")
+        await screen.until(lambda: len(world.facts()) == 2)
+        await screen.press("5")
+        assert "undo: add fact" in screen.rows()[0]
+        await screen.press("slash", *"paste", "enter")
+        assert any(PASTE in row for row in screen.rows())
 
 
 async def test_an_edit_that_meets_another_writer_loses_nothing(world: World) -> None:

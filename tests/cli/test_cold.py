@@ -496,7 +496,7 @@ def test_settings_from_variables_are_named(bare: Any) -> None:
 
 def test_the_units_of_systemd(bare: Any) -> None:
     uri = f"sqlite:///{bare.folder}/memory.db"
-    result = bare("--uri", uri, "--every", "5")
+    result = bare("--uri", uri, "--every", "5m")
     assert "OnUnitInactiveSec=5min" in result.stdout
     start = next(line for line in result.stdout.splitlines() if line.startswith("ExecStart="))
     assert start.endswith(f'--uri "{uri.replace("%", "%%")}"')

@@ -151,14 +151,14 @@ def test_a_repeated_query_costs_no_call_in_another_process(
 
 def test_init_says_when_the_model_does_not_know_the_language_of_the_facts(cli: Cli) -> None:
     local = ("--set", "embedding.provider=local")
-    assert "not English" not in cli("init", "--check", *local).ok().err
+    assert "not English" not in cli("init", "--dry-run", *local).ok().err
     for place in ("der Küche", "dem Garten", "dem Keller", "dem Hof", "der Stadt", "dem Wald"):
         fact = f"Annas Hund ist gern in {place} und mag die Katze nicht."
         cli("fact", "add", "--agent", "mira", "--content", fact).ok()
-    seen = cli("init", "--check", *local).ok().err.replace("\n", " ")
+    seen = cli("init", "--dry-run", *local).ok().err.replace("\n", " ")
     assert "6 of 11 facts are not English" in seen
     assert "edenmem embed backfill --to local_model=multilingual-e5-small" in seen
-    other = cli("init", "--check", *local, "--set", "embedding.local_model=multilingual-e5-small")
+    other = cli("init", "--dry-run", *local, "--set", "embedding.local_model=multilingual-e5-small")
     assert "not English" not in other.ok().err
 
 

@@ -88,7 +88,7 @@ def test_memories_are_formed_once(talk: Cli) -> None:
 
     (again,) = talk("form", "harbour", *options, "--format", "json").ok().data
     assert again["outcome"] == "not_due"
-    assert "nothing was due" in talk("form", "--all-due", *options).ok().err
+    assert "nothing was due" in talk("form", "--due", *options).ok().err
 
 
 @pytest.mark.slow
@@ -192,7 +192,7 @@ def test_a_session_that_cannot_be_formed_stops_no_other(talk: Cli) -> None:
         ghost = make_session([make_agent("ghost")], name="haunted")
         store.host.put_session(ghost)
         store.host.add_messages(ghost.id, make_messages(ghost, 4))
-    result = talk("form", "--all-due", *due, *scripted(talk, FORMED))
+    result = talk("form", "--due", *due, *scripted(talk, FORMED))
     assert result.code == 1
     assert "harbour" in result.out
     assert "haunted: no agent of session haunted exists" in result.err

@@ -102,6 +102,26 @@ def test_listing_scopes_loads_nothing_heavy(shared_cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (["search", "lantern", "--agent", "mira", "--top-k=1"], "--limit"),
+        (["search", "lantern", "--agent", "mira", "-k", "1"], "-n"),
+        (["stats", "--top", "2"], "--limit"),
+        (["init", "--check"], "--dry-run"),
+    ],
+)
+def test_an_option_of_the_version_before_is_taken_with_a_warning(
+    old: list[str], new: str, inside: Inside
+) -> None:
+    name = next(word for word in old if word.startswith("-") and word != "--agent").split("=")[0]
+    result = inside(*old, "--json").ok()
+    assert f"warning: {name} is deprecated: use {new}\n" in result.err
+    words = [word if word.split("=")[0] != name else word.replace(name, new) for word in old]
+    assert "deprecated" not in inside(*words, "--json").ok().err
+    assert name not in inside(old[0], "--help").ok().out.split()
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["fcat"], "did you mean 'fact'?"),
@@ -110,16 +130,29 @@ def test_listing_scopes_loads_nothing_heavy(shared_cli: Cli) -> None:
         (["fact", "list", "--nope"], "No such option: --nope"),
         (["fact", "list", "--limit", "x"], "--limit takes a whole number, not 'x'"),
         (["fact", "list", "--limit", "-1"], "at least 0"),
-        (["search", "x", "--top-k", "101"], "from 1 to 100"),
+        (["search", "x", "--limit", "101"], "from 1 to 100"),
         (["fact", "list", "--format", "xml"], "one of table, json, jsonl, csv, markdown"),
         (["fact", "list", "--scope", "planet"], "one of agent, shard, group, user, session"),
+        (["fact", "list", "--scope", "usr"], "did you mean 'user'?"),
+        (["log", "--action", "revise_fct"], "did you mean 'revise_fact'"),
+        (["search", "x", "--agent", "mira", "--in", "fact"], "did you mean 'facts'?"),
+        (
+            ["search", "x", "--agent", "mira", "--recipe", "convx"],
+            "one of convex, rrf, semantic, text",
+        ),
+        (["context", "show", "first-visit", "--recall", "alway"], "did you mean 'always'?"),
+        (["doctor", "--check", "vector"], "did you mean vectors"),
+        (["scope", "policy", "--agent", "mira", "--default", "word-limt"], "word-limit"),
+        (["mcp", "config", "claud"], "claude"),
+        (["embed", "switch", "bak"], "did you mean 'back'?"),
         (["fact", "show"], "FACT is missing"),
         (["fact", "list", "--since", "yesterdayish"], "2025-03-01T14:30"),
         (["fact", "list", "--since", "1d", "--until", "2d"], "--since is not before --until"),
         (["fact", "list", "--set", "search.top_k"], "KEY=VALUE"),
         (["fact", "list", "--set", "search.topk=3"], "did you mean search.top_k?"),
-        (["form"], "--all-due"),
-        (["form", "first-visit", "--all-due"], "exclude each other"),
+        (["cold", "crontab", "--every", "90s"], "whole minutes"),
+        (["form"], "--due"),
+        (["form", "first-visit", "--due"], "exclude each other"),
         (["search", "1", "2", "3", "4", "--agent", "mira"], "three are the most"),
         (["demo", "--format", "json"], "for reading"),
         (["agent", "add", "x", "--id", "xyz"], "24 hex digits"),

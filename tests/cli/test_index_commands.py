@@ -268,7 +268,7 @@ def test_the_platforms_index_is_replaced_on_request(
         facts = client[name].memory2_facts
         facts.drop_index("fact_dedup_idx")
         facts.create_index([("hash", 1), ("agent_id", 1)], name="fact_dedup_idx", unique=True)
-    checked = eden("init", "--check").ok()
+    checked = eden("init", "--dry-run").ok()
     assert checked.err.rstrip().endswith("until you replace it: edenmem index create --replace")
     assert "everything is there" in checked.out
     listed = eden("index", "list").ok().out  # its note is below the table, whole
@@ -308,12 +308,12 @@ def test_an_empty_database_is_told_from_the_platforms(
     """A misspelt name gave the same list as the right one."""
     name = f"test_{new_id()}"
     eden = Inside(Cli(f"{secantus_uri.rstrip('/')}/{name}", tmp_path), monkeypatch, capsys)
-    checked = eden("init", "--check").ok()
+    checked = eden("init", "--dry-run").ok()
     assert f"{name} has no users3 collection" in checked.err
     assert "indexes: memory2_facts" in checked.out
     assert f"{name} (" not in checked.out  # the database once
-    (plan,) = eden.json("init", "--check")
+    (plan,) = eden.json("init", "--dry-run")
     assert "memory2_facts: index fact_dedup_idx" in plan["would_make"]
     assert "users3" in plan["notes"][0]
-    asked = eden("init", "--check", "--uri", secantus_uri.rstrip("/"))
+    asked = eden("init", "--dry-run", "--uri", secantus_uri.rstrip("/"))
     assert "using eden" in asked.ok().err

@@ -139,20 +139,20 @@ def test_known_failure_80_incomplete_input_is_exit_1_until_it_is_accepted(
     planned = new_cli("migrate", "v1", *source, "--dry-run", "--format", "json")
     assert planned.code == 1
     (damage,) = json.loads(planned.out)[0]["incomplete"]
-    new_cli("migrate", "v1", *source, "--dry-run", "--accept-incomplete").ok()
+    new_cli("migrate", "v1", *source, "--dry-run", "--allow-incomplete").ok()
     assert (damage["kind"], damage["bytes"]) == ("ends_early", 30)
     command = ("migrate", "v1", *source, "--yes", "--no-embed")
     done = new_cli(*command)
     assert done.code == 1
     assert "30 bytes of the last document are missing" in " ".join(done.out.split())
-    assert "--accept-incomplete" in done.err
+    assert "--allow-incomplete" in done.err
     (run,) = new_cli.json("migrate", "status")[0]["runs"]
     assert run["source"].endswith("caf\\xe9")
     assert (run["incomplete"], run["incomplete_accepted"]) == ([damage], False)
     assert new_cli("migrate", "verify", run["id"]).code == 1
-    new_cli("migrate", "verify", run["id"], "--accept-incomplete").ok()
+    new_cli("migrate", "verify", run["id"], "--allow-incomplete").ok()
 
-    new_cli(*command, "--accept-incomplete").ok()
+    new_cli(*command, "--allow-incomplete").ok()
     accepted, _ = new_cli.json("migrate", "status")[0]["runs"]
     assert (accepted["incomplete"], accepted["incomplete_accepted"]) == ([damage], True)
     assert new_cli.json("migrate", "verify", accepted["id"])[0]["complete"]
@@ -197,7 +197,7 @@ def test_known_failure_42_nothing_skips_the_question(
 
 
 def test_an_agent_is_named_as_in_the_source(new_cli: Inside) -> None:
-    source = ("--from", str(EXAMPLE), "--accept-incomplete")
+    source = ("--from", str(EXAMPLE), "--allow-incomplete")
     (plan,) = new_cli.json("migrate", "v1", *source, "--agent", "otto", "--dry-run")
     assert {row["agent"] for row in plan["rows"]} == {"", "otto"}
     absent = new_cli("migrate", "v1", *source, "--agent", "a" * 24, "--dry-run").ok()
@@ -206,7 +206,7 @@ def test_an_agent_is_named_as_in_the_source(new_cli: Inside) -> None:
 
 def test_a_username_that_is_taken_is_exit_1_and_a_problem(new_cli: Inside) -> None:
     new_cli("agent", "add", "mira").ok()
-    command = ("migrate", "v1", "--from", str(EXAMPLE), "--no-embed", "--accept-incomplete")
+    command = ("migrate", "v1", "--from", str(EXAMPLE), "--no-embed", "--allow-incomplete")
     planned = new_cli(*command, "--dry-run")
     assert (planned.code, "1 name taken" in " ".join(planned.out.split())) == (1, True)
     done = new_cli(*command, "--yes")
@@ -388,7 +388,7 @@ def test_a_run_is_verified_against_the_database_that_it_read(
 @pytest.mark.slow
 def test_the_doctor_finds_nothing_amiss_in_what_was_moved_and_moved_back(new_cli: Inside) -> None:
     """Texts keep their numbers of v1, and the numbers between them are nobody's loss."""
-    new_cli("migrate", "v1", "--from", str(EXAMPLE), "--yes", "--accept-incomplete").ok()
+    new_cli("migrate", "v1", "--from", str(EXAMPLE), "--yes", "--allow-incomplete").ok()
     new_cli("doctor", "--quiet", "--check", "versions").ok()
     (run_id,) = [run["id"] for run in new_cli.json("migrate", "status")[0]["runs"]]
     new_cli("migrate", "rollback", run_id, "--yes").ok()

@@ -7,10 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from edenmem.models.ids import derived_id
+from edenmem.store.sqlite import SqliteStore
 from tests.cli.conftest import LENA, MIRA, VISIT, Cli, Inside
+from tests.support.builders import make_session
 
 
 @pytest.mark.parametrize("named", ["mira", "MIRA", MIRA, "aaaa"])
@@ -245,3 +249,14 @@ def test_changes_are_printed_as_they_come(cli: Cli) -> None:
         process.kill()
         process.stdout.close()
         process.stderr.close()
+
+
+def test_a_chat_is_told_from_an_import(cli: Cli) -> None:
+    store = SqliteStore(Path(cli.uri.removeprefix("sqlite:///")))
+    for name, key in (("walk", "session"), ("quay", "chat")):
+        made = make_session([MIRA], [LENA], name=name, id=derived_id(key, name), imported=True)
+        store.host.put_session(made)
+    store.database.close()
+    listed = cli("session", "list").ok().out
+    states = {line.split()[1]: line.split()[-1] for line in listed.splitlines()[1:]}
+    assert (states["walk"], states["quay"]) == ("imported", "chat")

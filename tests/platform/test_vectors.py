@@ -87,7 +87,7 @@ def test_facts_by_hand_get_no_vector_of_another_model(formed: World) -> None:
     for done in (added, edited, imported):
         assert "without a vector" in done.err
     assert models(formed) == {PLATFORMS, None}
-    for command in (("init", "--check"), ("init", "--yes")):
+    for command in (("init", "--dry-run"), ("init", "--yes")):
         assert f"embedding.model = '{PLATFORMS}'" in eden(*OTHER, *command).ok().err
         assert "embedding.model" not in eden(*command).ok().err
     seen = eden(*OTHER, "doctor", "--check", "vectors", "--format", "json")

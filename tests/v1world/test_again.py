@@ -256,7 +256,7 @@ def _lists_of_v1_are_followed_after_a_rollback(place: SqlitePlace) -> None:
     world, source = World([name]), place.folder / "lists"
     text = world.database["memory_user"][0]
     text["content"] = "VERSION: 3\nBe brief."
-    migrate(place, write_dump(source, world.database), Options(), "--accept-incomplete").ok()
+    migrate(place, write_dump(source, world.database), Options(), "--allow-incomplete").ok()
     text["unabsorbed_memory_ids"] = text["unabsorbed_memory_ids"][2:]
     write_dump(source, world.database)
     agent, waiting = str(world.cases[name].agent), list[int]()
@@ -266,7 +266,7 @@ def _lists_of_v1_are_followed_after_a_rollback(place: SqlitePlace) -> None:
         waiting.append(len(found))
 
     for _ in range(2):
-        migrate(place, source, Options(), "--accept-incomplete").ok()
+        migrate(place, source, Options(), "--allow-incomplete").ok()
         count()
         place.cli("migrate", "verify", last_run(place)).ok()
         place.cli("migrate", "rollback", last_run(place), "--yes").ok()

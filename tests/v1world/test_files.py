@@ -56,7 +56,7 @@ def test_a_part_of_a_dump_can_be_accepted(place: SqlitePlace, source: Path, name
     file = INCOMPLETE[name](source, World(CASES).database)
     planned = place.cli("migrate", "v1", "--from", str(source), "--dry-run")
     assert file in planned.out + planned.err
-    done = migrate(place, source, OPTIONS, "--accept-incomplete")
+    done = migrate(place, source, OPTIONS, "--allow-incomplete")
     assert done.code == 0, done.err
     assert file in done.out + done.err
 

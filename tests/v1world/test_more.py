@@ -38,7 +38,7 @@ def test_any_world_becomes_what_it_must(database: AnyDatabase, wanted: dict[str,
         init(place)
         source = write_dump(Path(folder) / "dump", documents)
         # A file without documents is not whole, and lists name memories that are nowhere.
-        migrate(place, source, given, "--accept-incomplete").ok()
+        migrate(place, source, given, "--allow-incomplete").ok()
         assert _known(compare(expect(documents, given), place.read())) == []
         (check,) = place.cli("migrate", "verify", last_run(place), "--format", "json").data
         assert (check["complete"], check["differing"]) == (True, 0)
@@ -95,7 +95,7 @@ def test_forget_finds_the_people_that_memory_is_about(
     init(place, world.database)
     dump = write_dump(folder / f"{store} {what[:20]}", world.database)
     # Of texts of users there are none, so their file is empty.
-    migrate(place, dump, Options(own_accounts=place.own_accounts), "--accept-incomplete").ok()
+    migrate(place, dump, Options(own_accounts=place.own_accounts), "--allow-incomplete").ok()
     lena = str(world.cases[case].id("person lena"))
     before = _items(place)
     forgotten = place.cli("forget", "--user", lena, "--learned", "remove", "--yes")
@@ -128,7 +128,7 @@ def test_a_fact_that_was_here_before_is_found_for_the_people_of_v1(
         place.cli("agent", "add", "mira", "--id", agent).ok()
     place.command("fact", "add", str(both["content"]), "--agent", agent, "--allow-long")
     dump = write_dump(folder / f"{store} before", world.database)
-    given = (dump, Options(own_accounts=place.own_accounts), "--accept-incomplete")
+    given = (dump, Options(own_accounts=place.own_accounts), "--allow-incomplete")
     migrate(place, *given).ok()
     after = _items(place)
     assert len(after[both["content"]].related or ()) == 2
@@ -146,7 +146,7 @@ def test_the_order_of_one_moment_outlasts_export_and_import(
     place, other, world = new_place("sqlite"), new_place(store), World([case])
     init(place)
     dump = write_dump(folder / f"{store} order", world.database)
-    migrate(place, dump, Options(), "--accept-incomplete").ok()
+    migrate(place, dump, Options(), "--allow-incomplete").ok()
     backup = folder / f"{store}.jsonl"
     place.cli("export", str(backup)).ok()
     init(other, world.database)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 from copy import copy
-from difflib import get_close_matches
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,12 +16,23 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from edenmem.cli.app.invocation import Invocation, LogFormat, command_line
-from edenmem.cli.app.parameters import add_completion, lighten, spread_groups
+from edenmem.cli.app.parameters import add_completion, lighten, spread_groups, suggest
+from edenmem.cli.terminal.files import redirect_output
 from edenmem.cli.terminal.output import ColorWhen, OutputFormat
-from edenmem.errors import ExitCode, UsageError
+from edenmem.errors import ConflictError, ExitCode, UsageError
 
 #: The global options that the help of each command shows.
-_SHOWN = frozenset({"format"})
+_SHOWN = frozenset({"format", "output"})
+
+#: Command → option of the version before → its name now.
+_RENAMED = {
+    "form": {"--all-due": "--due"},
+    "init": {"--check": "--dry-run"},
+    "migrate v1": {"--accept-incomplete": "--allow-incomplete"},
+    "migrate verify": {"--accept-incomplete": "--allow-incomplete"},
+    "search": {"--top-k": "--limit", "-k": "-n"},
+    "stats": {"--top": "--limit"},
+}
 
 
 def group(help: str) -> typer.Typer:
@@ -129,6 +140,26 @@ def _global_options(
             expose_value=False,
         ),
     ] = False,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the result to a file instead of stdout; --force overwrites it.",
+            callback=_keep,
+            expose_value=False,
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="With -o: overwrite the file.",
+            callback=_keep,
+            expose_value=False,
+        ),
+    ] = False,
     quiet: Annotated[
         bool,
         typer.Option(
@@ -161,6 +192,7 @@ def _global_options(
     verbosity: Annotated[
         int,
         typer.Option(
+            "--verbose",
             "-v",
             count=True,
             help="Log what is done on stderr; -vv adds details.",
@@ -224,9 +256,9 @@ class Command(TyperCommand):
         return lighten(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse; an error knows its command, whoever raised it."""
+        """Parse, accepting renamed options; an error carries its command."""
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, _replace_renamed(ctx, args))
         except typer.TyperException as error:
             if getattr(error, "ctx", None) is None:
                 error.ctx = ctx  # type: ignore[attr-defined]
@@ -234,12 +266,41 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, which the audit then knows by its words."""
-        if isinstance(ctx.obj, Invocation):
-            ctx.obj.command = command_line(ctx)
-            ctx.obj.is_writing = _would_write(ctx.params)
-            if ctx.obj.is_writing:
-                ctx.obj.must_write(ctx.command_path)
-        return super().invoke(ctx)
+        run = ctx.obj
+        if not isinstance(run, Invocation):
+            return super().invoke(ctx)
+        run.command = command_line(ctx)
+        run.is_writing = _would_write(ctx.params)
+        if run.is_writing:
+            run.must_write(ctx.command_path)
+        for old, new in run.renamed:
+            run.out.note(f"warning: {old} is deprecated: use {new}")
+        if run.output in (None, "-"):
+            return super().invoke(ctx)
+        if "force" in ctx.params and Path(run.output).exists():  # --force means another thing here
+            raise ConflictError(f"{run.output} exists", hint="take another name")
+        with redirect_output(run.output, force=run.overwrite):
+            try:
+                return super().invoke(ctx)
+            except typer.Exit as end:  # the result is complete, such as a list of failures
+                code = end.exit_code
+        raise typer.Exit(code)
+
+
+def _replace_renamed(ctx: Any, args: list[str]) -> list[str]:
+    """Replace options of the version before by their names now, and keep them for a warning."""
+    names = _RENAMED.get(" ".join(ctx.command_path.split()[1:]))
+    if not names:
+        return args
+    end = args.index("--") if "--" in args else len(args)
+    replaced = []
+    for word in args[:end]:
+        name, *value = word.split("=", 1)
+        new = names.get(name)
+        if new and isinstance(ctx.obj, Invocation):
+            ctx.obj.renamed.append((name, new))
+        replaced.append("=".join([new or name, *value]))
+    return replaced + args[end:]
 
 
 def _would_write(given: dict[str, Any]) -> bool:
@@ -283,10 +344,9 @@ class Group(TyperGroup):
         """The command named, or an error that offers the nearest names."""
         names = self.list_commands(ctx)
         if args and args[0] not in names and not args[0].startswith("-"):
-            near = " or ".join(repr(name) for name in get_close_matches(args[0], names))
             within = " ".join(ctx.command_path.split()[1:])
             raise UsageError(
-                f"there is no command {f'{within} {args[0]}'.strip()!r}",
-                hint=f"did you mean {near}?" if near else f"see '{ctx.command_path} --help'",
+                f"no such command: {f'{within} {args[0]}'.strip()!r}",
+                hint=suggest(args[0], names) or f"see '{ctx.command_path} --help'",
             )
         return super().resolve_command(ctx, args)

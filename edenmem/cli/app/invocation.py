@@ -45,6 +45,8 @@ class Invocation:
         self.overrides: dict[str, str] = {}
         self.read_only = False
         self.format = OutputFormat.TABLE
+        self.output: str | None = None
+        self.overwrite = False
         self.quiet = False
         self.color: ColorWhen | None = None
         self.traceback = False
@@ -53,6 +55,7 @@ class Invocation:
         self.log_format = LogFormat.TEXT
         self.command = "edenmem"
         self.is_writing = False
+        self.renamed: list[tuple[str, str]] = []
 
     def take(self, name: str, value: Any) -> None:
         """Keep the value of a global option."""
@@ -69,6 +72,15 @@ class Invocation:
             self.format = OutputFormat.JSON
         else:
             setattr(self, name, value)
+
+    def refuse_output_file(self, reason: str) -> None:
+        """Refuse ``-o`` for a command that has no result to keep.
+
+        Raises:
+            UsageError: ``-o`` was given.
+        """
+        if self.output is not None:
+            raise UsageError(f"-o does not apply: {reason}")
 
     def move_to(self, uri: str) -> None:
         """Use another store from now on."""

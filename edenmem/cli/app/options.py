@@ -100,7 +100,7 @@ Private = Annotated[bool, typer.Option("--private", help="Never propagate it to 
 AllowLong = Annotated[bool, typer.Option("--allow-long", help="Let it be over the word limit.")]
 Wait = Annotated[
     bool,
-    typer.Option("--wait", help="Wait until search finds it: on Atlas it does a little later."),
+    typer.Option("--wait/--no-wait", help="Wait until search finds the fact (Atlas indexes late)."),
 ]
 WaitTimeout = Annotated[
     str, typer.Option("--timeout", metavar="TIME", help="With --wait: no longer than this.")

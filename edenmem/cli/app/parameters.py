@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from enum import Enum
 from functools import partial, wraps
 from typing import Any, get_args, get_origin, get_type_hints
@@ -126,8 +127,14 @@ def _choice(parameter: Any, kind: type[Enum], value: str) -> Enum:
     for member in kind:
         if member.value == value.lower():
             return member
-    known = ", ".join(str(member.value) for member in kind)
-    raise _wrong(parameter, value, f"one of {known}")
+    known = [str(member.value) for member in kind]
+    raise _wrong(parameter, value, f"one of {', '.join(known)}", hint=suggest(value.lower(), known))
+
+
+def suggest(word: str, known: Iterable[str]) -> str | None:
+    """Return the hint that names the nearest of the known words, or None if none is near."""
+    near = " or ".join(repr(each) for each in get_close_matches(word, list(known)))
+    return f"did you mean {near}?" if near else None
 
 
 def _check_range(parameter: Any, number: int) -> None:
@@ -138,8 +145,8 @@ def _check_range(parameter: Any, number: int) -> None:
     raise _wrong(parameter, number, f"a whole number, {bounds}")
 
 
-def _wrong(parameter: Any, value: object, wanted: str) -> UsageError:
-    return UsageError(f"{_name(parameter)} takes {wanted}, not {str(value)!r}")
+def _wrong(parameter: Any, value: object, wanted: str, hint: str | None = None) -> UsageError:
+    return UsageError(f"{_name(parameter)} takes {wanted}, not {str(value)!r}", hint=hint)
 
 
 def _name(parameter: Any) -> str:

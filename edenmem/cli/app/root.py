@@ -17,6 +17,7 @@ from edenmem import __version__
 from edenmem.cli.app.failures import print_error, run_guarded
 from edenmem.cli.app.framework import Group, build_command, build_group, global_parameters
 from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.terminal.encoding import adapt_stream
 from edenmem.errors import ExitCode
 
 
@@ -197,8 +198,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line; its exit code. Nothing but the exit code comes out, ever."""
     is_stdout_open = _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character gets its escape instead of a crash.
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        adapt_stream(stream)
     if not is_stdout_open:
         print_error("standard output is closed", "add '> /dev/null' to discard the output")
         return int(ExitCode.USAGE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -53,7 +54,7 @@ def editor_command() -> list[str]:
             "the new text is missing",
             hint="give it with --content TEXT, --file FILE or --content -",
         )
-    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    named = _editor_name()
     try:
         words = shlex.split(named)
     except ValueError as error:
@@ -61,6 +62,19 @@ def editor_command() -> list[str]:
     if not words:
         raise UsageError("$EDITOR is empty", hint="set it, or give the text with --content")
     return words
+
+
+def _editor_name() -> str:
+    return os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+
+
+def find_editor() -> str | None:
+    """Return the path of the editor that a person would get, or None if there is none."""
+    try:
+        words = shlex.split(_editor_name())
+    except ValueError:
+        return None
+    return shutil.which(words[0]) if words else None
 
 
 class EditorFile:

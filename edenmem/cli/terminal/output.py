@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from edenmem.cli.terminal import tables
 from edenmem.cli.terminal.data import keys_of, to_data, to_json
+from edenmem.cli.terminal.encoding import escape_json
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import UsageError
 from edenmem.text import one_line, printable
@@ -70,6 +71,8 @@ class Output:
         self._quiet = quiet
         self._notes = notes
         self._color = color or _color_from_environment()
+        if format in (OutputFormat.JSON, OutputFormat.JSONL):
+            escape_json(sys.stdout)
 
     @property
     def is_data(self) -> bool:

@@ -6,10 +6,10 @@ Every screen shows these; how they are laid out is its own affair.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from edenmem.engine.history.why import FactWhy, Source, TextWhy
-from edenmem.models.changes import AuditEntry, HistoryEntry
+from edenmem.models.changes import AuditEntry, Change, HistoryEntry
 from edenmem.models.formation import Decision, FormationStatus
 from edenmem.models.host import Message
 from edenmem.models.memory import Reflection
@@ -39,6 +39,15 @@ class Section(NamedTuple):
 
 
 # -- the log -------------------------------------------------------------------------------------
+
+
+#: Kinds of change in the log: those of change sets, of tokens, and of forgetting.
+ACTIONS = (
+    *(str(change.__struct_config__.tag) for change in get_args(Change)),
+    "add_token",
+    "remove_token",
+    "forget",
+)
 
 
 def action_words(entry: AuditEntry) -> str:

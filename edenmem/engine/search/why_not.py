@@ -228,7 +228,7 @@ class Detective:
         if deep:
             said = ", ".join(f"rank {p.rank} of the {p.name} list" for p in deep)
             why = f"{said}; the search looks {deep[0].depth} deep"
-            return "depth", why, "raise search.depth or --top-k, or add words of the fact", {}
+            return "depth", why, "raise search.depth or --limit, or add words of the fact", {}
         if plan.semantic and not fits:
             model = self._embedder.model if self._embedder else ""
             why = f"its vector is {vector}, the query's is of {model}" + (
@@ -248,10 +248,10 @@ _CUT = {
     "semantic": "lower search.semantic_floor (try it with --set), or ask in words of the fact",
     "text": "lower search.text_floor (try it with --set)",
     "fusion": "lower search.rrf_floor (try it with --set)",
-    "top_k": "raise --top-k; or weigh otherwise: search.semantic_weight, --recency, --mmr, --rerank"
+    "top_k": "raise --limit; or weigh otherwise: search.semantic_weight, --recency, --mmr, --rerank"
     " (or leave out what put it down)",
     "rerank": "raise search.rerank_depth, lower search.rerank_floor, or leave out --rerank",
-    "mmr": "raise --top-k or search.mmr_lambda, or leave out --mmr",
+    "mmr": "raise --limit or search.mmr_lambda, or leave out --mmr",
 }
 
 

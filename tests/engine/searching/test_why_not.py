@@ -115,7 +115,7 @@ async def test_a_fact_beyond_top_k_and_beyond_the_depth(
     ]
     third = await detective.why_not(facts[2].id, QUERY, [SCOPE], recipe="convex")
     assert third.stage == "top_k"
-    assert "--top-k" in third.advice
+    assert "--limit" in third.advice
     last = await detective.why_not(facts[11].id, QUERY, [SCOPE])
     assert last.stage == "depth"
     assert last.lists[0].rank is not None

@@ -50,6 +50,9 @@ def export(
             show_default=False,
         ),
     ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Same as FILE.")
+    ] = None,
     to: Annotated[
         str | None,
         typer.Option(
@@ -97,6 +100,9 @@ def export(
     edenmem export --keep 14 --to /srv/backups
     """
     run = invocation(ctx)
+    if target is not None and output is not None:
+        raise UsageError("FILE and -o exclude each other")
+    target = target if output is None else output
     if run.out.format in (OutputFormat.JSON, OutputFormat.CSV):
         raise UsageError(
             f"an export is not written as {run.out.format}", hint="--format jsonl, or markdown"

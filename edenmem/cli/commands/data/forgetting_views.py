@@ -11,7 +11,7 @@ from typing import Any
 
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.editing import EditorFile, show_diff
+from edenmem.cli.terminal.editing import EditorFile, find_editor, show_diff
 from edenmem.cli.terminal.prompts import ask_choice, confirm
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.erasure.reports import (
@@ -23,7 +23,7 @@ from edenmem.engine.erasure.reports import (
     RewritingRefused,
     receipt_of,
 )
-from edenmem.engine.factory import LLM_HINT
+from edenmem.engine.factory import has_llm
 from edenmem.errors import ProviderError, UsageError
 from edenmem.models.forgetting import Subject
 
@@ -221,6 +221,7 @@ class MentionReview:
         self._run = run
         self._plan = plan
         self.failed: list[str] = []
+        self._can_draft = has_llm(run.settings)
         self._drafts: dict[tuple[str, str], str] = {}  # what was typed, for the next try
 
     def decide(self, mentions: MentionMode, learned: MentionMode) -> list[MentionDecision]:
@@ -285,7 +286,7 @@ class MentionReview:
     def _choose(self, mention: Mention) -> tuple[MentionDecision | None, bool]:
         """The decision, and whether to ask again."""
         option = "--learned" if mention.learned else "--mentions"
-        match ask_choice("what to do", option, _choices(mention)):
+        match ask_choice("what to do", option, self._choices(mention)):
             case "keep":
                 return None, False
             case "redact":
@@ -293,11 +294,7 @@ class MentionReview:
             case "remove":
                 return MentionDecision(mention=mention, treatment="remove"), False
             case "rewrite":
-                try:
-                    decision = self._draft(mention)
-                except UsageError as error:  # no model is configured
-                    self._run.out.note(f"{error.message}: {LLM_HINT}")
-                    return None, True
+                decision = self._draft(mention)
                 if decision is None:
                     self._run.out.note(self.failed.pop())
                     return None, True
@@ -307,6 +304,21 @@ class MentionReview:
                     return None, True
         self._show(decision)
         return (decision, False) if confirm("Take this?", yes=False) else (None, True)
+
+    def _choices(self, mention: Mention) -> list[tuple[str, str]]:
+        """Return what can be done with a mention here, as values and labels."""
+        keep = ("keep", "keep it as it is")
+        if mention.text is None:
+            return [("redact", f"empty its older copies ({mention.copies:,})"), keep]
+        choices = []
+        if not mention.fixed:
+            if self._can_draft:
+                choices.append(("rewrite", "let the model rewrite it without the name"))
+            if find_editor():
+                choices.append(("edit", "edit it in $EDITOR"))
+        if mention.removable:
+            choices.append(("remove", "remove all of it"))
+        return [*choices, keep]
 
     def _edit(self, mention: Mention) -> MentionDecision | None:
         from edenmem.engine.erasure.forgetting import validate_rewrite
@@ -340,14 +352,3 @@ _WHY = {
     "alone": "was learned from what is to be forgotten",
     "unclear": "was learned from what is to be forgotten, and perhaps from others",
 }
-
-
-def _choices(mention: Mention) -> list[tuple[str, str]]:
-    keep = ("keep", "keep it as it is")
-    if mention.text is None:
-        return [("redact", f"empty its older copies ({mention.copies:,})"), keep]
-    remove = ("remove", "remove it as a whole")
-    if mention.fixed:
-        return [remove, keep] if mention.removable else [keep]
-    rewrite = [("rewrite", "have the model write it without"), ("edit", "change it in $EDITOR")]
-    return [*rewrite, *([remove] if mention.removable else []), keep]

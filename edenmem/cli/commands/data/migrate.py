@@ -15,7 +15,7 @@ from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.data import migrate_ledger as ledger
 from edenmem.cli.commands.data import migrate_views as views
 from edenmem.cli.commands.data.v1_source import (
-    AcceptIncomplete,
+    AllowIncomplete,
     Database,
     Files,
     From,
@@ -113,7 +113,7 @@ def v1(
     ] = None,
     database: Database = None,
     files: Files = None,
-    accept_incomplete: AcceptIncomplete = False,
+    allow_incomplete: AllowIncomplete = False,
     yes: options.Yes = False,
 ) -> None:
     """Move memory of v1 into this store. v1 is only read.
@@ -151,7 +151,7 @@ def v1(
         condense=condense,
         embed=not no_embed,
         batch_size=batch_size,
-        accept_incomplete=accept_incomplete,
+        accept_incomplete=allow_incomplete,
     )
     if report is not None:
         _check_report(Path(report))
@@ -164,7 +164,7 @@ def v1(
             planned = _print_plan(run, plan, chosen, whole=dry_run)
         if dry_run:
             if planned.problems_by_kind.get("name_taken") or (
-                planned.incomplete and not accept_incomplete
+                planned.incomplete and not allow_incomplete
             ):
                 raise typer.Exit(ExitCode.SOME_FAILED)
             return

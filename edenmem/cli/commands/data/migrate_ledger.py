@@ -11,7 +11,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.data import migrate_views as views
 from edenmem.cli.commands.data.v1_source import (
-    AcceptIncomplete,
+    AllowIncomplete,
     Database,
     Files,
     From,
@@ -125,7 +125,7 @@ def verify(
     source: From = None,
     database: Database = None,
     files: Files = None,
-    accept_incomplete: AcceptIncomplete = False,
+    allow_incomplete: AllowIncomplete = False,
 ) -> None:
     """Compare source and target again: is each document of v1 accounted for? Exit 1 if not.
 
@@ -142,7 +142,7 @@ def verify(
     v1_options = msgspec.convert(found.options, V1Options)
     if database or files:
         v1_options = msgspec.structs.replace(v1_options, **chosen_files(database, files))
-    if accept_incomplete:
+    if allow_incomplete:
         found = msgspec.structs.replace(found, incomplete_accepted=True)
     with (
         open_plan(run, source or run.service.migrations.source_of(found), v1_options) as plan,

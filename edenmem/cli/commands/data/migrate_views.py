@@ -264,7 +264,7 @@ def print_report(run: Invocation, report: MigrationReport) -> None:
     if report.run.lacks_input:
         run.out.note(
             "the input is incomplete: what could be read was moved; the exit code is 1 without "
-            "--accept-incomplete"
+            "--allow-incomplete"
         )
     if report.run.names_taken:
         run.out.note(
@@ -307,7 +307,7 @@ def _run_fields(run: MigrationRun) -> list[tuple[str, object]]:
         ("resumed", f"{run.resumed} times" if run.resumed > 1 else "once" if run.resumed else None),
         ("took", f"{run.seconds:.1f} s{rate}"),
         *_incomplete(run.incomplete),
-        ("accepted", "--accept-incomplete" if run.incomplete and not run.lacks_input else None),
+        ("accepted", "--allow-incomplete" if run.incomplete and not run.lacks_input else None),
         ("error", run.error),
     ]
 

@@ -48,10 +48,10 @@ Files = Annotated[
     ),
 ]
 
-AcceptIncomplete = Annotated[
+AllowIncomplete = Annotated[
     bool,
     typer.Option(
-        "--accept-incomplete",
+        "--allow-incomplete",
         help="Exit 0 although part of the input is missing or cannot be read.",
     ),
 ]

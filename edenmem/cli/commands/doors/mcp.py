@@ -88,6 +88,7 @@ def mcp(
         return
     if run.out.is_data:
         raise UsageError("--format does not apply: stdout carries the protocol")
+    run.refuse_output_file("stdout carries the protocol")
     _check_installed(http=http)
     if write:
         run.must_write("edenmem mcp --write")

@@ -38,7 +38,9 @@ _Names = Annotated[
         metavar="[NAME]…", help="Names, or kinds: ordinary, vector, text, search (both), all."
     ),
 ]
-_NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until they can be queried.")]
+_Wait = Annotated[
+    bool, typer.Option("--wait/--no-wait", help="Wait until the indexes can be queried.")
+]
 _Timeout = Annotated[
     str, typer.Option("--timeout", metavar="TIME", help="Wait no longer than this: 90s, 10m.")
 ]
@@ -60,7 +62,7 @@ def _keeper(run: Invocation) -> IndexKeeper:
 def create(
     ctx: typer.Context,
     names: _Names = None,
-    no_wait: _NoWait = False,
+    wait: _Wait = True,
     timeout: _Timeout = "15m",
     replace: Annotated[
         bool,
@@ -103,7 +105,7 @@ def create(
     done = {action.name for action in replaced}
     made = keeper.create(names or (), dry_run=dry_run)
     actions = [*replaced, *(action for action in made if action.name not in done)]
-    _finish(run, keeper, actions, wait=not (no_wait or dry_run), timeout=seconds)
+    _finish(run, keeper, actions, wait=wait and not dry_run, timeout=seconds)
 
 
 @app.command("list", cls=Command)
@@ -174,7 +176,7 @@ def update(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Make them anew also if they are as wanted.")
     ] = False,
-    no_wait: _NoWait = False,
+    wait: _Wait = True,
     timeout: _Timeout = "15m",
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
@@ -202,7 +204,7 @@ def update(
         run.out.note("nothing was changed")
         return
     actions = keeper.update(states, anew=rebuild, dry_run=dry_run)
-    _finish(run, keeper, actions, wait=not (no_wait or dry_run), timeout=seconds)
+    _finish(run, keeper, actions, wait=wait and not dry_run, timeout=seconds)
 
 
 @app.command("drop", cls=Command)

@@ -30,6 +30,7 @@ def browse(ctx: typer.Context) -> None:
     if find_spec("textual") is None:
         raise ConfigError("the browser is not installed", hint='pip install "edenmem[ui]"')
     run = invocation(ctx)
+    run.refuse_output_file("the browser is a full screen")
     if not (person_is_there() and sys.stdout.isatty()):
         raise UsageError(
             "'edenmem browse' needs a terminal", hint="'edenmem scope list' works without one"

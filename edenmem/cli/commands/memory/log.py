@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of, choose_scope
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.parameters import suggest
 from edenmem.cli.commands.memory.change_views import (
     entry_fields,
     log_columns,
@@ -24,7 +26,7 @@ from edenmem.cli.commands.memory.change_views import (
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.times import iso
-from edenmem.engine.history.descriptions import action_words, summarise_entry
+from edenmem.engine.history.descriptions import ACTIONS, action_words, summarise_entry
 from edenmem.errors import ExitCode, UsageError
 from edenmem.models.changes import AuditEntry
 from edenmem.models.ids import utc_now
@@ -105,10 +107,11 @@ def log(
         run_id=_id(run, "run", run_id),
         actor=actor,
         command=command,
-        actions=[each.replace(" ", "_").replace("-", "_") for each in action or ()],
+        actions=_parse_actions(action or ()),
         until=end,
     )
     if follow:
+        run.refuse_output_file("--follow does not end")
         if run.out.format is OutputFormat.JSON:  # a list that never ends is no JSON
             run.out.format = OutputFormat.JSONL
         if run.out.format not in (OutputFormat.TABLE, OutputFormat.JSONL):
@@ -124,6 +127,24 @@ def log(
     run.out.listing(
         entries, log_columns(run), limit=limit, empty="nothing was changed", header=AuditEntry
     )
+
+
+def _parse_actions(given: Sequence[str]) -> list[str]:
+    """Return the kinds of change that ``--action`` names.
+
+    Raises:
+        UsageError: A kind is unknown.
+    """
+    words = [re.sub(r"[ -]", "_", each.strip().lower()) for each in given]
+    # The table calls a consolidation a text.
+    actions = [re.sub("_text$", "_consolidation", each) for each in words]
+    for text, action in zip(given, actions, strict=True):
+        if action not in ACTIONS:
+            raise UsageError(
+                f"--action: no such kind of change: {text!r}",
+                hint=suggest(action, ACTIONS) or f"one of {', '.join(ACTIONS)}",
+            )
+    return actions
 
 
 def _follow(

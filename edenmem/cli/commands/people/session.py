@@ -18,6 +18,7 @@ from edenmem.cli.terminal.times import iso
 from edenmem.engine.reports import ImportReport
 from edenmem.errors import ExitCode
 from edenmem.models.host import Session
+from edenmem.models.ids import derived_id
 
 app = group("Sessions: the conversations that memory is formed from.")
 
@@ -62,12 +63,21 @@ def _columns(run: Invocation) -> Any:
 
 
 def _state(session: Session) -> str:
-    """Show what keeps a session out of a cold run, or that it was imported."""
+    """Return what keeps a session out of a cold run, or how edenmem came to store it."""
     if session.incognito:
         return "incognito"
     if session.imported:
-        return "imported"
+        return _origin(session)
     return "" if session.status == "active" else session.status
+
+
+def _origin(session: Session) -> str:
+    """Return "chat" for a session of 'edenmem serve', else "imported".
+
+    A chat has no title, and the ID of an import is derived from its name.
+    """
+    is_named = session.name is not None and session.id == derived_id("session", session.name)
+    return "imported" if is_named or session.title else "chat"
 
 
 @app.command("show", cls=Command)
@@ -99,7 +109,7 @@ def show(
             ("users", [accounts[id] for id in found.users]),
             ("group", found.group_id),
             ("status", found.status),
-            ("imported", found.imported or None),
+            ("origin", _origin(found) if found.imported else None),
             ("incognito", found.incognito or None),
             ("last activity", found.last_activity),
         ],

@@ -52,7 +52,7 @@ def evaluate(
 
     \b
     {"query": "when does the walk start", "agent": "mira", "user": "lena",
-     "relevant": ["The walk starts at 17:30."], "kind": "date"}
+     "relevant": ["It starts at 17:30."], "kind": "date"}
 
     \b
     edenmem eval queries.jsonl

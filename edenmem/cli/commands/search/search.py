@@ -14,6 +14,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import Reader, check_hold_facts, choose_agent, choose_reader
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column, style, unique_beginnings, wrap_text
@@ -188,8 +189,6 @@ def search(
         typer.Option(
             "--limit",
             "-n",
-            "--top-k",
-            "-k",
             min=1,
             max=100,
             metavar="N",
@@ -312,7 +311,8 @@ def parse_within(given: Sequence[str]) -> tuple[MemoryKind, ...]:
     if unknown or not named:
         raise UsageError(
             f"--in takes {', '.join(known)}: {one_line(','.join(given), 60)!r}",
-            hint="several go with commas between, as in --in facts,reflections",
+            hint=suggest(unknown[0] if unknown else "", known)
+            or "separate several with commas: --in facts,reflections",
         )
     return tuple(each for each in known if each in named)
 

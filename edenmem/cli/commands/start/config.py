@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
 
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import invocation
+from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.output import Output
 from edenmem.cli.terminal.tables import Column, format_cell
 from edenmem.errors import NotFoundError
@@ -67,10 +67,9 @@ def _check_known(given: Sequence[str], known: Sequence[str]) -> None:
     """
     for prefix in given:
         if not any(key.startswith(prefix) for key in known):
-            near = " or ".join(repr(key) for key in get_close_matches(prefix, known))
             raise NotFoundError(
                 f"no such setting: {prefix!r}",
-                hint=f"did you mean {near}?" if near else "'edenmem config show' lists all",
+                hint=suggest(prefix, known) or "'edenmem config show' lists all",
             )
 
 

@@ -46,7 +46,7 @@ class _Story(NamedTuple):
 def demo(
     ctx: typer.Context,
     folder: Annotated[
-        str | None, typer.Option("--folder", metavar="DIR", help="Folder of the new file.")
+        str | None, typer.Option("--folder", metavar="FOLDER", help="Folder of the new file.")
     ] = None,
     live: Annotated[
         bool, typer.Option("--live", help="Ask the configured model instead of the script.")

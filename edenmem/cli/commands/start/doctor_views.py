@@ -19,11 +19,11 @@ from edenmem.text import one_line
 
 #: State → its mark, the mark where a terminal has no such signs, and its colour.
 _MARKS = {
-    State.OK: ("\N{CHECK MARK}", "+", "32"),
-    State.NOTE: ("\N{MIDDLE DOT}", ".", "36"),
-    State.WARNING: ("!", "!", "33"),
-    State.PROBLEM: ("\N{BALLOT X}", "x", "31"),
-    State.SKIPPED: ("\N{EN DASH}", "-", "2"),
+    State.OK: ("\N{CHECK MARK}", "32"),
+    State.NOTE: ("\N{MIDDLE DOT}", "36"),
+    State.WARNING: ("!", "33"),
+    State.PROBLEM: ("\N{BALLOT X}", "31"),
+    State.SKIPPED: ("\N{EN DASH}", "2"),
 }
 _INDENT = "      "
 #: The longest name of a check.
@@ -111,11 +111,7 @@ def _target(finding: Finding, whose: str) -> str:
 
 
 def _mark(run: Invocation, state: State) -> str:
-    sign, plain, code = _MARKS[state]
-    try:
-        sign.encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        sign = plain
+    sign, code = _MARKS[state]
     return style(sign, code, run.out.is_colored(sys.stdout))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib.resources import files
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import invocation
+from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.output import Output, OutputFormat
 from edenmem.cli.terminal.tables import page, wrap_text
 from edenmem.errors import NotFoundError
@@ -60,10 +60,9 @@ def show(
         _show_guide(run.out, (_GUIDES / f"{name}.md").read_text("utf-8"))
     else:
         known = [*guide_names(), *root.command.list_commands(root)]
-        near = get_close_matches(name, known, n=1)
         raise NotFoundError(
-            f"there is no command or guide {name!r}",
-            hint=f"did you mean {near[0]}?" if near else "'edenmem help' lists both",
+            f"no such command or guide: {name!r}",
+            hint=suggest(name, known) or "'edenmem help' lists both",
         )
 
 

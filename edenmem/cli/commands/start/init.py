@@ -32,16 +32,14 @@ def init(
         bool,
         typer.Option("--write-config", help="Also write edenmem.toml here, with the store's URI."),
     ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Show what would be created, and write nothing.")
-    ] = False,
+    dry_run: options.DryRun = False,
 ) -> None:
     """Make the store, or what is missing in it. Safe to run again.
 
     Indexes that the platform or an earlier version created are reported and left as they are.
 
     \b
-    edenmem init --check
+    edenmem init --dry-run
     edenmem init --yes                  (a file in your data folder)
     edenmem init --uri sqlite:///memory.db --write-config
     EDENMEM_URI=mongodb://localhost/eden edenmem init --yes
@@ -56,7 +54,7 @@ def init(
     for note in plan.notes:
         run.out.note(note)
     _print_vectors(run)
-    if check:
+    if dry_run:
         _print_preparation(run, location, plan, made=None)
         return
     target = Path("edenmem.toml")
@@ -107,7 +105,7 @@ def _question(plan: Preparation, location: str) -> str:
         return f"Make the store in {location}?"
     return (
         f"Create {count} {'index' if count == 1 else 'indexes'} in {location}? Building them on "
-        "a large messages collection puts load on the server; 'edenmem init --check' lists them."
+        "a large messages collection puts load on the server; 'edenmem init --dry-run' lists them."
     )
 
 

@@ -40,17 +40,25 @@ def stats(
             "--since", metavar="TIME", help="Growth and cost from this time on.  [default: 12w]"
         ),
     ] = None,
-    top: Annotated[
+    limit: Annotated[
         int,
         typer.Option(
-            "--top", metavar="N", min=1, max=100, help="How many texts, buffers, facts to name."
+            "--limit",
+            "-n",
+            metavar="N",
+            min=1,
+            max=100,
+            help="Maximum number of texts, buffers and facts in each table.",
         ),
     ] = 5,
     html: Annotated[
         str | None,
-        typer.Option("--html", metavar="FILE", help="Write one page with charts instead."),
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="Write a page with charts to a file; --force overwrites it.",
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="With --html: replace the file.")] = False,
 ) -> None:
     """Memory in numbers: growth, sizes, buffers, use of facts, tokens and cost.
 
@@ -65,18 +73,18 @@ def stats(
         since=parse_when(since, "--since") or now - _PERIOD,
         now=now,
         agent_id=agent_id_of(run, agent),
-        top=top,
+        top=limit,
     )
     if html is None:
         print_statistics(run, statistics)
     else:
-        _write_page(run, statistics, Path(html), force=force)
+        _write_page(run, statistics, Path(html))
 
 
-def _write_page(run: Invocation, statistics: MemoryStatistics, path: Path, *, force: bool) -> None:
+def _write_page(run: Invocation, statistics: MemoryStatistics, path: Path) -> None:
     from edenmem.engine.exchange.files import open_for_writing
 
-    with open_for_writing(str(path), compress=False, force=force) as file:
+    with open_for_writing(str(path), compress=False, force=run.overwrite) as file:
         file.write(run.service.stats.page(statistics).encode())
     run.out.note(f"written: {path}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -99,6 +100,8 @@ def run(
         include_formed=include_formed,
         dry_run=dry_run,
     )
+    if watch:
+        this.refuse_output_file("--watch does not end")
     code = None
     while code is None:
         code = one_round(this, chosen, watch=watch, pause=pause)
@@ -231,13 +234,25 @@ def retry(
         raise ConflictError("not all of them can be retried now")
 
 
+def _parse_minutes(every: str) -> int:
+    """Return an interval that a crontab can express; a bare number is minutes.
+
+    Raises:
+        UsageError: It is not 1 to 59 whole minutes.
+    """
+    text = f"{every}m" if every.isdecimal() else every
+    minutes = parse_duration(text, "--every") / timedelta(minutes=1)
+    if minutes not in range(1, 60):
+        raise UsageError(f"--every takes 1m to 59m, in whole minutes, not {every!r}")
+    return int(minutes)
+
+
 @app.command("crontab", cls=Command)
 def crontab(
     ctx: typer.Context,
     every: Annotated[
-        int,
-        typer.Option("--every", min=1, max=59, metavar="MINUTES", help="From one to the next."),
-    ] = 10,
+        str, typer.Option("--every", metavar="TIME", help="Interval between runs: 1m to 59m.")
+    ] = "10m",
 ) -> None:
     """Print what to install: a crontab line, or a service and a timer of systemd.
 
@@ -248,7 +263,7 @@ def crontab(
     edenmem cold crontab | crontab -
     """
     run = invocation(ctx)
-    job = cold_job(run, minutes=every)
+    job = cold_job(run, minutes=_parse_minutes(every))
     parts = {
         "crontab": crontab_line(job) + "\n",
         "edenmem-cold.service": systemd_service(job),

@@ -66,8 +66,8 @@ def form(
         typer.Argument(metavar="[SESSION]…", help="These, whatever the intervals say."),
     ] = None,
     agent: options.Agent = None,
-    all_due: Annotated[
-        bool, typer.Option("--all-due", help="All sessions in which enough was said.")
+    due: Annotated[
+        bool, typer.Option("--due", help="Form all sessions with enough new messages.")
     ] = False,
     consolidate: Annotated[
         bool,
@@ -82,19 +82,13 @@ def form(
         bool,
         typer.Option("--from-start", help="Form the whole session, also what the platform formed."),
     ] = False,
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose",
-            help="Also show rejected items, with rule and reason, and weak facts; -v does, too.",
-        ),
-    ] = False,
     dry_run: options.DryRun = False,
 ) -> None:
     """Form memories from what was said since the last time.
 
     With --agent and no session: all due sessions of that agent; one that cannot be formed is
     listed, and the others are formed. --dry-run asks the models and shows what would be formed.
+    --verbose also lists rejected items, with rule and reason, and weak facts.
 
     Messages that edenmem or the platform formed are left out. --again takes what edenmem formed
     (or failed to form) once more, for example after an undo; --from-start takes all messages of
@@ -103,19 +97,19 @@ def form(
     \b
     edenmem form lena-progress --dry-run
     edenmem form lena-progress --again
-    edenmem form --all-due
+    edenmem form --due
     """
     run = invocation(ctx)
-    verbose = verbose or run.verbosity > 0
-    if sessions and all_due:
-        raise UsageError("sessions and --all-due exclude each other")
+    verbose = run.verbosity > 0
+    if sessions and due:
+        raise UsageError("sessions and --due exclude each other")
     if (again or from_start) and not sessions:
         raise UsageError(
             "--again and --from-start need sessions",
             hint="name the sessions; 'edenmem cold run --include-formed' takes all quiet ones",
         )
-    if not sessions and not all_due and not agent:
-        raise UsageError("which sessions?", hint="name them, or add --all-due or --agent AGENT")
+    if not sessions and not due and not agent:
+        raise UsageError("which sessions?", hint="name them, or add --due or --agent AGENT")
     agent_id = agent_id_of(run, agent)
     if sessions:
         chosen = [run.resolver.session(name) for name in sessions]

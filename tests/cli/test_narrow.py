@@ -1,0 +1,74 @@
+"""Main screens on 60 columns, and on terminals that cannot show every character."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+import pytest
+
+from edenmem.cli.app.root import every_command
+from edenmem.cli.terminal.encoding import adapt_stream, escape_json
+from edenmem.text import display_width
+from tests.cli.conftest import Cli, Inside
+
+COLUMNS = 60
+_STYLE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+USER = ("--agent", "mira", "--user", "lena")
+SCREENS = (
+    ("status",),
+    ("stats",),
+    ("doctor",),
+    ("scope", "list"),
+    ("scope", "show", *USER),
+    ("fact", "list", "--agent", "mira", "--since", "1d"),
+    ("session", "list"),
+    ("log",),
+    ("search", "lanterns", *USER, "--explain"),
+    ("forget", "--user", "lena", "--dry-run"),
+    ("config", "show", "--describe", "search"),
+)
+
+
+@pytest.mark.parametrize("command", SCREENS, ids=" ".join)
+def test_a_screen_fits_60_columns(command: tuple[str, ...], shared_cli: Cli) -> None:
+    shown = shared_cli.on_terminal(*command, columns=COLUMNS).out
+    for line in _STYLE.sub("", shown).splitlines():
+        is_path = "/" in line.split()[-1] if line.split() else False  # cannot be broken
+        assert display_width(line) <= COLUMNS or is_path, line
+
+
+@pytest.mark.parametrize("words", dict(every_command()), ids=" ".join)
+def test_help_fits_60_columns(words: tuple[str, ...], inside: Inside) -> None:
+    shown = inside(*words, "--help", columns=COLUMNS).ok().out
+    for line in shown.splitlines():
+        is_example = re.match(r' *(edenmem |[A-Z_]+=\S+ edenmem |\{"|\[\{|"created)', line)
+        assert len(line) <= COLUMNS or is_example or len(line.split()) <= 2, line
+
+
+def _encoded(text: str, encoding: str, *, is_json: bool = False) -> bytes:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding)
+    adapt_stream(stream)
+    if is_json:
+        escape_json(stream)
+    stream.write(text)
+    stream.flush()
+    return stream.buffer.getvalue()
+
+
+def test_drawings_fall_back_to_ascii_and_text_to_escapes() -> None:
+    assert _encoded("██░░ ─── cut… ü", "ascii") == b"##.. --- cut~ \\xfc"
+    assert _encoded("█ … ü", "latin-1") == b"# ~ \xfc"
+    assert _encoded("█ … ü", "utf-8") == "█ … ü".encode()
+    value = ["→", "\N{WHALE}", "ü", "…"]
+    text = json.dumps(value, ensure_ascii=False)
+    assert json.loads(_encoded(text, "ascii", is_json=True)) == value
+
+
+def test_a_screen_in_the_c_locale_is_drawn_in_ascii(shared_cli: Cli) -> None:
+    shown = shared_cli.on_terminal("stats", env={"LC_ALL": "C", "PYTHONIOENCODING": ""}).ok().out
+    assert "#" in shown
+    assert not re.search("[─-▟…]", shown)
+    rows = shared_cli.on_terminal("fact", "list", "--agent", "mira", env={"LC_ALL": "C"}).ok().out
+    assert not re.search("[─-▟…]", rows)
