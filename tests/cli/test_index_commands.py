@@ -115,7 +115,7 @@ def test_dropping_asks_and_keeps_what_protects(on_atlas: Cli) -> None:
     assert on_atlas("index", "drop", "text", "--yes").code == 3
     unique = on_atlas("index", "drop", "fact_dedup_idx", "--yes")
     assert unique.code == 4
-    assert "free of duplicates" in unique.err
+    assert "prevents duplicates" in unique.err
 
 
 @pytest.mark.slow

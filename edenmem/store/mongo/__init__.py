@@ -1,7 +1,7 @@
-"""Memory in MongoDB, in the documents of the platform.
+"""Store memory in MongoDB, in the platform's documents.
 
-May import: mongo.apply, mongo.core, mongo.erase, mongo.formations, mongo.host,
-mongo.indexes, mongo.memory, mongo.search, mongo.walk.
+May import: mongo.apply, mongo.core, mongo.erase, mongo.formations, mongo.host, mongo.indexes,
+mongo.memory, mongo.search, mongo.walk.
 """
 
 from edenmem.store.mongo.store import MongoStore

@@ -1,4 +1,4 @@
-"""The store: a connection, and the parts that stand on it."""
+"""The MongoDB store: one connection, and the capabilities built on it."""
 
 from __future__ import annotations
 
@@ -35,16 +35,15 @@ from edenmem.store.mongo.walk.walk import MongoWalk
 class MongoStore:
     """Memory in MongoDB; implements `edenmem.store.protocol.store.Store`.
 
-    Safe to share between threads. Documents keep the platform's names and types, so that it can
-    be pointed at a live database. Writing takes transactions, and so a replica set. Nothing
-    connects before it is used.
+    Safe to share between threads. Documents keep the platform's names and types, so a live database
+    can be used. Writing needs transactions, and so a replica set. Connects on first use.
 
     Args:
         uri: ``mongodb://`` or ``mongodb+srv://``.
-        settings: Names of the host's collections, the database, time-outs.
-        client: A ready client instead of one for ``uri``; it stays open on `Database.close`.
-        scan_limit: How many facts a search without search indexes may read.
-        fuzzy_expansions: How many variants of a word a search index looks for.
+        settings: The database, the names of the host's collections, timeouts.
+        client: An existing client to use instead of ``uri``; `Database.close` leaves it open.
+        scan_limit: Maximum number of facts to read without search indexes.
+        fuzzy_expansions: Maximum number of variants per word.
     """
 
     def __init__(

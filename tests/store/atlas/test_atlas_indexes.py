@@ -158,7 +158,7 @@ def test_what_protects_uniqueness_is_never_dropped(bare: MongoStore) -> None:
     unique = [index.name for index in every if index.unique]
     assert FACT_KEY.name in unique
     for name in unique:
-        with pytest.raises(ConflictError, match="free of duplicates"):
+        with pytest.raises(ConflictError, match="prevents duplicates"):
             bare.indexes.drop_index(name)
         with pytest.raises(ConflictError):
             bare.indexes.update_index(name, WISH)
@@ -172,7 +172,7 @@ def test_an_ordinary_index_is_made_changed_and_dropped(bare: MongoStore) -> None
     bare.connection.facts.create_index([("formed_at", 1)], name=name)
     seen = state(bare, name)
     assert seen.status == "different"
-    assert seen.differences[0].startswith("keys: is {'formed_at': 1}, wanted {'agent_id': 1")
+    assert seen.differences[0].startswith("keys: is {'formed_at': 1}, expected {'agent_id': 1")
     bare.indexes.update_index(name, WISH)
     assert state(bare, name).status == "ready"
 

@@ -556,7 +556,7 @@ def test_nothing_is_added_where_no_unique_index_keeps_it_from_being_there_twice(
         lambda: store.changes.apply(change_set(AddReflection(reflection=thought, word_limit=9))),
     ]
     for attempt in attempts:
-        with pytest.raises(StoreError, match="not prepared") as caught:
+        with pytest.raises(StoreError, match="not initialised") as caught:
             attempt()
         assert caught.value.hint == "run 'edenmem init'"
     assert list(store.log.audit()) == []

@@ -1,4 +1,4 @@
-"""Applying change sets in MongoDB.
+"""Apply change sets in MongoDB.
 
 May import: mongo.core, mongo.host, mongo.memory, mongo.search, protocol.
 """

@@ -1,4 +1,4 @@
-"""Applying a set of changes: read, judged by the rules of `edenmem.memory`, and written, in
+"""Apply change sets: read the state, plan by the rules of `edenmem.memory`, and write, in
 transactions."""
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from edenmem.store.mongo.core.readiness import Readiness
 from edenmem.store.mongo.core.transactions import Transaction, Transactions
 from edenmem.store.mongo.search.slots import Slots
 
-#: Documents, and bytes of them, that one transaction may write; a change is never divided.
+#: Maximum numbers of documents and bytes written in one transaction; a change is never divided.
 _DOCUMENTS = 1000
 _BYTES = 8 * 1024 * 1024
 
-#: How often a batch is planned again because a unique index refused it.
+#: Maximum number of attempts after a unique index refused a write.
 _TRIES = 3
 _DUPLICATE_KEY = 11000
 
 
 class MongoChanges:
-    """Implements `edenmem.store.protocol.memory.Changes`: `apply`, and upkeep that is no change."""
+    """Implements `edenmem.store.protocol.memory.Changes`."""
 
     def __init__(
         self, db: Connection, readiness: Readiness, transactions: Transactions, slots: Slots
@@ -71,14 +71,14 @@ class MongoChanges:
         """See `Changes.apply`."""
         self._readiness.demand()
         self._readiness.require_keys(keys_for(changes.changes))
-        self._slots.switch()  # read before a transaction rather than in it
+        self._slots.switch()  # cache it before the transaction
         results: list[ChangeResult] = []
         for portion in portions(changes.changes):
             results += self._apply_part(changes, portion)
         return results
 
     def _apply_part(self, context: ChangeSet, changes: Sequence[Change]) -> list[ChangeResult]:
-        """Apply some changes of a set in one transaction, or in several if that is too large."""
+        """Apply changes in one transaction, or in two halves if that is too large."""
         try:
             return [effect.result for effect in self._plan_and_write(context, changes)]
         except TransactionTooLarge:
@@ -89,10 +89,9 @@ class MongoChanges:
         return first + self._apply_part(context, changes[half:])
 
     def _plan_and_write(self, context: ChangeSet, changes: Sequence[Change]) -> list[Effect]:
-        """Plan on what is there now, and write that. Where a unique index refuses a document,
-        whoever was quicker is seen by the next try."""
+        """Plan on the current state and write the effects; retry after conflicting writes."""
         wanted, scopes = needs(changes, automatic=context.automatic), _scopes_of(changes)
-        # What is applied beside the removal of an account may belong to it.
+        # Changes concurrent with the removal of an account may belong to it.
         exclusive = any(isinstance(change, RemoveAgent | RemoveUser) for change in changes)
         accounts = any(isinstance(change, AddAgent | AddUser) for change in changes)
 
@@ -126,11 +125,13 @@ class MongoChanges:
         )
 
     def _duplicate_in(self, error: driver.BulkWriteError) -> Mapping[str, Any]:
-        """The refusal by a unique index that ended a bulk write; any other is raised."""
+        """Return the duplicate that ended a bulk write; raise any other failure."""
         (failure,) = error.details.get("writeErrors") or [{}]
         if failure.get("code") != _DUPLICATE_KEY:
-            reason = f"refused a document: {failure.get('errmsg', '')}"
-            raise StoreError(f"MongoDB at {self._db.location} {reason}") from error
+            reason = failure.get("errmsg", "")
+            raise StoreError(
+                f"document was refused by MongoDB at {self._db.location}: {reason}"
+            ) from error
         return dict(failure)
 
     # -- upkeep ------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ class MongoChanges:
 
 
 class _Outside:
-    """Finds documents outside of a transaction."""
+    """Finds documents outside a transaction."""
 
     def __init__(self, db: Connection) -> None:
         self._db = db
@@ -185,8 +186,10 @@ class _Outside:
 
 
 def keys_for(changes: Iterable[Change]) -> tuple[Index, ...]:
-    """The unique keys that the changes rely on. What is only removed relies on none, so that
-    duplicates which keep a key from being made can be removed."""
+    """Return the unique keys that the changes rely on.
+
+    Removals rely on none, so that duplicates which prevent a key can be removed.
+    """
     needed: dict[str, Index] = {}
     for change in changes:
         match change:
@@ -206,14 +209,14 @@ def keys_for(changes: Iterable[Change]) -> tuple[Index, ...]:
 
 
 def _scopes_of(changes: Sequence[Change]) -> set[Scope]:
-    """The scopes that changes may touch."""
+    """Return the scopes that changes may touch."""
     found: set[Scope] = set()
     for change in changes:
         scope = getattr(change, "scope", None)
         if isinstance(scope, Scope):
             found.add(scope)
         for name in (*_ADDED, "policy"):
-            with suppress(ScopeError):  # what belongs to nobody is refused
+            with suppress(ScopeError):  # the planner refuses it
                 if (added := getattr(change, name, None)) is not None:
                     found.add(added.home)
         if isinstance(change, SetAgentToggles):
@@ -222,7 +225,7 @@ def _scopes_of(changes: Sequence[Change]) -> set[Scope]:
 
 
 def portions(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
-    """Cut a set into parts that one transaction each can write."""
+    """Divide a set into parts that fit into one transaction each."""
     start = documents = size = 0
     for place, change in enumerate(changes):
         number, length = _documents(change), _size(change)
@@ -235,14 +238,17 @@ def portions(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
 
 
 def _documents(change: Change) -> int:
-    """At most how many documents a change writes, beside those that guard its scopes."""
+    """Return the maximum number of documents that a change writes, without its scopes' guards."""
     flags = (getattr(change, name, ()) for name in ("absorbed_ids", "released_ids"))
     return (2 if isinstance(change, AddFact | AddReflection) else 4) + sum(map(len, flags))
 
 
 def _size(change: Change) -> int:
-    """About how many bytes a change writes: texts stand in a document, in history and, before and
-    after, in the log; an array takes 14 bytes for each number of a vector."""
+    """Estimate the bytes that a change writes.
+
+    Texts are stored in the document, in history and twice in the log; an array takes 14 bytes per
+    number of a vector.
+    """
     texts = vectors = 0
     for each in (change, *(getattr(change, name, None) for name in _ADDED)):
         texts += len(getattr(each, "content", None) or "")
@@ -250,5 +256,5 @@ def _size(change: Change) -> int:
     return 2000 + 16 * texts + 4 * vectors
 
 
-#: The fields of changes that hold what they add.
+#: The fields of changes that hold added memory.
 _ADDED = ("fact", "or_add", "reflection")

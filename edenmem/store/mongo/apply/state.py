@@ -1,4 +1,4 @@
-"""Reading what changes are judged by: a query for each kind of need, however many there are."""
+"""Read the state by which changes are judged, with one query for each kind of need."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from edenmem.store.protocol.store import batched
 
 _LIVING: Filter = {"deleted": {"$ne": True}}
 _ID = {"_id": 1}
-#: Documents of an account that are counted; it is known to be used long before.
+#: Maximum number of documents to count for an account; fewer already show that it is in use.
 _COUNTED = 20_000
-#: Flags of reflections that wait; old documents lack theirs.
+#: The flags of pending reflections; old documents lack them.
 WAITING: Filter = {"$in": [False, None]}
 
 
 class Finder(Protocol):
-    """Finds documents, inside a transaction or outside."""
+    """Finds documents, inside or outside a transaction."""
 
     def find(
         self,
@@ -63,11 +63,10 @@ class Finder(Protocol):
 
 
 class Loader:
-    """One reading.
+    """Loads one state.
 
     Attributes:
-        stored: The documents that were found, without vectors, by kind and id; those of policies
-            by the key of their scope.
+        stored: The documents found, without vectors, by kind and ID; policies by their scope's key.
     """
 
     def __init__(self, finder: Finder, settings: StoreSettings) -> None:
@@ -140,7 +139,7 @@ class Loader:
     def _buffers(self, scopes: set[Scope]) -> dict[Scope, dict[str, datetime]]:
         found: dict[Scope, dict[str, datetime]] = {scope: {} for scope in scopes}
         for reflection in self._waiting(scopes):
-            if reflection.home in found:  # one of several kinds belongs to the narrowest
+            if reflection.home in found:  # the narrowest of several kinds owns it
                 found[reflection.home][reflection.id] = reflection.formed_at
         return found
 
@@ -155,13 +154,13 @@ class Loader:
             by_id = dict(part)
             for document in self._find(names.POLICIES, {"_id": {"$in": list(by_id)}}):
                 scope = by_id[document["_id"]]
-                # Its id is made of the scope, whatever its fields say.
+                # The ID is derived from the scope; the fields may be damaged.
                 found[scope] = codec.policy_from({**document, **owner_fields(scope)})
                 self.stored["policy", scope.key] = document
         return found
 
     def _disorder(self, state: State, scope: Scope) -> Disorder | None:
-        """What the buffer holds, and what it should, if that is not the same."""
+        """Return the stored and the correct buffer of a scope, or None if they agree."""
         text = state.texts[scope] or new_text("", scope)
         stored = self.stored.get(("consolidation", text.id), {}).get(BUFFER)
         listed = codec.text_ids(stored)
@@ -183,7 +182,7 @@ class Loader:
         for document in self._by_id(names.AUDIT, ids):
             if document["status"] == "pending":
                 raise ConflictError(
-                    f"an older edenmem did not finish a change: {document['_id']}",
+                    f"an older edenmem left a change unfinished: {document['_id']}",
                     hint="stop it, then 'edenmem migrate down 11' and 'edenmem migrate up'",
                 )
             found[str(document["_id"])] = Answer(
@@ -192,7 +191,7 @@ class Loader:
         return found
 
     def _heads(self, state: State, targets: set[tuple[str, str]]) -> None:
-        """What history says last of each target, and how the version that is there came to be."""
+        """Load the last entry in history for each target, and the origin of its current version."""
         state.heads = dict.fromkeys(targets)
         versions: dict[tuple[str, str], list[Kept]] = {}
         for kind in sorted({kind for kind, _ in targets}):
@@ -256,7 +255,7 @@ class Loader:
         state.used = {(kind, key): self._use(kind, key) for kind, key in needs.used}
 
     def _use(self, kind: str, account_id: str) -> Use:
-        """What there is of an agent, or of an account with living agents."""
+        """Count the data of an agent, or of an account with living agents."""
         users, use = self._settings.users_collection, Use()
         account = object_id(account_id)
         if kind == "agent":
@@ -290,11 +289,11 @@ def _fact_with_vector(document: Document) -> Fact:
 
 
 def _more_in(document: Document, kind: str) -> str:
-    """In words, that the platform has stored more in a document than edenmem did."""
+    """Return a note if the platform stored more fields in an account than edenmem, else ""."""
     if kind == "agent":
         agent = host_codec.agent_from(document)
         ours = host_codec.agent_document(msgspec.structs.replace(agent, owner=agent.id))
     else:
         ours = host_codec.user_document(host_codec.user_from(document))
     more = sorted(document.keys() - ours.keys())
-    return f"has more in the host's collection: {', '.join(more)}" if more else ""
+    return f"has more fields in the host's collection: {', '.join(more)}" if more else ""

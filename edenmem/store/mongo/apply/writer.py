@@ -1,4 +1,4 @@
-"""Writing effects: of each document the fields that differ, if it is as it was planned from."""
+"""Write the effects of changes: only fields that differ, only in documents as they were read."""
 
 from __future__ import annotations
 
@@ -35,40 +35,40 @@ from edenmem.store.mongo.host import host_codec
 from edenmem.store.mongo.memory.buffers import BUFFER, moves
 from edenmem.store.mongo.memory.history import Kept, audit_document, history_document
 
-#: Given a vector, its model and the hash of its text: the fields of a fact to set, and to unset.
+#: Maps a vector, its model and its text's hash to the fields of a fact to set and to unset.
 VectorUpdate = Callable[[bytes | None, str | None, str], tuple[Document, Document]]
 
-#: What absorbing a reflection changes of it, and releasing it.
+#: The fields that absorbing or releasing a reflection changes.
 _FLAGS = frozenset({"absorbed", "absorbed_at", "consolidated_into"})
-#: All that a change writes of an account that is there.
+#: The only fields that a change writes to an existing account.
 _TOGGLES = ("user_memory_enabled", "agent_memory_enabled")
 
 
 class _Flags(msgspec.Struct):
-    """The same flags on several reflections."""
+    """One update of the same flags on several reflections."""
 
     update: Document
     absorbed: bool
     ids: list[Any]
 
     def operation(self) -> UpdateMany:
-        """The update of those that are as they were."""
+        """Return the update, limited to reflections with the previous flag."""
         flag = True if self.absorbed else {"$ne": True}
         return UpdateMany({"_id": {"$in": self.ids}, "absorbed": flag}, self.update)
 
 
 class Stale(Exception):
-    """A document is not as it was planned from, although it was read in the same snapshot."""
+    """A document differs from the one planned with, although it was read in the same snapshot."""
 
 
 class Writer:
-    """One writing of the effects of a batch.
+    """Writes the effects of one batch.
 
     Args:
-        transaction: Where to write.
-        stored: The documents that the effects were planned from; see `Loader.stored`.
-        settings: Names of the host's collections.
-        vector_update: Says where a vector belongs.
+        transaction: The transaction to write in.
+        stored: The documents from which the effects were planned; see `Loader.stored`.
+        settings: The names of the host's collections.
+        vector_update: Selects the fields for a vector.
     """
 
     def __init__(
@@ -84,16 +84,16 @@ class Writer:
         self._vector_update = vector_update
         self._now = utc_now()
         self._operations: dict[str, list[Any]] = {}
-        #: Ids that come to wait (True) or do so no more, by scope, in order.
+        #: Reflection IDs to add to (True) or remove from the buffer, by scope, in order.
         self._moves: dict[Scope, list[tuple[bool, list[str]]]] = {}
         self._unordered: dict[Scope, None] = {}
         self._repaired: dict[Scope, None] = {}
 
     def write(self, effects: Sequence[Effect]) -> None:
-        """Write what the effects say, and that they were made.
+        """Write the effects and their audit entries.
 
         Raises:
-            Stale: a document was changed meanwhile.
+            Stale: a document has changed.
         """
         for effect in effects:
             if effect.entry is not None:
@@ -117,7 +117,7 @@ class Writer:
                 self._move(write, in_place=in_place)
         for version in effect.versions:
             document = history_document(Kept(version, effect.life))
-            # An older edenmem may have left a tombstone of a removal that never was.
+            # An older edenmem may have left a tombstone of a removal that it never made.
             self._do(
                 names.HISTORY,
                 UpdateOne({"_id": document.pop("_id")}, {"$set": document}, upsert=True),
@@ -136,7 +136,7 @@ class Writer:
         self._do(collection, UpdateOne(key, update))
 
     def _unchanged(self, kind: str, key: str, fields: Sequence[str]) -> Filter:
-        """A filter for a document as it is stored, by some of its fields."""
+        """Return a filter for a stored document by some of its fields."""
         document = self._stored.get((kind, key), {})
         return {name: {"$eq": document.get(name)} for name in fields}
 
@@ -177,7 +177,7 @@ class Writer:
         gone: Document = {name: "" for name in before if name not in fields}
         unset: Document = {}
         if new.hash != old.hash or new.embedding is not old.embedding:
-            # The old text's vectors would find the new one by what it no longer says.
+            # The old text's vectors would match words that are gone.
             vector, unset = self._vector_update(new.embedding, new.embedding_model, new.hash)
             changed |= vector
         self._update(names.FACTS, key, {**changed, **mark}, {**gone, **unset})
@@ -205,7 +205,7 @@ class Writer:
         self._stored["reflection", new.id] = {**self._stored["reflection", new.id], **changed}
 
     def _flag(self, old: Reflection, flags: Document) -> None:
-        """Set flags, in one update for all that a text absorbs or lets go."""
+        """Set flags on a reflection, merged into the previous update where possible."""
         operations = self._operations.setdefault(names.REFLECTIONS, [])
         last = operations[-1] if operations else None
         update = {"$set": {**flags, "updatedAt": self._now}}
@@ -287,14 +287,14 @@ class Writer:
             as_stored = self._unchanged(kind, model.id, ("username", "updatedAt"))
             self._do(collection, DeleteOne({**key, **as_stored}))
             return
-        # Written also where a switch that is missing is as off as the one that is wanted.
+        # Also written where a missing toggle has the requested meaning.
         toggles = {name: getattr(effect.change, name, None) for name in _TOGGLES}
         self._update(collection, key, {name: on for name, on in toggles.items() if on is not None})
 
     # -- buffers -----------------------------------------------------------------------------
 
     def _move(self, write: Write, *, in_place: bool) -> None:
-        """Put a reflection into the list of what waits, or take it out, if that changes."""
+        """Plan adding a reflection to the buffer, or removing it, if that changes."""
         waited, waits = write.waits
         if waited == waits:
             return
@@ -309,7 +309,7 @@ class Writer:
             self._unordered[scope] = None
 
     def _write_buffers(self) -> None:
-        """Change the lists of what waits; ids in them that nothing is known of stay."""
+        """Write the buffers; unknown IDs in them stay."""
         for filter in build_consolidated_filters(sorted(self._moves)):
             for document in self._transaction.find(names.CONSOLIDATED, filter):
                 scope = codec.find_text_scope(document)
@@ -327,12 +327,11 @@ class Writer:
         return [str(document["_id"]) for document in found]
 
     def _order(self, scope: Scope, *, waiting: Sequence[str] | None = None) -> None:
-        """Put a buffer in order of time, what is unknown first; with ``waiting``, let it hold
-        exactly that."""
+        """Sort a buffer by time, unknown entries first; ``waiting`` replaces its entries."""
         for document in self._transaction.find(names.CONSOLIDATED, build_consolidated_key(scope)):
             stored = document.get(BUFFER)
             entries = stored if isinstance(stored, list) else []
-            # Ids as the buffer has them: an old document may hold them as text.
+            # Keep IDs as stored: an old document may hold them as text.
             known = {str(each): each for each in entries}
             wanted = known if waiting is None else waiting
             times = {
@@ -360,7 +359,7 @@ def _bare(fact: Fact) -> Fact:
 
 
 def _mark(origin: Origin | None, version: int, at: datetime) -> Document:
-    """The fields by which a document says how its version came to be."""
+    """Return the fields that record the origin of a version."""
     if origin is None or origin.change_id is None:
         return {}
     return codec.mark(

@@ -1,4 +1,4 @@
-"""The connection and what all parts share: readiness, transactions, codec, filters, errors.
+"""The connection, and helpers for all parts: readiness, transactions, codec, filters, errors.
 
 May import: common.
 """

@@ -1,8 +1,8 @@
-"""Documents to models and back, for memory.
+"""Convert documents of memory to models and back.
 
-Reading is lenient, as old documents demand: ids may be text, times without a zone, lists null or
-dicts, and fields that only we write may be missing. Writing is exact, and never of a whole
-document that exists already.
+Reading is lenient, for old documents: IDs may be text, times may lack a zone, lists may be null or
+dicts, and fields that only edenmem writes may be missing. Writing is exact, and never replaces a
+whole document.
 """
 
 from __future__ import annotations
@@ -36,38 +36,38 @@ from edenmem.store.mongo.core.merging import EPOCH
 
 _OwnedT = TypeVar("_OwnedT", Fact, Reflection, Consolidation)
 
-#: From narrow to broad: an old document may list several kinds, and belongs to the narrowest
-#: of those that it names the owner of.
+#: From narrow to broad. An old document may list several kinds; it belongs to the narrowest whose
+#: owner it names.
 _NARROWEST = (ScopeKind.SESSION, ScopeKind.USER, ScopeKind.GROUP, ScopeKind.SHARD, ScopeKind.AGENT)
 
 _VERSION_LINE = re.compile(r"\s*VERSION:\s*(\d+)[^\S\n]*(?:\n|\Z)", re.IGNORECASE)
 
-#: Leave vectors out of what a query returns.
+#: A projection without vectors.
 NO_VECTOR = {"embedding": 0, "embedding_next": 0}
 
 
 def text_id(value: Any) -> str | None:
-    """An id as models have it; None for null and for what cannot be one."""
+    """Return an ID as text; None for null and empty values."""
     return None if value is None or value == "" else str(value)
 
 
 def text_ids(value: Any) -> tuple[str, ...]:
-    """A list of ids; null and other things are none."""
+    """Return a list of IDs as text; empty for null and other types."""
     return tuple(str(item) for item in value) if isinstance(value, list) else ()
 
 
 def moment(value: Any) -> datetime | None:
-    """A time, aware; None for null and for what is none."""
+    """Return an aware time; None for null and other types."""
     return as_utc(value) if isinstance(value, datetime) else None
 
 
 def require_moment(document: Document, field: str) -> datetime:
-    """A time that we always write; that of the document's making if somebody took it away."""
+    """Return a time that edenmem always writes; if it is missing, the creation time."""
     return moment(document.get(field)) or read_creation_time(document)
 
 
 def read_creation_time(document: Document) -> datetime:
-    """When the document was made: by its own word, else by its id."""
+    """Return the document's creation time from its field, else from its ID."""
     found = moment(document.get("createdAt"))
     if found is not None:
         return found
@@ -76,24 +76,24 @@ def read_creation_time(document: Document) -> datetime:
 
 
 def number(value: Any, default: int = 0) -> int:
-    """A whole number; ``default`` for null and for what is none."""
+    """Return a whole number; ``default`` for null, other types and numbers beyond 64 bits."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return int(value) if abs(value) < 2**63 else default  # nor is what cannot be a count
+        return int(value) if abs(value) < 2**63 else default
     return default
 
 
 def text(value: Any) -> str:
-    """A text; empty for null."""
+    """Return a text; empty for null and other types."""
     return value if isinstance(value, str) else ""
 
 
 def optional_text(value: Any) -> str | None:
-    """A text that may be missing."""
+    """Return a text; None for null and other types."""
     return value if isinstance(value, str) else None
 
 
 def _kind(document: Document, session: str = "session_id") -> ScopeKind:
-    """The kind of a document's scope, where ``session`` names the owner of a session's."""
+    """Return the kind of a document's scope; ``session`` names the owner field of sessions."""
     value: Any = document.get("scope")
     if isinstance(value, list):
         owners = {**OWNER_FIELD, ScopeKind.SESSION: session}
@@ -121,8 +121,10 @@ def _read_owner(document: Document, session: str = "session_id") -> dict[str, An
 def read_owned(
     read: Callable[[Document], _OwnedT], documents: Iterable[Document]
 ) -> Iterator[_OwnedT]:
-    """What ``read`` makes of documents, without those that it cannot read or that belong to no
-    scope: for reading what others are judged by, none of which they are."""
+    """Yield what ``read`` makes of documents, skipping unreadable ones and those without a scope.
+
+    For reading reference data, where damaged documents do not count.
+    """
     for document in documents:
         with suppress(ValueError, TypeError, OverflowError, ScopeError):
             found = read(document)
@@ -130,7 +132,7 @@ def read_owned(
             yield found
 
 
-#: What reading a document can raise, whatever is in it.
+#: Errors that reading a damaged document can raise.
 UNREADABLE = (
     ValueError,
     TypeError,
@@ -144,7 +146,7 @@ UNREADABLE = (
 
 
 def readable_fact(document: Document) -> Fact | None:
-    """The fact that a document holds, if it is one and belongs to somebody."""
+    """Return the fact of a document; None if it is unreadable or has no scope."""
     try:
         fact = fact_from(document)
         return fact if fact.home else None
@@ -156,11 +158,11 @@ def _stamp(document: Document, at: datetime) -> Document:
     return {**document, "createdAt": at, "updatedAt": at}
 
 
-# -- how a version came to be --------------------------------------------------------------------
+# -- the origin of a version --------------------------------------------------------------------
 
 
 def mark(change_id: str, version: int, *, at: datetime, action: str, actor: str) -> Document:
-    """Fields by which a document says which change made the version that it holds."""
+    """Return the fields that record which change made a document's version."""
     return {
         "last_change_id": object_id(change_id),
         "last_version": {"version": version, "at": at, "action": action, "actor": actor},
@@ -168,8 +170,10 @@ def mark(change_id: str, version: int, *, at: datetime, action: str, actor: str)
 
 
 def read_last_version(document: Document, version: int) -> Document:
-    """``change_id``, ``at``, ``action`` and ``actor`` of the document's version; empty if others
-    than edenmem have written it since."""
+    """Return ``change_id``, ``at``, ``action`` and ``actor`` of the document's version.
+
+    Empty if another program has written the document since.
+    """
     last = document.get("last_version")
     if not isinstance(last, dict) or last.get("version") != version:
         return {}
@@ -177,7 +181,7 @@ def read_last_version(document: Document, version: int) -> Document:
 
 
 def version_filter(document: Document) -> Filter:
-    """A filter for the document at the version that it was read with (old ones lack the field)."""
+    """Return a filter for a document at its version (a missing version matches too)."""
     return {"_id": document["_id"], "version": document.get("version")}
 
 
@@ -185,7 +189,7 @@ def version_filter(document: Document) -> Filter:
 
 
 def fact_from(document: Document, *, with_vector: bool = False) -> Fact:
-    """The fact that a document holds."""
+    """Return the fact of a document."""
     content = text(document.get("content"))
     owned = _read_owner(document, session="group_id")
     if owned["scope"] is ScopeKind.SESSION:
@@ -211,7 +215,7 @@ def fact_from(document: Document, *, with_vector: bool = False) -> Fact:
 
 
 def fact_document(fact: Fact, *, at: datetime, storage: Literal["array", "bindata"]) -> Document:
-    """A new document for a fact."""
+    """Return a new document for a fact."""
     document: Document = {
         "_id": object_id(fact.id),
         **fact_fields(fact.home),
@@ -236,14 +240,14 @@ def fact_document(fact: Fact, *, at: datetime, storage: Literal["array", "bindat
 
 
 def _related(memory: Fact | Reflection) -> Document:
-    """The users whom v1 named; most memories have none, and then no field."""
+    """Return the field with the users named by v1; most memories have none."""
     return {"related_users": object_ids(memory.related_users)} if memory.related_users else {}
 
 
 def vector_fields(
     embedding: bytes | None, model: str | None, storage: Literal["array", "bindata"]
 ) -> Document:
-    """The fields of a vector and its model; none of them without a vector."""
+    """Return the fields of a vector and its model; empty without a vector."""
     if embedding is None or not any(embedding):
         return {}
     named = {} if model is None else {"embedding_model": model}
@@ -258,7 +262,7 @@ def _read_formed_at(document: Document) -> datetime:
 
 
 def reflection_from(document: Document) -> Reflection:
-    """The reflection that a document holds."""
+    """Return the reflection of a document."""
     return Reflection(
         **_read_owner(document),
         content=text(document.get("content")),
@@ -278,7 +282,7 @@ def reflection_from(document: Document) -> Reflection:
 
 
 def reflection_document(reflection: Reflection, *, at: datetime) -> Document:
-    """A new document for a reflection."""
+    """Return a new document for a reflection."""
     return _stamp(
         {
             "_id": object_id(reflection.id),
@@ -306,12 +310,12 @@ def reflection_document(reflection: Reflection, *, at: datetime) -> Document:
 
 
 def with_version_line(content: str, version: int) -> str:
-    """The text as the platform reads it."""
+    """Return the text with the VERSION line that the platform expects."""
     return f"VERSION: {version}\n{content}"
 
 
 def split_version_line(stored: str) -> tuple[str, int | None]:
-    """The text without its VERSION line, and that line's number if there is one."""
+    """Split a text into its content and the number in its VERSION line, if any."""
     found = _VERSION_LINE.match(stored)
     if found is None:
         return stored, None
@@ -319,10 +323,10 @@ def split_version_line(stored: str) -> tuple[str, int | None]:
 
 
 def read_version(document: Document) -> int:
-    """The version of a consolidated document; 0 while there is no text.
+    """Return the version of a consolidated document; 0 without a text.
 
-    Ours and the text's own line agree, unless the platform has written: then its line counts, or,
-    where it left ours standing, it has made at least the next version.
+    The field and the VERSION line agree unless the platform has written. Then its line counts, or
+    at least the next version if it left the line unchanged.
     """
     content, line = split_version_line(text(document.get("consolidated_content")))
     ours = document.get("version")
@@ -334,13 +338,13 @@ def read_version(document: Document) -> int:
 
 
 def consolidation_from(document: Document) -> Consolidation:
-    """The consolidated text and buffer that a document holds."""
+    """Return the consolidated text and buffer of a document."""
     content, _ = split_version_line(text(document.get("consolidated_content")))
     version = read_version(document)
     is_ours = bool(read_last_version(document, version))
     owned = _read_owner(document)
     if owned["scope"] is not ScopeKind.SESSION:
-        owned["session_id"] = None  # of groups and shards: part of the key, no session's id
+        owned["session_id"] = None  # for groups and shards a part of the key, not a session
     return Consolidation(
         **owned,
         consolidated_content=content,
@@ -355,15 +359,15 @@ def consolidation_from(document: Document) -> Consolidation:
 
 
 def _read_versions(value: Any) -> tuple[int, ...]:
-    """A list of versions; other things are none."""
+    """Return a list of versions; empty for other types."""
     return tuple(each for each in value if isinstance(each, int)) if isinstance(value, list) else ()
 
 
 def find_text_scope(document: Document) -> Scope | None:
-    """The scope whose text and buffer a document holds; None if it holds no scope's.
+    """Return the scope whose text and buffer a document holds, or None.
 
-    The whole key counts: the platform may have a document of one session of a user beside the
-    user's own, and both are found by the user.
+    Compares the whole key: the platform may have another document, of one session of a user, which
+    has the same user.
     """
     owned = {name: text_id(document.get(name)) for name in OWNER_FIELD.values() if name}
     try:
@@ -377,7 +381,7 @@ def find_text_scope(document: Document) -> Scope | None:
 
 # -- policies ----------------------------------------------------------------------------------
 
-#: The fields of a policy that are stored as they are.
+#: The fields of a policy that are stored unchanged.
 POLICY_FIELDS = (
     "memory_instructions",
     "consolidation_instructions",
@@ -394,7 +398,7 @@ POLICY_FIELDS = (
 
 
 def policy_from(document: Document) -> Policy | None:
-    """The policy in a scope's document; None if only its revision is kept there."""
+    """Return the policy of a document; None if the document only holds a revision."""
     version = number(document.get("version"))
     if version < 1:
         return None

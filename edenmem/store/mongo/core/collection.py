@@ -1,7 +1,6 @@
-"""A collection whose every command raises our errors, cursors included.
+"""A collection that translates the driver's errors, in cursors too.
 
-It is also the seam between the store and the driver: nothing else in the package calls pymongo's
-collections, so what this class cannot do the store does not do.
+Nothing else in the package calls pymongo's collections.
 """
 
 from __future__ import annotations
@@ -34,29 +33,31 @@ _OPTIONS: CodecOptions[Any] = CodecOptions(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 _LENIENT_OPTIONS = _OPTIONS.with_options(unicode_decode_error_handler="replace")
-#: Documents that one batch of a cursor brings; vectors make them large.
+#: Documents per batch of a cursor; vectors make them large.
 BATCH = 500
 _DUPLICATE_KEY = 11000
 
 
 class Read(NamedTuple):
-    """A document that was read without trust, and what is wrong with its bytes."""
+    """A document read leniently, and the error in its bytes."""
 
     document: Document
     error: Exception | None = None
 
 
 class Page(NamedTuple):
-    """Some documents; ``is_cut`` if there are more than fit into one answer."""
+    """Documents of one answer; ``is_cut`` if more of them exist."""
 
     documents: Iterator[Read]
     is_cut: bool
 
 
 def read_bson(raw: bytes) -> Read:
-    """Read a document. A time beyond what Python has comes as a value of the driver's own. Text
-    that is no UTF-8 is an error of this document alone, and has marks in the place of what is
-    broken."""
+    """Decode a document leniently.
+
+    Times that Python cannot represent become a type of the driver. Invalid UTF-8 is an error of
+    this document only, and the broken characters are replaced.
+    """
     try:
         return Read(bson.decode(raw, _OPTIONS))
     except BSONError as error:
@@ -64,7 +65,7 @@ def read_bson(raw: bytes) -> Read:
 
 
 def _split(batch: bytes) -> Iterator[Read]:
-    """The documents of a batch, each of which begins with its length."""
+    """Yield the documents of a batch; each begins with its length."""
     place = 0
     while place < len(batch):
         size = int.from_bytes(batch[place : place + 4], "little")
@@ -73,7 +74,7 @@ def _split(batch: bytes) -> Iterator[Read]:
 
 
 class Collection:
-    """One collection of one database at ``location``; ``read_only`` refuses every write."""
+    """A collection at ``location``; ``read_only`` refuses every write."""
 
     def __init__(self, raw: Any, location: str, *, read_only: bool = False) -> None:
         self._raw = raw
@@ -93,7 +94,7 @@ class Collection:
         sort: Sort = (),
         limit: int = 0,
     ) -> Iterator[Document]:
-        """Documents in batches. A sort that no index gives may use the server's disk."""
+        """Yield documents in batches; a sort without an index may use the server's disk."""
         with translate_errors(self._location):
             cursor = self._raw.find(filter, projection, limit=limit, batch_size=BATCH)
             if sort:
@@ -109,14 +110,14 @@ class Collection:
         start: Any = None,
         by_id: bool = False,
     ) -> Page:
-        """Documents of one answer of the server, which has at most 16 MB; no cursor is left open.
+        """Read the documents of one answer, of at most 16 MB, and leave no cursor open.
 
         Args:
-            filter: What to find.
+            filter: The filter.
             projection: The fields to read.
-            limit: How many documents the page may have.
-            start: The id to begin with, ``by_id``; None: the first.
-            by_id: Along the index of ids, in the order of which the documents come.
+            limit: Maximum number of documents.
+            start: The ID to start from, ``by_id``; None: the first.
+            by_id: Read in the order of the index on IDs.
         """
         with translate_errors(self._location):
             cursor = self._raw.find_raw_batches(filter, projection, limit=limit, batch_size=limit)
@@ -131,7 +132,7 @@ class Collection:
     def walk_by_id(
         self, filter: Mapping[str, Any], projection: Mapping[str, Any] | None = None
     ) -> Iterator[Read]:
-        """All documents by id, of whatever type their ids are, a page at a time."""
+        """Yield all documents by ID of any type, page by page."""
         last: Any = None
         later: dict[str, Any] = {**filter, "_id": {"$exists": True}}
         while True:
@@ -151,44 +152,44 @@ class Collection:
         *,
         sort: Sort = (),
     ) -> Document | None:
-        """The first document, or None."""
+        """Return the first document, or None."""
         return next(self.find(filter, projection, sort=sort, limit=1), None)
 
     def aggregate(
         self, pipeline: Sequence[Mapping[str, Any]], *, max_seconds: float | None = None
     ) -> Iterator[Document]:
-        """The result of a pipeline; the server gives up after ``max_seconds``."""
+        """Yield the results of a pipeline; ``max_seconds`` limits the time on the server."""
         options = {} if max_seconds is None else {"maxTimeMS": max(1, int(max_seconds * 1000))}
         with translate_errors(self._location):
             cursor = self._raw.aggregate(list(pipeline), **options)
         return self._drain(cursor)
 
     def distinct(self, field: str, filter: Mapping[str, Any] | None = None) -> list[Any]:
-        """The values that a field has."""
+        """Return the distinct values of a field."""
         with translate_errors(self._location):
             return list(self._raw.distinct(field, filter or {}))
 
     def count(self, filter: Mapping[str, Any], *, limit: int = 0) -> int:
-        """How many documents match, counted no further than ``limit``."""
+        """Count matching documents, up to ``limit`` if given."""
         options = {"limit": limit} if limit else {}
         with translate_errors(self._location):
             return int(self._raw.count_documents(filter, **options))
 
     def estimate_count(self) -> int:
-        """How many documents there are, from the collection's metadata."""
+        """Return the number of documents from the collection's metadata."""
         with translate_errors(self._location):
             return int(self._raw.estimated_document_count())
 
     def indexes(self) -> dict[str, Any]:
-        """Name → description of each index."""
+        """Map index names to their descriptions."""
         with translate_errors(self._location):
             return dict(self._raw.index_information())
 
     def answers_search(self) -> bool:
-        """Whether the server knows search commands (Atlas, or what is compatible with it).
+        """Return whether the server has search commands, as Atlas does.
 
         Raises:
-            StoreError: the server answered with an error that does not say that.
+            StoreError: the server failed for another reason.
         """
         with translate_errors(self._location):
             try:
@@ -209,20 +210,22 @@ class Collection:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """What every write goes through."""
+        """Refuse writes in read-only mode, and translate errors of the others."""
         if self._read_only:
             raise WriteRefused(f"MongoDB at {self._location} is open for reading only")
         with translate_errors(self._location):
             yield
 
     def insert_one(self, document: Document) -> None:
-        """Insert. Raises pymongo's DuplicateKeyError."""
+        """Insert a document; raises pymongo's DuplicateKeyError."""
         with self._writing():
             self._raw.insert_one(document)
 
     def insert_new(self, documents: Sequence[Document]) -> dict[int, str]:
-        """Insert all that break no unique index, in one round trip. Returns the places of those
-        that do, each with the name of that index.
+        """Insert the documents that violate no unique index, in one round trip.
+
+        Returns:
+            The positions of the others, each with the name of the violated index.
 
         Raises:
             StoreError: a document was refused for another reason.
@@ -239,13 +242,13 @@ class Collection:
     def update_one(
         self, filter: Mapping[str, Any], update: Mapping[str, Any], *, upsert: bool = False
     ) -> int:
-        """How many documents matched or were made. Raises pymongo's DuplicateKeyError."""
+        """Return how many documents matched or were created; raises pymongo's DuplicateKeyError."""
         with self._writing():
             result = self._raw.update_one(filter, update, upsert=upsert)
         return int(result.matched_count) + (result.upserted_id is not None)
 
     def update_many(self, filter: Mapping[str, Any], update: Mapping[str, Any]) -> int:
-        """How many documents matched."""
+        """Update documents; return how many matched."""
         with self._writing():
             return int(self._raw.update_many(filter, update).matched_count)
 
@@ -257,7 +260,7 @@ class Collection:
         projection: Mapping[str, Any] | None = None,
         upsert: bool = False,
     ) -> Document | None:
-        """Change one document in one step; it as it is afterwards, or None if none matched."""
+        """Update one document atomically; return its new state, or None if none matched."""
         with self._writing():
             found: Document | None = self._raw.find_one_and_update(
                 filter,
@@ -269,18 +272,22 @@ class Collection:
         return found
 
     def delete_one(self, filter: Mapping[str, Any]) -> bool:
-        """Whether there was one."""
+        """Delete a document; return whether one matched."""
         with self._writing():
             return int(self._raw.delete_one(filter).deleted_count) > 0
 
     def delete_many(self, filter: Mapping[str, Any]) -> int:
-        """How many there were."""
+        """Delete documents; return how many matched."""
         with self._writing():
             return int(self._raw.delete_many(filter).deleted_count)
 
     def bulk(self, operations: Sequence[UpdateOne | UpdateMany]) -> tuple[int, set[int]]:
-        """Updates in one round trip, in any order: how many documents matched or were made, and
-        the places of those that broke a unique index (two upserts of one document at once)."""
+        """Update in one round trip, in any order.
+
+        Returns:
+            How many documents matched or were created, and the positions of the updates that
+            violated a unique index (two concurrent upserts of one document).
+        """
         if not operations:
             return 0, set()
         try:
@@ -297,8 +304,8 @@ class Collection:
         if others or error.details.get("writeConcernErrors") or not failures:
             reason = str(others[0].get("errmsg", "")) if others else "not acknowledged"
             raise StoreError(
-                f"MongoDB at {self._location} refused a part of a bulk write: {reason}",
-                hint="apply the same changes again; what was written is recognised",
+                f"bulk write was refused in part by MongoDB at {self._location}: {reason}",
+                hint="run it again; what was written is recognised",
             ) from error
         return {int(failure["index"]): index_in(failure) for failure in failures}
 
@@ -308,10 +315,10 @@ class Collection:
         """Create an index.
 
         Raises:
-            DuplicateKeyError: pymongo's; stored documents break a unique index.
-            ConflictError: an index with this name or these fields exists and differs.
-            StoreError: the server refused, for example since a unique index does not fit the key
-                by which the collection is sharded.
+            DuplicateKeyError: pymongo's; stored documents violate a unique index.
+            ConflictError: a different index has this name or these fields.
+            StoreError: the server refused, for example because a unique index does not fit the
+                shard key.
         """
         with self._writing():
             try:
@@ -320,12 +327,12 @@ class Collection:
                 if error.code not in INDEX_CONFLICTS:
                     raise
                 raise ConflictError(
-                    f"cannot create the index {options.get('name')}: {reason_of(error)}",
+                    f"cannot create index {options.get('name')}: {reason_of(error)}",
                     hint="'edenmem index list' shows the indexes that exist",
                 ) from error
 
     def drop_index(self, name: str) -> None:
-        """Drop an index; one that is gone already is no error."""
+        """Drop an index; a missing one is no error."""
         with self._writing():
             try:
                 self._raw.drop_index(name)
@@ -336,17 +343,17 @@ class Collection:
     # -- search indexes ----------------------------------------------------------------------
 
     def search_indexes(self) -> list[Document]:
-        """What ``$listSearchIndexes`` says of each."""
+        """Return the description of each search index."""
         return list(self.aggregate([{"$listSearchIndexes": {}}]))
 
     def create_search_index(self, name: str, type: str, definition: Mapping[str, Any]) -> None:
-        """Begin to build a search index."""
+        """Start building a search index."""
         model = SearchIndexModel(definition=definition, name=name, type=type)
         with self._writing():
             self._raw.create_search_index(model)
 
     def update_search_index(self, name: str, definition: Mapping[str, Any]) -> None:
-        """Begin to build it anew; the old one answers until the new one stands."""
+        """Start rebuilding a search index; the old one answers until the new one is ready."""
         with self._writing():
             self._raw.update_search_index(name, definition)
 
@@ -358,7 +365,7 @@ class Collection:
     # -- the collection itself ---------------------------------------------------------------
 
     def create(self) -> None:
-        """Make the collection, which must not be there."""
+        """Create the collection, which must not exist."""
         with self._writing():
             self._raw.database.create_collection(self._raw.name)
 

@@ -1,7 +1,6 @@
-"""The collections, their ordinary indexes and the definitions of their search indexes, as data.
+"""Define the collections, their ordinary indexes and their search indexes.
 
-Every query that the store makes is served by one of these indexes. An index that a query needs is
-added here and nowhere else.
+One of these indexes serves every query of the store; indexes are defined nowhere else.
 """
 
 from __future__ import annotations
@@ -22,28 +21,28 @@ AUDIT = "memory2_audit"
 FORMATIONS = "memory2_formations"
 USAGE = "memory2_usage"
 MIGRATIONS = "memory2_migrations"
-#: Notes of the cold run about sessions: ids and times, no memory.
+#: The cold run's notes about sessions: IDs and times, no memory.
 COLD = "memory2_cold"
 
-#: What is forgotten: hashes, times and counts.
+#: Forgettings: hashes, times and counts.
 FORGETTINGS = "memory2_forgettings"
 
-#: Access tokens: names, digests and the ids that they are limited to.
+#: Access tokens: names, digests and the IDs that they are limited to.
 TOKENS = "memory2_tokens"
-#: What was used in a day: hashes and counts.
+#: Daily usage: hashes and counts.
 DAILY_USE = "memory2_daily_use"
 
-#: Collections with memory in them.
+#: Collections that contain memory.
 OURS = (FACTS, REFLECTIONS, CONSOLIDATED, POLICIES, HISTORY, AUDIT, FORMATIONS, USAGE, MIGRATIONS)
 VECTOR_INDEX = "memory2_facts_vector"
 TEXT_INDEX = "memory2_facts_text"
 
-#: Where a switch to another embedding model stands: one document, no memory.
+#: The state of a switch to another embedding model: one document, no memory.
 SWITCH = "memory2_switch"
 
 
 class VectorSlot(msgspec.Struct, frozen=True):
-    """A place for vectors: the field, the one with the model's name, and the search index."""
+    """A slot for vectors: the field, the field of the model's name, and the search index."""
 
     field: str
     model: str
@@ -51,16 +50,15 @@ class VectorSlot(msgspec.Struct, frozen=True):
 
 
 OWN = VectorSlot("embedding", "embedding_model", VECTOR_INDEX)
-#: The second vector of a fact, while the store is switched to another model.
+#: The second vector of a fact, during a switch to another model.
 STAGED = VectorSlot("embedding_next", "embedding_next_model", "memory2_facts_vector_next")
-#: The hash of the text that the second vector is of.
+#: The hash of the text from which the second vector was made.
 STAGED_HASH = "embedding_next_hash"
 
-#: The fields by which the platform's search indexes can be filtered: enough for facts of an agent
-#: and of its users.
+#: The filter fields of the platform's search indexes: enough for facts of an agent and its users.
 PLATFORM_FILTERS = ("agent_id", "user_id", "scope")
 
-#: The fields that the vector index can filter by.
+#: The filter fields of the vector index.
 VECTOR_FILTERS = (
     "agent_id",
     "user_id",
@@ -76,8 +74,11 @@ Keys = tuple[tuple[str, int], ...]
 
 
 class Index(msgspec.Struct, frozen=True):
-    """An ordinary index. ``partial`` is a partialFilterExpression; ``background`` is an option of
-    the platform's own indexes, which must be the same for its attempt to create them to pass."""
+    """An ordinary index.
+
+    ``partial`` is a partialFilterExpression. ``background`` is an option of the platform's own
+    indexes, which must match for the platform to accept them.
+    """
 
     collection: str
     name: str
@@ -87,7 +88,7 @@ class Index(msgspec.Struct, frozen=True):
     background: bool = False
 
     def options(self) -> dict[str, Any]:
-        """What ``create_index`` takes beside the keys."""
+        """Return the options of ``create_index``."""
         options: dict[str, Any] = {"name": self.name}
         if self.unique:
             options["unique"] = True
@@ -113,28 +114,29 @@ def _asc(*fields: str) -> Keys:
 
 _OWNER = _asc("agent_id", "scope", "user_id", "group_id", "shard")
 
-#: The key by which a scope has one fact of each text. It has the name of the platform's own narrow
-#: key on purpose: each process of the platform tries to create that one again, and if it meets the
-#: same sentence about two users it deletes one of the facts. An index of the same name with other
-#: fields makes the attempt fail before anything is deleted.
+#: The unique key of facts: one fact per text in a scope. It has the name of the platform's narrow
+#: key on purpose: each process of the platform tries to create that key, and deletes facts with the
+#: same sentence about two users if it can. An index with this name and other fields makes the
+#: attempt fail before anything is deleted.
 FACT_KEY = Index(FACTS, "fact_dedup_idx", (*_OWNER, ("hash", 1)), unique=True)
 
-#: Keeps duplicates out while an older index is replaced by `FACT_KEY`. MongoDB refuses a
-#: second index on the same fields in the same order, and the leading fields are those that the
-#: collection may be sharded by.
+#: Prevents duplicates while an older index is replaced by `FACT_KEY`. MongoDB refuses a second
+#: index on the same fields in the same order; the leading fields are those by which the collection
+#: may be sharded.
 TEMPORARY_FACT_KEY = Index(
     FACTS, "edenmem_fact_key_temporary", (*_OWNER[:-1], ("hash", 1), _OWNER[-1]), unique=True
 )
 
-#: The names that `FACT_KEY` had before.
+#: Former names of `FACT_KEY`.
 FORMER_FACT_KEYS = frozenset({"edenmem_fact_key", "edenmem_fact_key_2"})
 
-#: The platform's key, by its fields: the name may differ.
+#: The fields of the platform's key; its name may differ.
 NARROW_FACT_KEYS: Sequence[frozenset[str]] = (frozenset({"hash", "agent_id"}), frozenset({"hash"}))
 
-#: One consolidated document for each scope. The platform's own unique index on (agent_id,
-#: user_id, session_id, scope) may stay: documents of groups and shards carry an id derived from
-#: their scope in ``session_id`` (see `filters.consolidated_key`), so that they never meet there.
+#: One consolidated document per scope. It is compatible with the platform's unique index on
+#: (agent_id, user_id, session_id, scope): documents of groups and shards have an ID derived from
+#: their scope in ``session_id`` (see `filters.build_consolidated_key`), so that they never collide
+#: there.
 CONSOLIDATED_KEY = Index(
     CONSOLIDATED,
     "edenmem_scope_key",
@@ -144,18 +146,16 @@ CONSOLIDATED_KEY = Index(
 
 MEMORY_INDEXES: tuple[Index, ...] = (
     FACT_KEY,
-    # The platform's own, exactly as it creates them. The error that it meets at `FACT_KEY` keeps it
-    # from creating these two.
+    # The platform's own, with its options. Its error at `FACT_KEY` prevents it from creating them.
     Index(FACTS, "fact_scope_idx", _asc("agent_id", "scope"), background=True),
     Index(FACTS, "fact_user_idx", _asc("agent_id", "user_id"), background=True),
-    # Most recently made or corrected: corrected ones by updated_at, then, among those with none,
-    # by formed_at. One index serves both walks.
+    # Most recently created or edited: edited facts by updated_at, then the others by formed_at.
     Index(
         FACTS, "edenmem_fact_recent", (*_OWNER, ("updated_at", -1), ("formed_at", -1), ("_id", 1))
     ),
     Index(FACTS, "edenmem_fact_formed", (*_OWNER, ("formed_at", -1))),
     Index(FACTS, "edenmem_fact_vector", _asc("embedding_model", "embedding.0")),
-    # A backfill walks the facts of each agent and model in the order of their ids.
+    # A backfill reads the facts of each agent and model by ID.
     Index(FACTS, "edenmem_fact_model", _asc("embedding_model", "agent_id", "_id")),
     Index(
         REFLECTIONS,
@@ -167,11 +167,11 @@ MEMORY_INDEXES: tuple[Index, ...] = (
         "edenmem_reflection_session",
         (*_OWNER, ("session_id", 1), ("absorbed", 1), ("formed_at", -1), ("_id", 1)),
     ),
-    # What comes from a session, or was derived from a reflection, wherever it is by now.
+    # Memory from a session, or derived from a reflection, in any scope.
     Index(FACTS, "edenmem_fact_source", _asc("session_id")),
     Index(REFLECTIONS, "edenmem_reflection_source", _asc("session_id")),
     Index(REFLECTIONS, "edenmem_reflection_parents", _asc("propagated_from")),
-    # Whom v1 named with a memory.
+    # Users named by v1.
     Index(FACTS, "edenmem_fact_related", _asc("related_users")),
     Index(REFLECTIONS, "edenmem_reflection_related", _asc("related_users")),
     CONSOLIDATED_KEY,
@@ -214,16 +214,16 @@ MEMORY_INDEXES: tuple[Index, ...] = (
 
 
 def username_index(settings: StoreSettings) -> Index:
-    """The index that looking up an account by name needs."""
+    """Return the index for finding an account by name."""
     return Index(settings.users_collection, "edenmem_username", _asc("type", "username"))
 
 
 def host_indexes(settings: StoreSettings) -> tuple[Index, ...]:
-    """The indexes that reading the platform's own collections needs."""
+    """Return the indexes for reading the platform's collections."""
     sessions, messages = settings.sessions_collection, settings.messages_collection
     activity: Keys = (("memory_context.last_activity", -1), ("updatedAt", -1), ("_id", 1))
     return (
-        # Not unique: two accounts of the platform may share a name.
+        # Not unique: two accounts may share a name.
         username_index(settings),
         Index(settings.users_collection, "edenmem_person", _asc("eden_user_id")),
         Index(sessions, "edenmem_session_activity", activity),
@@ -238,10 +238,10 @@ def host_indexes(settings: StoreSettings) -> tuple[Index, ...]:
     )
 
 
-#: Ids are ObjectIds on the platform; old documents may have them as text.
+#: IDs are ObjectIds on the platform; old documents may have them as text.
 _ID = [{"type": "objectId"}, {"type": "token"}]
 
-#: The fields that the text index can filter by, with their types.
+#: The filter fields of the text index, with their types.
 TEXT_FILTERS: Mapping[str, Any] = {
     "agent_id": _ID,
     "user_id": _ID,
@@ -262,15 +262,15 @@ def vector_index(
     name: str = "",
     filters: Collection[str] = VECTOR_FILTERS,
 ) -> SearchIndex:
-    """The vector index over facts; the same for both forms in which vectors are stored.
+    """Return the vector index over facts, for both stored forms of vectors.
 
     Args:
         dimensions: The length of the embedder's vectors.
-        similarity: "cosine" gives (1 + cosine) / 2, which every threshold is measured in.
-        collection: The facts, or a collection like it.
-        slot: Where the vectors are.
-        name: Another name than that of the slot.
-        filters: The fields to filter by.
+        similarity: "cosine" gives (1 + cosine) / 2, the scale of all thresholds.
+        collection: The collection of facts, or one like it.
+        slot: The slot of the vectors.
+        name: Overrides the name of the slot's index.
+        filters: The filter fields.
     """
     fields: list[dict[str, Any]] = [
         {
@@ -292,13 +292,13 @@ def text_index(
     name: str = TEXT_INDEX,
     filters: Collection[str] = tuple(TEXT_FILTERS),
 ) -> SearchIndex:
-    """The text index over facts.
+    """Return the text index over facts.
 
     Args:
-        analyzer: Lucene's, for the text of facts and of queries.
-        collection: The facts, or a collection like it.
-        name: Another name than the default.
-        filters: The fields to filter by.
+        analyzer: Lucene's analyzer for facts and queries.
+        collection: The collection of facts, or one like it.
+        name: Overrides the default name.
+        filters: The filter fields.
     """
     content = {"type": "string", "analyzer": analyzer, "searchAnalyzer": analyzer}
     fields = {"content": content, **{path: TEXT_FILTERS[path] for path in filters}}
@@ -309,7 +309,7 @@ def text_index(
 def search_indexes(
     *, dimensions: int, similarity: str = "cosine", analyzer: str = "lucene.english"
 ) -> tuple[SearchIndex, SearchIndex]:
-    """The vector index and the text index over facts."""
+    """Return the vector index and the text index over facts."""
     return (
         vector_index(dimensions=dimensions, similarity=similarity),
         text_index(analyzer=analyzer),

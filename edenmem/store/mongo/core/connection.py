@@ -1,4 +1,4 @@
-"""The connection: made on first use, shared by all threads, with its collections."""
+"""The connection: opened on first use and shared by all threads."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from edenmem.store.mongo.core.filters import Filter
 _T = TypeVar("_T")
 DEFAULT_DATABASE = "eden"
 
-#: Queries that one reader's request asks at the same time.
+#: Concurrent queries of one request.
 _AT_ONCE = 8
 
 
 class Connection:
-    """What every part of the store stands on: a database with its collections, and settings.
+    """A database with its collections, and the settings of the store.
 
     Args:
         uri: ``mongodb://`` or ``mongodb+srv://``.
-        settings: Names of the host's collections, the database, time-outs.
-        client: A ready client instead of one for ``uri``; it stays open on `close`.
+        settings: The database, the names of the host's collections, timeouts.
+        client: An existing client to use instead of ``uri``; `close` leaves it open.
     """
 
     def __init__(self, uri: str, settings: StoreSettings, *, client: Any | None = None) -> None:
@@ -48,11 +48,11 @@ class Connection:
 
     @property
     def location(self) -> str:
-        """Where the store is, without secrets."""
+        """Return the location of the store, without secrets."""
         return location_of(self.uri)
 
     def close(self) -> None:
-        """Let go of sockets and threads. The store connects again if it is used again."""
+        """Close sockets and threads; the next use connects again."""
         with self._lock:
             client, pool = self._client, self._pool
             self._client, self._pool = self._given_client, None
@@ -64,7 +64,7 @@ class Connection:
 
     @property
     def database(self) -> Any:
-        """The driver's database. It connects on first use, and again after `close`."""
+        """Return the driver's database; connects on first use."""
         with self._lock:
             if self._raw_database is None:
                 if self._client is None:
@@ -74,12 +74,12 @@ class Connection:
 
     @property
     def client(self) -> Any:
-        """The driver's client."""
+        """Return the driver's client."""
         return self.database.client
 
     @property
     def full_name(self) -> str:
-        """The database and where it is, for messages."""
+        """Return the database and its location, for messages."""
         return f"{self.database.name} at {self.location}"
 
     def _connect(self) -> MongoClient[Document]:
@@ -104,7 +104,7 @@ class Connection:
         return str(client.get_default_database(DEFAULT_DATABASE).name)
 
     def collection(self, name: str) -> Collection:
-        """A collection of the database."""
+        """Return a collection of the database."""
         with translate_errors(self.location):
             return Collection(self.database[name], self.location, read_only=self.settings.read_only)
 
@@ -112,17 +112,17 @@ class Connection:
 
     @property
     def users(self) -> Collection:
-        """Accounts of people and agents, which are the platform's."""
+        """Accounts of users and agents, owned by the platform."""
         return self.collection(self.settings.users_collection)
 
     @property
     def sessions(self) -> Collection:
-        """Sessions, which are the platform's."""
+        """Sessions, owned by the platform."""
         return self.collection(self.settings.sessions_collection)
 
     @property
     def messages(self) -> Collection:
-        """Messages, which are the platform's."""
+        """Messages, owned by the platform."""
         return self.collection(self.settings.messages_collection)
 
     @property
@@ -157,22 +157,22 @@ class Connection:
 
     @property
     def formations(self) -> Collection:
-        """Claims, and what came of them."""
+        """Formations: claims and their outcomes."""
         return self.collection(names.FORMATIONS)
 
     @property
     def usage(self) -> Collection:
-        """What work outside of formations cost."""
+        """The cost of work outside formations."""
         return self.collection(names.USAGE)
 
     @property
     def cold(self) -> Collection:
-        """Notes of the cold run about sessions."""
+        """The cold run's notes about sessions."""
         return self.collection(names.COLD)
 
     @property
     def forgettings(self) -> Collection:
-        """Hashes of what was forgotten."""
+        """Hashes of forgotten content."""
         return self.collection(names.FORGETTINGS)
 
     @property
@@ -182,26 +182,26 @@ class Connection:
 
     @property
     def daily_use(self) -> Collection:
-        """What was used in a day."""
+        """Usage by day."""
         return self.collection(names.DAILY_USE)
 
     @property
     def switches(self) -> Collection:
-        """The switch to another embedding model, if one is under way."""
+        """The switch to another embedding model, if one is in progress."""
         return self.collection(names.SWITCH)
 
     @property
     def ledger(self) -> Collection:
-        """Schema steps, leases, runs of migrations and the guard of transactions."""
+        """Schema steps, leases, migration runs and the guard of transactions."""
         return self.collection(names.MIGRATIONS)
 
-    # -- several queries at once -------------------------------------------------------------
+    # -- concurrent queries -------------------------------------------------------------
 
     def run_all(self, calls: Sequence[Callable[[], _T]]) -> list[_T]:
-        """The calls' results in order, all under way at once: the time of one round trip.
+        """Run the calls concurrently; return their results in order.
 
-        When one fails, those that wait for a thread are not begun: with a server that cannot be
-        reached each would take the whole time-out again.
+        After a failure, calls that have not started are skipped: with an unreachable server each
+        would wait for the full timeout.
         """
         if len(calls) < 2:
             return [call() for call in calls]
@@ -231,7 +231,7 @@ class Connection:
         sort: Sort = (),
         limit: int = 0,
     ) -> Iterator[Document]:
-        """What each filter finds, read whole and asked at the same time."""
+        """Yield what the filters match; they run concurrently and are read completely."""
 
         def reader(filter: Filter) -> Callable[[], list[Document]]:
             return lambda: list(collection.find(filter, projection, sort=sort, limit=limit))
@@ -241,13 +241,12 @@ class Connection:
 
 
 def _lenient(client: Any, name: str) -> Any:
-    """The database, in which a time that Python does not have is read as the driver's own type, and
-    every write is answered."""
+    """Return the database with lenient times and acknowledged writes."""
     options: CodecOptions[Any] = CodecOptions(
         tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
     )
     try:
-        # Without an answer to a write nobody knows what it did: a URI cannot ask for that.
+        # A URI can ask for unacknowledged writes, whose outcome would be unknown.
         concern = None if client.write_concern.acknowledged else WriteConcern("majority")
         return client.get_database(name, codec_options=options, write_concern=concern)
     except NotImplementedError:  # a mock of a server

@@ -1,4 +1,4 @@
-"""One place where the driver's errors become ours. No message here can carry a password."""
+"""Translate the driver's errors; no message contains a password."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pymongo import errors as driver
 
 from edenmem.errors import InputError, StoreError, StoreUnreachable
 
-#: UserNotFound and AuthenticationFailed: these mean the user and the password, and nothing else.
+#: UserNotFound and AuthenticationFailed: wrong user or password.
 _BAD_CREDENTIALS = frozenset({11, 18})
 #: Unauthorized: the user lacks a privilege.
 FORBIDDEN = 13
-#: Codes by which a server says that it has no search commands: CommandNotFound (versions 4 to 7),
-#: CommandNotSupported (7, Enterprise), SearchNotEnabled (8), an unrecognized stage (4 to 6), and
-#: $listSearchIndexes outside Atlas (7). Every other code is an error of a server that has them.
+#: Codes of servers without search commands: CommandNotFound (4 to 7), CommandNotSupported (7,
+#: Enterprise), SearchNotEnabled (8), an unrecognized stage (4 to 6), and $listSearchIndexes outside
+#: Atlas (7).
 NO_SEARCH_COMMANDS = frozenset({59, 115, 31082, 40324, 6047401})
 #: IndexOptionsConflict and IndexKeySpecsConflict: another index has the name, or the fields.
 INDEX_CONFLICTS = frozenset({85, 86})
@@ -32,13 +32,13 @@ _NOT_PRIMARY = frozenset({189, 10107, 11600, 11602, 13435, 13436})
 
 
 class TransactionTooLarge(StoreError):
-    """A transaction writes more than the server takes in one."""
+    """A transaction exceeds the server's limit."""
 
 
 def location_of(uri: str) -> str:
-    """``uri`` without user, password and options: what may be shown.
+    """Return ``uri`` without user, password and options, for display.
 
-    Everything up to the last ``@`` goes, so that a password with unescaped marks goes too.
+    Everything up to the last ``@`` is removed, so that an unescaped password is removed too.
     """
     scheme, separator, rest = uri.partition("://")
     hosts = rest.rpartition("@")[2].partition("?")[0].rstrip("/")
@@ -46,19 +46,21 @@ def location_of(uri: str) -> str:
 
 
 def bad_uri(uri: str) -> StoreError:
-    """The URI cannot be read. The driver's own words quote parts of it, so they are left out."""
+    """Return the error for an invalid URI; the driver's message is omitted, since it quotes
+    parts."""
     return StoreError(
-        f"the MongoDB URI of {location_of(uri)} cannot be used",
-        hint="write mongodb://user:password@host:port/database; marks such as @ : / % in the user "
-        "name or password must be percent-encoded",
+        f"invalid MongoDB URI of {location_of(uri)}",
+        hint="use mongodb://user:password@host:port/database; characters such as @ : / % in the "
+        "user name or password must be percent-encoded",
     )
 
 
 @contextmanager
 def translate_errors(location: str) -> Iterator[None]:
-    """Raise `StoreError` for whatever the driver raises, but for what the caller handles itself:
-    duplicate keys and the results of bulk writes. A value that no document can hold is the
-    input's fault."""
+    """Raise `StoreError` for errors of the driver, except duplicate keys and bulk writes.
+
+    The caller handles those. A value that no document can hold is an `InputError`.
+    """
     try:
         yield
     except (driver.DuplicateKeyError, driver.BulkWriteError):
@@ -67,8 +69,8 @@ def translate_errors(location: str) -> Iterator[None]:
         raise _translate(error, location) from error
     except (BSONError, UnicodeEncodeError, OverflowError) as error:
         raise InputError(
-            f"MongoDB cannot keep a value of what is to be written or looked for: {error}",
-            hint="take out lone surrogates and numbers beyond 64 bits",
+            f"MongoDB cannot store a value: {error}",
+            hint="remove lone surrogates and numbers beyond 64 bits",
         ) from error
 
 
@@ -77,7 +79,7 @@ def _translate(error: Exception, location: str) -> StoreError:
         case driver.ServerSelectionTimeoutError():
             return StoreUnreachable(
                 f"cannot reach MongoDB at {location}",
-                hint="check that the server runs and that host, port and TLS options are right "
+                hint="check that the server is running, and check host, port and TLS options "
                 "(on Atlas: that this address is on the access list)",
             )
         case driver.NotPrimaryError():
@@ -94,23 +96,21 @@ def _translate(error: Exception, location: str) -> StoreError:
             )
         case driver.ConfigurationError() | driver.InvalidURI():
             return StoreError(
-                f"the connection to MongoDB at {location} is not set up rightly",
+                f"invalid connection options for MongoDB at {location}",
                 hint="check the options of the URI and, for mongodb+srv, the DNS name",
             )
         case driver.ConnectionFailure():
-            return StoreError(
-                f"the connection to MongoDB at {location} broke off", hint="try again"
-            )
+            return StoreError(f"lost the connection to MongoDB at {location}", hint="try again")
         case driver.DocumentTooLarge():
             return StoreError(
-                "a document is larger than MongoDB's limit of 16 MB",
+                "document exceeds MongoDB's limit of 16 MB",
                 hint="write fewer or shorter items at once",
             )
         case driver.OperationFailure(code=code) if code in _NOT_PRIMARY:
             return _not_primary(location)
         case driver.OperationFailure(code=code) if code in _TOO_LARGE:
             return TransactionTooLarge(
-                f"MongoDB at {location} cannot take so much in one transaction: {reason_of(error)}",
+                f"transaction is too large for MongoDB at {location}: {reason_of(error)}",
                 hint="write fewer or shorter items at once",
             )
         case driver.OperationFailure():
@@ -123,8 +123,11 @@ def _translate(error: Exception, location: str) -> StoreError:
 
 @contextmanager
 def raise_whole() -> Iterator[None]:
-    """Raise what ends a transaction as such, where a bulk write gives it as one document's failure
-    or without the label by which the driver runs the transaction again."""
+    """Raise a bulk write's conflict or size error as the transaction's, with its retry label.
+
+    Bulk writes report these as failures of one document, or without the label on which the driver
+    retries the transaction.
+    """
     try:
         yield
     except driver.OperationFailure as error:
@@ -143,9 +146,9 @@ def _is_conflict(error: BaseException | None) -> bool:
 
 
 def reason_of(error: driver.OperationFailure) -> str:
-    """The server's own words, with the code and its name.
+    """Return the server's message, with the code and its name.
 
-    The command that a server quotes in some errors is left out: it may hold what is stored.
+    The command that some errors quote is removed: it may contain stored data.
     """
     details = error.details or {}
     reason = str(details.get("errmsg") or error).partition(" to execute command {")[0]
@@ -154,7 +157,7 @@ def reason_of(error: driver.OperationFailure) -> str:
 
 
 def _hint_for(error: driver.OperationFailure) -> str | None:
-    """What to do, where the code has one meaning."""
+    """Return a hint for a code with a single meaning."""
     if error.code in _BAD_CREDENTIALS:
         return "check user, password and authSource"
     if error.code == FORBIDDEN:
@@ -165,13 +168,13 @@ def _hint_for(error: driver.OperationFailure) -> str | None:
 
 
 def index_in(details: Mapping[str, Any]) -> str:
-    """The name of the index in a duplicate key error; "" if the server does not name it."""
+    """Return the name of the index in a duplicate key error; "" if the server does not name it."""
     found = _INDEX_IN.search(str(details.get("errmsg") or ""))
     return found[1] if found else ""
 
 
 def _not_primary(location: str) -> StoreError:
     return StoreError(
-        f"MongoDB at {location} has no primary that takes writes now",
-        hint="try again when the replica set has chosen one",
+        f"MongoDB at {location} has no writable primary",
+        hint="try again when the replica set has elected a primary",
     )

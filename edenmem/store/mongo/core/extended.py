@@ -1,7 +1,7 @@
-"""BSON values as JSON and back, without loss.
+"""Convert BSON values to JSON and back, losslessly.
 
-What JSON has is plain JSON; every other type is MongoDB Extended JSON (``{"$oid": …}``). An object
-whose own keys begin with ``$`` is wrapped in `DOCUMENT`, so that it is never taken for one.
+Types that JSON has are plain JSON; all others are MongoDB Extended JSON (``{"$oid": …}``). An
+object whose own keys begin with ``$`` is wrapped in `DOCUMENT`, to distinguish it from those.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _TAGS = frozenset(
 
 
 def to_json(value: Any) -> Any:
-    """Turn a value that was read from BSON into JSON."""
-    if value is None or isinstance(value, bool) or type(value) is str:  # `Code` is a text too
+    """Convert a BSON value to JSON."""
+    if value is None or isinstance(value, bool) or type(value) is str:  # `Code` is a str too
         return value
-    if isinstance(value, Int64):  # a small one would come back as an integer of 32 bits
+    if isinstance(value, Int64):  # small ones would return as 32-bit integers
         return {"$numberLong": str(value)} if -(2**31) <= value < 2**31 else int(value)
     if isinstance(value, int):
         return value
@@ -65,7 +65,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """Turn what `to_json` made back into the value."""
+    """Convert the JSON of `to_json` back to the BSON value."""
     if isinstance(value, list):
         return [from_json(item) for item in value]
     if not isinstance(value, dict):
@@ -79,4 +79,4 @@ def from_json(value: Any) -> Any:
     try:
         return json_util.object_hook(dict(plain), _READING)
     except (ValueError, TypeError, ArithmeticError):
-        return plain  # Extended JSON in name only, from an earlier version
+        return plain  # not Extended JSON; written by an earlier version

@@ -1,8 +1,8 @@
-"""The only place where a filter is built from a scope.
+"""Build filters from scopes, and only here.
 
-Every filter names the agent, the kind and each owner field, the unused ones as null, so that it is
-never wider than its scopes. Scopes of one agent and kind share a filter; so a reader's whole view
-is a handful of queries, each with bounds on an index.
+Every filter names the agent, the kind and each owner field, unused ones as null, so it is never
+wider than its scopes. Scopes of one agent and kind share a filter, so a reader's whole view takes a
+few queries, each bounded on an index.
 """
 
 from __future__ import annotations
@@ -19,54 +19,56 @@ from edenmem.models.search import FactFilter
 
 Filter = dict[str, Any]
 
-#: The owner fields of facts and reflections; for these, ``session_id`` is the source.
+#: The owner fields of facts and reflections, whose ``session_id`` is their source.
 _OWNER_FIELDS = ("user_id", "group_id", "shard")
 
-#: Values in one ``$in``; larger sets are asked in parts.
+#: Maximum number of values in one ``$in``.
 IN_LIMIT = 1000
 
-#: Every document of a collection, by the index of ids.
+#: Every document of a collection, by the index on IDs.
 EVERYTHING: Filter = {"_id": {"$exists": True}}
 
 
 def object_id(text: str) -> ObjectId | str:
-    """The stored form of an id. What is not an id stays text, and so matches nothing else."""
+    """Return the stored form of an ID; an invalid one stays text and matches nothing."""
     return ObjectId(text) if is_id(text) else text
 
 
 def object_ids(texts: Iterable[str]) -> list[ObjectId | str]:
-    """The stored form of several ids."""
+    """Return the stored form of several IDs."""
     return [object_id(text) for text in texts]
 
 
 def optional_id(text: str | None) -> ObjectId | str | None:
-    """The stored form of an id that may be missing."""
+    """Return the stored form of an optional ID."""
     return None if text is None else object_id(text)
 
 
 def after(field: str, last: Any) -> Filter:
-    """A filter for what comes after an id in the order of ids. Those that are text come before all
-    others, and a comparison with a text finds nothing but texts."""
+    """Return a filter for IDs after ``last``.
+
+    Text IDs sort before all others, and a comparison with text only matches text.
+    """
     later: Filter = {field: {"$gt": last}}
     return later if isinstance(last, ObjectId) else {"$or": [later, {field: {"$type": "objectId"}}]}
 
 
 def id_parts(texts: Iterable[str]) -> Iterator[list[ObjectId | str]]:
-    """Stored ids, each once, in lists short enough for one ``$in``."""
+    """Yield distinct stored IDs in lists short enough for one ``$in``."""
     ids = object_ids(dict.fromkeys(texts))
     for start in range(0, len(ids), IN_LIMIT):
         yield ids[start : start + IN_LIMIT]
 
 
 def encode_owner(scope: Scope) -> Any:
-    """The value of the owner's field: an ObjectId for users and sessions, else text."""
+    """Return the value of the owner's field: an ObjectId for users and sessions, else text."""
     if scope.kind in (ScopeKind.USER, ScopeKind.SESSION):
         return object_id(scope.owner)
     return scope.owner
 
 
 def owner_fields(scope: Scope) -> Filter:
-    """All fields of the scope as its documents have them; also a filter for them."""
+    """Return all scope fields of a document; also usable as a filter."""
     fields: Filter = {"agent_id": object_id(scope.agent_id), "scope": scope.kind.value}
     fields.update(dict.fromkeys(_OWNER_FIELDS))
     owner = OWNER_FIELD[scope.kind]
@@ -76,10 +78,10 @@ def owner_fields(scope: Scope) -> Filter:
 
 
 def fact_fields(scope: Scope) -> Filter:
-    """`owner_fields` for facts.
+    """Return `owner_fields` for facts.
 
-    A fact's ``session_id`` is its source and no part of the unique key, so a fact of a session's
-    own scope (which the engine never makes) names its owner in ``group_id``.
+    A fact's ``session_id`` is its source, not a part of the unique key. So facts in a session's own
+    scope (which the engine never creates) name their owner in ``group_id``.
     """
     fields = owner_fields(scope)
     if scope.kind is ScopeKind.SESSION:
@@ -91,7 +93,7 @@ def fact_fields(scope: Scope) -> Filter:
 def group_filters(
     scopes: Iterable[Scope], fields_of: Callable[[Scope], Filter] = owner_fields
 ) -> list[Filter]:
-    """One filter for all of an agent's scopes of one kind, in a fixed order."""
+    """Return one filter per agent and kind for these scopes, in a fixed order."""
     groups: dict[tuple[ScopeKind, str], dict[Scope, None]] = {}
     for scope in scopes:
         groups.setdefault((scope.kind, scope.agent_id), {})[scope] = None
@@ -104,7 +106,7 @@ def group_filters(
 
 
 def _group_filter(members: Sequence[Scope], fields_of: Callable[[Scope], Filter]) -> Filter:
-    """The fields that all members have alike, and a list of values for the one that differs."""
+    """Return the fields that all members share, with a list of values for the other one."""
     first, *others = (fields_of(scope) for scope in members)
     if not others:
         return first
@@ -113,20 +115,24 @@ def _group_filter(members: Sequence[Scope], fields_of: Callable[[Scope], Filter]
 
 
 def at_or_after(moment: datetime) -> Filter:
-    """A range of stored times. They are whole milliseconds, so that no inclusive bound is needed,
-    which not every server gets right on an index with fields after the time."""
+    """Return a range of stored times from ``moment``.
+
+    Stored times are whole milliseconds, so no inclusive bound is needed; not every server handles
+    one correctly on an index with fields after the time.
+    """
     return {"$gt": as_utc(moment) - timedelta(milliseconds=1)}
 
 
 def within_times(since: datetime | None, before: datetime | None) -> Filter:
-    """A range of stored times, from ``since`` on and before ``before``; empty for no bound."""
+    """Return a range of stored times from ``since`` until before ``before``; empty without
+    bounds."""
     first = at_or_after(since) if since is not None else {}
     last = {"$lt": before} if before is not None else {}
     return {**first, **last}
 
 
 def fact_filters(filter: FactFilter) -> list[Filter]:
-    """The filters whose results together are what ``filter`` means; none for no scopes."""
+    """Return the filters that together match ``filter``; empty without scopes."""
     extra: Filter = {}
     if times := within_times(filter.since, filter.until):
         extra["formed_at"] = times
@@ -138,10 +144,10 @@ def fact_filters(filter: FactFilter) -> list[Filter]:
 
 
 def build_consolidated_key(scope: Scope) -> Filter:
-    """The unique key of the scope's consolidated document, with which it is also made.
+    """Return the unique key of the scope's consolidated document.
 
-    On live databases the platform holds (agent_id, user_id, session_id, scope) unique. Groups and
-    shards would all be (agent, null, null, kind) there, so they carry an id derived from the scope
+    On live databases the platform keeps (agent_id, user_id, session_id, scope) unique. Groups and
+    shards would all be (agent, null, null, kind) there, so they have an ID derived from the scope
     in ``session_id``, which no session has; the platform does not read these kinds.
     """
     key = {**owner_fields(scope), "session_id": None}
@@ -153,9 +159,10 @@ def build_consolidated_key(scope: Scope) -> Filter:
 
 
 def build_consolidated_filters(scopes: Iterable[Scope]) -> list[Filter]:
-    """Filters for the documents of many scopes: the agents' own in one, others by agent and kind.
+    """Return filters for the consolidated documents of scopes, by agent and kind.
 
-    The order of the unique index lets each end in its one list of values.
+    Each filter ends in one list of values, in the order of the unique index; the agents' own scopes
+    share one.
     """
     wanted = list(dict.fromkeys(scopes))
     agents = [scope for scope in wanted if scope.kind is ScopeKind.AGENT]
@@ -168,5 +175,5 @@ def build_consolidated_filters(scopes: Iterable[Scope]) -> list[Filter]:
 
 
 def policy_id(scope: Scope) -> ObjectId:
-    """The ``_id`` of the scope's document among the policies."""
+    """Return the ``_id`` of the scope's policy document."""
     return ObjectId(derived_id("policy", scope.key))

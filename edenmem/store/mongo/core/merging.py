@@ -1,4 +1,4 @@
-"""Walks of indexes, merged into one order without reading them whole."""
+"""Merge sorted streams lazily."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TypeVar
 
 _T = TypeVar("_T")
 
-#: Before every time that is stored. A range from here skips documents without the field.
+#: Before every stored time. A range from here excludes documents without the field.
 EPOCH = datetime(1, 1, 2, tzinfo=UTC)
 
 
 def newest_first(
     streams: Iterable[Iterator[_T]], *, at: Callable[[_T], datetime], id_of: Callable[[_T], str]
 ) -> Iterator[_T]:
-    """Streams that each are newest first, as one: newest first, equal times by id.
+    """Merge streams that are newest first; equal times are ordered by ID.
 
-    Only items of one time are held at once.
+    Only items of one time are held in memory.
     """
 
     def order(item: _T) -> float:

@@ -1,7 +1,7 @@
-"""The schema's steps, and the ledger of runs that brought data here, in ``memory2_migrations``.
+"""Schema steps, leases and migration runs, stored in ``memory2_migrations``.
 
-Ids say what a document is: ``schema/NNNN_name`` a step that was taken, ``lease/NAME`` who is at
-work, ``run/ID`` a run.
+The ID gives the type of a document: ``schema/NNNN_name`` for an applied step, ``lease/NAME`` for a
+lease, ``run/ID`` for a migration run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from edenmem.store.mongo.core.readiness import (
 
 _SCHEMA, _DATA = "schema", "data"
 
-#: A process that takes steps shows often that it lives, and is given up for dead after this.
+#: A process that migrates renews its lease; without renewal it expires after this.
 _SCHEMA_LEASE = timedelta(minutes=2)
 
 
@@ -79,7 +79,7 @@ class MongoMigrations:
             steps = [s for s in migrations.migrations() if s.number > to and s.name in had]
             for step in steps:
                 if reason := step.no_way_back():
-                    raise ConflictError(f"migration {step.name} has no way back: {reason}")
+                    raise ConflictError(f"migration is irreversible: {step.name} ({reason})")
             for step in reversed(steps):
                 with translate_errors(self._db.location):
                     step.down("mongo", self._db.database)
@@ -87,7 +87,7 @@ class MongoMigrations:
         return [step.name for step in reversed(steps)]
 
     def _take(self, step: Migration) -> None:
-        """Take a step, then note it: it may be taken again, so nothing is lost in between."""
+        """Apply a step, then record it; steps are idempotent, so an interruption is harmless."""
         with translate_errors(self._db.location):
             step.up("mongo", self._db.database)
         now = utc_now()
@@ -127,7 +127,7 @@ class MongoMigrations:
 
 
 def read_applied(db: Connection) -> dict[str, datetime]:
-    """Name of each schema step that was taken → when."""
+    """Map applied schema steps to the time of their application."""
     return {
         str(each["name"]): as_utc(each["applied_at"])
         for each in db.ledger.find(documents_of("schema"))
@@ -135,25 +135,25 @@ def read_applied(db: Connection) -> dict[str, datetime]:
 
 
 def schema_version(db: Connection) -> str:
-    """The number of the newest step taken; empty before the first."""
+    """Return the number of the newest applied step; empty before the first."""
     return str(max(read_schema_numbers(db), default=""))
 
 
 @contextmanager
 def lease_schema(db: Connection) -> Iterator[None]:
-    """Keep others out, by a lease that is renewed while the body is at work."""
+    """Hold the schema lease, renewed in the background, while the body runs."""
     holder = f"{socket.gethostname()} {os.getpid()} {new_id()}"
     other = _take_lease(db, _SCHEMA, holder, utc_now(), utc_now() + _SCHEMA_LEASE)
     if other is not None:
         raise ConflictError(
-            f"another process migrates the database at {db.location}: {other}",
-            hint=f"wait for it; if it died, its lease ends within {_SCHEMA_LEASE}",
+            f"another process is migrating the database at {db.location}: {other}",
+            hint=f"wait for it; if it died, its lease expires within {_SCHEMA_LEASE}",
         )
     over = threading.Event()
 
     def renew() -> None:
         while not over.wait(_SCHEMA_LEASE.total_seconds() / 4):
-            # Steps may be taken twice, so a renewal that fails is only tried again.
+            # A failed renewal is retried; the steps are idempotent.
             with suppress(StoreError):
                 _take_lease(db, _SCHEMA, holder, utc_now(), utc_now() + _SCHEMA_LEASE)
 
@@ -170,8 +170,11 @@ def lease_schema(db: Connection) -> Iterator[None]:
 def _take_lease(
     db: Connection, name: str, holder: str, now: datetime, until: datetime
 ) -> str | None:
-    """Compare and set: the lease of a document that is ours, or has run out, or is not there.
-    None: it is ours now; else whose it is."""
+    """Acquire a lease that is free, expired or held by ``holder``.
+
+    Returns:
+        None on success, else the current holder.
+    """
     key = f"lease/{name}"
     free: Filter = {"_id": key, "$or": [{"holder": holder}, {"until": {"$lte": now}}]}
     update: dict[str, Any] = {"$set": {"holder": holder, "until": until}}
@@ -181,7 +184,7 @@ def _take_lease(
         db.ledger.insert_one({"_id": key, "holder": holder, "until": until})
     except DuplicateKeyError:
         found = db.ledger.find_one({"_id": key})
-        return str(found["holder"]) if found else "somebody who has just finished"
+        return str(found["holder"]) if found else "a process that has just finished"
     return None
 
 

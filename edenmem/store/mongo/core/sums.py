@@ -1,4 +1,4 @@
-"""What is added up by the server, of documents that may hold anything."""
+"""Aggregation expressions for sums over documents with damaged values."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from edenmem.models.formation import COUNT_END
 
 
 def tokens_or_zero(field: str) -> dict[str, Any]:
-    """The expression for a whole number that counts something, 0 for what is none."""
+    """Return the expression for a whole number of tokens, 0 for other values."""
     is_whole = {"$in": [{"$type": field}, ["int", "long"]]}
     return {"$cond": [is_whole, count_or_zero(field), 0]}
 
 
 def count_or_zero(field: str) -> dict[str, Any]:
-    """The expression for a number that counts something, 0 for what is none.
+    """Return the expression for a count or cost, 0 for other values.
 
-    One value that is no number, or infinite, would make the whole sum so.
+    A single NaN or infinity would spoil the whole sum.
 
     Args:
-        field: Its path, with the ``$``.
+        field: The path of the field, with the ``$``.
     """
     within = {"$and": [{"$gt": [field, 0]}, {"$lt": [field, COUNT_END]}]}
     return {"$cond": [within, field, 0]}

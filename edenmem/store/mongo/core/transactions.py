@@ -1,12 +1,11 @@
-"""Multi-document transactions: how one is run, and what may be done inside.
+"""Multi-document transactions and their guard against write skew.
 
-Reads and writes of a transaction see one snapshot, and the server refuses the second of two
-transactions that write the same document. That leaves write skew: two that each read what the other
-writes. Therefore each transaction first writes what guards its reads: the revision of each scope
-that it may change, and one of `STRIPES` documents. Whoever comes second is refused there, before
-it has read anything in vain. A transaction that changes what every other one
-relies on (a forgetting that begins, an account that comes or goes) is exclusive: it writes all
-stripes, and so none commits beside it.
+A transaction reads one snapshot, and the server refuses the second of two transactions that write
+the same document. That permits write skew: two transactions that each read what the other writes.
+Therefore each transaction first writes the guard of its reads: the revisions of the scopes that it
+may change, and one of `STRIPES` documents. A conflicting transaction is refused there, before it
+has read anything. A transaction that changes what all others rely on (a new forgetting, an added or
+removed account) is exclusive: it writes all stripes, so no other can commit concurrently.
 """
 
 from __future__ import annotations
@@ -30,14 +29,15 @@ from edenmem.store.mongo.core.readiness import Readiness
 
 _T = TypeVar("_T")
 
-#: How many documents share the guard, so that few transactions meet on one.
+#: Number of documents that share the guard, so that transactions rarely collide.
 STRIPES = 32
 
 
 class Transaction:
-    """What may be done inside a transaction: finding by a filter, and writing documents of
-    collections that exist. Errors of the driver pass untouched, since their labels decide whether
-    it runs the transaction again."""
+    """The operations allowed in a transaction, on existing collections only.
+
+    Errors of the driver are not translated: their labels decide whether it retries.
+    """
 
     def __init__(self, database: Any, session: Any, stripe: int) -> None:
         self._database = database
@@ -53,7 +53,7 @@ class Transaction:
         sort: Sort = (),
         limit: int = 0,
     ) -> list[Document]:
-        """Find documents as they were when the transaction began, and as it changed them."""
+        """Find documents in the transaction's snapshot, including its own writes."""
         cursor = self._database[collection].find(
             filter,
             projection,
@@ -71,7 +71,7 @@ class Transaction:
                 self._database[collection].insert_many(documents, session=self._session)
 
     def write(self, collection: str, operations: Sequence[Any]) -> int:
-        """Carry out operations in order; return how many documents they matched or made."""
+        """Execute operations in order; return how many documents matched or were created."""
         if not operations:
             return 0
         with raise_whole():
@@ -83,12 +83,12 @@ class Transaction:
     def guard(
         self, scopes: Iterable[Scope] = (), *, accounts: bool = False, exclusive: bool = False
     ) -> None:
-        """Let the revisions of scopes grow, and take a share of the guard.
+        """Increment the revisions of scopes, and write a share of the guard.
 
         Args:
-            scopes: What the transaction changes.
-            accounts: Add no account beside another transaction that does.
-            exclusive: Take all of the guard: nothing commits beside this transaction.
+            scopes: The scopes that the transaction changes.
+            accounts: Exclude other transactions that add accounts.
+            exclusive: Write the whole guard: no other transaction commits concurrently.
         """
         keys = [f"{stripe:02}" for stripe in (range(STRIPES) if exclusive else (self._stripe,))]
         if accounts or exclusive:
@@ -99,17 +99,17 @@ class Transaction:
         self.touch(scopes)
 
     def touch(self, scopes: Iterable[Scope]) -> None:
-        """Let the revisions of scopes grow."""
+        """Increment the revisions of scopes."""
         touched = sorted(dict.fromkeys(scopes), key=lambda scope: scope.key)
         self.write(names.POLICIES, [revision_update(scope) for scope in touched])
 
     def abandon(self) -> None:
-        """Take back what the transaction wrote, and end it."""
+        """Roll back the transaction."""
         self._session.abort_transaction()
 
 
 def revision_update(scope: Scope) -> UpdateOne:
-    """The update by which the revision of a scope grows."""
+    """Return the update that increments the revision of a scope."""
     now = utc_now()
     made = {**owner_fields(scope), "createdAt": now}
     return UpdateOne(
@@ -127,14 +127,14 @@ class Transactions:
         self._readiness = readiness
 
     def run(self, body: Callable[[Transaction], _T]) -> _T:
-        """Run ``body`` in a transaction, again where the server says that it may succeed then.
+        """Run ``body`` in a transaction, and again on transient errors.
 
-        ``body`` does nothing but read and write through what it is given, so that it can be run
-        again. What it raises takes back what it wrote.
+        ``body`` only reads and writes through its argument, so it can be repeated. An exception
+        rolls the transaction back.
 
         Raises:
             DuplicateKeyError, BulkWriteError: pymongo's; a unique index refused a document.
-            StoreError: whatever else went wrong, or the server has no transactions.
+            StoreError: any other failure, or the server has no transactions.
         """
         self._readiness.demand()
         stripe = randbelow(STRIPES)
@@ -150,11 +150,11 @@ class Transactions:
 
 
 def touch(db: Connection, scopes: Iterable[Scope]) -> None:
-    """Let the revision of each scope grow, where no transaction does."""
+    """Increment the revisions of scopes, outside a transaction."""
     touched = list(scopes)
     for start in range(0, len(touched), IN_LIMIT):
         operations = [revision_update(scope) for scope in touched[start : start + IN_LIMIT]]
         while operations:
-            # Two first touches of a scope at once: the loser finds the document there.
+            # Two concurrent first touches of a scope: the second finds the document on retry.
             _, failed = db.policies.bulk(operations)
             operations = [operations[place] for place in sorted(failed)]

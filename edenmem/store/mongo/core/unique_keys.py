@@ -1,7 +1,7 @@
-"""The unique indexes: which stand, which protect the key of facts, and which get in its way.
+"""Classify the unique indexes of facts by how they protect or block edenmem.
 
-The platform creates a narrow key of its own, ``fact_dedup_idx`` on (hash, agent_id), in each new
-process; `collections.FACT_KEY` says what that means for ours.
+The platform creates its own narrow key, ``fact_dedup_idx`` on (hash, agent_id), in each new
+process; see `collections.FACT_KEY`.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from edenmem.store.mongo.core.collections import (
 
 REPLACE = "edenmem index create --replace"
 
-#: Duplicates that are named when they keep a unique index from being created.
+#: Maximum number of duplicates to name in an error.
 _NAMED = 5
 
-#: The keys that make a claim one worker's alone.
+#: The unique indexes that give a claim to one worker only.
 CLAIM_KEYS = tuple(i for i in MEMORY_INDEXES if i.collection == FORMATIONS and i.unique)
 
 
 class FactKeys(msgspec.Struct, frozen=True, kw_only=True):
     """The unique indexes of facts, by name.
 
-    ``narrow`` ones refuse facts that must be stored. ``former`` ones protect as `FACT_KEY` does,
-    under a name that does not keep the platform from creating its own. ``other`` ones are
-    foreign, and may refuse facts for a reason of their own.
+    ``narrow`` ones refuse valid facts. ``former`` ones protect as `FACT_KEY` does, but their name
+    does not prevent the platform from creating its own. ``other`` ones are not edenmem's, and may
+    refuse facts for other reasons.
     """
 
     final: bool = False
@@ -48,13 +48,16 @@ class FactKeys(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def protects(self) -> bool:
-        """Whether a scope cannot have the same fact twice."""
+        """Return whether duplicates in a scope are impossible."""
         return self.final or self.temporary or bool(self.former)
 
     @property
     def half_replaced(self) -> bool:
-        """Whether only the temporary index stands. It keeps a scope from having a fact twice, but
-        not the platform from creating its narrow one, for which it deletes what two users share."""
+        """Return whether only the temporary index exists.
+
+        It prevents duplicates in a scope, but not the platform's narrow index, for which the
+        platform deletes facts that two users share.
+        """
         return self.temporary and not self.final and not self.former
 
     @property
@@ -65,12 +68,12 @@ class FactKeys(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def refuses(self) -> tuple[str, ...]:
-        """The indexes that may refuse a fact although its scope does not have it."""
+        """The indexes that may refuse a fact that is new in its scope."""
         return (*self.narrow, *self.other)
 
 
 def fact_keys(existing: Mapping[str, Any]) -> FactKeys:
-    """Sort the indexes of the collection of facts."""
+    """Classify the indexes on the collection of facts."""
     wide = frozenset(field for field, _ in FACT_KEY.keys)
     final = temporary = misnamed = False
     narrow: list[str] = []
@@ -105,7 +108,7 @@ def fact_keys(existing: Mapping[str, Any]) -> FactKeys:
 
 
 def narrow_key(keys: FactKeys) -> str:
-    """What the narrow indexes do."""
+    """Describe the effect of the narrow indexes."""
     owner = "the platform's " if FACT_KEY.name in keys.narrow else "the "
     index, lets = ("indexes", "let") if len(keys.narrow) > 1 else ("index", "lets")
     return (
@@ -115,7 +118,7 @@ def narrow_key(keys: FactKeys) -> str:
 
 
 def has_keys(existing: Mapping[str, Any], index: Index) -> bool:
-    """Whether an index of another name does the same."""
+    """Return whether an equivalent index exists under any name."""
     return any(
         tuple(found["key"]) == index.keys
         and bool(found.get("unique")) == index.unique
@@ -125,7 +128,7 @@ def has_keys(existing: Mapping[str, Any], index: Index) -> bool:
 
 
 def obstacle(collection: Collection, index: Index) -> str:
-    """Which documents keep a unique index from being created."""
+    """Describe the documents that prevent a unique index."""
     fields = [field for field, _ in index.keys]
     pipeline: list[dict[str, Any]] = [
         {
@@ -143,6 +146,6 @@ def obstacle(collection: Collection, index: Index) -> str:
         for group in collection.aggregate(pipeline)
     ]
     return (
-        f"{index.collection}: cannot create unique index {index.name}, "
-        "some documents have the same " + ", ".join(fields) + ": " + "; ".join(groups)
+        f"cannot create unique index {index.name} on {index.collection}: "
+        "duplicate " + ", ".join(fields) + " in " + "; ".join(groups)
     )

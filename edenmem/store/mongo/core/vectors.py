@@ -1,4 +1,4 @@
-"""Vectors in documents: an array of doubles, or a BSON float32 vector. Both are read."""
+"""Convert vectors in documents: an array of doubles, or a BSON float32 vector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _VECTOR_SUBTYPE = 9
 
 
 def encode(vector: bytes, storage: Literal["array", "bindata"]) -> list[float] | Binary:
-    """The stored form of little-endian float32 bytes."""
+    """Return the stored form of little-endian float32 bytes."""
     numbers = list(struct.unpack(f"<{len(vector) // 4}f", vector))
     if storage == "bindata":
         return Binary.from_vector(numbers, BinaryVectorDtype.FLOAT32)
@@ -20,9 +20,9 @@ def encode(vector: bytes, storage: Literal["array", "bindata"]) -> list[float] |
 
 
 def decode(stored: Any) -> bytes | None:
-    """Little-endian float32 bytes; None if there is no vector, or only zeros in its place.
+    """Return little-endian float32 bytes; None if the vector is missing or only zeros.
 
-    Zeros are what the platform stored where an embedding had failed.
+    The platform stored zeros after a failed embedding.
     """
     if isinstance(stored, Binary) and stored.subtype == _VECTOR_SUBTYPE:
         vector = stored.as_vector()

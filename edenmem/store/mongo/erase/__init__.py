@@ -1,4 +1,4 @@
-"""Erasing the traces of a subject from MongoDB.
+"""Erase the traces of a subject from MongoDB.
 
 May import: mongo.core, mongo.formations, mongo.host, mongo.memory, mongo.walk, protocol.
 """

@@ -1,15 +1,14 @@
-"""Removing the traces of a subject from the database, in bulk and on indexes.
+"""Remove the traces of a subject in bulk, on indexes.
 
-Without transactions, the order makes it safe to be cut off: what was derived from something goes
-before it, since it is found through it; a reflection leaves its buffer before it is deleted; each
-step finds what is left of it when it is taken again. A change of somebody else that was begun but
-not finished is seen by its pending audit entry: that is waited for, not erased around.
+The steps are not transactions; their order makes them safe to interrupt. Derived memory goes before
+its source, through which it is found; a reflection leaves its buffer before it is deleted; every
+step finds what is left when it is repeated.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -44,15 +43,11 @@ from edenmem.store.protocol.store import batched
 
 _AT_ONCE = 500
 
-#: Kinds of what is removed, as `Store.count_traces` names them too.
+#: Kinds of what is removed, as `Erasure.count_traces` names them too.
 VERSIONS, ENTRIES = "versions in history", "audit entries (emptied)"
 
 
-#: Kinds of what is removed, as `Store.count_traces` names them too.
-VERSIONS, ENTRIES = "versions in history", "audit entries (emptied)"
-
-
-#: The platform's fields on a session that hold memory, or say when it was put there.
+#: The platform's session fields with cached memory, or its time.
 _CACHES = (
     "cached_memory_context",
     "memory_context_timestamp",
@@ -62,7 +57,7 @@ _CACHES = (
     "user_memory_timestamp",
 )
 
-#: An update that takes every cached context from a session.
+#: An update that removes every cached context of a session.
 UNCACHED: Filter = {
     "$unset": {
         **{f"memory_context.{field}": "" for field in CONTEXT_FIELDS},
@@ -79,7 +74,7 @@ class MongoErasure:
         self._transactions = transactions
         self._formations = formations
 
-    # -- what there is -----------------------------------------------------------------------
+    # -- counts ------------------------------------------------------------------------------
 
     def count_conversations(self, traces: Traces) -> dict[str, int]:
         """See `Erasure.count_conversations`."""
@@ -113,7 +108,7 @@ class MongoErasure:
         new = {"begun_at": forgetting.begun_at, "counts": forgetting.counts}
 
         def begin(transaction: Transaction) -> Forgetting:
-            # Exclusive: what is applied from now on is refused, and the rest is there to be erased.
+            # Exclusive: later changes are refused, and earlier ones are visible to be erased.
             transaction.guard(exclusive=True)
             is_open = any(transaction.find(names.FORGETTINGS, {**key, "closed_at": None}))
             begun = {} if is_open else new
@@ -141,7 +136,7 @@ class MongoErasure:
         self, forgetting_id: str, *, at: datetime, counts: dict[str, int], entry: AuditEntry
     ) -> None:
         """See `Erasure.close_forgetting`."""
-        # The entry first: one that is cut off is closed again, with the same entry.
+        # The entry first: an interrupted close is repeated with the same entry.
         self._db.audit.insert_new([audit_document(entry)])
         self._db.forgettings.update_one(
             {"_id": object_id(forgetting_id), "closed_at": None},
@@ -166,11 +161,7 @@ class MongoErasure:
     # -- memory ------------------------------------------------------------------------------
 
     def erase(self, traces: Traces, derived: Sequence[str], *, at: datetime) -> dict[str, int]:
-        """See `Erasure.erase`.
-
-        Raises:
-            ConflictError: somebody is changing the same memory at this moment.
-        """
+        """See `Erasure.erase`."""
         removed: Counter[str] = Counter()
         for reflection_id in derived:
             found = self._db.reflections.find({"_id": object_id(reflection_id)})
@@ -196,11 +187,11 @@ class MongoErasure:
         return {kind: number for kind, number in removed.items() if number}
 
     def _unrelate(self, collection: Collection, traces: Traces) -> None:
-        """Let no memory that stays name the accounts as those whom v1 named with it."""
+        """Remove the accounts from ``related_users`` of the remaining memory."""
         agent = None if traces.agent_id is None else object_id(traces.agent_id)
         for part in id_parts(traces.accounts):
             users = {"$in": part}
-            named = {"$in": [str(each) for each in part]}  # the log has texts
+            named = {"$in": [str(each) for each in part]}  # the log stores IDs as text
             found = collection.find({"related_users": users}, {"agent_id": 1})
             ids = [each["_id"] for each in found if agent in (None, each.get("agent_id"))]
             for some in batched(ids, _AT_ONCE):
@@ -213,7 +204,7 @@ class MongoErasure:
                 collection.update_many({"_id": these}, {"$pull": {"related_users": users}})
 
     def _pages(self, collection: Collection, filter: Filter) -> Iterator[list[Document]]:
-        """What is left, until nothing is."""
+        """Yield pages of the remaining documents until there are none."""
         while page := list(collection.find(filter, codec.NO_VECTOR, limit=_AT_ONCE)):
             yield page
 
@@ -229,7 +220,7 @@ class MongoErasure:
         by_scope: dict[Scope, list[Any]] = {}
         for document in documents:
             for scope in _homes([codec.reflection_from(document)]):
-                both = (document["_id"], str(document["_id"]))  # stored as text, too
+                both = (document["_id"], str(document["_id"]))  # the buffer may hold text
                 by_scope.setdefault(scope, []).extend(both)
         for scope, ids in by_scope.items():
             self._db.consolidated.update_one(
@@ -242,7 +233,7 @@ class MongoErasure:
         touch(self._db, by_scope)
 
     def _forget_what_was(self, documents: Sequence[Document], removed: Counter[str]) -> None:
-        """Remove the history of targets, and empty what audit entries hold of them."""
+        """Remove the history of targets, and empty their audit entries."""
         ids = [document["_id"] for document in documents]
         for kind in ("fact", "reflection"):
             removed[VERSIONS] += self._db.history.delete_many(
@@ -267,12 +258,12 @@ class MongoErasure:
             )
         return dropped
 
-    # -- the rest ----------------------------------------------------------------------------
+    # -- conversations------------------------------------------------------------------------
 
     def erase_messages(self, traces: Traces) -> dict[str, int]:
         """See `Erasure.erase_messages`."""
         raise UsageError(
-            "conversations in MongoDB are the platform's, and are not removed from here",
+            "conversations in MongoDB belong to the platform and cannot be removed here",
             hint="leave out --messages, and remove them on the platform",
         )
 
@@ -304,17 +295,13 @@ def _forgetting(document: Document) -> Forgetting:
         kind=document["kind"],
         begun_at=codec.require_moment(document, "begun_at"),
         closed_at=codec.moment(document.get("closed_at")),
-        blocks=tuple(sorted(_texts(document.get("blocks")))),
+        blocks=tuple(sorted(codec.text_ids(document.get("blocks")))),
         counts={str(kind): codec.number(number) for kind, number in counts.items()},
     )
 
 
-def _texts(value: Any) -> Iterable[str]:
-    return value if isinstance(value, list) else ()
-
-
 def _homes(owned: Any) -> Iterator[Scope]:
-    """The scopes of facts or reflections; those of others' documents that have none left out."""
+    """Yield the scopes of facts or reflections; damaged ones without a scope are skipped."""
     for one in owned:
         try:
             yield one.home

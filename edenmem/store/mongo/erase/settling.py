@@ -1,4 +1,4 @@
-"""Seeing to it that nothing which was said so far is formed later."""
+"""Prevent past messages from being formed later."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def settle_session(
     accounts: Sequence[str] | None,
     at: datetime,
 ) -> int:
-    """Settle what was said in a session, or what accounts said; see `Erasure.settle_formations`."""
+    """Settle the messages of a session, or those of accounts in it; see
+    `Erasure.settle_formations`."""
     said = find_said_messages(db, session_id, accounts)
     of_session: Filter = {"session_id": object_id(session_id)}
     if agent_id is not None:
@@ -61,7 +62,7 @@ def settle_session(
         }
         is_under_way = document["status"] in _UNDER_WAY or bool(document.get("next_step"))
         if accounts is not None and is_under_way:
-            # The other people's messages of a claim that is withdrawn are free again.
+            # Messages of other users in a revoked claim are free again.
             fields["message_ids"] = [key for key in ids if key in said]
         gone = dict.fromkeys(("unfinished", "changes", "next_step"), "")
         db.formations.update_one({"_id": document["_id"]}, {"$set": fields, "$unset": gone})
@@ -74,7 +75,7 @@ def settle_session(
 def _count_as_done(
     db: Connection, session_id: str, agent_id: str | None, said: dict[Any, Document], at: datetime
 ) -> int:
-    """Give the messages that wait for a formation one that is done and holds nothing."""
+    """Give pending messages a finished, empty formation."""
     session = db.sessions.find_one({"_id": object_id(session_id)}, {"agents": 1})
     agents = codec.text_ids(session.get("agents")) if session else ()
     made = 0
@@ -85,13 +86,13 @@ def _count_as_done(
                 break
             try:
                 db.formations.insert_one(formation_document(done))
-            except DuplicateKeyError:  # somebody claimed some of them meanwhile
+            except DuplicateKeyError:  # another worker has claimed some of them
                 continue
             made += 1
             break
         else:
             raise ConflictError(
-                f"others keep claiming messages of the session {session_id}",
+                f"other workers keep claiming messages of session {session_id}",
                 hint="stop the workers, or try again",
             )
     return made
@@ -127,10 +128,10 @@ def _build_formation(
 def _pass_over(
     db: Connection, session_id: str, said: dict[Any, Document], accounts: Sequence[str] | None
 ) -> None:
-    """Move the platform's progress past what was said, never backwards.
+    """Move the platform's progress past the messages, never backwards.
 
-    The platform has one progress for a session. It stops before the next message of another
-    person, so that the platform skips as little of what others said as it can.
+    The platform has one cursor per session. It stops before the next message of another user, so
+    that the platform skips as few of their messages as possible.
     """
     if not said:
         return
@@ -153,8 +154,8 @@ def _pass_over(
         if set_in_context(db, session_id, "$set", fields, where={_CURSOR: cursor}):
             return
     raise ConflictError(
-        f"the platform keeps moving its progress of the session {session_id}",
-        hint="run the same command again",
+        f"the platform keeps moving its progress in session {session_id}",
+        hint="run the command again",
     )
 
 
@@ -165,11 +166,10 @@ def _end_of_replies(
     deleted_at: datetime | None,
     accounts: Sequence[str] | None,
 ) -> tuple[Any, int]:
-    """Find the last message before one of another person that follows ``newest``, and count
-    those behind it.
+    """Find the last message before the next one of another user, and count the messages after it.
 
-    ``deleted_at`` is the time of a deleted message to which the platform had come: what came
-    before it counts as formed. The platform itself would form the whole session again.
+    ``deleted_at`` is the time of a deleted message at the platform's cursor: earlier messages count
+    as formed. The platform itself would form the whole session again.
     """
     formed_until = max(newest[0], deleted_at or newest[0])
     last, left = object_id(newest[1]), 0

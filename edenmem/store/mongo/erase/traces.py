@@ -1,4 +1,4 @@
-"""Where the traces of a subject are in the database, and how many."""
+"""Find and count the traces of a subject in the database."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from edenmem.store.mongo.host.host import find_said_messages
 from edenmem.store.mongo.walk.documents import walk_documents
 from edenmem.store.mongo.walk.sources import SOURCES, narrow
 
-#: What an audit entry has that is emptied. Pending ones are another matter (see `erasing`).
+#: Audit entries with content to empty; pending ones are from an older edenmem.
 FULL: Filter = {
     "status": {"$ne": "pending"},
     "$or": [{"before": {"$ne": None}}, {"after": {"$ne": None}}, {"reason": {"$ne": ""}}],
 }
-#: What a formation has that is emptied.
+#: Formations with content to empty.
 UNSETTLED: list[Filter] = [
     {"status": {"$nin": ["applied", "superseded"]}},
     {"decisions.0": {"$exists": True}},
@@ -28,7 +28,7 @@ UNSETTLED: list[Filter] = [
 
 
 def count_traces(db: Connection, traces: Traces) -> dict[str, int]:
-    """Count what is to be removed; see `Erasure.count_traces`."""
+    """Count the traces to remove; see `Erasure.count_traces`."""
     selection = Selection(traces=traces)
 
     def count(kind: RecordKind, condition: Filter | None = None) -> int:
@@ -56,7 +56,7 @@ def count_traces(db: Connection, traces: Traces) -> dict[str, int]:
 
 
 def _find_unsettled(db: Connection, traces: Traces) -> Iterator[Document]:
-    """The formations that hold something, or may still be gone on with."""
+    """Yield the formations with content, or that may still continue."""
     for session_id in traces.own:
         yield from db.formations.find(
             {**_of(session_id, traces.agent_id), "$or": UNSETTLED}, {"changes": 0}
@@ -74,13 +74,15 @@ def _count_contexts(db: Connection, agents: Sequence[str]) -> int:
 
 
 def ids_of_formation(document: Document) -> list[Any]:
-    """The messages that a formation was made from, also if it is superseded."""
+    """Return the messages from which a formation was made, even if it is superseded."""
     return [*(document.get("message_ids") or ()), *(document.get("superseded_message_ids") or ())]
 
 
 def context_filters(agents: Sequence[str]) -> list[Filter]:
-    """Filters for the sessions of agents that have a cached context: in the platform's field, and
-    in ours for an agent that is not the session's first."""
+    """Return filters for sessions with a cached context of the agents.
+
+    The platform's field holds that of the session's first agent, ours those of the others.
+    """
     cached: Filter = {"memory_context.cached_memory_context": {"$gt": ""}}
     first = [{"agents": {"$in": part}, **cached} for part in id_parts(agents)]
     others = [

@@ -1,20 +1,19 @@
-"""Which quiet sessions the cold run has to look at.
+"""Find the quiet sessions that a cold run must check.
 
-The platform writes messages without telling us, and rewrites whole sessions, so what we know of a
-session stands in a collection of our own: ``activity`` (the time of its newest message), ``seen``
-(how many messages it had, and the id of the newest) and ``settled`` (the rules by which it was
-found to have nothing to do; null: it is to be looked at). A note falls
+The platform writes messages without notice, and rewrites whole sessions. So notes about sessions
+are in a separate collection: ``activity`` (the time of the newest message), ``seen`` (the number of
+messages and the ID of the newest) and ``settled`` (the rules under which nothing was to be done;
+null: to be checked). A note expires
 
-- with messages that the platform wrote: ids tell when they were made, so each run reads those made
-  since the last one (and an hour before that, for what was made early and written late), and
-  compares ``seen``;
-- with messages that came through `Host.add_messages`, whose ids may say any time;
-- with an unfinished formation, which a retry by hand makes too;
-- after a week: each run looks the share of all sessions over again that the time since the last
-  one is of a week, and so finds whatever else may have happened to them (an agent that joined, a
-  restored backup).
+- with messages that the platform wrote: IDs contain their time of creation, so each run reads the
+  IDs created since the last run (and an hour before, for messages written late), and compares
+  ``seen``;
+- with messages through `Host.add_messages`, whose IDs may contain any time;
+- with an unfinished formation, which a manual retry also creates;
+- after a week: each run checks a share of all sessions, proportional to the time since the last
+  run, and so notices all other changes (an added agent, a restored backup).
 
-The first run looks all sessions over. A note that is lost costs a look, and nothing else.
+The first run checks all sessions. A lost note costs one check, nothing else.
 """
 
 from __future__ import annotations
@@ -33,28 +32,30 @@ from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, at_or_after, id_parts, object_id
 from edenmem.store.mongo.core.merging import EPOCH
+from edenmem.store.mongo.formations.progress import UNFINISHED
 from edenmem.store.mongo.host.host_codec import session_from
 from edenmem.store.protocol.formations import QuietSession
 from edenmem.store.protocol.store import batched
 
-#: How long before its message is written an id may have been made, and how far clocks may differ.
+#: Maximum delay between creating an ID and writing its message, and skew of clocks.
 _LATE = timedelta(hours=1)
 
-#: In this time all sessions are looked over again.
+#: The time in which all sessions are checked once.
 _ROUND = timedelta(days=7)
 _PAGE = 100
 _SWEEP = 500
 _MESSAGES = 5000
 _LOWEST = ObjectId("0" * 24)
 
-#: The document that says how far the sweeps have come.
+#: The ID of the document with the progress of the sweeps.
 _PROGRESS = "progress"
-_UNFINISHED = ("claimed", "released", "recorded")
 
 
 class MongoColdSessions:
-    """Implements `edenmem.store.protocol.formations.ColdSessions`: with notes of its own about
-    sessions; the platform's documents are only read."""
+    """Implements `edenmem.store.protocol.formations.ColdSessions`.
+
+    Only its own notes are written; the platform's documents are only read.
+    """
 
     def __init__(self, db: Connection) -> None:
         self._db = db
@@ -75,10 +76,11 @@ class MongoColdSessions:
         key = {"_id": object_id(session_id), "seen": seen}
         return self._db.cold.update_one(key, {"$set": {"settled": rules}}) > 0
 
-    # -- walking the notes -------------------------------------------------------------------
+    # -- reading the notes -------------------------------------------------------------------
 
     def _walk(self, settled: str | None, before: datetime) -> Iterator[Document]:
-        """Notes of this kind, oldest activity first, in pages without a cursor between them."""
+        """Yield notes settled under these rules, oldest activity first, in pages without a
+        cursor."""
         order = (("activity", 1), ("_id", 1))
         after: Filter = {"activity": {"$gt": EPOCH, "$lt": before}}
         while True:
@@ -92,7 +94,7 @@ class MongoColdSessions:
             after = {"activity": {"$gt": last["activity"], "$lt": before}}
 
     def _same_time(self, settled: str | None, same: Filter) -> Iterator[Document]:
-        """The rest of the notes of one moment, such as an import makes."""
+        """Yield the remaining notes with the same time, which an import can create."""
         while True:
             order = (("_id", 1),)
             page = list(self._db.cold.find({"settled": settled, **same}, sort=order, limit=_PAGE))
@@ -104,7 +106,7 @@ class MongoColdSessions:
     def _look_up(
         self, notes: Sequence[Document], before: datetime, rules: str
     ) -> Iterator[QuietSession]:
-        """The sessions of these notes as they are now; what is gone or incognito is settled."""
+        """Yield the sessions of these notes; deleted and incognito ones are settled."""
         keys = [note["_id"] for note in notes]
         found = {
             document["_id"]: document
@@ -130,7 +132,7 @@ class MongoColdSessions:
                     yield QuietSession(session=sessions[key], seen=seen)
 
     def _all_quiet(self, before: datetime) -> Iterator[QuietSession]:
-        """Every quiet session from the platform's documents alone."""
+        """Yield every quiet session, from the platform's documents alone."""
         activity = "memory_context.last_activity"
         living = {"deleted": {"$ne": True}}
         recorded = self._db.sessions.find(
@@ -148,17 +150,19 @@ class MongoColdSessions:
                 if newest is not None and newest < before:
                     yield QuietSession(session=session, seen=seen)
 
-    # -- keeping the notes true --------------------------------------------------------------
+    # -- keeping the notes current -----------------------------------------------------------
 
     def _notice(self) -> None:
-        """Take back the notes of sessions in which something may have happened."""
+        """Reset the notes of sessions that may have changed."""
         progress = self._db.cold.find_one({"_id": _PROGRESS}) or {}
         now = utc_now()
         noticed = codec.moment(progress.get("noticed"))
         if noticed is not None:
             self._notice_messages(noticed - _LATE, now + _LATE)
-        open_ones = self._db.formations.find({"status": {"$in": [*_UNFINISHED]}}, {"session_id": 1})
-        for page in batched(open_ones, _SWEEP):
+        unfinished = self._db.formations.find(
+            {"status": {"$in": list(UNFINISHED)}}, {"session_id": 1}
+        )
+        for page in batched(unfinished, _SWEEP):
             self._refresh(list({document["session_id"] for document in page}), always=True)
         self._sweep(progress, now)
         self._note_progress({"$max": {"noticed": now}})
@@ -172,7 +176,7 @@ class MongoColdSessions:
                 self._refresh(page, always=False)
 
     def _sweep(self, progress: Document, now: datetime) -> None:
-        """Look over the next share of all sessions; all, until that came to an end once."""
+        """Check the next share of all sessions; all of them until a first sweep is complete."""
         swept_at = codec.moment(progress.get("swept_at"))
         share: float = float("inf")
         if swept_at is not None:
@@ -196,7 +200,7 @@ class MongoColdSessions:
         self._db.cold.update_one({"_id": _PROGRESS}, change, upsert=True)
 
     def _refresh(self, keys: Sequence[Any], *, always: bool) -> None:
-        """Take back the notes of these sessions, or (not ``always``) of those that changed."""
+        """Reset the notes of these sessions; without ``always`` only of changed ones."""
         known: dict[Any, Any] = {}
         for part in id_parts(str(key) for key in keys):
             for note in self._db.cold.find({"_id": {"$in": part}}, {"seen": 1}):
@@ -209,10 +213,10 @@ class MongoColdSessions:
         self._db.cold.bulk(changes)
 
     def _states(self, keys: Sequence[Any]) -> list[tuple[str, datetime | None]]:
-        """Of each session: its number of messages with the newest one's id, and that one's time.
+        """Return for each session its message count with the newest ID, and the newest time.
 
-        The newest is read after the count: a message that comes between makes a state that never
-        was, which only means one more look.
+        The newest is read after the count: a message in between gives a state that never existed,
+        which only costs one more check.
         """
 
         def state(key: Any) -> tuple[str, datetime | None]:
@@ -228,13 +232,13 @@ class MongoColdSessions:
 
 
 def _build_note(seen: str, activity: datetime | None) -> Document:
-    # What was seen and that it is unsettled are written together: a note that another run settles
-    # between our reading and our writing must not stand beside what only we have seen.
+    # One write for all fields: if another run settles the note after this run has read the session,
+    # it must not stay settled with the new state.
     return {"seen": seen, "activity": activity, "settled": None}
 
 
 def _session_keys(message: Document) -> list[Any]:
-    """The sessions that a message is in: a list, or in old documents one id."""
+    """Return the sessions of a message: a list, or one ID in old documents."""
     sessions = message.get("session")
     return sessions if isinstance(sessions, list) else [sessions] if sessions else []
 

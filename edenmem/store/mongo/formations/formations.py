@@ -1,4 +1,4 @@
-"""Formations: who works on which messages, what came of it, and the session's progress."""
+"""Store formations: claims on messages, their outcomes, and the session's progress."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from edenmem.store.mongo.search.slots import Slots
 from edenmem.store.protocol.formations import Backlog
 from edenmem.store.protocol.memory import Changes
 
-#: Recorded changes are one binary value in a document, which MongoDB keeps under 16 MiB.
-#: 2,000 facts with vectors of 1,536 dimensions fit.
+#: Recorded changes are one binary value in a document, which MongoDB limits to 16 MiB. That fits
+#: 2,000 facts with vectors of 1,536 dimensions.
 RECORD_LIMIT = 15 * 1024 * 1024
 _LATEST = (("created_at", -1), ("_id", -1))
 
-#: Of one session and agent: numbers are given in order, by workers whose clocks may disagree.
+#: For one session and agent: ordered by number, since the clocks of workers may disagree.
 _LATEST_OF_PAIR = (("session_id", -1), ("agent_id", -1), ("seq", -1))
 _FINISHED = frozenset({FormationStatus.APPLIED, FormationStatus.FAILED})
 _MESSAGES_KEY = next(i for i in MEMORY_INDEXES if i.name == "edenmem_formation_messages")
@@ -56,9 +56,8 @@ _MESSAGES_KEY = next(i for i in MEMORY_INDEXES if i.name == "edenmem_formation_m
 class MongoFormations:
     """Implements `edenmem.store.protocol.formations.Formations`: each step is one compare-and-set.
 
-    Three unique indexes keep the promises of `Formations.claim`: on ``seq``, on each of the
-    messages, and on ``unfinished``, a field that only a claimed, recorded or released formation
-    has.
+    Three unique indexes guarantee the rules of `Formations.claim`: on ``seq``, on each message, and
+    on ``unfinished``, a field that only claimed, recorded and released formations have.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class MongoFormations:
         """See `Formations.claim`."""
         self._readiness.demand()
         self._readiness.require_keys(CLAIM_KEYS)
-        self._slots.storage()  # before a model is paid
+        self._slots.storage()  # raises before a model is paid
         pair = _pair(formation.session_id, formation.agent_id)
         for part in id_parts(formation.message_ids):
             taken = {**pair, "message_ids": {"$in": part}}
@@ -158,13 +157,13 @@ class MongoFormations:
         """See `Formations.record`.
 
         Raises:
-            StoreError: the changes are larger than one document can be.
+            StoreError: the changes exceed one document.
         """
         packed = msgspec.msgpack.encode(changes)
         if len(packed) > RECORD_LIMIT:
             raise StoreError(
-                f"the outcome of formation {formation_id} has {len(packed):,} bytes; one document "
-                f"holds {RECORD_LIMIT:,}",
+                f"outcome of formation {formation_id} has {len(packed):,} bytes, over the limit of "
+                f"{RECORD_LIMIT:,} for one document",
                 hint="lower formation.max_messages, so that one range brings less",
             )
         fields = {
@@ -234,7 +233,7 @@ class MongoFormations:
         }
         try:
             return self._move(formation_id, {"status": "failed"}, fields) is not None
-        except DuplicateKeyError:  # the session and agent have an unfinished one
+        except DuplicateKeyError:  # another one is unfinished
             return False
 
     def _end(
@@ -248,8 +247,8 @@ class MongoFormations:
         decisions: Sequence[Decision] = (),
         unset: Sequence[str] = (),
     ) -> Document | None:
-        """End the worker's claim with these fields; its calls and decisions are added to those of
-        earlier tries and steps."""
+        """End the worker's claim with these fields, adding its calls and decisions to earlier
+        ones."""
         added = {"usage": usage, "decisions": decisions}
         update: Document = {
             "$set": fields,
@@ -291,7 +290,7 @@ class MongoFormations:
             reason = {"error": error.message, "updated_at": now, "updatedAt": now}
             self._move(formation_id, {"status": "recorded"}, reason)
             raise
-        # Somebody else may have applied the same and recorded the next step by now.
+        # Another worker may have applied the same step and recorded the next one.
         same = {"status": "recorded", "next_step": formation.next_step or None}
         if formation.next_step:
             self._go_on(formation, same, now, worker)
@@ -306,7 +305,7 @@ class MongoFormations:
         return results
 
     def _go_on(self, formation: Formation, same: Filter, now: datetime, worker: str | None) -> None:
-        """Leave a formation of which a step is left to its worker, or free it for anybody."""
+        """Continue a formation with its next step: keep the worker's claim, or release it."""
         fields: Document = {"status": "claimed", "updated_at": now, "updatedAt": now}
         if worker is None or worker != formation.worker:
             fields |= {"status": "released", "worker": None, "lease_until": None}
@@ -325,7 +324,7 @@ class MongoFormations:
             return False
         fields = {
             "status": "superseded",
-            # Its own id stands for no message: a unique index takes no second empty list.
+            # Its own ID is a placeholder: a unique index allows only one empty list.
             "message_ids": kept or [key["_id"]],
             "superseded_message_ids": ids,
             "next_step": None,
@@ -338,7 +337,7 @@ class MongoFormations:
         stir(self._db, session_id, codec.require_moment(found, "last_message_at"))
         return superseded
 
-    # -- looking at them ---------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------
 
     def formation(self, formation_id: str) -> Formation | None:
         """See `Formations.formation`."""
@@ -395,7 +394,7 @@ def _pair(session_id: str, agent_id: str) -> Filter:
 
 
 def formation_document(formation: Formation) -> Document:
-    """A new document for a formation."""
+    """Return a new document for a formation."""
     document: Document = {
         "_id": object_id(formation.id),
         **_pair(formation.session_id, formation.agent_id),
@@ -435,7 +434,7 @@ def formation_document(formation: Formation) -> Document:
 
 
 def formation_from(document: Document) -> Formation:
-    """The formation that a document holds."""
+    """Return the formation of a document."""
     changes = document.get("changes")
     return Formation(
         id=str(document["_id"]),

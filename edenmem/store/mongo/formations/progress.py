@@ -1,5 +1,4 @@
-"""What is left to form of a session, and the platform's cursor, which edenmem moves along; see
-`edenmem.store.common.progress`."""
+"""Find unformed messages, and move the platform's cursor; see `edenmem.store.common.progress`."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from edenmem.store.mongo.host.host import set_in_context
 from edenmem.store.mongo.host.host_codec import message_from, sub_document
 from edenmem.store.protocol.formations import Backlog
 
-#: States in which a formation stands in the way of a new one.
+#: States that block a new formation.
 UNFINISHED = ("claimed", "released", "recorded")
 _PROGRESS = {
     "agent_id": 1,
@@ -38,16 +37,16 @@ _PROGRESS = {
 
 _CURSOR_AND_AGENTS = {"agents": 1, "memory_context.last_memory_message_id": 1}
 
-#: Times that a move of the platform's cursor is tried while the platform moves it.
+#: Maximum attempts to move the platform's cursor while the platform moves it too.
 _TRIES = 5
 
 
 def find_backlog(
     db: Connection, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
 ) -> Backlog:
-    """Find the messages that are to be formed; see `Formations.backlog`."""
+    """Find the messages to form; see `Formations.backlog`."""
     taken: set[Any] = set()
-    ours: set[Any] = set()  # given up, or to be taken again: not the platform's
+    ours: set[Any] = set()  # freed or to be formed again: not the platform's
     pasts: list[Past] = []
     for document in db.formations.find({"session_id": object_id(session_id)}, _PROGRESS):
         pasts.append(_past(document))
@@ -56,8 +55,8 @@ def find_backlog(
             (ours if free else taken).update(document.get("message_ids") or ())
             ours.update(document.get("superseded_message_ids") or ())
     spans = _platform_spans(db, session_id, pasts)
-    # Ids and times alone, in order and from the index: exact for messages that came late with
-    # an old time, and for those that were deleted, which no count would be.
+    # Only IDs and times, from the index. Unlike a count, this is exact for late messages with an
+    # old time and for deleted ones.
     order = (("createdAt", 1), ("_id", 1))
     rows = db.messages.find({"session": object_id(session_id)}, {"createdAt": 1}, sort=order)
     waiting, by_platform = [], 0
@@ -78,7 +77,7 @@ def find_backlog(
 
 
 def _platform_spans(db: Connection, session_id: str, pasts: Sequence[Past]) -> tuple[Span, ...]:
-    """What the platform formed of a session."""
+    """Return the spans of a session that the platform formed."""
     session = db.sessions.find_one({"_id": object_id(session_id)}, _CURSOR_AND_AGENTS) or {}
     cursor = _cursor_of(session)
     places: dict[str, Place] = {}
@@ -91,10 +90,10 @@ def _platform_spans(db: Connection, session_id: str, pasts: Sequence[Past]) -> t
 
 
 def advance_session(db: Connection, formation: Formation) -> None:
-    """Move the platform's own progress of the session, which follows its first agent.
+    """Move the platform's progress of the session, which follows its first agent.
 
-    What is replaced is noted before, and the move made only if that is still there: the
-    platform moves it at the same time. Only forwards, since an older range may be retried.
+    The replaced cursor is noted first, and the move is made only if it is still current: the
+    platform may move it too. Only forwards, since an older range may be retried.
     """
     key = {"_id": object_id(formation.session_id)}
     noted = False
@@ -118,7 +117,7 @@ def advance_session(db: Connection, formation: Formation) -> None:
         same = {"memory_context.last_memory_message_id": seen}
         if set_in_context(db, formation.session_id, "$set", fields, where=same):
             return
-    # What an earlier call noted stays: it moved the cursor and was cut off.
+    # Keep the note of an earlier, interrupted call: it moved the cursor.
     _note_moves(db, formation, {} if noted else {"cursor_moves": None}, [])
 
 
@@ -130,21 +129,21 @@ def _note_moves(db: Connection, formation: Formation, where: Filter, moves: list
 def note_cursor_move(
     db: Connection, session_id: str, message_id: str, to: Any, replaced: Any
 ) -> None:
-    """Note a move of the platform's cursor with a formation that has the message."""
+    """Record a move of the platform's cursor in the formation that has the message."""
     of_session = db.formations.find({"session_id": object_id(session_id)}, _PROGRESS)
     key = object_id(message_id)
     found = next((each for each in of_session if key in (each.get("message_ids") or ())), None)
     if found is None:
         return
     moves = found.get("cursor_moves")
-    if not isinstance(moves, list):  # one from before moves were noted may have made one
+    if not isinstance(moves, list):  # an older formation may have moved it unrecorded
         moves = [{"to": found["message_ids"][-1], "replaced": None}]
     moves = [*moves, {"to": to, "replaced": replaced}]
     db.formations.update_one({"_id": found["_id"]}, {"$set": {"cursor_moves": moves}})
 
 
 def _is_beyond(db: Connection, cursor: str | None, end: Place, session_id: str) -> bool:
-    """Whether the platform's cursor is at or after a place."""
+    """Return whether the platform's cursor is at or after a place."""
     if cursor is None:
         return False
     here = {"_id": object_id(cursor), "session": object_id(session_id)}
@@ -158,7 +157,7 @@ def _count_after(db: Connection, session_id: str, at: datetime) -> int:
 
 
 def moves_of(document: Document) -> tuple[CursorMove, ...] | None:
-    """How a formation moved the platform's cursor; None if that was not noted."""
+    """Return how a formation moved the platform's cursor; None if that was not recorded."""
     moves = document.get("cursor_moves")
     if not isinstance(moves, list):
         return None
@@ -181,7 +180,7 @@ def _place(message: Document) -> Place:
 
 
 def _cursor_of(session: Document) -> str | None:
-    """The platform's cursor, None for one that is no id."""
+    """Return the platform's cursor; None for an invalid ID."""
     context = sub_document(session.get("memory_context"))
     cursor = codec.text_id(context.get("last_memory_message_id"))
     return cursor if cursor is not None and is_id(cursor) else None

@@ -1,4 +1,4 @@
-"""What models cost: of formations by their records, of other work by entries of its own."""
+"""Sum the cost of models: of formations by their records, of other work by usage entries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from edenmem.store.mongo.core.filters import Filter, object_id
 from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.core.sums import count_or_zero, tokens_or_zero
 
-#: What a model's calls are added up to.
+#: The sums for each model.
 _SUMS = ("calls", "input_tokens", "output_tokens", "cost", "unpriced", "estimated")
 
 
@@ -66,13 +66,13 @@ class MongoUsage:
                     yield Finding(
                         target_type=kind,
                         target_id=str(document["_id"]),
-                        detail="has numbers of tokens that are none",
+                        detail="has invalid token counts",
                         agent_id=str(document.get("agent_id")),
                     )
 
     def repair_usage(self, findings: Sequence[Finding]) -> int:
         """See `Usage.repair_usage`."""
-        mended = 0
+        repaired = 0
         for finding in findings:
             collection, field = self._places()[finding.target_type]
             key: Filter = {"_id": object_id(finding.target_id)}
@@ -80,14 +80,15 @@ class MongoUsage:
             stored = None if document is None else document.get(field)
             if not is_damaged_usage(stored):
                 continue
-            if isinstance(stored, list):  # calls are only ever added: of this length it is the same
+            # Calls are append-only, so the same length means the same list.
+            if isinstance(stored, list):
                 key[f"{field}.{len(stored)}"] = {"$exists": False}
             calls = msgspec.to_builtins(list(calls_from(stored)))
-            mended += collection.update_one(key, {"$set": {field: calls}}) > 0
-        return mended
+            repaired += collection.update_one(key, {"$set": {field: calls}}) > 0
+        return repaired
 
     def _places(self) -> dict[str, tuple[Collection, str]]:
-        """What a finding is about → where its calls are."""
+        """Map the target type of a finding to the collection and field of its calls."""
         return {"formation": (self._db.formations, "usage"), "usage": (self._db.usage, "calls")}
 
     def _sum_by_day(
@@ -109,7 +110,7 @@ class MongoUsage:
 
 
 def usage_document(entry: UsageEntry) -> Document:
-    """A new document for an entry."""
+    """Return a new document for an entry."""
     now = utc_now()
     return {
         "_id": object_id(entry.id),
@@ -123,7 +124,7 @@ def usage_document(entry: UsageEntry) -> Document:
 
 
 def usage_from(document: Document) -> UsageEntry:
-    """The entry that a document holds."""
+    """Return the entry of a document."""
     return UsageEntry(
         id=str(document["_id"]),
         at=codec.require_moment(document, "at"),
@@ -159,5 +160,5 @@ def _fields(total: Counter[str]) -> dict[str, Any]:
 
 
 def day_of(field: str) -> dict[str, Any]:
-    """The expression for the day of a time."""
+    """Return the expression for the day of a time."""
     return {"$dateToString": {"format": "%Y-%m-%d", "date": field}}

@@ -1,4 +1,4 @@
-"""The contexts that are kept on sessions."""
+"""Cache contexts on sessions."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from edenmem.store.mongo.host.host import set_in_context
 from edenmem.store.mongo.host.host_codec import sub_document
 from edenmem.store.protocol.store import batched
 
-#: The platform's own two fields, and ours beside them.
+#: The platform's two fields, and edenmem's next to them.
 _XML = "cached_memory_context"
 _TIME = "memory_context_timestamp"
 _FINGERPRINT = "edenmem_fingerprint"
 
-#: What the platform may not serve to the next account for the next agent: agent id → context.
+#: Contexts that the platform must not serve to the next account or agent, by agent ID.
 _OURS = "edenmem_contexts"
-#: The fields of ``memory_context`` that hold a cached context, and say what it was built from.
+#: The fields of ``memory_context`` with a cached context and its origin.
 CONTEXT_FIELDS = (_XML, _TIME, _FINGERPRINT)
 
 
 class MongoContexts:
-    """Implements `edenmem.store.protocol.host.Contexts`: in the platform's fields where the
-    platform may serve them."""
+    """Implements `edenmem.store.protocol.host.Contexts`; uses the platform's fields where
+    allowed."""
 
     def __init__(self, db: Connection) -> None:
         self._db = db
@@ -99,7 +99,7 @@ class MongoContexts:
                     yield Finding(
                         target_type="session",
                         target_id=str(document["_id"]),
-                        detail="keeps a context although it is gone, or the agent is not in it",
+                        detail="has a cached context, but is deleted or lacks the agent",
                         agent_id=agent,
                         related=(agent,),
                     )
@@ -116,8 +116,10 @@ class MongoContexts:
 
 
 def _from_platform(fields: Document) -> CachedContext | None:
-    """The platform's fields, unless it has written them itself since: then our fingerprint is of
-    another text, and the times differ."""
+    """Return the context in the platform's fields, unless the platform has rewritten it.
+
+    In that case the fingerprint belongs to another text, and the times differ.
+    """
     ours = sub_document(fields.get(_FINGERPRINT))
     built_at = codec.moment(fields.get(_TIME))
     if built_at is None or codec.moment(ours.get("at")) != built_at:

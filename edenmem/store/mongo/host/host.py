@@ -1,4 +1,4 @@
-"""What the platform owns: agents, users, sessions, messages."""
+"""Read and write the platform's agents, users, sessions and messages."""
 
 from __future__ import annotations
 
@@ -46,20 +46,19 @@ _LIVING: Filter = {"deleted": {"$ne": True}}
 _IN_ORDER = (("createdAt", 1), ("_id", 1))
 _INSERT_BATCH = 1000
 
-#: The largest document, in bytes. MongoDB's own limit leaves the platform room for its fields.
+#: Maximum size of a document in bytes; leaves the platform room below MongoDB's limit.
 LARGEST = 16 * 1024 * 1024 - 64 * 1024
 
-#: Messages that people wrote, with everything that `host_codec` takes for no trigger.
+#: Messages written by users; includes every trigger that `host_codec` treats as none.
 BY_PEOPLE: Filter = {"role": "user", "trigger": {"$in": [None, False, 0, "", {}]}}
 
 
-#: What is shorter is never larger as BSON, in which an item of a list takes up to 14 bytes.
+#: Below this size a message always fits: as BSON an item of a list takes up to 14 bytes.
 _SMALL = LARGEST // 16
 
 
 class MongoHost:
-    """Implements `edenmem.store.protocol.host.Host`. Of the platform's documents it writes only
-    ever the fields it is about."""
+    """Implements `edenmem.store.protocol.host.Host`; writes only edenmem's fields of documents."""
 
     def __init__(self, db: Connection, transactions: Transactions) -> None:
         self._db = db
@@ -143,8 +142,8 @@ class MongoHost:
         return self._add_account(host_codec.user_document(user))
 
     def _add_account(self, document: Document) -> bool:
-        """Insert an account. The platform allows two with one name, so that no unique index may
-        stand for what is looked up here."""
+        """Insert an account in a transaction: the platform allows duplicate names, so no unique
+        index exists."""
         users = self._db.settings.users_collection
         key = {"type": document["type"], "username": document["username"]}
 
@@ -212,7 +211,7 @@ class MongoHost:
             filters = [{"group_id": group_id}]
         else:
             return
-        seen: set[Any] = set()  # one is found by each of its users, and by who wrote in it
+        seen: set[Any] = set()  # several filters can match a session
         for document in self._db.find_all(self._db.sessions, filters):
             if document["_id"] not in seen:
                 seen.add(document["_id"])
@@ -271,7 +270,7 @@ class MongoHost:
     def _add_to_list(self, session_id: ObjectId | str, field: str, ids: Sequence[str]) -> None:
         added = {"$addToSet": {field: {"$each": object_ids(ids)}}, "$set": {"updatedAt": utc_now()}}
         if not self._db.sessions.update_one({"_id": session_id, field: {"$type": "array"}}, added):
-            # An old document holds null or a dict here, to which nothing can be added.
+            # An old document may hold null or a dict, to which $addToSet cannot add.
             self._db.sessions.update_one(
                 {"_id": session_id, field: {"$not": {"$type": "array"}}}, {"$set": {field: []}}
             )
@@ -307,13 +306,13 @@ class MongoHost:
                     yield Finding(
                         target_type="session",
                         target_id=str(key),
-                        detail="the platform's progress is before what was formed or forgotten",
+                        detail="the platform's progress is behind formed or forgotten messages",
                         agent_id=agent,
                         related=(str(formation["_id"]),),
                     )
 
     def _read_cursor_times(self, sessions: Iterable[Document]) -> dict[Any, datetime]:
-        """The time of the message to which the platform has come in each session."""
+        """Return the time of the message at the platform's cursor, by session."""
         cursors = {
             session["_id"]: sub_document(session.get("memory_context")).get(
                 "last_memory_message_id"
@@ -370,7 +369,7 @@ class MongoHost:
             filters = [{**of_session, "_id": {"$in": part}} for part in id_parts(ids)]
             found = self._db.find_all(self._db.messages, filters)
             read = (host_codec.message_from(document, session_id) for document in found)
-            # By the time that the message is read with: an old document may lack its own.
+            # The time as read: an old document may lack the field.
             return iter(sorted(read, key=lambda message: (message.created_at, message.id)))
         if newest is not None:
             backwards = [(field, -order) for field, order in _IN_ORDER]
@@ -433,19 +432,19 @@ class MongoHost:
             names.update(name for each in found if (name := codec.text(each.get("name"))))
         return sorted(names)
 
-    # -- what a name may mean ----------------------------------------------------------------
+    # -- references ------------------------------------------------------------------------
 
     def find(self, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
         """See `Host.find`."""
         return find(self._db, kind, text, limit=limit)
 
     def find_by_prefix(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:
-        """See `Host.find_by_prefix`; names as they are written."""
+        """See `Host.find_by_prefix`; names match with case."""
         return find_by_prefix(self._db, kind, text, limit=limit)
 
 
 def assign_owner(db: Connection, session: Session) -> Session:
-    """The session with an owner, if there is anybody to be it."""
+    """Return the session with an owner, if one can be found."""
     owner = owner_of(session, ())
     if owner is None and session.agents:
         of_agents = {"_id": {"$in": object_ids(session.agents)}, "type": "agent"}
@@ -464,7 +463,7 @@ def set_in_context(
 ) -> bool:
     """Write subfields of ``memory_context``, which may be missing or null.
 
-    False: the session is gone, or differs from ``where``.
+    Returns False if the session is gone or differs from ``where``.
     """
     key = object_id(session_id)
     dotted = {f"memory_context.{name}": value for name, value in fields.items()}
@@ -481,7 +480,7 @@ def set_in_context(
 def find_said_messages(
     db: Connection, session_id: str, accounts: Sequence[str] | None
 ) -> dict[Any, Document]:
-    """The messages of a session, or those of the accounts, in order, without contents."""
+    """Return the messages of a session, or those of accounts in it, in order, without contents."""
     filter: Filter = {"session": object_id(session_id)}
     if accounts is not None:
         filter |= {"role": "user", "sender": {"$in": object_ids(accounts)}}
@@ -493,31 +492,31 @@ def find_said_messages(
 
 
 def stir(db: Connection, session_id: str, latest: datetime) -> None:
-    """Take back what the cold run noted of a session, to which messages were added."""
+    """Reset the cold run's note of a session that has new messages."""
     db.cold.update_one({"_id": object_id(session_id)}, stir_update(latest), upsert=True)
 
 
 def stir_update(latest: datetime) -> Filter:
-    """The update that takes back the cold run's note of a session."""
+    """Return the update that resets the cold run's note of a session."""
     change = {"settled": None, "seen": None}
     return {"$set": change, "$max": {"activity": as_utc(latest)}}
 
 
 def _oversize(message: Message) -> str:
-    """Why a message does not fit into a document; empty if it does."""
+    """Return why a message does not fit into a document; empty if it does."""
     calls = msgspec.msgpack.encode(message.tool_calls) if message.tool_calls else b""
     if len(message.content) + len(calls) < _SMALL:
         return ""
     try:
         return _too_large(len(bson.encode(host_codec.message_document(message))))
     except (InvalidDocument, InvalidStringData, OverflowError, RecursionError) as error:
-        return f"cannot be a document of MongoDB: {error}"
+        return f"cannot be stored in MongoDB: {error}"
 
 
 def _too_large(size: int) -> str:
     if size <= LARGEST:
         return ""
-    return f"too large for MongoDB: {size:,} bytes, the limit is {LARGEST:,}"
+    return f"too large for MongoDB: {size:,} bytes (limit {LARGEST:,})"
 
 
 def _latest_first(session: Session) -> tuple[float, str]:

@@ -1,4 +1,4 @@
-"""Documents of the platform to models and back: agents, users, sessions, messages."""
+"""Convert the platform's agents, users, sessions and messages to models and back."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from edenmem.store.mongo.core.extended import from_json, to_json
 from edenmem.store.mongo.core.filters import object_id, object_ids, optional_id
 
 _ROLES: frozenset[str] = frozenset({"user", "assistant", "system", "tool", "eden"})
-#: What the platform's model of a session allows.
+#: The values allowed by the platform's model of a session.
 _STATUSES = frozenset({"active", "paused", "running", "archived", "finished"})
 _PLATFORMS = frozenset({"discord", "telegram", "twitter", "farcaster", "gmail", "app"})
-#: Our field for a platform that is not one of them.
+#: Edenmem's field for any other platform.
 _PLATFORM = "edenmem_platform"
-#: Marks an imported session beside ``extras.edenmem``, which the platform drops when it writes the
-#: whole session back: it keeps unknown fields of the document, not those inside ``extras``.
+#: Marks an imported session in addition to ``extras.edenmem``, which the platform drops when it
+#: rewrites a session: it keeps unknown fields of the document, but not those inside ``extras``.
 IMPORTED = "edenmem_imported"
 _CALL_FIELDS = frozenset({"id", "tool", "args", "status", "result"})
 OWNER_HINT = "name the user who owns it: --owner USER"
 
 
 def agent_from(document: Document) -> Agent:
-    """Read an agent; a switch that is missing or null is off, as on the platform."""
+    """Read an agent; a missing or null toggle is off, as on the platform."""
     return Agent(
         id=str(document["_id"]),
         username=text(document.get("username")),
@@ -44,10 +44,10 @@ def agent_from(document: Document) -> Agent:
 
 
 def agent_document(agent: Agent) -> Document:
-    """Make a new agent's document.
+    """Return a new agent's document.
 
     Raises:
-        UsageError: it has no owner, so that the platform could not load it.
+        UsageError: the agent has no owner, so the platform could not load it.
     """
     if agent.owner is None:
         raise UsageError(f"agent has no owner: {agent.label}", hint=OWNER_HINT)
@@ -68,7 +68,7 @@ def agent_document(agent: Agent) -> Document:
 
 
 def user_from(document: Document) -> User:
-    """A person's account."""
+    """Read a user's account."""
     flags = document.get("featureFlags")
     return User(
         id=str(document["_id"]),
@@ -81,13 +81,13 @@ def user_from(document: Document) -> User:
 
 
 def stored_user_from(document: Document) -> StoredUser:
-    """An account with its mark of deletion."""
+    """Read a user's account with its deletion mark."""
     fields = msgspec.structs.asdict(user_from(document))
     return StoredUser(**fields, deleted=document.get("deleted") is True)
 
 
 def user_document(user: User) -> Document:
-    """A new account's document."""
+    """Return a new account's document."""
     return _stamp(
         {
             "_id": object_id(user.id),
@@ -103,12 +103,12 @@ def user_document(user: User) -> Document:
 
 
 def sub_document(value: Any) -> Document:
-    """A sub-document; empty for null and for what is none."""
+    """Return a sub-document; empty for null and other types."""
     return value if isinstance(value, dict) else {}
 
 
 def session_from(document: Document) -> Session:
-    """A session. One without a recorded activity was last active when it was last written."""
+    """Read a session; without recorded activity, its last update counts."""
     context = sub_document(document.get("memory_context"))
     extras = sub_document(document.get("extras"))
     return Session(
@@ -134,10 +134,10 @@ def session_from(document: Document) -> Session:
 
 
 def session_document(session: Session) -> Document:
-    """Make a new session's document.
+    """Return a new session's document.
 
     Raises:
-        UsageError: it has no owner, so that the platform could not load it.
+        UsageError: the session has no owner, so the platform could not load it.
     """
     if session.owner is None:
         raise UsageError(f"session has no owner: {session.label}", hint=OWNER_HINT)
@@ -173,7 +173,7 @@ def session_document(session: Session) -> Document:
 
 
 def message_from(document: Document, session_id: str) -> Message:
-    """A message as the given session has it; one may be in several sessions."""
+    """Read a message as part of the given session; it may be in several."""
     role = text(document.get("role"))
     calls = document.get("tool_calls")
     return Message(
@@ -194,7 +194,7 @@ def message_from(document: Document, session_id: str) -> Message:
 
 
 def message_document(message: Message) -> Document:
-    """Make a new message's document."""
+    """Return a new message's document."""
     calls = enumerate(message.tool_calls)
     return _stamp(
         {
@@ -227,7 +227,7 @@ def _tool_call(call: Document) -> ToolCall:
 
 
 def _call_document(call: ToolCall, message_id: str, place: int) -> Document:
-    """A call that has an id is in the platform's form already, and stays exactly as it is."""
+    """Return a tool call's document; a call with an ID is in the platform's form and unchanged."""
     if not call.id:
         call = call.loadable(message_id, place)
     known = {"args": from_json(call.args), "status": call.status, "result": from_json(call.result)}

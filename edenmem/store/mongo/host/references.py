@@ -1,4 +1,4 @@
-"""What a typed name or a prefix of an id may mean."""
+"""Find the matches of a typed name or ID prefix."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from edenmem.store.protocol.host import Reference, ReferenceKind
 
 _DIGITS = re.compile(r"[0-9a-f]{0,24}\Z")
 
-#: Sorts behind whatever may follow a beginning.
+#: Sorts after every continuation of a prefix.
 _LAST = "\U0010ffff"
 _PREFIX = re.compile(r"[0-9a-f]{4,24}\Z")
 
-#: Longer names are found only as they are written: servers limit the length of an expression.
+#: Longer names only match exactly: servers limit the length of a regular expression.
 _PATTERN_LIMIT = 1000
 _LIVING: Filter = {"deleted": {"$ne": True}}
 
-#: Fields that labels are made of.
+#: Fields used in labels.
 _LABEL_FIELDS = dict.fromkeys(
     ("username", "name", "title", "content", "session_id", "seq", "status", "createdAt"), 1
 )
 
 
 def find(db: Connection, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
-    """Find what a text may mean; see `Host.find`."""
+    """Find the matches of a text; see `Host.find`."""
     collection, always, names, label = _kinds(db)[kind]
     if not text.strip() or not _storable(text):
         return []
@@ -50,12 +50,12 @@ def find(db: Connection, kind: ReferenceKind, text: str, *, limit: int = 20) -> 
 def find_by_prefix(
     db: Connection, kind: ReferenceKind, text: str, *, limit: int
 ) -> Sequence[Reference]:
-    """Find what begins with a text, names as they are written; see `Host.find_by_prefix`."""
+    """Find by prefix; names match with case. See `Host.find_by_prefix`."""
     collection, always, names, _ = _kinds(db)[kind]
     if not _storable(text):
         return []
     found: dict[str, Reference] = {}
-    for name in names[:1]:  # by a username or a session's name; titles are sentences
+    for name in names[:1]:  # not by titles, which are sentences
         beginning = {name: {"$gte": text, "$lt": text + _LAST}}
         for document in collection.find(
             {**beginning, **always}, {name: 1}, sort=[(name, 1)], limit=limit
@@ -87,17 +87,17 @@ def _kinds(
 
 
 def _storable(text: str) -> bool:
-    """Whether a name in the database can be this text at all."""
+    """Return whether a name in the database can equal this text."""
     return "\x00" not in text and text.encode("utf-8", "ignore").decode() == text
 
 
 def _meanings(text: str, names: Sequence[str]) -> list[Filter]:
-    """Filters in the order of what is meant most: the first that finds something counts."""
+    """Return filters by priority; the first with results counts."""
     meanings: list[Filter] = []
     if is_id(text):
         meanings.append({"_id": ObjectId(text)})
     meanings.extend({name: text} for name in names)
-    # A regular expression matches names in any case; its text is taken literally.
+    # A regular expression matches names in any case; the text is escaped.
     pattern = f"^{re.escape(text)}$"
     if len(pattern) <= _PATTERN_LIMIT:
         meanings.extend({name: {"$regex": pattern, "$options": "i"}} for name in names)

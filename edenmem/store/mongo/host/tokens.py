@@ -1,4 +1,4 @@
-"""Tokens for the server, and what was used in a day. All is found by ``_id``."""
+"""Store access tokens and daily usage, all by ``_id``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class MongoTokens:
         """See `Tokens.remove`."""
         if self._db.tokens.count({"_id": object_id(token_id)}, limit=1) == 0:
             return False
-        # The entry first: a removal that is cut off is repeated with the same entry.
+        # The entry first: an interrupted removal is repeated with the same entry.
         self._db.audit.insert_new([audit_document(entry)])
         return self._db.tokens.delete_one({"_id": object_id(token_id)})
 
@@ -69,7 +69,7 @@ class MongoTokens:
         key = {"_id": f"{day}/{holder}"}
         try:
             self._db.daily_use.update_one(key, counted, upsert=True)
-        except DuplicateKeyError:  # another process made it at the same moment
+        except DuplicateKeyError:  # another process created it concurrently
             self._db.daily_use.update_one(key, counted, upsert=True)
         previous = (date.fromisoformat(day) - timedelta(days=1)).isoformat()
         self._db.daily_use.delete_many({"_id": {"$lt": previous}})
@@ -106,7 +106,7 @@ def _document(token: AccessToken) -> Document:
 
 
 def _token(document: Document) -> AccessToken:
-    """A token as it is stored. One whose limits are damaged opens nothing."""
+    """Read a token; one with damaged limits gives access to nothing."""
     owner, end = document.get("user_id", ""), document.get("expires_at", "")
     is_damaged = owner == "" or (end is not None and codec.moment(end) is None)
     return AccessToken(

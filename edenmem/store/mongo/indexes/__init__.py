@@ -1,4 +1,4 @@
-"""The database as a whole, and its indexes.
+"""Manage the database as a whole, and its indexes.
 
 May import: common, mongo.core, mongo.search, protocol.
 """

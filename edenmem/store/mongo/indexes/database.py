@@ -1,4 +1,4 @@
-"""What the database is, and making the indexes that the store's queries need."""
+"""Describe the database, and create the indexes that the store's queries need."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from edenmem.store.protocol.database import Migrations, StoreInfo
 _BEYOND = (
     "the server's oplog and journal, until they are overwritten",
     "backups and snapshots of the cluster (Atlas keeps its own), and exports",
-    "search indexes on Atlas, for the seconds until they have followed",
-    "memory of v1 that the platform keeps (memory_user, memory_agent, memory_sessions)",
-    "files of the server, whose space is reused and not overwritten",
+    "search indexes on Atlas, until they have caught up (seconds)",
+    "v1 memory that the platform keeps (memory_user, memory_agent, memory_sessions)",
+    "files of the server, whose space is reused but not overwritten",
 )
 
 
 class MongoDatabase:
-    """Implements `edenmem.store.protocol.database.Database`: creates indexes that are missing,
-    drops none."""
+    """Implements `edenmem.store.protocol.database.Database`: creates missing indexes, drops
+    none."""
 
     def __init__(self, db: Connection, readiness: Readiness, migrations: Migrations) -> None:
         self._db = db
@@ -82,7 +82,7 @@ class MongoDatabase:
         }
 
     def _size(self) -> int | None:
-        """Bytes on disk with indexes; None if the server does not say."""
+        """Return bytes on disk with indexes; None if the server does not report them."""
         try:
             stats = self._db.database.command("dbStats")
         except (OperationFailure, NotImplementedError):
@@ -95,8 +95,8 @@ class MongoDatabase:
         """See `Database.initialise`.
 
         Raises:
-            StoreError: stored duplicates keep a unique index from being created, or a sharded
-                collection does. Nothing was dropped then. Or the server is a standalone one.
+            StoreError: stored duplicates or sharding prevent a unique index (nothing was dropped),
+                or the server is a standalone.
         """
         self._readiness.require_transactions()
         said = [f"migration {name}" for name in self._first_steps()]
@@ -112,11 +112,12 @@ class MongoDatabase:
             except DuplicateKeyError:
                 obstacles.append(obstacle(collection, index))
             except ConflictError:
-                if index is not FACT_KEY:  # the platform was quicker; `preparation` tells of it
+                if index is not FACT_KEY:  # the platform was quicker; see `preparation`
                     raise
         if obstacles:
             raise StoreError(
-                "; ".join(obstacles), hint="remove or change the duplicates, then initialise again"
+                "; ".join(obstacles),
+                hint="remove or change the duplicates, then run the command again",
             )
         return said
 
@@ -133,23 +134,23 @@ class MongoDatabase:
             (problems if problem else steps).append(problem or _describe_index(index))
         warnings = [*problems, *self._key_warnings()]
         if is_standalone(self._db):
-            warnings.append(f"the server {STANDALONE}; init will be refused")
+            warnings.append(f"the server {STANDALONE}; 'edenmem init' will fail")
         return Preparation(
             steps=tuple(steps), warnings=tuple(warnings), notes=tuple(self._database_notes())
         )
 
     @property
     def _whole_location(self) -> str:
-        """The location with the database, which the URI may not name."""
+        """The location with the database, which the URI may omit."""
         name = self._db.database.name
         named = self._db.location.endswith(f"/{name}")
         return self._db.location if named else f"{self._db.location} ({name})"
 
     def _database_notes(self) -> Iterator[str]:
-        """What hints at another database than the one that was meant."""
+        """Yield hints that this is not the intended database."""
         name = self._db.database.name
         if self._whole_location != self._db.location:
-            yield f"the URI does not name the database; using {name}"
+            yield f"the URI names no database; using {name}"
         with translate_errors(self._db.location):
             there = self._db.database.list_collection_names()
         users = self._db.settings.users_collection
@@ -169,8 +170,11 @@ class MongoDatabase:
             yield f"{username.collection}: {USERNAME_NOTE}"
 
     def _missing_indexes(self) -> Iterator[Index]:
-        """The indexes that `initialise` creates. The key of facts is not among them where an older
-        one stands: that one is replaced on request only, since the platform may be at work."""
+        """Yield the indexes that `initialise` creates.
+
+        Where an older key of facts exists, `FACT_KEY` is not included: it is replaced only on
+        request, because the platform may be running.
+        """
         every = (*names.MEMORY_INDEXES, *names.host_indexes(self._db.settings))
         existing: dict[str, Any] = {}
         for index in every:
@@ -185,8 +189,10 @@ class MongoDatabase:
                 yield index
 
     def _first_steps(self) -> Sequence[str]:
-        """The schema's steps, for a database that edenmem was never in. In one that others use
-        already they are taken by a command of their own."""
+        """Return all schema steps if edenmem has never used the database, else none.
+
+        Existing databases are migrated by a separate command.
+        """
         if read_applied(self._db) or self._was_here():
             return ()
         return [step.name for step in migrations.pending({})]
@@ -199,28 +205,27 @@ class MongoDatabase:
         self._db.close()
 
     def file_faults(self) -> Iterator[Finding]:
-        """See `Database.file_faults`: that is the server's."""
+        """See `Database.file_faults`; the server checks its own files."""
         return iter(())
 
     def repair_schema(self) -> int:
-        """See `Database.repair_schema`: there is none."""
+        """See `Database.repair_schema`; there is nothing to repair."""
         return 0
 
     def compact(self) -> Compaction:
-        """See `Database.compact`. Nothing: the files are the
-        server's."""
+        """See `Database.compact`; the server manages its files."""
         return Compaction(beyond=_BEYOND)
 
 
-#: What an operator has to know of the unique index on usernames that earlier versions created.
+#: Note on the unique index on usernames that earlier versions created.
 USERNAME_NOTE = (
-    "the unique index edenmem_username makes the platform fail where two accounts have one name; "
-    f"'{REPLACE}' makes it an ordinary one"
+    "the unique index edenmem_username makes the platform fail when two accounts share a name; "
+    f"'{REPLACE}' makes it an ordinary index"
 )
 
 
 def key_note(keys: FactKeys) -> str:
-    """What an operator has to know of the key of facts; "" if it is as it should be."""
+    """Return the note for the operator about the key of facts; "" if it is correct."""
     if keys.narrow:
         note = narrow_key(keys)
         it = "them" if len(keys.narrow) > 1 else "it"
@@ -230,21 +235,21 @@ def key_note(keys: FactKeys) -> str:
         )
     if keys.obsolete:
         return (
-            f"{', '.join(keys.obsolete)} does not keep the platform from deleting facts that two "
-            f"users share when it starts; '{REPLACE}' replaces it by {FACT_KEY.name}"
+            f"{', '.join(keys.obsolete)} does not prevent the platform from deleting facts that "
+            f"two users share when it starts; '{REPLACE}' replaces it with {FACT_KEY.name}"
         )
     if keys.temporary:
-        return f"replacing an index was interrupted; '{REPLACE}' completes it"
+        return f"the replacement of an index was interrupted; '{REPLACE}' completes it"
     return ""
 
 
 def foreign_note(name: str) -> str:
-    """What an operator has to know of a foreign unique index of facts."""
+    """Return the note for the operator about a unique index of facts that is not edenmem's."""
     return f"the unique index {name} was not created by edenmem, and may refuse facts"
 
 
 def is_unique(existing: Mapping[str, Any], index: Index) -> bool:
-    """Whether the index of this name is unique, although it should not be."""
+    """Return whether the index of this name is unique but should not be."""
     return not index.unique and bool(existing.get(index.name, {}).get("unique"))
 
 

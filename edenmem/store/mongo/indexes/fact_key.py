@@ -1,4 +1,4 @@
-"""Building ordinary indexes, and replacing older unique ones by those of edenmem."""
+"""Build ordinary indexes, and replace older unique ones."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from edenmem.store.mongo.core.migrations import lease_schema
 from edenmem.store.mongo.core.readiness import read_fact_keys, require_writable
 from edenmem.store.mongo.core.unique_keys import REPLACE, obstacle
 
-#: How often a replacement starts again because the platform recreated its index meanwhile.
+#: Maximum number of attempts if the platform recreates its index.
 _ROUNDS = 5
 
 
 def replace_index(db: Connection, name: str) -> None:
-    """Replace the older indexes that `IndexState.replaces` names; see `Indexes.replace_index`."""
+    """Replace older indexes; see `Indexes.replace_index` and `IndexState.replaces`."""
     require_writable(db)
     username = names.username_index(db.settings)
     if name not in (FACT_KEY.name, username.name):
         raise ConflictError(
-            f"the index {name} is not replaced", hint="'edenmem index update' changes others"
+            f"index cannot be replaced: {name}", hint="'edenmem index update' rebuilds it"
         )
     with lease_schema(db):
         for _ in range(_ROUNDS):
@@ -33,24 +33,26 @@ def replace_index(db: Connection, name: str) -> None:
                 else:
                     _replace_fact_key(db)
             except ConflictError:
-                continue  # the platform recreated its index in between
+                continue  # the platform recreated its index
             return
     raise ConflictError(
         f"gave up on replacing {name}: another process recreated an older index {_ROUNDS} times",
-        hint=f"run '{REPLACE}' again when no process of the platform is starting",
+        hint=f"run '{REPLACE}' again while no process of the platform is starting",
     )
 
 
 def _replace_username(db: Connection, index: Index) -> None:
-    """Replace the former unique index on usernames by one that is not unique."""
+    """Replace the former unique index on usernames with an ordinary one."""
     if db.users.indexes().get(index.name, {}).get("unique"):
         db.users.drop_index(index.name)
     db.users.create_index(index.keys, **index.options())
 
 
 def _replace_fact_key(db: Connection) -> None:
-    """Replace older indexes by `FACT_KEY`. At every moment a unique index protects facts as
-    the older ones did, and each step may be taken again."""
+    """Replace older indexes with `FACT_KEY`.
+
+    A unique index protects facts throughout, and each step is idempotent.
+    """
     keys = read_fact_keys(db)
     if not keys.final:
         demand_shard_key(db, FACT_KEY)
@@ -61,7 +63,7 @@ def _replace_fact_key(db: Connection) -> None:
     build(db, FACT_KEY)
     left = read_fact_keys(db)
     if left.obsolete or not left.final:
-        raise ConflictError("an older index is there again")
+        raise ConflictError("an older index was recreated")
     if left.temporary:
         db.facts.drop_index(TEMPORARY_FACT_KEY.name)
 
@@ -70,7 +72,7 @@ def build(db: Connection, index: Index, name: str = "") -> None:
     """Create an index, under its own name or another.
 
     Raises:
-        StoreError: stored documents break it, and are named; or it cannot be on this server.
+        StoreError: stored documents violate it, and are named; or the server does not support it.
     """
     collection = db.collection(index.collection)
     try:
@@ -83,13 +85,13 @@ def build(db: Connection, index: Index, name: str = "") -> None:
 
 
 def demand_shard_key(db: Connection, index: Index) -> None:
-    """Demand that a unique index can be on a collection as it is sharded."""
+    """Raise if the collection's sharding does not permit a unique index."""
     if problem := shard_problem(db, index):
-        raise StoreError(problem, hint="reshard the collection, or use one that is not sharded")
+        raise StoreError(problem, hint="reshard the collection, or use an unsharded one")
 
 
 def shard_problem(db: Connection, index: Index) -> str:
-    """Why a unique index cannot be created on a collection as it is sharded; "" if it can."""
+    """Return why the collection's sharding prevents a unique index; "" if it does not."""
     if not index.unique:
         return ""
     namespace = f"{db.database.name}.{index.collection}"
@@ -98,13 +100,13 @@ def shard_problem(db: Connection, index: Index) -> str:
             db.client["config"]["collections"], db.location, read_only=True
         ).find_one({"_id": namespace})
     except StoreError:
-        return ""  # not every user may read this; the server refuses the index itself then
+        return ""  # the user may not read this; the server will refuse the index itself
     shard_key = tuple((found or {}).get("key", {}).items())
     if (found or {}).get("dropped") or shard_key == index.keys[: len(shard_key)]:
         return ""
     fields = ", ".join(f"{field}: {order}" for field, order in shard_key)
     return (
-        f"unsupported: {namespace} is sharded by {{{fields}}}, and its unique index "
+        f"unsupported: {namespace} is sharded by {{{fields}}}, but its unique index "
         f"{index.name} must begin with the shard key; its fields are "
         + ", ".join(field for field, _ in index.keys)
     )

@@ -1,4 +1,4 @@
-"""Indexes on request: what there is, and making, changing and dropping it."""
+"""List, create, rebuild, drop and replace indexes on request."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from edenmem.store.mongo.search.search_definitions import describe_service, stat
 from edenmem.store.mongo.search.slots import Slots
 
 _CREATES_OWN = "'edenmem index create' with its name creates it"
-NO_SEARCH = "this MongoDB answers no search commands (Atlas does), so search is an exact scan"
+NO_SEARCH = "this MongoDB has no search commands (Atlas does), so search is an exact scan"
 
 
 class MongoIndexes:
-    """Implements `edenmem.store.protocol.indexes.Indexes`: changes indexes one at a time."""
+    """Implements `edenmem.store.protocol.indexes.Indexes`."""
 
     def __init__(self, db: Connection, slots: Slots) -> None:
         self._db = db
@@ -75,7 +75,7 @@ class MongoIndexes:
             raise _no_such(name)
         if str(found.get("type") or "search") != wanted.type:
             raise ConflictError(
-                f"the search index {name} is of another type, which cannot be changed",
+                f"search index has another type, which cannot be changed: {name}",
                 hint=f"'edenmem index drop {name}', then 'edenmem index create'",
             )
         self._db.facts.update_search_index(wanted.name, wanted.definition)
@@ -85,11 +85,11 @@ class MongoIndexes:
         ordinary = self._ordinary().get(name)
         if ordinary is not None:
             if ordinary.unique:
-                raise ConflictError(
-                    f"{name} keeps {ordinary.collection} free of duplicates and is not dropped"
-                )
+                raise ConflictError(f"index prevents duplicates, so it cannot be dropped: {name}")
             if ordinary.background:
-                raise ConflictError(f"{name} is an index of the platform too and is not dropped")
+                raise ConflictError(
+                    f"index is also the platform's, so it cannot be dropped: {name}"
+                )
             collection = self._db.collection(ordinary.collection)
             if name not in collection.indexes():
                 raise _no_such(name)
@@ -98,7 +98,7 @@ class MongoIndexes:
             return
         if name == STAGED.index and self._staged_wish() is not None:
             raise ConflictError(
-                f"{name} belongs to the switch of the embedding model that is under way",
+                f"index is in use by the switch of the embedding model in progress: {name}",
                 hint="'edenmem embed switch' has 'drop-old', 'back' and 'abandon'",
             )
         configured = (self._db.settings.vector_index, self._db.settings.text_index)
@@ -118,7 +118,7 @@ class MongoIndexes:
 
     def platform_conflicts(self) -> Iterator[Finding]:
         """See `Indexes.platform_conflicts`."""
-        # The platform's own pipeline, so that the order within a group is the same.
+        # The platform's own pipeline, which determines the order within a group.
         pipeline: list[dict[str, Any]] = [
             {
                 "$group": {
@@ -152,7 +152,7 @@ class MongoIndexes:
             max_seconds=self._db.settings.search_timeout_seconds,
         )
 
-    # -- ordinary ones -----------------------------------------------------------------------
+    # -- ordinary indexes ---------------------------------------------------------------------
 
     def _ordinary(self) -> dict[str, Index]:
         every = (*names.MEMORY_INDEXES, *names.host_indexes(self._db.settings))
@@ -193,7 +193,7 @@ class MongoIndexes:
             )
 
     def _rebuild(self, index: Index) -> None:
-        """Drop and make anew; a unique one stands under another name before the old one goes."""
+        """Rebuild an index; a unique one is first built under another name."""
         collection = self._db.collection(index.collection)
         existing = collection.indexes()
         if index is FACT_KEY and fact_keys(existing).obsolete:
@@ -202,8 +202,7 @@ class MongoIndexes:
             raise _no_such(index.name)
         if tuple(existing[index.name]["key"]) == index.keys and index.unique:
             raise ConflictError(
-                f"{index.name} keeps {index.collection} free of duplicates, and a second index of "
-                "the same fields cannot stand beside it; it stays as it is"
+                f"index cannot be rebuilt without permitting duplicates: {index.name}"
             )
         if index.unique:
             build(self._db, index, f"{index.name}_2")
@@ -212,7 +211,7 @@ class MongoIndexes:
             collection.drop_index(index.name)
             build(self._db, index)
 
-    # -- those for search --------------------------------------------------------------------
+    # -- search indexes --------------------------------------------------------------------
 
     def _search_states(self, wish: IndexWish) -> Iterator[IndexState]:
         answers = self._db.facts.answers_search()
@@ -226,7 +225,7 @@ class MongoIndexes:
                 )
                 continue
             if found is not None and self._is_foreign(wanted.name):
-                # What such an index cannot filter by is told, and is no fault of it.
+                # Filters that such an index lacks are described, and are not differences.
                 enough = self._wish_for(wanted.type, wish, PLATFORM_FILTERS)
                 least = state_of(enough, found, fatal_only=True)
                 note = "; ".join(filter(None, (describe_service(found), least.note)))
@@ -239,9 +238,9 @@ class MongoIndexes:
                 and wish.dimensions is None
                 and state.name != (STAGED.index)
             ):
-                # Without a model nothing is known of what it should be.
+                # Without a model the expected definition is unknown.
                 status = "unwanted" if state.found is None or state.differences else state.status
-                note = "there is no embedding model"
+                note = "no embedding model"
                 state = msgspec.structs.replace(
                     state, status=status, wanted=None, differences=(), note=note
                 )
@@ -258,8 +257,10 @@ class MongoIndexes:
             )
 
     def _search_wishes(self, wish: IndexWish, answers: bool) -> Iterator[tuple[SearchIndex, bool]]:
-        """The search indexes that are wanted, and whether each is needed: edenmem's own is not
-        where the settings name another."""
+        """Yield the expected search indexes, and whether each is needed.
+
+        Edenmem's own is not needed where the settings name another.
+        """
         for type, own in (("vectorSearch", names.VECTOR_INDEX), ("search", names.TEXT_INDEX)):
             configured = self._wish_for(type, wish)
             yield configured, True
@@ -271,7 +272,7 @@ class MongoIndexes:
     def _wish_for(
         self, type: str, wish: IndexWish, filters: Sequence[str] | None = None, name: str = ""
     ) -> SearchIndex:
-        """The search index of a type, under its configured name or another."""
+        """Return the search index of a type, under its configured name or another."""
         if type == "search":
             return names.text_index(
                 analyzer=wish.analyzer,
@@ -287,15 +288,15 @@ class MongoIndexes:
 
     @staticmethod
     def _is_foreign(name: str) -> bool:
-        """Whether edenmem does not define the index by itself, and so is a guest there."""
+        """Return whether edenmem does not define this index."""
         return name not in (names.VECTOR_INDEX, names.TEXT_INDEX, STAGED.index)
 
     def _demand_own(self, name: str) -> None:
         if self._is_foreign(name):
             raise ConflictError(
-                f"the search index {name} is not edenmem's own, and is neither changed nor dropped",
-                hint="change it where it was created, or let store.vector_index and "
-                f"store.text_index name {names.VECTOR_INDEX} and {names.TEXT_INDEX}",
+                f"search index is not edenmem's own: {name}",
+                hint="change it where it was created, or set store.vector_index and "
+                f"store.text_index to {names.VECTOR_INDEX} and {names.TEXT_INDEX}",
             )
 
     def _search_index(self, name: str, wish: IndexWish) -> SearchIndex:
@@ -310,13 +311,13 @@ class MongoIndexes:
         self._need_search()
         if wish.dimensions is None:
             raise StoreError(
-                f"without an embedding model the dimensions of {name} are not known",
-                hint="set one up (see 'edenmem config show'), or leave this index out",
+                f"dimensions of the index are unknown without an embedding model: {name}",
+                hint="set a model (see 'edenmem config show'), or leave out this index",
             )
         return self._wish_for("vectorSearch", wish, name=name)
 
     def _staged_wish(self) -> SearchIndex | None:
-        """The index that the new vectors of a switch need."""
+        """Return the index for the new vectors of a switch."""
         switch = self._slots.read_switch()
         if switch is None or not switch.is_staged(switch.model):
             return None
@@ -330,7 +331,7 @@ class MongoIndexes:
 
     def _need_search(self) -> None:
         if not self._db.facts.answers_search():
-            raise StoreError(NO_SEARCH, hint="there are no search indexes to work on here")
+            raise StoreError(NO_SEARCH, hint="there are no search indexes to manage")
 
 
 def _to_replace(name: str) -> ConflictError:
@@ -340,11 +341,11 @@ def _to_replace(name: str) -> ConflictError:
 
 
 def _no_such(name: str) -> NotFoundError:
-    return NotFoundError(f"there is no index {name}", hint="'edenmem index list' names them")
+    return NotFoundError(f"index does not exist: {name}", hint="'edenmem index list' lists them")
 
 
 def _fact_key_state(state: IndexState, keys: FactKeys, existing: Mapping[str, Any]) -> IndexState:
-    """The state of `FACT_KEY`, with the older indexes that it replaces."""
+    """Return the state of `FACT_KEY`, with the older indexes that it replaces."""
     temporary = (TEMPORARY_FACT_KEY.name,) if keys.temporary else ()
     replaces = (*keys.obsolete, *temporary)
     if not replaces:
@@ -382,7 +383,7 @@ def _ordinary_state(index: Index, existing: Mapping[str, Any]) -> IndexState:
     )
     wanted = state.wanted or {}
     differences = tuple(
-        f"{field}: is {there[field]}, wanted {wanted[field]}"
+        f"{field}: is {there[field]}, expected {wanted[field]}"
         for field in wanted
         if there[field] != wanted[field]
     )

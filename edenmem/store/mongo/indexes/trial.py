@@ -1,7 +1,4 @@
-"""A scratch collection with search indexes of its own, to try what search relies on.
-
-What is tried is the code that searches facts, on another collection.
-"""
+"""Test a server's search on a scratch collection, with the code that searches facts."""
 
 from __future__ import annotations
 
@@ -119,7 +116,7 @@ class Trial:
         except StoreError as error:
             if isinstance(error.__cause__, OperationFailure):
                 return error.message
-            raise  # an outage is no refusal
+            raise  # an outage is not a refusal
         return ""
 
     def remove(self) -> None:

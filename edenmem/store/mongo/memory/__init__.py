@@ -1,4 +1,4 @@
-"""Reading facts, reflections, texts, history and audit in MongoDB.
+"""Read facts, reflections, texts, history and audit entries in MongoDB.
 
 May import: common, mongo.core, protocol.
 """

@@ -1,4 +1,4 @@
-"""Reading the log: audit entries by whatever they are looked for, from an index each."""
+"""Read the audit log; an index serves each filter."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class MongoAuditLog:
         }
         filter: Filter = {name: value for name, value in wanted.items() if value is not None}
         if since is not None or until is not None or not filter.keys() & _INDEXED:
-            # Bounds on the time let those go along its index who name nothing that has one.
+            # Without an indexed filter, a bound on the time uses its index.
             first = at_or_after(since or EPOCH)
             filter["at"] = {**first, **({"$lt": until} if until is not None else {})}
         found = self._db.audit.find(filter, sort=_NEWEST)
@@ -84,7 +84,7 @@ class MongoAuditLog:
         field, found = _FIELDS[key], list[str]()
         stored = str if key == "run" else object_id
         begins: Filter = {"$gte": stored(low)}
-        # One step for each id, however many entries each has.
+        # One query per ID, regardless of the number of its entries.
         while len(found) < limit:
             document = self._db.audit.find_one(
                 {field: {**begins, "$lte": stored(high)}},
@@ -108,7 +108,7 @@ def _list_shown(documents: Iterable[Document], unreadable: set[str] | None) -> I
         except codec.UNREADABLE as error:
             id = str(document["_id"])
             if unreadable is None:
-                raise DocumentDamaged(f"entry {id} of the log cannot be read: {error}") from error
+                raise DocumentDamaged(f"audit entry {id} cannot be read: {error}") from error
             unreadable.add(id)
             continue
         if entry.status != VOID:
@@ -122,6 +122,6 @@ def _value(document: Document, key: AuditKey) -> str:
 
 
 def _beginning(command: str) -> str:
-    """An expression for how a command begins, whole words only."""
+    """Return a regular expression for commands with this prefix, in whole words."""
     texts = (re.escape(text.rstrip()) for text in command_beginnings(command))
     return f"^(?:{'|'.join(texts)})(?: |$)"

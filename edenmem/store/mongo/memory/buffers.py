@@ -1,4 +1,4 @@
-"""The buffers of scopes: the ids of what waits, in order, on the consolidated document."""
+"""Update buffers: the IDs of pending reflections, in order, on the consolidated document."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from edenmem.store.mongo.core.filters import (
     object_ids,
 )
 
-#: The field that a buffer is kept in.
+#: The field of the buffer.
 BUFFER = "unabsorbed_ids"
 
 
 def fill_buffers(db: Connection, reflections: Sequence[Reflection]) -> None:
-    """Put reflections at the end of their scopes' buffers, in order."""
+    """Append reflections to their scopes' buffers, in order."""
     waiting: dict[Scope, list[str]] = {}
     for reflection in reflections:
         waiting.setdefault(reflection.home, []).append(reflection.id)
@@ -33,7 +33,7 @@ def fill_buffers(db: Connection, reflections: Sequence[Reflection]) -> None:
         for scope in waiting
     ]
     while operations:
-        # Two first reflections of a scope at once: the loser finds the document there.
+        # Two concurrent first reflections of a scope: the second finds the document on retry.
         _, failed = db.consolidated.bulk(operations)
         operations = [operations[place] for place in sorted(failed)]
     for document in db.find_all(db.consolidated, build_consolidated_filters(waiting)):
@@ -43,15 +43,17 @@ def fill_buffers(db: Connection, reflections: Sequence[Reflection]) -> None:
 
 
 def moves(document: Document, steps: Sequence[tuple[bool, Sequence[str]]]) -> list[UpdateOne]:
-    """The updates of a consolidated document by which ids come to wait (True), at the end, or do so
-    no more. Others that are in its buffer stay there, known or not."""
+    """Return the updates that add IDs to a buffer (True) or remove them.
+
+    Other entries of the buffer stay, known or not.
+    """
     key = {"_id": document["_id"]}
     stamp = {"$set": {"updatedAt": utc_now()}}
     updates = []
     if not isinstance(document.get(BUFFER), list):
         updates.append(UpdateOne(key, {"$set": {BUFFER: []}}))
     for waits, ids in steps:
-        both = [*object_ids(ids), *ids]  # stored as text, too
+        both = [*object_ids(ids), *ids]  # the buffer may hold text
         put = {"$addToSet": {BUFFER: {"$each": object_ids(ids)}}}
         update = put if waits else {"$pull": {BUFFER: {"$in": both}}}
         updates.append(UpdateOne(key, {**update, **stamp}))

@@ -1,4 +1,4 @@
-"""History and audit: every version, every change, and memory as it was at a moment."""
+"""Read history and audit entries, and memory as it was at a moment."""
 
 from __future__ import annotations
 
@@ -30,37 +30,40 @@ from edenmem.store.mongo.core.filters import (
 )
 from edenmem.store.protocol.memory import Memory
 
-#: The action of a fact's tombstone.
+#: The action of a tombstone, which records the removal of a fact.
 DELETED = "delete"
 
 _TYPES = {"fact", "consolidation"}
 
 
-#: Where a version stands among those of its target: its number, how often a fact was restored
-#: before it, and whether it is the tombstone by which that life ended.
+#: The position of a version among those of its target: its number, the number of restorations
+#: before it, and whether it is the tombstone that ended that life.
 Place = tuple[int, int, bool]
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """A version in history. ``life`` counts how often a fact was restored before it: a removal
-    and a restoration leave the number of the version as it is."""
+    """A version in history.
+
+    ``life`` counts the restorations of the fact before it: removing and restoring a fact keeps its
+    version number.
+    """
 
     entry: HistoryEntry
     life: int = 0
 
     @property
     def is_tombstone(self) -> bool:
-        """Whether it says that the fact was removed."""
+        """Return whether this version records the removal of the fact."""
         return self.entry.action == DELETED
 
     @property
     def place(self) -> Place:
-        """Where it stands among the versions of its target."""
+        """The position among the versions of the target."""
         return self.entry.version, self.life, self.is_tombstone
 
 
 def make_version(life: int, **fields: Any) -> Kept:
-    """A version with an id of its own, so that writing it twice is writing it once."""
+    """Return a version with a derived ID, so that writing it twice has no effect."""
     key = version_id(
         fields["target_type"], fields["target_id"], fields["version"], fields["change_id"]
     )
@@ -68,7 +71,7 @@ def make_version(life: int, **fields: Any) -> Kept:
 
 
 def history_document(version: Kept) -> Document:
-    """The stored form of a version. A fact's snapshot is kept whole, in MessagePack."""
+    """Return the stored form of a version; a fact's snapshot is MessagePack."""
     entry = version.entry
     document: Document = {
         "_id": object_id(entry.id),
@@ -93,7 +96,7 @@ def history_document(version: Kept) -> Document:
 
 
 def history_from(document: Document) -> Kept:
-    """A version as it is stored."""
+    """Read a stored version."""
     snapshot = document.get("snapshot")
     entry = HistoryEntry(
         id=str(document["_id"]),
@@ -113,13 +116,13 @@ def history_from(document: Document) -> Kept:
 
 
 def place_of(document: Document) -> Place:
-    """The place of a stored version."""
+    """Return the position of a stored version."""
     is_tombstone = document.get("action") == DELETED
     return codec.number(document.get("version")), codec.number(document.get("life")), is_tombstone
 
 
 def stored_version(version: Kept) -> StoredVersion:
-    """A version as a backup has it, with the id that it has on every store."""
+    """Return a version for a backup, with an ID that is the same on every store."""
     entry = version.entry
     fields = msgspec.structs.asdict(entry)
     fields["id"] = backup.version_id(entry.target_type, entry.target_id, version.place)
@@ -127,7 +130,7 @@ def stored_version(version: Kept) -> StoredVersion:
 
 
 def audit_document(entry: AuditEntry) -> Document:
-    """The stored form of an audit entry."""
+    """Return the stored form of an audit entry."""
     return {
         "_id": object_id(entry.id),
         "change_set_id": object_id(entry.change_set_id),
@@ -149,7 +152,7 @@ def audit_document(entry: AuditEntry) -> Document:
 
 
 def audit_from(document: Document) -> AuditEntry:
-    """An audit entry as it is stored."""
+    """Read a stored audit entry."""
     return AuditEntry(
         id=str(document["_id"]),
         change_set_id=str(document["change_set_id"]),
@@ -205,7 +208,7 @@ class MongoHistory:
     def _current_version(
         self, target_type: str, target_id: str, scope: Scope | None
     ) -> Kept | None:
-        """What history would say of the version that is, had it been written down."""
+        """Return the current version, which history may not contain."""
         if target_type == "fact":
             found = self._db.facts.find_one({"_id": object_id(target_id)}, codec.NO_VECTOR)
             return None if found is None else fact_version(found)
@@ -237,7 +240,7 @@ class MongoHistory:
         if limit < 1:
             return []
         then: dict[str, Fact] = {}
-        # What was changed later, or ever removed, is looked up in history.
+        # Facts changed later or ever removed are looked up in history.
         changed = {
             entry.target_id: entry.snapshot
             for entry in self._removals(scopes)
@@ -263,7 +266,7 @@ class MongoHistory:
         return (version.entry for version in versions)
 
     def _versions_at(self, facts: dict[str, Fact], moment: datetime) -> Iterator[Fact]:
-        """Each fact as it was; those that were gone at the moment are left out."""
+        """Yield each fact as it was at the moment; removed ones are left out."""
         latest: dict[str, Kept] = {}
         filters = [{"target_type": "fact", "target_id": {"$in": part}} for part in id_parts(facts)]
         for version in map(history_from, self._db.find_all(self._db.history, filters)):
@@ -284,7 +287,7 @@ class MongoHistory:
         return buffer_at(moment, self._memory.reflections((scope,)), entries, versions)
 
     def _rewriting(self, scope: Scope, moment: datetime) -> list[AuditEntry]:
-        """What the buffer went through after a moment that the flags do not tell, latest first."""
+        """Return the changes of the buffer after a moment that flags do not show, latest first."""
         filters = [
             {"scope_key": scope.key, "action": action, "at": {"$gt": moment}}
             for action in REWRITING
@@ -295,10 +298,10 @@ class MongoHistory:
 
 
 def in_order(versions: Iterable[Kept], current: Kept | None) -> list[Kept]:
-    """Versions as they followed each other, without tombstones of removals that never were.
+    """Sort versions, and drop tombstones of removals that did not happen.
 
-    A tombstone is written before its fact goes. If the removal then lost to another write, or was
-    cut off, the fact is in the same life still, or ended that life at a later version.
+    A tombstone is written before its fact is removed. If the removal then failed, the fact is still
+    in the same life, or that life ended at a later version.
     """
     by_place = {version.place: version for version in versions}
     places = order_places(by_place, None if current is None else current.place)
@@ -306,7 +309,7 @@ def in_order(versions: Iterable[Kept], current: Kept | None) -> list[Kept]:
 
 
 def order_places(places: Iterable[Place], current: Place | None) -> list[Place]:
-    """The places of versions that follow each other; see `in_order`."""
+    """Sort the positions of valid versions; see `in_order`."""
     ordered = sorted(places)
     ends = {life: place for place in ordered for _, life, is_tombstone in [place] if is_tombstone}
     if current is not None:
@@ -315,7 +318,7 @@ def order_places(places: Iterable[Place], current: Place | None) -> list[Place]:
 
 
 def fact_version(document: Document) -> Kept:
-    """The version that a fact's document holds, as history would have it."""
+    """Return the current version of a fact from its document."""
     fact = codec.fact_from(document)
     made = codec.read_last_version(document, fact.version)
     return make_version(
@@ -333,7 +336,7 @@ def fact_version(document: Document) -> Kept:
 
 
 def text_version(document: Document) -> Kept:
-    """The version that a consolidated document holds, as history would have it."""
+    """Return the current version of a text from its document."""
     text = codec.consolidation_from(document)
     made = codec.read_last_version(document, text.version)
     return make_version(
@@ -354,7 +357,7 @@ def text_version(document: Document) -> Kept:
 
 
 def _fact_as(fact: Fact, entry: HistoryEntry) -> Fact:
-    """``fact`` with the text of an older version."""
+    """Return ``fact`` with the text of an older version."""
     return msgspec.structs.replace(
         fact,
         content=entry.content,
@@ -368,7 +371,7 @@ def _fact_as(fact: Fact, entry: HistoryEntry) -> Fact:
 
 
 def _before_history(fact: Fact) -> Fact:
-    """The best that is known of a fact which others than edenmem changed since."""
+    """Return the previous state of a fact that another program changed, as far as known."""
     content = fact.previous_content or fact.content
     return msgspec.structs.replace(
         fact,

@@ -1,4 +1,4 @@
-"""Reading memory: facts, reflections, consolidated texts, policies, and which scopes there are."""
+"""Read facts, reflections, consolidated texts, policies and scopes."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class MongoMemory:
         """See `Memory.facts`."""
         walks: list[Iterator[Fact]] = []
         for owner in fact_filters(filter):
-            walks.append(self._facts_by(owner, with_vectors, corrected_since=EPOCH))
-            walks.append(self._facts_by(owner, with_vectors, corrected_since=None))
+            walks.append(self._facts_by(owner, with_vectors, edited_since=EPOCH))
+            walks.append(self._facts_by(owner, with_vectors, edited_since=None))
         return islice(_recent_first(walks), limit)
 
     def recent_facts(self, scopes: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
@@ -66,7 +66,7 @@ class MongoMemory:
         calls = [
             partial(walk, owner, since, limit)
             for owner in group_filters(scopes, fact_fields)
-            for walk in (self._newest_corrected, self._newest_formed)
+            for walk in (self._newest_edited, self._newest_formed)
         ]
         walks = (iter(facts) for facts in self._db.run_all(calls))
         return list(islice(_recent_first(walks), limit))
@@ -75,13 +75,12 @@ class MongoMemory:
         formed = {**owner, "updated_at": None, "formed_at": at_or_after(since)}
         return self._newest_facts(formed, _BY_FORMED, limit)
 
-    def _newest_corrected(self, owner: Filter, since: datetime, limit: int) -> list[Fact]:
-        corrected = {**owner, "updated_at": at_or_after(since)}
-        facts = self._newest_facts(corrected, _BY_UPDATED, limit)
+    def _newest_edited(self, owner: Filter, since: datetime, limit: int) -> list[Fact]:
+        edited = {**owner, "updated_at": at_or_after(since)}
+        facts = self._newest_facts(edited, _BY_UPDATED, limit)
         if len(facts) < limit:
             return facts
-        # The index orders facts of one time otherwise than by id, so the last ones are asked for
-        # once more.
+        # The index does not order facts with equal times by ID, so the last time is queried again.
         last = facts[-1].recent_at
         ties = self._newest_facts({**owner, "updated_at": last}, _BY_ID, limit)
         return [fact for fact in facts if fact.recent_at > last] + ties
@@ -91,14 +90,14 @@ class MongoMemory:
         return [codec.fact_from(document) for document in found]
 
     def _facts_by(
-        self, owner: Filter, with_vectors: bool, *, corrected_since: datetime | None
+        self, owner: Filter, with_vectors: bool, *, edited_since: datetime | None
     ) -> Iterator[Fact]:
-        """Newest first: those ever corrected, or, with None, those never."""
-        updated = None if corrected_since is None else at_or_after(corrected_since)
+        """Yield edited facts or, with ``edited_since`` None, facts never edited, newest first."""
+        updated = None if edited_since is None else at_or_after(edited_since)
         documents = self._db.facts.find(
             {**owner, "updated_at": updated},
             None if with_vectors else codec.NO_VECTOR,
-            sort=_BY_FORMED if corrected_since is None else _BY_UPDATED,
+            sort=_BY_FORMED if edited_since is None else _BY_UPDATED,
         )
         return (codec.fact_from(found, with_vector=with_vectors) for found in documents)
 
@@ -155,7 +154,7 @@ class MongoMemory:
                 yield Finding(
                     target_type="fact",
                     target_id=fact.id,
-                    detail=f"says the same as {facts[0].id}, which is older",
+                    detail=f"has the same text as {facts[0].id}, which is older",
                     agent_id=fact.agent_id,
                     scope=fact.home,
                     text=fact.content,
@@ -174,7 +173,7 @@ class MongoMemory:
         before: datetime | None = None,
     ) -> Iterator[Reflection]:
         """See `Memory.reflections`."""
-        # One walk for each value that the flag may have: old documents lack it.
+        # One query per value of the flag: old documents lack it.
         flags = {None: (False, None, True), False: (False, None), True: (True,)}[absorbed]
         times = within_times(since, before)
         time: Filter = {"formed_at": times} if times else {}
@@ -284,7 +283,7 @@ class MongoMemory:
         """See `Memory.scopes_of`."""
         found = {summary.scope for summary in self.scopes(agent_id=agent_id)}
         for kind in ScopeKind:
-            # A key is kind:agent or kind:agent:owner; ";" follows ":".
+            # Keys have the form kind:agent or kind:agent:owner; ";" follows ":" in ASCII.
             within = {"scope_key": {"$gte": f"{kind}:{agent_id}", "$lt": f"{kind}:{agent_id};"}}
             for collection in (self._db.history, self._db.audit):
                 for key in collection.distinct("scope_key", within):

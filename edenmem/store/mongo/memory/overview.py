@@ -1,4 +1,4 @@
-"""Which agents and scopes there are, with what each of them has."""
+"""List agents and scopes, and summarise their contents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edenmem.text import word_count
 
 
 def agents_with_memory(db: Connection) -> list[str]:
-    """The ids of the agents that have a fact, a reflection, a text or a policy."""
+    """Return the IDs of the agents with a fact, reflection, text or policy."""
     ids: set[str] = set()
     for collection in (db.facts, db.reflections, db.policies):
         ids.update(str(value) for value in collection.distinct("agent_id") if value)
@@ -33,7 +33,7 @@ def agents_with_memory(db: Connection) -> list[str]:
 def summarise_scopes(
     db: Connection, agent_id: str, kinds: Sequence[ScopeKind], user_ids: Sequence[str] | None
 ) -> dict[Scope, ScopeSummary]:
-    """Summarise an agent's scopes of these kinds, and of these accounts where they are named."""
+    """Summarise an agent's scopes of these kinds, optionally only those of these accounts."""
     found: dict[Scope, ScopeSummary] = {}
     for kind in kinds:
         match: Filter = {"agent_id": object_id(agent_id), "scope": kind.value}
@@ -63,7 +63,7 @@ def summarise_scopes(
 
 
 def _count_owners(collection: Collection, match: Filter, kind: ScopeKind) -> Iterator[Document]:
-    """A row for each owner, with the fields of the scope, a count and the latest time."""
+    """Yield a row per owner, with the scope's fields, a count and the latest time."""
     names = ["user_id", "group_id", "shard"]
     if kind is ScopeKind.SESSION:
         names.append("session_id")
@@ -102,7 +102,7 @@ def _add(
 
 
 def scope_of(fields: Document) -> Scope | None:
-    """None for a document without the owner that its kind needs: it belongs to nobody."""
+    """Return the scope of a document; None if it lacks the owner that its kind needs."""
     try:
         return Scope.from_fields(
             ScopeKind(fields["scope"]),

@@ -1,4 +1,4 @@
-"""Which versions of texts are still to be propagated: a list on the consolidated document."""
+"""Track the versions of texts to propagate, in a list on the consolidated document."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import build_consolidated_key
 
-#: The field; `text_changes` adds to it in the very update that writes a version.
+#: Extended by the same update that writes a version.
 UNPROPAGATED = "unpropagated_versions"
 
 
@@ -20,7 +20,7 @@ class MongoPropagation:
 
     def find_unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
         """See `Propagation.find_unpropagated`."""
-        # Few at any time, so that the agent is looked for among what the index gave.
+        # There are few at any time, so the agent is filtered here.
         texts = map(
             codec.consolidation_from, self._db.consolidated.find({UNPROPAGATED: {"$gte": 1}})
         )

@@ -1,4 +1,4 @@
-"""Everything stored in MongoDB: the one walk over it, loading a backup, and statistics.
+"""Read everything stored in MongoDB, load backups, and compute statistics.
 
 May import: mongo.core, mongo.formations, mongo.host, mongo.memory, mongo.search, protocol.
 """

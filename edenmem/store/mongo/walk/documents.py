@@ -1,8 +1,8 @@
-"""Every stored document, decoded or not, kind by kind: one walk for all who look at everything.
+"""Yield every stored document, decoded if possible, kind by kind.
 
-What is narrowed by nothing that has an index is walked along the ids. Of everything else the ids
-are read first (some hundred bytes each), and then the documents, in order. Either way they come in
-pages that are short in number and in bytes, with no cursor open between two of them.
+Without an indexed filter, documents are read along their IDs. Otherwise the IDs are read first
+(some hundred bytes each), then the documents, in order. Both use pages limited in number and bytes,
+with no cursor open between two pages.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from edenmem.store.protocol.store import batched
 _ONLY_ID = {"_id": 1}
 _NO_INSTRUCTIONS = {"memory_instructions": 0, "consolidation_instructions": 0}
 _BY_TARGET = (("target_type", 1), ("target_id", 1), ("version", 1))
-#: What the order of versions is told from.
+#: The fields that determine the order of versions.
 _PLACES = {"target_id": 1, "version": 1, "life": 1, "action": 1}
-#: Entries of history whose places are read together.
+#: History entries whose positions are read together.
 _ROWS = 5000
 
-#: The fields that must be times wherever they are there at all.
+#: Fields that must be times if they exist.
 _TIMES = (
     "formed_at",
     "updated_at",
@@ -82,7 +82,7 @@ def walk_documents(
     with_vectors: bool = False,
     unwritten: bool = False,
 ) -> Iterator[backup.Document]:
-    """Walk the documents of these kinds; see `Walk.documents`."""
+    """Yield the documents of these kinds; see `Walk.documents`."""
     for kind in RecordKind:
         if kind not in kinds:
             continue
@@ -105,7 +105,7 @@ def walk_documents(
 def _walk(
     db: Connection, kind: RecordKind, selection: Selection, projection: Filter | None = None
 ) -> Iterator[backup.Document]:
-    """The documents of a kind, by id."""
+    """Yield the documents of a kind, by ID."""
     for read in _read(db, kind, selection, projection):
         found = _decode(kind, read)
         if found is not None:
@@ -123,7 +123,7 @@ def _read(
 
 
 def _filters(kind: RecordKind, selection: Selection) -> list[Filter]:
-    """What a selection means, and what is stored otherwise than queries look for, too."""
+    """Return the filters of a selection, extended to agent IDs stored as text."""
     filters = narrow(kind, selection)
     if not selection.agent_ids:
         return filters
@@ -132,9 +132,9 @@ def _filters(kind: RecordKind, selection: Selection) -> list[Filter]:
 
 
 def _find_ids(collection: Collection, filters: Iterable[Filter]) -> list[Any]:
-    """The ids of what any filter finds, in the order of the server."""
+    """Return the IDs of the matches of any filter, in the server's order."""
     found = {
-        repr(each["_id"]): each["_id"]  # it may be a document, which has no hash
+        repr(each["_id"]): each["_id"]  # an ID may be an unhashable document
         for filter in filters
         for each in collection.find(filter, _ONLY_ID)
     }
@@ -142,31 +142,31 @@ def _find_ids(collection: Collection, filters: Iterable[Filter]) -> list[Any]:
 
 
 def _order(key: Any) -> tuple[bool, str]:
-    """The order of ids: those that are text before all others."""
+    """Return the sort key of an ID: text sorts before all others."""
     return isinstance(key, ObjectId), str(key)
 
 
 def _read_in_order(
     collection: Collection, ids: Sequence[Any], projection: Filter | None = None
 ) -> Iterator[Read]:
-    """The documents with these ids, in this order, without those that are gone."""
+    """Yield the existing documents with these IDs, in this order."""
     start, size = 0, BATCH
     while start < len(ids):
         part = ids[start : start + size]
         page = collection.read_page({"_id": {"$in": part}}, projection, limit=len(part))
         by_id = {repr(read.document["_id"]): read for read in page.documents}
-        if page.is_cut:  # they are large
+        if page.is_cut:  # large documents
             size = max(1, len(by_id) // 2)
             continue
         yield from (by_id[name] for name in map(repr, part) if name in by_id)
         start, size = start + len(part), min(2 * size, BATCH)
 
 
-# -- kinds with an order of their own ------------------------------------------------------------
+# -- kinds with a special order -----------------------------------------------------------------
 
 
 def _walk_messages(db: Connection, selection: Selection) -> Iterator[backup.Document]:
-    """Session by session, each of which has a message that is in several."""
+    """Yield messages session by session; one in several sessions is repeated."""
     for session, _ in _read(db, RecordKind.SESSION, selection, _ONLY_ID):
         ids = _find_ids(db.messages, [{"session": session["_id"]}])
         for read in _read_in_order(db.messages, ids):
@@ -177,7 +177,7 @@ def _walk_messages(db: Connection, selection: Selection) -> Iterator[backup.Docu
 
 
 def _walk_policies(db: Connection, selection: Selection) -> Iterator[backup.Document]:
-    """By scope: their documents have ids of their own, as they keep revisions."""
+    """Yield policies by scope."""
     places = []
     for read in _read(db, RecordKind.POLICY, selection, _NO_INSTRUCTIONS):
         found = _decode(RecordKind.POLICY, read)
@@ -198,7 +198,7 @@ def _walk_policies(db: Connection, selection: Selection) -> Iterator[backup.Docu
 
 
 class _Row(NamedTuple):
-    """An entry of history; or, without an id, the version that a document holds."""
+    """A history entry; without an ID, the current version of a document."""
 
     target: tuple[bool, str]
     place: Place
@@ -209,10 +209,10 @@ class _Row(NamedTuple):
 def _walk_history(
     db: Connection, selection: Selection, *, as_versions: bool
 ) -> Iterator[backup.Document]:
-    """Entries target by target, as the versions followed each other.
+    """Yield history entries target by target, in version order.
 
-    ``as_versions``: each version once, that one included which its document holds, and without
-    tombstones of removals that never were.
+    ``as_versions``: each version once, including the current one, and without tombstones of
+    removals that did not happen.
     """
     for kind in (RecordKind.CONSOLIDATION, RecordKind.FACT):
         rows = _read_rows(db, kind, _filters(RecordKind.HISTORY, selection))
@@ -224,7 +224,7 @@ def _walk_history(
 
 
 def _read_rows(db: Connection, kind: RecordKind, filters: Sequence[Filter]) -> Iterator[_Row]:
-    """The places of entries, in order."""
+    """Yield the positions of entries, in order."""
     of_kind = {"target_type": kind.value}
     if is_anchored(RecordKind.HISTORY, filters):
         found = (db.history.find({**filter, **of_kind}, _PLACES) for filter in filters)
@@ -238,7 +238,7 @@ def _read_rows(db: Connection, kind: RecordKind, filters: Sequence[Filter]) -> I
         if len(page) < _ROWS:
             yield from _rows(page)
             return
-        last = page[-1]["target_id"]  # of which there may be more
+        last = page[-1]["target_id"]  # there may be more entries of it
         yield from _rows(each for each in page if each["target_id"] != last)
         of_last = {**filter, **of_kind, "target_id": last}
         yield from _rows(db.history.find(of_last, _PLACES))
@@ -254,8 +254,7 @@ def _rows(documents: Iterable[Document]) -> list[_Row]:
 
 
 def _read_current(db: Connection, kind: RecordKind, selection: Selection) -> Iterator[_Row]:
-    """The versions that documents hold, by target. Of those that cannot be read their own kind
-    tells."""
+    """Yield the current versions, by target; unreadable documents are reported with their kind."""
     is_fact = kind is RecordKind.FACT
     for document, error in _read(db, kind, selection, codec.NO_VECTOR):
         if error is not None:
@@ -272,7 +271,7 @@ def _target(row: _Row) -> tuple[bool, str]:
 
 
 def _as_versions(rows: Iterable[_Row]) -> Iterator[_Row]:
-    """The versions of one target, in order; what is written stands for what its document holds."""
+    """Yield the versions of one target, in order; history takes precedence over the document."""
     current: _Row | None = None
     by_place: dict[Place, _Row] = {}
     for row in rows:
@@ -287,7 +286,7 @@ def _as_versions(rows: Iterable[_Row]) -> Iterator[_Row]:
 
 
 def _read_entries(db: Connection, rows: Sequence[_Row]) -> Iterator[backup.Document]:
-    """The documents of some entries."""
+    """Yield the documents of these entries."""
     ids = [row.id for row in rows if row.version is None]
     written = _read_in_order(db.history, ids)
     ahead = next(written, None)
@@ -310,7 +309,7 @@ def _read_entries(db: Connection, rows: Sequence[_Row]) -> Iterator[backup.Docum
 
 
 def _decode(kind: RecordKind, read: Read) -> backup.Document | None:
-    """What a document means; None for one that is no record."""
+    """Decode a document; None if it is not a record."""
     source, (document, error) = SOURCES[kind], read
     record: Any = None
     wanted: Filter = {}
@@ -337,41 +336,41 @@ def _decode(kind: RecordKind, read: Read) -> backup.Document | None:
 def _fault(error: Exception | None) -> str:
     if error is None:
         return ""
-    # These two say in words what is wrong with the document.
+    # The message of these two types is enough.
     plain = type(error) in (ScopeError, ValueError)
     return str(error) if plain else f"{type(error).__name__}: {error}"
 
 
 def _oddities(document: Document, wanted: Filter) -> Iterator[str]:
-    """What is stored otherwise than the queries expect, which look past it."""
+    """Yield the fields whose stored form the queries do not match."""
     if not isinstance(document.get("_id"), ObjectId):
-        yield "its _id is no ObjectId"
+        yield "its _id is not an ObjectId"
     for field, value in wanted.items():
         found = document.get(field)
         if isinstance(found, list) and value in found:
             continue  # as some old documents have their scope
         if found != value or type(found) is not type(value):
-            yield f"{field} is {_format_value(found)}, and is looked for as {_format_value(value)}"
+            yield f"{field} is {_format_value(found)}, expected {_format_value(value)}"
     for field in _TIMES:
         found = document.get(field)
         if found is not None and codec.moment(found) is None:
-            yield f"{field} is no time: {_format_value(found)}"
+            yield f"{field} is not a time: {_format_value(found)}"
     for field in _LISTS:
         found = document.get(field)
         if not isinstance(found, list | dict | None):  # old documents have a dict for a list
-            yield f"{field} is no list: {_format_value(found)}"
+            yield f"{field} is not a list: {_format_value(found)}"
 
 
 def _format_value(value: Any) -> str:
     if value is None:
-        return "not there"
+        return "missing"
     return (
         f"{value!r}" if isinstance(value, str | int | float) else f"{type(value).__name__} {value}"
     )
 
 
 def _is_since(record: Record | None, since: datetime | None) -> bool:
-    """Whether a record was made or changed at or after the moment; what cannot be read was."""
+    """Return whether a record was created or changed since the moment; True if unreadable."""
     if since is None or record is None or isinstance(record, StoredAgent | StoredUser):
         return True
     if isinstance(record, Message):

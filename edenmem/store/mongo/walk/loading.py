@@ -1,8 +1,7 @@
-"""Writing the records of a backup as they are.
+"""Write the records of a backup.
 
-Each document is inserted whole. What else follows from it (a place in a buffer, the revision of a
-scope) is written after it, and again by the next load of the same records, should this one be cut
-off in between.
+Each document is inserted whole. Its effects (an entry in a buffer, the revision of a scope) are
+written afterwards, and completed by the next load of the same records after an interruption.
 """
 
 from __future__ import annotations
@@ -76,13 +75,13 @@ Answers = dict[int, LoadResult]
 
 
 def refuse(detail: str) -> LoadResult:
-    """The store cannot have it."""
+    """Return the result for a record that the store cannot hold."""
     return LoadResult(status=LoadStatus.REFUSED, detail=detail)
 
 
 class RecordLoader:
-    """Loads records; each kind has a function, which gives an answer for the place of each
-    record."""
+    """Loads records with one function per kind, which returns a result for each record's
+    position."""
 
     def __init__(
         self, db: Connection, readiness: Readiness, slots: Slots, host: Host, memory: Memory
@@ -128,7 +127,7 @@ class RecordLoader:
         why_not: str,
         fit: Callable[[Any], LoadResult | None] = lambda record: None,
     ) -> Answers:
-        """Insert what is new by its id; ``fit`` may have an answer of its own to a new record."""
+        """Insert records with new IDs; ``fit`` may return another result for a new record."""
         answers = self._compare_stored(kind, collection, records, read)
         for place, record in enumerate(records):
             if place not in answers and (found := fit(record)):
@@ -148,7 +147,7 @@ class RecordLoader:
         records: Sequence[Any],
         read: Callable[[Document], Record],
     ) -> Answers:
-        """The answers to those whose id is there."""
+        """Return the results for records whose ID exists."""
         projection = codec.NO_VECTOR if kind is RecordKind.FACT else None
         filters = [{"_id": {"$in": part}} for part in id_parts(record.id for record in records)]
         documents = self._db.find_all(collection, filters, projection)
@@ -159,7 +158,7 @@ class RecordLoader:
             if record.id in stored
         }
 
-    # -- what the platform owns --------------------------------------------------------------
+    # -- the platform's data -----------------------------------------------------------------
 
     def _load_agents(self, records: Sequence[StoredAgent], dry_run: bool) -> Answers:
         def write(agent: StoredAgent) -> Document:
@@ -183,8 +182,8 @@ class RecordLoader:
         write: Callable[[Any], Document],
         read: Callable[[Document], Record],
     ) -> Answers:
-        taken = f"another {kind} has this username or id"
-        named: set[str] = set()  # in this batch
+        taken = f"another {kind} has this username or ID"
+        named: set[str] = set()  # within this batch
 
         def fit(account: StoredAgent | StoredUser) -> LoadResult | None:
             if reason := self._host.refusal(account):
@@ -207,10 +206,10 @@ class RecordLoader:
             dry_run,
             write=lambda session: _session_document(assign_owner(self._db, session)),
             read=read_session,
-            why_not="another session has this id",
+            why_not="another session has this ID",
             fit=lambda session: refuse(reason) if (reason := self._host.refusal(session)) else None,
         )
-        if not dry_run:  # the cold run is to look at them, old as they may be
+        if not dry_run:  # the cold run must check them, however old they are
             self._db.cold.bulk(
                 [
                     UpdateOne(
@@ -225,7 +224,7 @@ class RecordLoader:
         return answers
 
     def _load_messages(self, records: Sequence[Message], dry_run: bool) -> Answers:
-        """A message that is there for another session only joins this one too."""
+        """Load messages; one that exists for another session is only added to this one."""
         filters = [{"_id": {"$in": part}} for part in id_parts(message.id for message in records)]
         stored = {str(one["_id"]): one for one in self._db.find_all(self._db.messages, filters)}
         known = set() if dry_run else self._find_session_ids(records)
@@ -236,10 +235,10 @@ class RecordLoader:
             if document is not None:
                 answers[place] = self._join_message(document, message, dry_run)
             elif not dry_run and message.session_id not in known:
-                answers[place] = refuse(f"there is no session {message.session_id}")
+                answers[place] = refuse(f"session does not exist: {message.session_id}")
             elif reason := self._host.refusal(message):
                 answers[place] = refuse(reason)
-            elif message.id in new:  # twice in one batch: of two sessions
+            elif message.id in new:  # twice in one batch, for two sessions
                 answers[place] = ADDED
             else:
                 new[message.id] = place
@@ -248,7 +247,7 @@ class RecordLoader:
             documents = [host_codec.message_document(records[place]) for place in places]
             taken = self._db.messages.insert_new(documents)
             answers |= {
-                place: refuse("another message has this id") if order in taken else ADDED
+                place: refuse("another message has this ID") if order in taken else ADDED
                 for order, place in enumerate(places)
             }
             for place, message in enumerate(records):
@@ -292,7 +291,9 @@ class RecordLoader:
             _, failed = self._db.policies.bulk([_policy_update(records[place]) for place in places])
             touch(self._db, {records[place].home for place in places})
         for order, place in enumerate(places):
-            answers[place] = refuse("it was written meanwhile") if order in failed else ADDED
+            answers[place] = (
+                refuse("another process has just written it") if order in failed else ADDED
+            )
         return answers
 
     def _load_texts(self, records: Sequence[Consolidation], dry_run: bool) -> Answers:
@@ -318,7 +319,7 @@ class RecordLoader:
             self._db.consolidated.bulk([_first_text(records[p]) for p in buffers])
             touch(self._db, {records[place].home for place in (*new, *buffers)})
         for order, place in enumerate(new):
-            answers[place] = refuse("another text has this id") if order in taken else ADDED
+            answers[place] = refuse("another text has this ID") if order in taken else ADDED
         return {**answers, **dict.fromkeys(buffers, ADDED)}
 
     def _load_reflections(self, records: Sequence[Reflection], dry_run: bool) -> Answers:
@@ -330,7 +331,7 @@ class RecordLoader:
             dry_run,
             write=lambda reflection: codec.reflection_document(reflection, at=now),
             read=codec.reflection_from,
-            why_not="another reflection has this id",
+            why_not="another reflection has this ID",
         )
         if not dry_run:
             there = (LoadStatus.ADDED, LoadStatus.SAME)
@@ -339,7 +340,7 @@ class RecordLoader:
         return answers
 
     def _fill(self, reflections: Iterable[Reflection]) -> None:
-        """Put those that are pending and in no buffer into theirs."""
+        """Add pending reflections that are in no buffer to theirs."""
         waiting = [one for one in reflections if not one.absorbed]
         filters = build_consolidated_filters({one.home for one in waiting})
         placed: set[str] = set()
@@ -354,7 +355,7 @@ class RecordLoader:
         self._readiness.require_fact_key()
         now = utc_now()
         storage = self._slots.storage() if any(fact.embedding for fact in records) else "array"
-        twins = self._twins(records)
+        duplicates = self._find_duplicates(records)
         answers = self._put(
             RecordKind.FACT,
             self._db.facts,
@@ -362,27 +363,27 @@ class RecordLoader:
             dry_run,
             write=lambda fact: codec.fact_document(fact, at=now, storage=storage),
             read=codec.fact_from,
-            why_not="the scope has the same fact since a moment ago",
-            fit=lambda fact: twins.get((fact.home, fact.hash)),
+            why_not="another process has just added the same fact",
+            fit=lambda fact: duplicates.get((fact.home, fact.hash)),
         )
         if not dry_run:
             touch(self._db, {one.home for one, a in _with_answers(records, answers) if a is ADDED})
         return answers
 
-    def _twins(self, facts: Sequence[Fact]) -> Mapping[tuple[Scope, str], LoadResult]:
-        """The answer to facts that their scope has under another id."""
+    def _find_duplicates(self, facts: Sequence[Fact]) -> Mapping[tuple[Scope, str], LoadResult]:
+        """Return the results for facts that exist in their scope under another ID."""
         hashes: dict[Scope, list[str]] = {}
         for fact in facts:
             hashes.setdefault(fact.home, []).append(fact.hash)
         return {
             (scope, hash): LoadResult(
-                status=LoadStatus.SAME, detail=f"the scope has the same fact as {twin.id}"
+                status=LoadStatus.SAME, detail=f"the scope has the same fact: {fact.id}"
             )
             for scope, wanted in hashes.items()
-            for hash, twin in self._memory.facts_by_hashes(scope, wanted).items()
+            for hash, fact in self._memory.facts_by_hashes(scope, wanted).items()
         }
 
-    # -- what happened -----------------------------------------------------------------------
+    # -- the past ----------------------------------------------------------------------------
 
     def _load_formations(self, records: Sequence[Any], dry_run: bool) -> Answers:
         self._readiness.require_keys(CLAIM_KEYS)
@@ -393,7 +394,7 @@ class RecordLoader:
             dry_run,
             write=formation_document,
             read=formation_from,
-            why_not="another formation has its place in the session, or its messages",
+            why_not="another formation has its number in the session, or its messages",
         )
 
     def _load_usage(self, records: Sequence[UsageEntry], dry_run: bool) -> Answers:
@@ -404,7 +405,7 @@ class RecordLoader:
             dry_run,
             write=usage_document,
             read=usage_from,
-            why_not="another entry has this id",
+            why_not="another entry has this ID",
         )
 
     def _load_audit(self, records: Sequence[AuditEntry], dry_run: bool) -> Answers:
@@ -415,7 +416,7 @@ class RecordLoader:
             dry_run,
             write=audit_document,
             read=audit_from,
-            why_not="another entry has this id",
+            why_not="another entry has this ID",
         )
 
     def _load_history(self, records: Sequence[StoredVersion], dry_run: bool) -> Answers:
@@ -436,8 +437,10 @@ class RecordLoader:
         return {**dict.fromkeys(range(len(records)), _OF_ANOTHER), **answers}
 
     def _past(self, records: Sequence[StoredVersion]) -> dict[str, Kept]:
-        """What history has of these targets, by the ids that go with places: an entry of an older
-        edenmem has another than one that was made since."""
+        """Return the stored versions of these targets, by position-based ID.
+
+        Entries of an older edenmem have other IDs.
+        """
         filters = [
             {"target_type": kind, "target_id": {"$in": part}}
             for kind in sorted({record.target_type for record in records})
@@ -483,7 +486,7 @@ def _session_document(session: Any) -> Document:
 
 
 def _policy_update(policy: Policy) -> UpdateOne:
-    """A scope without a policy may have a document all the same, which keeps its revision."""
+    """Return the update for a policy; its document may exist already and keep a revision."""
     now = utc_now()
     fields = {
         **owner_fields(policy.home),
@@ -519,7 +522,7 @@ def _text_document(text: Consolidation) -> Document:
         }
     if text.unpropagated_versions:
         document["unpropagated_versions"] = list(text.unpropagated_versions)
-    if text.version and text.updated_at is not None:  # it is of ours; who wrote it comes later
+    if text.version and text.updated_at is not None:  # edenmem's; the actor comes with history
         at = text.updated_at
         made = {"version": text.version, "at": at, "action": "consolidate", "actor": ""}
         document["last_version"] = made
@@ -527,7 +530,7 @@ def _text_document(text: Consolidation) -> Document:
 
 
 def _first_text(text: Consolidation) -> UpdateOne:
-    """The text of a scope whose document holds a buffer only."""
+    """Return the update for a text whose document only holds a buffer."""
     fields = _text_document(text)
     kept = {*build_consolidated_key(text.home), "_id", "unabsorbed_ids", "createdAt"}
     new = {name: value for name, value in fields.items() if name not in kept}
@@ -536,11 +539,12 @@ def _first_text(text: Consolidation) -> UpdateOne:
 
 # -- versions ------------------------------------------------------------------------------------
 
-_OF_ANOTHER = LoadResult(status=LoadStatus.KEPT, detail="what it is a version of is another here")
+_OF_ANOTHER = LoadResult(status=LoadStatus.KEPT, detail="its target differs here")
 
 
 class _Target(msgspec.Struct):
-    """A document whose versions come: the one that it holds, and whether it says who made it."""
+    """A document whose versions are loaded: its current version, and whether its origin is
+    recorded."""
 
     key: Document
     current: Kept
@@ -548,7 +552,7 @@ class _Target(msgspec.Struct):
 
 
 class _Load:
-    """What is to be written for a batch of versions."""
+    """Collects the writes for a batch of versions."""
 
     def __init__(self, past: dict[str, Kept], targets: dict[str, _Target]) -> None:
         self._past = past
@@ -557,7 +561,7 @@ class _Load:
         self.marks: list[UpdateOne] = []
 
     def judge(self, record: StoredVersion) -> LoadResult:
-        """The answer to one version; what follows from it is noted."""
+        """Return the result for one version, and collect its writes."""
         known = self._past.get(_id(record))
         if known is not None:
             return compare_records(RecordKind.HISTORY, stored_version(known), record)
@@ -568,7 +572,7 @@ class _Load:
             return ADDED
         if not _could_be(version, target.current):
             return _OF_ANOTHER
-        if version.life > target.current.life:  # it was removed and restored since
+        if version.life > target.current.life:  # the fact was removed and restored since
             self.inserts.append(history_document(target.current))
         elif _origin(version) == _origin(target.current):
             return SAME
@@ -580,14 +584,14 @@ class _Load:
 
 
 def _is_past(version: Kept, current: Kept) -> bool:
-    """Whether it came before the version that the document holds, or ended a life of it."""
+    """Return whether a version precedes the current one, or ended an earlier life."""
     if version.is_tombstone:
         return version.entry.version <= current.entry.version
     return version.place < current.place
 
 
 def _could_be(version: Kept, current: Kept) -> bool:
-    """Whether it may be the very version that the document holds."""
+    """Return whether a version may be the current one."""
     same = version.entry.version == current.entry.version
     return same and not version.is_tombstone and version.entry.content == current.entry.content
 

@@ -1,4 +1,4 @@
-"""Where each kind of record is stored, how it is narrowed, and how a document of it is decoded."""
+"""Define for each kind of record its collection, filters and decoder."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from edenmem.store.protocol.store import batched
 
 _OwnedT = TypeVar("_OwnedT", Fact, Reflection, Consolidation, Policy)
 
-#: Scope keys in one ``$in``.
+#: Scope keys per ``$in``.
 _KEYS = 500
 
 
@@ -50,13 +50,12 @@ class Source(NamedTuple):
     """A kind of record in the database.
 
     Attributes:
-        collection: Where its documents are.
-        narrow: Filters for those that a selection means; a document may match several.
-        anchors: Fields; where a filter has all of one group, an index finds what it means.
-        decode: What a document means; None for one that is no record, such as a policy's document
-            that only keeps the revision of its scope. Raises one of `codec.UNREADABLE` if nothing
-            can be made of it.
-        key: The fields by which queries look for the document of a record.
+        collection: Returns the collection.
+        narrow: Returns the filters of a selection; a document may match several.
+        anchors: Groups of fields; a filter with all fields of a group is served by an index.
+        decode: Decodes a document. Returns None if it is not a record, such as a policy document
+            that only keeps a revision. Raises one of `codec.UNREADABLE`.
+        key: Returns the fields by which queries find the document of a record.
     """
 
     collection: Callable[[Connection], Collection]
@@ -70,12 +69,12 @@ class Source(NamedTuple):
 
 
 def one_of(values: Sequence[Any]) -> Any:
-    """What a field has to be to be one of these values."""
+    """Return the condition for a field to have one of these values."""
     return values[0] if len(values) == 1 else {"$in": list(values)}
 
 
 def key_filters(scopes: Iterable[Scope]) -> list[Filter]:
-    """Filters for what is kept by the key of its scope."""
+    """Return filters for documents stored by the key of their scope."""
     keys = [scope.key for scope in scopes]
     return [{"scope_key": {"$in": part}} for part in batched(keys, _KEYS)]
 
@@ -100,7 +99,7 @@ def _of_agents(wanted: Selection, field: str = "agent_id") -> Filter:
 
 
 def _of_kinds(wanted: Selection) -> Filter:
-    """The kinds of scope that are wanted; with users, only user scopes are left of them."""
+    """Return the filter on kinds of scope; with users, only user scopes remain."""
     kinds = set(wanted.kinds or ScopeKind)
     if wanted.user_ids is not None:
         kinds &= {ScopeKind.USER}
@@ -117,7 +116,7 @@ def _of_scopes(wanted: Selection) -> Filter:
 
 
 def _of_history(wanted: Selection) -> Filter:
-    """History and audit entries name the owner of their scope in one field."""
+    """Return the filter for history and audit entries, which name a scope's owner in one field."""
     owners: Filter = {}
     if wanted.user_ids is not None:
         owners["owner"] = {"$in": list(wanted.user_ids)}
@@ -127,7 +126,7 @@ def _of_history(wanted: Selection) -> Filter:
 def _with_traces(
     of_traces: Callable[[Traces], list[Filter]], others: Callable[[Selection], Filter] = _of_scopes
 ) -> Callable[[Selection], list[Filter]]:
-    """Narrow by traces, if there are any, and by what else is wanted."""
+    """Combine the filters of traces, if given, with the others."""
 
     def narrow(wanted: Selection) -> list[Filter]:
         other = others(wanted)
@@ -165,7 +164,7 @@ def _trace_history(traces: Traces) -> list[Filter]:
 
 
 def _trace_audit(traces: Traces) -> list[Filter]:
-    """Entries of accounts are of no scope: they say what somebody is called."""
+    """Return filters for audit entries; those of accounts have no scope but contain names."""
     accounts = id_parts(whole_accounts(traces))
     return [*key_filters(traces.scopes), *({"target_id": {"$in": part}} for part in accounts)]
 
@@ -174,13 +173,13 @@ def _trace_audit(traces: Traces) -> list[Filter]:
 
 
 def read_agent(document: Document) -> StoredAgent:
-    """An agent as it is stored."""
+    """Read a stored agent."""
     fields = msgspec.structs.asdict(host_codec.agent_from(document))
     return StoredAgent(**fields, deleted=document.get("deleted") is True)
 
 
 def read_session(document: Document) -> StoredSession:
-    """A session as it is stored: its last activity is the one that is written down."""
+    """Read a stored session; its last activity is the recorded one."""
     context = host_codec.sub_document(document.get("memory_context"))
     session = msgspec.structs.replace(
         host_codec.session_from(document), last_activity=codec.moment(context.get("last_activity"))
@@ -190,13 +189,13 @@ def read_session(document: Document) -> StoredSession:
 
 
 def _read_message(document: Document) -> Message:
-    """A message, which may be in several sessions, as one of them has it."""
+    """Read a message as part of the first of its sessions."""
     sessions = codec.text_ids(document.get("session")) or (str(document.get("session")),)
     return host_codec.message_from(document, sessions[0])
 
 
 def _owned(found: _OwnedT) -> _OwnedT:
-    _ = found.home  # raises if it is nobody's
+    _ = found.home  # raises without a valid scope
     return found
 
 
@@ -220,7 +219,7 @@ def _read_policy(document: Document) -> Policy | None:
 def _read_audit(document: Document) -> AuditEntry:
     entry = audit_from(document)
     if not all(isinstance(kept, dict | None) for kept in (entry.before, entry.after)):
-        raise ValueError("what was, or is, is no document")
+        raise ValueError("'before' or 'after' is not a document")
     return entry
 
 
@@ -243,7 +242,7 @@ SOURCES: dict[RecordKind, Source] = {
         (frozenset({"agents"}), frozenset({"users"})),
         read_session,
     ),
-    # They are found by their sessions.
+    # Messages are found through their sessions.
     RecordKind.MESSAGE: Source(lambda db: db.messages, lambda wanted: [{}], (), _read_message),
     RecordKind.POLICY: Source(
         lambda db: db.policies,
@@ -295,11 +294,11 @@ SOURCES: dict[RecordKind, Source] = {
 
 
 def narrow(kind: RecordKind, wanted: Selection) -> list[Filter]:
-    """Filters for the documents of a kind that a selection means."""
+    """Return filters for the documents of a kind in a selection."""
     return SOURCES[kind].narrow(wanted)
 
 
 def is_anchored(kind: RecordKind, filters: Sequence[Filter]) -> bool:
-    """Whether an index finds what the filters mean."""
+    """Return whether an index serves the filters."""
     anchors = SOURCES[kind].anchors
     return all(any(anchor <= each.keys() for anchor in anchors) for each in filters)

@@ -1,4 +1,4 @@
-"""Numbers about memory, agent by agent, so that each is counted from an index."""
+"""Compute statistics agent by agent, so that an index serves each count."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class MongoStatistics:
         return heapq.nsmallest(limit, found, key=lambda fact: (-fact.access_count, fact.id))
 
     def miscounts(self) -> Iterator[Finding]:
-        """See `Statistics.miscounts`: nothing is kept counted."""
+        """See `Statistics.miscounts`; there are no stored counters."""
         return iter(())
 
     def recount(self) -> int:
@@ -154,7 +154,7 @@ class MongoStatistics:
     def _sum(
         self, kind: RecordKind, wanted: Selection, condition: Filter, *stages: Document
     ) -> Iterator[Document]:
-        """What a pipeline makes of the documents of a kind."""
+        """Yield the results of a pipeline over documents of a kind."""
         for filter in narrow(kind, wanted):
             match = {"$match": {**filter, **condition}}
             yield from SOURCES[kind].collection(self._db).aggregate([match, *stages])

@@ -1,4 +1,4 @@
-"""Everything that is stored: read for backups, checks and surveys, and loaded from a backup."""
+"""Read everything stored, for backups, checks and surveys, and load backups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from edenmem.store.protocol.walk import ALL
 
 _LIVING: Filter = {"deleted": {"$ne": True}}
 _ONLY_ID = {"_id": 1}
-#: The kinds that hold texts: first memory as it is, since a finding shows what was found first.
 
 
 class MongoWalk:
@@ -74,7 +73,7 @@ class MongoWalk:
     def _persons(self, ids: Sequence[str]) -> set[str]:
         person: Filter = {"type": "user", **_LIVING}
         found = self._with_ids(self._db.users, ids, person)
-        # Few have no account of that very id; those are looked for among all others' people.
+        # Few people lack an account with their own ID; these are found through linked accounts.
         aliases = [
             {**person, "eden_user_id": {"$in": [*part, *map(str, part)]}}
             for part in id_parts(each for each in ids if each not in found)

@@ -33,13 +33,13 @@ def take_back(connection: sqlite3.Connection, to: int) -> list[str]:
     """Take back the steps after number ``to``, newest first; their names.
 
     Raises:
-        ConflictError: one of them has no way back.
+        ConflictError: a step is irreversible.
     """
     had = read_applied(connection)
     steps = [each for each in migrations.migrations() if each.number > to and each.name in had]
     for step in steps:
         if reason := step.no_way_back():
-            raise ConflictError(f"migration {step.name} has no way back: {reason}")
+            raise ConflictError(f"migration is irreversible: {step.name} ({reason})")
     for step in reversed(steps):
         step.down("sqlite", connection)
         connection.execute("DELETE FROM migrations WHERE name = ?", (step.name,))

@@ -133,7 +133,7 @@ class Usage(Part):
                     yield Finding(
                         target_type=kind,
                         target_id=id,
-                        detail="has numbers of tokens that are none",
+                        detail="has invalid token counts",
                         agent_id=owner,
                     )
 

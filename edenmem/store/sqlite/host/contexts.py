@@ -68,7 +68,7 @@ class Contexts(Part):
             yield Finding(
                 target_type="session",
                 target_id=session_id,
-                detail="keeps a context although it is gone, or the agent is not in it",
+                detail="has a cached context, but is deleted or lacks the agent",
                 agent_id=agent_id,
                 related=(agent_id,),
             )

@@ -153,7 +153,7 @@ def _read_entries(rows: Iterable[Row], unreadable: set[str] | None) -> Iterator[
             entry = audit_from(row)
         except codec.UNREADABLE as error:
             if unreadable is None:
-                what = f"entry {row[3]} of the log cannot be read"
+                what = f"audit entry {row[3]} cannot be read"
                 raise DocumentDamaged(f"{what}: {error}") from error
             unreadable.add(str(row[3]))
             continue

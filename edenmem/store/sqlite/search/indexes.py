@@ -127,7 +127,9 @@ class Indexes(Part):
                 (name, TEXT, CODES),
             ).fetchone()
         if known is None:
-            raise NotFoundError(f"there is no index {name}", hint="'edenmem index list' names them")
+            raise NotFoundError(
+                f"index does not exist: {name}", hint="'edenmem index list' lists them"
+            )
 
 
 def _missing(there: Collection[str]) -> list[IndexState]:

@@ -207,7 +207,7 @@ def _unusable(model: str | None, dimensions: int | None, vector: bytes | None) -
     if model is None:
         return "has a vector of no model"
     if vector is None:
-        return f"is said to have a vector of {model or 'some model'}, and has none"
+        return f"has no usable vector of {model or 'some model'}: missing"
     if dimensions and len(vector) != 4 * dimensions:
         return f"has a vector of {len(vector)} bytes; those of {model} have {4 * dimensions}"
     try:

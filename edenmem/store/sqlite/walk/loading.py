@@ -146,7 +146,7 @@ class Loader:
         if stored is not None:
             return compare_records(RecordKind.POLICY, stored, policy)
         if self._is_elsewhere("policies", policy.id):
-            return _refuse("another policy has this id")
+            return _refuse("another policy has this ID")
         if not self._dry_run:
             scope_id = scopes.make_number(self._db, policy.home)
             put_policy(self._db, policy, scope_id)
@@ -164,7 +164,7 @@ class Loader:
         if self._is_elsewhere("consolidations", text.id) and (
             stored is None or stored.id != text.id
         ):
-            return _refuse("another text has this id")
+            return _refuse("another text has this ID")
         if not self._dry_run:
             # The document that a buffer has before there is a text gives way to the text's own.
             self._db.execute("DELETE FROM consolidations WHERE scope_id = ?", (number,))
@@ -241,7 +241,7 @@ class Loader:
         if stored is not None:
             return compare_records(RecordKind.FORMATION, stored, formation)
         if not self._dry_run and not insert_formation(self._db, formation):
-            return _refuse("another formation has its place in the session, or its messages")
+            return _refuse("another formation has its number in the session, or its messages")
         return _ADDED
 
     def put_usage(self, entry: UsageEntry) -> LoadResult:
@@ -272,9 +272,7 @@ class Loader:
 
     def put_history(self, version: StoredVersion) -> LoadResult:
         if self._is_of_another(version):
-            return LoadResult(
-                status=LoadStatus.KEPT, detail="what it is a version of is another here"
-            )
+            return LoadResult(status=LoadStatus.KEPT, detail="its target differs here")
         stored = self._versions(version)
         for known in stored:
             if known.place == version.place:

@@ -378,7 +378,7 @@ def _usage_entry(connection: sqlite3.Connection, row: Row) -> UsageEntry:
 def _audit_entry(connection: sqlite3.Connection, row: Row) -> AuditEntry:
     entry = audit_from(row)
     if not all(isinstance(document, _DOCUMENT) for document in (entry.before, entry.after)):
-        raise ValueError("what was, or is, is no document")
+        raise ValueError("'before' or 'after' is not a document")
     return entry
 
 
