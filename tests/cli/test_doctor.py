@@ -143,7 +143,7 @@ def test_on_a_terminal_it_shows_the_plan_and_asks(
     screen = cli.on_terminal("doctor", "--fix", answers=[("Mend this?", "y")], columns=columns)
     assert screen.code == 0
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.out)
-    for text in ("Plan", "make missing triggers", "Mended", "all is well"):
+    for text in ("Plan", "create missing triggers", "Mended", "all is well"):
         assert text in shown
     assert shown.index("Plan") < shown.index("Mend this?") < shown.index("Mended")
     assert "\N{BALLOT X}" not in shown.split("Mended")[1]
@@ -165,7 +165,7 @@ def test_no_database_and_none_that_answers(
     missing = Inside(empty_cli, monkeypatch, capsys)("doctor")
     assert missing.code == 1
     assert "edenmem init" in missing.out
-    assert "there is no database yet" in missing.out
+    assert "no database yet" in missing.out
     monkeypatch.setenv("EDENMEM_STORE_CONNECT_TIMEOUT_SECONDS", "0.2")
     down = Inside(Cli("mongodb://127.0.0.1:9/none", empty_cli.cwd), monkeypatch, capsys)
     for options in ((), ("--quiet",), ("--check", "hashes")):

@@ -1,4 +1,4 @@
-"""Memory as files: complete JSON Lines, and Markdown that people read and edit.
+"""Export and import memory: complete JSON Lines, and Markdown to read and edit.
 
 May import: consolidation, edits, reports, runtime, scopes, sessions.
 """

@@ -1,4 +1,4 @@
-"""Backups on a schedule: one verified file a run, and the oldest beyond a number removed."""
+"""Scheduled backups: write and verify one file per run, and remove the oldest ones."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from edenmem.store.protocol.store import Store
 
 _NAME = re.compile(r"edenmem-([0-9a-f]{12})-(\d{8}T\d{6}Z)(?:-(\d{1,4}))?\.jsonl\.gz")
 _TIME = "%Y%m%dT%H%M%SZ"
-_HALF = 6  # characters of a series that stand for the place, and for the database
+_HALF = 6  # characters of a series for the location, and for the database
 
 
 class BackupFile(NamedTuple):
-    """A scheduled backup, as its name describes it. Later files compare greater."""
+    """A scheduled backup, parsed from its file name. Newer files compare greater."""
 
     made_at: datetime
     copy: int
@@ -43,11 +43,11 @@ class BackupFile(NamedTuple):
 
 
 class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scheduled backup did.
+    """The result of a scheduled backup.
 
-    ``damaged`` are older files (path, reason) that were due for removal, but failed verification.
-    ``former`` is the number of backups of the same location and selection, but of another database:
-    one that was there before, or that an earlier edenmem named.
+    ``damaged`` lists older files (path, reason) due for removal that failed verification.
+    ``former`` counts backups of a previous database at the same location, or with names of an
+    earlier edenmem version.
     """
 
     path: Path
@@ -58,10 +58,10 @@ class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def backup_series(store: Store, request: ExportRequest) -> str:
-    """Identify the backups of one store with one selection.
+    """Return the series of the backups of a store and selection.
 
-    The first half stands for the location and the selection, the second one for the database that
-    is there now: a store that was lost and made anew must not remove the backups of the lost one.
+    The first half identifies the location and the selection, the second half the current database:
+    a recreated store must not remove the backups of the lost one.
     """
     place = _hash(store.database.info().location, request)
     first = store.migrations.schema()[0]
@@ -75,7 +75,7 @@ def _hash(*parts: object) -> str:
 def list_backups(folder: Path, *series: str, until: datetime) -> list[BackupFile]:
     """List the scheduled backups of some series, newest first.
 
-    One that is dated after ``until`` is left out: a wrong clock would make it the newest for ever.
+    Files dated after ``until`` are skipped: a wrong clock would make them the newest forever.
 
     Raises:
         OSError: the folder cannot be read.
@@ -107,7 +107,7 @@ def _count_former(folder: Path, series: str) -> int:
 
 
 def verify_backup(path: Path) -> str:
-    """Compare a backup with its own checksums; return what is wrong, or nothing.
+    """Compare a backup with its own checksums; return the error, or "".
 
     Raises:
         FileNotFoundError: the file no longer exists.
@@ -124,7 +124,7 @@ def verify_backup(path: Path) -> str:
 
 
 class BackupWriter:
-    """Writes scheduled backups of one store."""
+    """Write scheduled backups of one store."""
 
     def __init__(self, store: Store, *, clock: Callable[[], datetime] = utc_now) -> None:
         self._store = store
@@ -141,21 +141,21 @@ class BackupWriter:
     ) -> BackupReport:
         """Write and verify a backup, then remove the oldest of its series beyond ``keep``.
 
-        Nothing is removed if records could not be exported: an older file may hold them. Files of
-        another database at the same location, and files dated in the future, are not counted and
-        not removed.
+        Nothing is removed if records could not be exported: an older file may contain them. Files
+        of another database at the same location, and files dated in the future, are neither
+        counted nor removed.
 
         Args:
-            folder: The folder of the backups; it is made if it does not exist.
-            request: What to export.
-            keep: How many backups of this store and selection to keep (0 = all).
+            folder: The folder of the backups, created if missing.
+            request: The selection to export.
+            keep: Number of backups of this store and selection to keep (0 = all).
             tell: Called with the number of records written so far.
 
         Raises:
             UsageError: the selection depends on the time of the run.
             InputError: the folder cannot be written.
-            DiskFull: the disk has no room.
-            StoreError: the file that was written differs from what it should be.
+            DiskFull: the disk is full.
+            StoreError: the written file is damaged.
         """
         if request.since is not None:
             raise UsageError("a scheduled backup cannot be limited by --since")
@@ -202,14 +202,14 @@ class BackupWriter:
 
 
 def _verify_written(source: Source, export: ExportReport, descriptor: int) -> None:
-    """Read a backup back, from the disk where the system allows it."""
+    """Read a backup back, bypassing the page cache if possible."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     try:
         records = Checker(source).verify()
     except InputError as error:
         raise StoreError(
-            f"the backup differs from what was written: {error.message}",
+            f"the backup was written incorrectly: {error.message}",
             hint="check the disk; older backups were kept",
         ) from error
     if records != export.records:
@@ -217,9 +217,9 @@ def _verify_written(source: Source, export: ExportReport, descriptor: int) -> No
 
 
 def _publish(partial: Path, folder: Path, stem: str) -> Path:
-    """Give a file its name, or the next one if another run of the same second has that."""
+    """Rename a file; add a number if another run of the same second has the name."""
     for copy in range(1, 1000):
         path = folder / f"{stem}{f'-{copy}' if copy > 1 else ''}.jsonl.gz"
         if publish(partial, path):
             return path
-    raise InputError(f"{folder} has too many backups of one second")
+    raise InputError(f"too many backups within one second: {folder}")

@@ -1,4 +1,4 @@
-"""Going through a file before anything is done with it: is it whole, and is each line good?"""
+"""Check that a file is complete and each line valid, before it is imported."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from edenmem.engine.exchange.records import Digest, Parser, take_origin
 from edenmem.errors import InputError
 from edenmem.models.backup import Record, RecordKind
 
-#: Problems that are told one by one; beyond, their number is.
-TOLD = 100
-_TAKE_IT = "it was cut off or altered; --allow-incomplete takes what can be read of it"
+#: Maximum number of reported problems; all are counted.
+MAX_PROBLEMS = 100
+_ALLOW = "the file was truncated or altered; import the readable part with --allow-incomplete"
 _KINDS = frozenset(kind.value for kind in RecordKind)
 
 
 class Problem(NamedTuple):
-    """A line that cannot be taken."""
+    """An invalid line."""
 
     line: int
     reason: str
 
 
 class FileCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file is.
+    """The result of checking a file.
 
-    ``header`` is empty for one that a person wrote. ``whole``: it is a backup that tells its own
-    past, and is restored as it is. ``last``: the last line that is to be read, if not all are.
+    ``header`` is empty for a handwritten file. ``whole``: a backup with its own history, which is
+    restored unchanged. ``last``: the last readable line, if the file is damaged.
     """
 
     header: dict[str, Any]
@@ -46,7 +46,7 @@ class FileCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Line(NamedTuple):
-    """A line with a record in it."""
+    """A line with a record."""
 
     number: int
     kind: RecordKind
@@ -54,10 +54,10 @@ class Line(NamedTuple):
 
 
 def read_header(source: Lines) -> dict[str, Any]:
-    """The first line, if it is a header.
+    """Return the header of a file, or an empty one.
 
     Raises:
-        InputError: it is one of a newer edenmem.
+        InputError: a newer edenmem wrote the file.
     """
     for _, raw in source.lines():
         try:
@@ -68,16 +68,16 @@ def read_header(source: Lines) -> dict[str, Any]:
             return {}
         if data.get("format") != lines.FORMAT:
             raise InputError(
-                f"the file is of format {data.get('format')!r}, this edenmem reads {lines.FORMAT}",
+                f"unsupported file format: {data.get('format')!r} (supported: {lines.FORMAT})",
                 line=1,
-                hint="use the version of edenmem that wrote it, or a newer one",
+                hint="use the version of edenmem that wrote the file, or a newer one",
             )
         return data
     return {}
 
 
 class Checker:
-    """One way through a file."""
+    """One pass through a file."""
 
     def __init__(self, source: Lines, *, allow_incomplete: bool = False) -> None:
         self._source = source
@@ -92,10 +92,10 @@ class Checker:
     def check(
         self, parser: Parser, *, tell: Callable[[int], None] = lambda done: None
     ) -> FileCheck:
-        """Read everything, and make a record of each line.
+        """Parse every line of the file.
 
         Raises:
-            InputError: a backup is not as it was written, and may not be taken so.
+            InputError: a backup is damaged, and ``allow_incomplete`` is not set.
         """
         last = None
         try:
@@ -110,7 +110,7 @@ class Checker:
             if not self.header or error.line is None:
                 raise
             if not self._allow_incomplete:
-                error.add_hint(_TAKE_IT)
+                error.add_hint(_ALLOW)
                 raise
             last = error.line - 1
             self._damage = error.message
@@ -132,18 +132,18 @@ class Checker:
             InputError: the file is damaged, or not a backup.
         """
         if not self.header:
-            raise InputError("the file is not a backup of edenmem")
+            raise InputError("not an edenmem backup")
         for _ in self._verify():
             pass
         return self._digest.records
 
     def _note(self, number: int, reason: str) -> None:
         self._bad += 1
-        if len(self._problems) < TOLD:
+        if len(self._problems) < MAX_PROBLEMS:
             self._problems.append(Problem(number, reason))
 
     def _verify(self) -> Iterator[Line]:
-        """The lines with records; marks are compared with what came before them."""
+        """Yield the lines with records, and compare checkpoints with the lines before them."""
         checkpoint, ended = 1, False
         number = 0
         for number, raw in self._source.lines():
@@ -151,7 +151,7 @@ class Checker:
             if not text or (number == 1 and self.header):
                 continue
             if ended:
-                self._record_damage(number, "something follows the end of the backup")
+                self._record_damage(number, "unexpected line after the end of the backup")
             try:
                 data = _object(text)
             except InputError as error:
@@ -169,18 +169,16 @@ class Checker:
                 self._digest.count(kind)
                 yield Line(number, kind, data)
             elif not self.header or type_ not in (lines.CHECKPOINT, lines.TRAILER):
-                self._note(number, f"there is no type {type_!r:.60}")
+                self._note(number, f"unknown type: {type_!r:.60}")
         if self.header and not ended:
-            self._record_damage(number + 1, "the backup ends before its end")
+            self._record_damage(number + 1, "the backup is truncated")
 
     def _compare(self, mark: dict[str, Any], number: int, since: int) -> None:
         if mark.get("sha256") == self._digest.sha256 and mark.get("records") == (
             self._digest.records
         ):
             return
-        self._record_damage(
-            number, f"what stands in lines {since + 1} to {number - 1} is not what was written"
-        )
+        self._record_damage(number, f"wrong checksum of lines {since + 1} to {number - 1}")
 
     def _record_damage(self, number: int, reason: str) -> None:
         if not self._allow_incomplete:
@@ -192,16 +190,16 @@ def _object(text: bytes) -> dict[str, Any]:
     try:
         data = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"it is no JSON: {error}") from error
+        raise InputError(f"invalid JSON: {error}") from error
     except RecursionError as error:
-        raise InputError("it is nested too deep") from error
+        raise InputError("nested too deeply") from error
     if not isinstance(data, dict):
-        raise InputError("it is no JSON object")
+        raise InputError("not a JSON object")
     return data
 
 
 class Good(NamedTuple):
-    """A record of a file, the number of its line, and where the line says that it comes from."""
+    """A record of a file with its line number and stated origin."""
 
     number: int
     kind: RecordKind
@@ -210,7 +208,7 @@ class Good(NamedTuple):
 
 
 def good_lines(source: Lines, checked: FileCheck, parser: Parser) -> Iterator[Good]:
-    """The records of a file that was checked, without the lines that are bad."""
+    """Yield the valid records of a checked file."""
     for number, raw in _until(source.lines(), checked.last):
         text = raw.strip()
         if not text or (number == 1 and checked.header):
@@ -223,11 +221,11 @@ def good_lines(source: Lines, checked: FileCheck, parser: Parser) -> Iterator[Go
                 origin = take_origin(kind, data, whole=checked.whole)
                 yield Good(number, kind, parser.parse(kind, data), origin)
         except InputError:
-            continue  # it was told when the file was checked
+            continue  # reported by the check
 
 
 def _until(numbered: Iterator[tuple[int, bytes]], last: int | None) -> Iterator[tuple[int, bytes]]:
-    """The lines up to the last that can be read; the one behind it is not tried again."""
+    """Yield the lines up to the last readable one, without reading further."""
     if last is None:
         yield from numbered
     else:

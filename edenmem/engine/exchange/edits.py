@@ -1,8 +1,7 @@
-"""What the edits in a folder of Markdown mean for memory.
+"""Apply the edits in a Markdown folder to memory.
 
-A file says of which version each thing was when it was written. Where memory has gone on since and
-the file has not been touched, nothing is meant; where both have changed, it is a conflict, and what
-is stored stays.
+A file records the version of each entry. If only memory has changed since, there is nothing to do;
+if both have changed, that is a conflict, and the stored entry stays.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Literal, Protocol, TypeVar
 import msgspec
 
 from edenmem.engine.edits.editor import Editor, make_edit
-from edenmem.engine.exchange.folders import FileProblem, FolderFile, files_in
+from edenmem.engine.exchange.folders import FileProblem, FolderFile, read_files
 from edenmem.engine.exchange.markdown import Item
 from edenmem.engine.reports import EditReport
 from edenmem.engine.runtime.runtime import Runtime
@@ -48,33 +47,33 @@ class _Edit(Protocol):
 _T = TypeVar("_T", bound=_Edit)
 
 
-def in_order(edits: Iterable[_T]) -> tuple[list[_T], list[_T]]:
-    """The edits in the order in which they are made, and those that wait for each other.
+def order_edits(edits: Iterable[_T]) -> tuple[list[_T], list[_T]]:
+    """Sort edits for execution; return them and those that block each other.
 
-    Nothing is taken away before what takes its place is there, unless it is in the way of it.
+    Deletions come last, except where an old text would conflict with a new one.
     """
-    waiting = sorted(edits, key=lambda edit: _ACTIONS.index(edit.action))
-    said = Counter(_identify_text(edit) for edit in waiting if _is_in_the_way(edit))
+    pending = sorted(edits, key=lambda edit: _ACTIONS.index(edit.action))
+    used = Counter(_old_text(edit) for edit in pending if _frees_text(edit))
     ready: list[_T] = []
     while True:
         later: list[_T] = []
-        for edit in waiting:
-            if edit.target == "fact" and edit.after and said[edit.scope, edit.after.strip()]:
+        for edit in pending:
+            if edit.target == "fact" and edit.after and used[edit.scope, edit.after.strip()]:
                 later.append(edit)
                 continue
             ready.append(edit)
-            if _is_in_the_way(edit):
-                said[_identify_text(edit)] -= 1
-        if not later or len(later) == len(waiting):
+            if _frees_text(edit):
+                used[_old_text(edit)] -= 1
+        if not later or len(later) == len(pending):
             return ready, later
-        waiting = later
+        pending = later
 
 
-def _is_in_the_way(edit: _Edit) -> bool:
+def _frees_text(edit: _Edit) -> bool:
     return edit.target == "fact" and bool(edit.before)
 
 
-def _identify_text(edit: _Edit) -> tuple[Scope, str]:
+def _old_text(edit: _Edit) -> tuple[Scope, str]:
     return edit.scope, edit.before.strip()
 
 
@@ -82,12 +81,12 @@ Target = Literal["fact", "reflection", "consolidation"]
 Action = Literal["add", "edit", "delete"]
 
 
-#: Why an edit is not made that waits for one that waits for it.
-_CROSSED = "another fact still says this; edit one of them, import, then edit the other"
+#: The reason of edits that block each other.
+_CROSSED = "another fact still has this text; edit one of them, import, then edit the other"
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
-    """One change that a person made in a file, of a thing at ``version``."""
+    """An edit in a file, of an entry at ``version``."""
 
     action: Action
     target: Target
@@ -101,8 +100,10 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done, in order, and what cannot be. ``missing`` counts what has no line any
-    more and is left alone; ``files`` those that were read."""
+    """The edits in order, and what prevents others.
+
+    ``missing`` counts entries whose line was removed, and that are kept; ``files`` the files read.
+    """
 
     edits: tuple[Edit, ...]
     conflicts: tuple[FileProblem, ...]
@@ -112,23 +113,23 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_edits(folder: Path, store: Store, *, delete: bool) -> Plan:
-    """Compare a folder with what is stored.
+    """Compare a folder with the store, without writing.
 
     Args:
-        folder: Of an export, edited or not.
-        store: What it is compared with; only read.
-        delete: What has no line any more is to be deleted.
+        folder: The folder of an export.
+        store: The store.
+        delete: Whether to delete entries whose line was removed.
 
     Raises:
-        InputError: there is no such folder.
+        InputError: the folder does not exist.
     """
     plan = _Planner(store, delete=delete)
-    for found in files_in(folder, store):
+    for found in read_files(folder, store):
         if isinstance(found, FileProblem):
             plan.problems.append(found)
         else:
             plan.read(found)
-    edits, circle = in_order(plan.edits)
+    edits, circle = order_edits(plan.edits)
     crossed = (FileProblem(path=edit.path, reason=_CROSSED, line=edit.line) for edit in circle)
     return Plan(
         edits=tuple(edits),
@@ -150,7 +151,7 @@ class _Planner:
         self.files = 0
 
     def read(self, file: FolderFile) -> None:
-        """Take up one file."""
+        """Compare one file."""
         self.files += 1
         match file.page.head["content"]:
             case "text":
@@ -176,7 +177,7 @@ class _Planner:
             history = self._store.history.versions("consolidation", "", scope=file.scope)
             then = [entry.content for entry in history if entry.version == known]
             if not then or _tidy(then[-1]) != text:
-                self._conflict(file, f"the text is at version {version} by now, not {known}")
+                self._conflict(file, f"the text is now at version {version}, not {known}")
         elif not text:
             self._problem(file, "a text cannot be emptied")
         else:
@@ -212,7 +213,7 @@ class _Planner:
             if item.id is None:
                 listed.add(self._new(file, target, item, {**unnamed, **staying}))
             elif item.id in listed:
-                self._problem(file, f"{item.id} stands in the list twice", item.line)
+                self._problem(file, f"duplicate item: {item.id}", item.line)
             elif item.id in stored:
                 listed.add(item.id)
                 self._plan_change(file, target, item, stored[item.id])
@@ -230,12 +231,14 @@ class _Planner:
         item: Item,
         twins: dict[str, str],
     ) -> str:
-        """The id of the one that says the same and goes on to, if there is one: it was added
-        before, or lost its comment when its line was moved."""
+        """Plan a new item, unless a stored entry has the same text; return its ID, or "".
+
+        The entry was added earlier, or the item lost its comment when its line was moved.
+        """
         text = _tidy(item.content)
         twin = twins.get(text, "")
         if not text:
-            self._problem(file, "an item is empty", item.line)
+            self._problem(file, "empty item", item.line)
         elif not twin:
             self.edits.append(self._edit("add", file, target, item, after=text))
         return twin
@@ -247,7 +250,7 @@ class _Planner:
         if text == _tidy(stored.content):
             return
         if not text:
-            self._problem(file, "an item is empty; take its line away to delete it", item.line)
+            self._problem(file, "empty item; remove the line to delete it", item.line)
         elif stored.version == item.version:
             self.edits.append(
                 self._edit("edit", file, target, item, before=stored.content, after=text)
@@ -255,21 +258,21 @@ class _Planner:
         elif text not in self._versions(target, item):
             self._conflict(
                 file,
-                f"the {target} {item.id} is at version {stored.version} by now, not {item.version}",
+                f"{target} {item.id} is now at version {stored.version}, not {item.version}",
                 item.line,
             )
 
     def _absent(self, file: FolderFile, target: Target, item: Item) -> None:
-        """An item of something that is not in the scope, or not any more."""
+        """Report an edited item that is not in the scope."""
         if _tidy(item.content) in self._versions(target, item):
-            return  # it was deleted or consolidated meanwhile, and the file was not touched
+            return  # unedited, but deleted or consolidated meanwhile
         if target == "fact" and self._store.memory.fact(str(item.id)) is not None:
-            self._problem(file, f"the fact {item.id} is of another scope", item.line)
+            self._problem(file, f"fact {item.id} belongs to another scope", item.line)
             return
-        self._conflict(file, f"the {target} {item.id} is not there any more", item.line)
+        self._conflict(file, f"{target} {item.id} no longer exists", item.line)
 
     def _versions(self, target: Target, item: Item) -> set[str]:
-        """What the thing said in the version that the file has of it."""
+        """Return the texts of the entry in the version that the file has."""
         if target == "fact":
             history = self._store.history.versions("fact", str(item.id))
             return {_tidy(entry.content) for entry in history if entry.version == item.version}
@@ -283,13 +286,13 @@ class _Planner:
     def _plan_deletion(
         self, file: FolderFile, target: Target, stored: Fact | Reflection, since: datetime | None
     ) -> None:
-        """Something without a line: deleted there, or made after the file was written."""
+        """Handle an entry without a line: deleted in the file, or added after the export."""
         if since is None or stored.formed_at > since:
             return
         if not self._delete:
             self.missing += 1
         elif (stored.updated_at or stored.formed_at) > since:
-            self._conflict(file, f"the {target} {stored.id} has been changed since")
+            self._conflict(file, f"{target} {stored.id} has been changed since")
         else:
             self.edits.append(
                 Edit(
@@ -335,7 +338,7 @@ class _Planner:
 
 
 def _tidy(text: str) -> str:
-    """A text as a file can hold it: without blanks at its ends, or at the ends of its lines."""
+    """Return a text without trailing blanks, as files contain it."""
     return "\n".join(line.rstrip() for line in clean(text).split("\n")).strip()
 
 
@@ -351,7 +354,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApplyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How many edits were made, and those that were not."""
+    """The number of edits made, and the refused ones."""
 
     done: int
     refused: tuple[Refusal, ...] = ()
@@ -366,10 +369,10 @@ async def apply_edits(
     dry_run: bool = False,
     tell: Callable[[int], None] = lambda done: None,
 ) -> ApplyReport:
-    """Make the edits, in order. One that is refused keeps none of the others from being made.
+    """Apply the edits in order; a refused edit does not stop the others.
 
     Raises:
-        UnavailableError: the database or a provider cannot be used; what was made before is made.
+        UnavailableError: the database or a provider cannot be used; earlier edits stay applied.
     """
     done, refused, notices = 0, list[Refusal](), dict[str, None]()
     for number, each in enumerate(edits, 1):

@@ -1,4 +1,4 @@
-"""Writing memory to a file of JSON Lines."""
+"""Export memory to a file of JSON Lines."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from edenmem.models.memory import Consolidation, Fact
 from edenmem.models.scope import ScopeKind
 from edenmem.store.protocol.store import Store
 
-#: The status of an audit entry whose change was made.
+#: The status of an audit entry whose change was applied.
 _DONE = "done"
-#: Records after which it is told how far the work has come.
-_TOLD = 200
+#: Number of records between progress reports.
+_PROGRESS = 200
 
 
 class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to export; nothing named means all.
+    """The selection to export; an empty filter selects everything.
 
-    ``types`` are the kinds of records; those that go with the other filters if none is named.
+    ``types`` are the kinds of records; by default all that the other filters allow.
     """
 
     agent_ids: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written: records by type, and ``problems`` (id, reason) that could not be."""
+    """The exported records by type, and ``problems`` (ID, reason) with others."""
 
     counts: dict[str, int]
     sha256: str = ""
@@ -53,20 +53,23 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def records(self) -> int:
-        """All of them."""
+        """Return the number of exported records."""
         return sum(self.counts.values())
 
 
 def backup_record(record: Record, *, whole: bool) -> Record | None:
-    """Say what stands in a backup for what is stored: nothing for a change that was not made or a
-    mere buffer beside whole ones, no buffers, no model of a vector that is not there."""
+    """Return a stored record as a backup contains it, or None.
+
+    A backup has no unapplied changes, no buffers, and no model without a vector. A scope with only
+    a buffer is part of whole backups.
+    """
     if isinstance(record, Fact):  # by far the most
         if record.embedding is None and record.embedding_model is not None:
             return msgspec.structs.replace(record, embedding_model=None)
         return record
     if isinstance(record, Consolidation):
         if not record.version and not whole:
-            return None  # its reflections will make it
+            return None  # importing its reflections creates the buffer
         updated_at = record.updated_at if record.version else None  # a buffer has no time
         return msgspec.structs.replace(record, unabsorbed_ids=(), updated_at=updated_at)
     if isinstance(record, AuditEntry) and record.status != _DONE:
@@ -75,7 +78,7 @@ def backup_record(record: Record, *, whole: bool) -> Record | None:
 
 
 class Exporter:
-    """Writes the memory of one store, a record at a time."""
+    """Export the memory of one store, record by record."""
 
     def __init__(self, store: Store, *, clock: Callable[[], datetime] = utc_now) -> None:
         self._store = store
@@ -91,7 +94,7 @@ class Exporter:
         """Write header, records and trailer; ``tell`` is called with the number of records.
 
         Raises:
-            UsageError: a type does not go with the other filters.
+            UsageError: a type cannot be combined with the other filters.
         """
         kinds = select_types(request)
         whole = is_whole(kinds)
@@ -122,7 +125,7 @@ class Exporter:
                         lines.CHECKPOINT, records=digest.records, sha256=digest.sha256
                     )
                 )
-            if digest.records % _TOLD == 0:
+            if digest.records % _PROGRESS == 0:
                 tell(digest.records)
         file.write(
             lines.encode_mark(
@@ -167,7 +170,7 @@ class Exporter:
         return selection
 
     def _accounts_of(self, agent_ids: Sequence[str]) -> tuple[str, ...]:
-        """Everybody whom these agents have a memory of, or a conversation with."""
+        """Return the users that these agents have memory of or conversations with."""
         found: dict[str, None] = {}
         for agent_id in agent_ids:
             for summary in self._store.memory.scopes(agent_id=agent_id, kinds=[ScopeKind.USER]):
@@ -178,10 +181,10 @@ class Exporter:
 
 
 def select_types(request: ExportRequest) -> tuple[RecordKind, ...]:
-    """The kinds of records that a request means.
+    """Return the kinds of records that a request selects.
 
     Raises:
-        UsageError: a type was named that cannot be told apart by the other filters.
+        UsageError: a type cannot be combined with the other filters.
     """
     whole = request.user_ids is not None or bool(request.scopes)
     excluded = {RecordKind.FORMATION, RecordKind.USAGE} if whole else set()
@@ -190,21 +193,21 @@ def select_types(request: ExportRequest) -> tuple[RecordKind, ...]:
     for kind in request.types:
         if kind in excluded:
             raise UsageError(
-                f"--type {kind} does not go with --user or --scope",
-                hint="its records are of whole conversations, not of one scope",
+                f"--type {kind} cannot be combined with --user or --scope",
+                hint="its records belong to whole conversations, not to one scope",
             )
     wanted = set(request.types) or set(RecordKind) - excluded
     return tuple(kind for kind in RecordKind if kind in wanted)
 
 
 def is_whole(kinds: Sequence[str]) -> bool:
-    """Whether a file of these kinds tells its own past, so that it can be restored as it is."""
+    """Return whether a file of these kinds contains its own history, and is restored unchanged."""
     memory = {kind.value for kind in OF_SCOPES}
     return not memory & set(kinds) or {"audit", "history"} <= set(kinds)
 
 
 def _bare(record: Record) -> Record:
-    """A record without the vector that is left of a removed fact."""
+    """Return a record without the vector of a removed fact."""
     if not isinstance(record, StoredVersion) or record.snapshot is None:
         return record
     snapshot = msgspec.structs.replace(record.snapshot, embedding=None, embedding_model=None)

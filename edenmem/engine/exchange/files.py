@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and read more than once."""
+"""Write files atomically, and read files and pipes several times."""
 
 from __future__ import annotations
 
@@ -16,24 +16,22 @@ from typing import IO, Any, Protocol
 
 from edenmem.errors import ConflictError, DiskFull, EdenmemError, InputError, is_disk_full
 
-#: The end of the name of a file or folder that is still being written.
+#: Suffix of files and folders that are being written.
 PARTIAL = ".edenmem-partial"
 
-#: The longest line that is read; one of ours is far below it.
+#: Maximum length of a line in bytes, far above that of any exported line.
 MAX_LINE = 64 * 1024 * 1024
 _GZIP = b"\x1f\x8b"
 
 
 @contextmanager
 def open_for_writing(target: str, *, compress: bool, force: bool) -> Iterator[IO[bytes]]:
-    """Open a file that takes its name only when all of it is on the disk.
-
-    Only its owner can read it (mode 0600).
+    """Open a file for atomic writing; only its owner can read the file (mode 0600).
 
     Raises:
-        ConflictError: the file exists and ``force`` was not given.
+        ConflictError: the file exists, and ``force`` is not set.
         InputError: the file cannot be written.
-        DiskFull: the disk has no room for it.
+        DiskFull: the disk is full.
     """
     path = Path(target)
     check_free(path, force=force)
@@ -49,14 +47,14 @@ def open_for_writing(target: str, *, compress: bool, force: bool) -> Iterator[IO
 
 @contextmanager
 def open_partial(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file beside ``path`` and remove it at the end, unless it was renamed.
+    """Open a temporary file in the folder of ``path``; remove the file unless it was renamed.
 
-    The lock on the file ends with its writer, so `remove_abandoned` can tell which files belong to
-    a process that was killed.
+    The file is locked while its writer runs, so that `remove_abandoned` recognises the files of
+    killed processes.
 
     Raises:
         InputError: the file cannot be written.
-        DiskFull: the disk has no room for it.
+        DiskFull: the disk is full.
     """
     name = ""
     try:
@@ -87,13 +85,13 @@ def _open_private(path: str, flags: int) -> int:
 
 
 def lock(descriptor: int) -> None:
-    """Hold a file or folder as in use for as long as it is open, where the file system can."""
+    """Lock an open file or folder, if the file system supports locks."""
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def remove_abandoned(folder: Path, *, recursive: bool = False) -> None:
-    """Remove what killed exports left in a folder; the files of running ones are locked."""
+    """Remove the files of killed exports; those of running ones are locked."""
     pattern = f".*{PARTIAL}"
     for path in list(folder.rglob(pattern) if recursive else folder.glob(pattern)):
         with suppress(OSError):
@@ -111,13 +109,13 @@ def remove_abandoned(folder: Path, *, recursive: bool = False) -> None:
 
 
 def save(file: IO[bytes]) -> None:
-    """Bring what was written to the disk."""
+    """Flush a file to the disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def publish(partial: Path, path: Path) -> bool:
-    """Rename a file unless the name is taken; return whether it was free."""
+    """Rename a file unless the name is taken; return whether it was renamed."""
     try:
         os.link(partial, path)
     except FileExistsError:
@@ -132,7 +130,7 @@ def publish(partial: Path, path: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring a new name to the disk, where the file system can."""
+    """Flush the names in a folder to the disk, if the file system supports that."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -149,44 +147,43 @@ def write_error(path: Path, error: OSError) -> EdenmemError:
 
 
 def check_free(path: Path, *, force: bool) -> None:
-    """That nothing is overwritten unasked.
+    """Check that no file is overwritten without ``force``.
 
     Raises:
-        ConflictError: there is such a file.
+        ConflictError: the file exists.
     """
     if path.exists() and not force:
-        raise ConflictError(f"{path} exists", hint="take another name, or add --force")
+        raise ConflictError(f"{path} exists", hint="choose another name, or add --force")
 
 
 @contextmanager
 def open_compressor(raw: IO[bytes], compress: bool) -> Iterator[IO[bytes]]:
-    """What to write to, so that ``raw`` gets it compressed if that is asked for."""
+    """Open a file that compresses into ``raw`` if ``compress`` is set."""
     if not compress:
         yield raw
         return
-    # without a name and a time in it, the same memory makes the same bytes
+    # No name and time, so that the same memory gives the same bytes.
     with gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=6, mtime=0) as file:
         yield file  # type: ignore[misc]
 
 
 class Lines(Protocol):
-    """Numbered lines that can be gone through again and again."""
+    """Numbered lines that can be read several times."""
 
     @property
     def unit(self) -> str:
-        """What the numbers count: "line", or "entry" of a document."""
+        """Return the unit of the numbers: "line", or "entry" of a document."""
 
     @property
     def left_out(self) -> int:
-        """How many records the last pass left out on purpose."""
+        """Return the number of records skipped on purpose by the last pass."""
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """The number of each line, from 1, and its bytes."""
+        """Yield the number of each line, from 1, and its bytes."""
 
 
 class Source:
-    """Lines that can be gone through again and again. What comes from a pipe is kept meanwhile in
-    a file that nobody else can open."""
+    """A file that can be read several times; a pipe is buffered in a private file."""
 
     unit = "line"
     left_out = 0
@@ -198,10 +195,10 @@ class Source:
     @classmethod
     @contextmanager
     def open_file(cls, path: str) -> Iterator[Source]:
-        """The file of this name.
+        """Open a file.
 
         Raises:
-            InputError: it cannot be read.
+            InputError: the file cannot be read.
         """
         try:
             raw = Path(path).open("rb")  # noqa: SIM115 - closed below
@@ -213,24 +210,24 @@ class Source:
     @classmethod
     @contextmanager
     def spool(cls, stream: IO[bytes], name: str) -> Iterator[Source]:
-        """What a stream brings that can be gone through once only."""
+        """Buffer a stream that can be read only once."""
         with tempfile.TemporaryFile() as spool:
             shutil.copyfileobj(stream, spool)
             yield cls(spool, name)
 
     def rewind(self) -> Any:
-        """The file from its beginning, decompressed if it is compressed."""
+        """Return the file from its beginning, decompressed."""
         self._raw.seek(0)
         start = self._raw.read(2)
         self._raw.seek(0)
         return gzip.GzipFile(fileobj=self._raw, mode="rb") if start == _GZIP else self._raw
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """The number of each line, from 1, and its bytes with its end, if it has one.
+        """Yield the number of each line, from 1, and its bytes including the line end.
 
         Raises:
-            InputError: the file is compressed and ends or breaks on the way, or a line is longer
-                than any can be; ``line`` is the first that was not read.
+            InputError: a compressed file is damaged, or a line is too long; ``line`` is the first
+                line that was not read.
         """
         file = self.rewind()
         number = 0
@@ -239,9 +236,9 @@ class Source:
             try:
                 line = file.readline(MAX_LINE)
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                raise InputError(f"the compressed file is broken: {error}", line=number) from error
+                raise InputError(f"the compressed file is damaged: {error}", line=number) from error
             if not line:
                 return
             if len(line) == MAX_LINE:
-                raise InputError("the line is too long to be one of a backup", line=number)
+                raise InputError("the line is too long", line=number)
             yield number, line

@@ -1,4 +1,4 @@
-"""Writing memory as a folder of Markdown."""
+"""Export memory to a Markdown folder, and read the folder back."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store
 
-_LONGEST = 80  # bytes; with an id behind it far below what file systems allow
-#: Names that Windows keeps for devices, whatever stands behind a dot.
+_LONGEST = 80  # bytes; with an ID appended far below the limits of file systems
+#: Device names reserved by Windows, with any extension.
 _DEVICE = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?\Z", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^\w\-. ]+")
 
 
 def file_names(labels: Mapping[str, str]) -> dict[str, str]:
-    """A name for each key (an id, or what stands for one), from its label.
+    """Return a unique file name for each key (such as an ID), from its label.
 
-    Two labels that a file system may take for one, by case or by how accents are written, each get
-    a part of their key. The same labels give the same names in whatever order they come.
+    Labels that a file system may confuse, because of case or accents, each get a part of their
+    key. The names do not depend on the order of the labels.
     """
     names = {key: safe_name(label) for key, label in labels.items()}
     for length in (8, 24):
@@ -57,14 +57,14 @@ def file_names(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def safe_name(label: str) -> str:
-    """The label without what a file's name may not have; empty if nothing is left."""
+    """Return the label without characters that file names may not contain; maybe empty."""
     name = _UNSAFE.sub("-", unicodedata.normalize("NFC", label))
     name = name.encode()[:_LONGEST].decode(errors="ignore").strip(" .-")
     return f"_{name}" if _DEVICE.match(name) else name
 
 
 def fold_name(name: str) -> str:
-    """What a file system that knows neither case nor accents' spelling compares."""
+    """Return a name as compared by file systems that ignore case and Unicode forms."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
@@ -80,23 +80,24 @@ _FOLDERS = {
     ScopeKind.SESSION: "sessions",
 }
 README = """\
-# Memory, to be read and edited
+# Memory to read and edit
 
-One folder for each agent, one in it for each scope. `text.md` is the consolidated text of the
-scope, `facts.md` and `reflections.md` (those that wait to be consolidated) are lists.
+This folder has a subfolder for each agent, with a subfolder for each scope. `text.md` is the
+consolidated text of the scope; `facts.md` and `reflections.md` (pending consolidation) are lists.
 
-- Edit a text or an item in place. Leave the comment at the end of an item and the front matter as
-  they are: they say which memory it is, and of which version.
+- Edit a text or an item in place. Do not change the front matter or the comment at the end of an
+  item: they identify the memory and its version.
 - Write a new item without a comment: `- Anna lives in Lisbon.`
-- Take the line of an item away to delete it (`import --delete`).
+- To delete an item, remove its line, and run `edenmem import --delete`.
 
-`edenmem import FOLDER` shows what would change, asks, and does it; what somebody else has changed
-meanwhile is told and left alone. `edenmem undo` takes it back.
+`edenmem import FOLDER` shows the changes, asks for confirmation, and applies them. Memory that was
+changed in the meantime is reported as a conflict and left unchanged. `edenmem undo` reverts an
+import.
 """
 
 
 class FolderReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written: files, and what stands in them."""
+    """The numbers of exported files and their contents."""
 
     files: int
     scopes: int
@@ -107,30 +108,34 @@ class FolderReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FolderExporter:
-    """Writes the memory of one store into a folder."""
+    """Export the memory of one store to a folder."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def write(self, target: Path, request: ExportRequest, *, force: bool = False) -> FolderReport:
-        """Write all files. A new folder appears when it is complete; in one that is there
-        (``force``) each file is replaced whole, and those that nothing belongs to any more go.
+        """Write all files.
+
+        A new folder appears once it is complete. In an existing folder (``force``) each file is
+        replaced atomically, and obsolete files are removed.
 
         Raises:
-            ConflictError: the folder is there.
-            UsageError: a filter means nothing here.
+            ConflictError: the folder is not empty, or a file.
+            UsageError: a filter is not supported.
             InputError: the folder cannot be written.
         """
         if request.types or request.since is not None:
-            raise UsageError("Markdown has all of a scope; leave --type and --since out")
-        there = target.exists()
-        if there and not target.is_dir():
-            raise ConflictError(f"{target} is a file", hint="name a folder")
-        if there and not force and any(target.iterdir()):
-            raise ConflictError(f"{target} is not empty", hint="name another, or add --force")
+            raise UsageError("Markdown always has whole scopes: omit --type and --since")
+        exists = target.exists()
+        if exists and not target.is_dir():
+            raise ConflictError(f"{target} is a file", hint="specify a folder")
+        if exists and not force and any(target.iterdir()):
+            raise ConflictError(
+                f"{target} is not empty", hint="specify another folder, or add --force"
+            )
         counts = dict.fromkeys(("files", "scopes", "texts", "facts", "reflections"), 0)
         try:
-            if there:
+            if exists:
                 remove_abandoned(target, recursive=True)
                 written = self._fill(target, request, counts)
                 removed = _sweep(target, written)
@@ -151,7 +156,7 @@ class FolderExporter:
         root = folder.resolve()
         for scope, place, head in self._places(request):
             if not (folder / place).resolve().is_relative_to(root):
-                raise InputError(f"{folder / place} leads out of the folder")
+                raise InputError(f"{folder / place} is outside the folder")
             pages = list(self._pages(scope, head))
             for content, page in pages:
                 written.add(_put(folder / place / FILES[content], render(page)))
@@ -161,7 +166,7 @@ class FolderExporter:
         return written
 
     def _places(self, request: ExportRequest) -> Iterator[tuple[Scope, Path, dict[str, Any]]]:
-        """The scopes that are wanted, with their folders and what their files say of them."""
+        """Yield the selected scopes with their folders and front matter."""
         agent_ids = request.agent_ids or tuple(
             dict.fromkeys(summary.scope.agent_id for summary in self._store.memory.scopes())
         )
@@ -238,7 +243,7 @@ def _build_page(
 
 
 def _put(path: Path, text: str) -> Path:
-    """Write a file whole, or not at all, and not at all if it says the same already."""
+    """Write a file atomically, unless it already has this text."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     raw = text.encode()
     if path.is_symlink() or not path.is_file() or path.read_bytes() != raw:
@@ -251,7 +256,7 @@ def _put(path: Path, text: str) -> Path:
 
 @contextmanager
 def _open_partial_folder(target: Path) -> Iterator[Path]:
-    """Make a temporary folder beside ``target``, which is removed at the end."""
+    """Create a temporary folder in the parent of ``target``, removed at the end."""
     with tempfile.TemporaryDirectory(
         prefix=f".{target.name}.", suffix=PARTIAL, dir=target.parent
     ) as made:
@@ -264,7 +269,7 @@ def _open_partial_folder(target: Path) -> Iterator[Path]:
 
 
 def _sweep(folder: Path, written: set[Path]) -> int:
-    """Remove files of an earlier export to which nothing belongs any more; how many."""
+    """Remove obsolete files of an earlier export; return their number."""
     removed = 0
     for path in sorted(folder.rglob("*.md")):
         if path in written or path.is_symlink() or path.name not in FILES.values():
@@ -279,12 +284,12 @@ def _sweep(folder: Path, written: set[Path]) -> int:
     return removed
 
 
-_LARGEST = 32 * 1024 * 1024
-_MOST = 200_000
+_MAX_BYTES = 32 * 1024 * 1024
+_MAX_FILES = 200_000
 
 
 class FolderFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of an export: where it is (below the folder), whose it is, and what is in it."""
+    """A file of an export: its path in the folder, its scope, and its contents."""
 
     path: str
     scope: Scope
@@ -292,28 +297,28 @@ class FolderFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """A file or an item that cannot be taken."""
+    """A file or an item that cannot be imported."""
 
     path: str
     reason: str
     line: int | None = None
 
 
-def files_in(folder: Path, store: Store) -> Iterator[FolderFile | FileProblem]:
-    """The files of exports in a folder, by path; others are passed over.
+def read_files(folder: Path, store: Store) -> Iterator[FolderFile | FileProblem]:
+    """Read the exported files in a folder, by path; skip others.
 
-    Links are not followed, so that nothing outside of the folder is read.
+    Links are not followed, so that nothing outside the folder is read.
 
     Raises:
-        InputError: there is no such folder, or it is none of an export.
+        InputError: the folder does not exist, or has too many files.
     """
     if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}")
+        raise InputError(f"no such folder: {folder}")
     people = People(store)
     seen: dict[tuple[Scope, str], str] = {}
     for number, path in enumerate(_paths(folder)):
-        if number == _MOST:
-            raise InputError(f"{folder} has more files than any export")
+        if number == _MAX_FILES:
+            raise InputError(f"{folder} has more than {_MAX_FILES:,} files")
         name = str(path.relative_to(folder))
         try:
             page = _page(path)
@@ -326,7 +331,7 @@ def files_in(folder: Path, store: Store) -> Iterator[FolderFile | FileProblem]:
         content = page.head["content"]
         first = seen.setdefault((scope, content), name)
         if first != name:
-            yield FileProblem(path=name, reason=f"{first} holds the same {content}")
+            yield FileProblem(path=name, reason=f"{first} has the same {content}")
             continue
         yield FolderFile(path=name, scope=scope, page=page)
 
@@ -344,41 +349,41 @@ def _page(path: Path) -> Page | None:
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            raise InputError("it is no file")  # a pipe would be waited for without end
-        if found.st_size > _LARGEST:
-            raise InputError("the file is too large to be of an export")
+            raise InputError("not a regular file")  # reading a pipe would block
+        if found.st_size > _MAX_BYTES:
+            raise InputError("the file is too large")
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise InputError("the file is no text in UTF-8") from error
+        raise InputError("the file is not UTF-8") from error
     except OSError as error:
         raise InputError(f"the file cannot be read: {error.strerror}") from error
     return parse(text)
 
 
 def scope_of(head: dict[str, Any], people: People) -> Scope:
-    """The scope that a front matter names, by ids or by names.
+    """Return the scope in a front matter, given by IDs or names.
 
     Raises:
-        InputError: it names none, or somebody whom nobody knows.
-        ScopeError: an id that the scope needs is missing.
+        InputError: the scope, agent or user is missing or unknown.
+        ScopeError: an ID required by the scope is missing.
     """
     try:
         kind = ScopeKind(head.get("scope", ""))
     except ValueError:
-        raise InputError(f"there is no scope {head.get('scope')!r}") from None
+        raise InputError(f"unknown scope: {head.get('scope')!r}") from None
     agent_id, user_id = head.get("agent_id"), head.get("user_id")
     if agent_id is None:
         agent = people.agent(head.get("agent", ""))
         if agent is None:
-            raise InputError(f"there is no agent {head.get('agent')!r}")
+            raise InputError(f"unknown agent: {head.get('agent')!r}")
         agent_id = agent.id
     if user_id is None and "user" in head:
         user = people.user(head["user"])
         if user is None:
-            raise InputError(f"there is no user {head['user']!r}")
+            raise InputError(f"unknown user: {head['user']!r}")
         user_id = user.id
     if not is_id(agent_id):
-        raise InputError(f"agent_id {agent_id!r:.60} is no id")
+        raise InputError(f"invalid agent_id: {agent_id!r:.60}")
     return Scope.from_fields(
         kind,
         agent_id,

@@ -1,9 +1,8 @@
-"""Putting the records of a file into a store.
+"""Import the records of a file into a store.
 
-A backup that tells its own past is restored as it is: its history and its audit entries are records
-too. Whatever else a file brings is news here and takes the road of every change, so that it has an
-audit entry and can be undone by its run. What is there already is never overwritten unasked, and
-what is asked for (``replace``) takes that road as well.
+A backup with its own history is restored unchanged: history and audit entries are records too.
+Records of other files are added as changes, with audit entries, and can be undone by run. Existing
+records are overwritten only with ``replace``, as changes too.
 """
 
 from __future__ import annotations
@@ -17,7 +16,14 @@ from typing import Any, Literal
 import msgspec
 
 from edenmem.engine.edits import checks as edit_checks
-from edenmem.engine.exchange.checking import TOLD, Checker, FileCheck, Good, Problem, good_lines
+from edenmem.engine.exchange.checking import (
+    MAX_PROBLEMS,
+    Checker,
+    FileCheck,
+    Good,
+    Problem,
+    good_lines,
+)
 from edenmem.engine.exchange.files import Lines
 from edenmem.engine.exchange.records import Parser
 from edenmem.engine.runtime.runtime import Runtime
@@ -57,12 +63,12 @@ from edenmem.store.protocol.store import Store, batched
 
 
 class Forgotten:
-    """What may not be brought back by a file.
+    """The erasures that block records of a file.
 
     Args:
-        store: Where the forgettings are.
-        header: The header of the file; one without is of this moment, which only a forgetting that
-            is still open keeps out.
+        store: The store with the erasures.
+        header: The header of the file. A file without header counts as new: only open erasures
+            block its records.
     """
 
     def __init__(self, store: Store, header: dict[str, Any]) -> None:
@@ -75,15 +81,15 @@ class Forgotten:
         }
 
     def why(self, record: Record) -> str:
-        """Why a record is not to be taken; empty if it is."""
+        """Return why a record is blocked, or ""."""
         if not self._blocks:
             return ""
         for key in _keys(record):
             if key in self._blocks:
                 at = self._blocks[key]
                 if at is None:
-                    return "whose it is is being forgotten"
-                return f"whose it is was forgotten on {at:%Y-%m-%d}, after the file was written"
+                    return "the owner is being erased"
+                return f"the owner was erased on {at:%Y-%m-%d}, after the file was written"
         return ""
 
 
@@ -105,7 +111,7 @@ def _keys(record: Record) -> Iterator[str]:
 
 
 def _time_of(header: dict[str, Any]) -> datetime | None:
-    """When a file was written; one that does not say it may be of any time."""
+    """Return when a file was written; without a valid time, the earliest one."""
     if not header:
         return None
     try:
@@ -119,7 +125,7 @@ _TOGGLES = {"user_memory_enabled", "agent_memory_enabled"}
 
 
 def replacement(kind: RecordKind, stored: Record, given: Record, at: datetime) -> list[Change]:
-    """The changes; none if what differs is nothing that a change can alter."""
+    """Return the changes that replace a record; none if the difference cannot be changed."""
     fields = set(differences(kind, stored, given))
     match stored, given:
         case Fact() | Reflection(), Fact() | Reflection() if fields <= {"content", "private"}:
@@ -200,16 +206,16 @@ def _privacy(
 
 
 OnConflict = Literal["keep", "replace", "fail"]
-#: Records that are stored together.
+#: Number of records stored together.
 _BATCH = 500
-#: Kinds that are changes where they are no part of a whole backup.
+#: Types that are added as changes, unless part of a whole backup.
 _NEWS = (Fact, Reflection, Consolidation, Policy)
-#: Kinds that mean something in a whole backup alone.
+#: Kinds that are imported only as part of a whole backup.
 _PAST = (RecordKind.AUDIT, RecordKind.HISTORY, RecordKind.FORMATION, RecordKind.USAGE)
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that is stored already and says something else there."""
+    """A record that differs from the stored one."""
 
     line: int
     type: str
@@ -218,10 +224,21 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import did, or (``dry_run``) would do: by type, how many records were added, were
-    there already, were replaced, differ, or could not be had. The first problems and conflicts are
-    told one by one. ``run_id`` is that of its audit entries. ``vectors_left_out`` counts vectors
-    that cannot be used here, by reason. ``unit`` is what the number of a line counts."""
+    """The result of an import, or of a dry run.
+
+    Attributes:
+        dry_run: Whether nothing was written.
+        counts: Numbers of records by type and result.
+        conflicts: The first records that differ from the store.
+        problems: The first invalid or refused records.
+        failed: Number of invalid or refused records.
+        differing: Number of records that differ from the store.
+        damage: The damage of the file, if any.
+        run_id: The run of the audit entries, if memory was changed.
+        without_vector: Number of added facts without a vector.
+        vectors_left_out: Numbers of unusable vectors by reason.
+        unit: The unit of line numbers: "line" or "entry".
+    """
 
     dry_run: bool
     counts: dict[str, dict[str, int]]
@@ -236,12 +253,12 @@ class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = "line"
 
     def total(self, what: str) -> int:
-        """All records of which this became."""
+        """Return the number of records with this result."""
         return sum(counts.get(what, 0) for counts in self.counts.values())
 
 
 class Importer:
-    """Takes files into a store on behalf of ``actor``."""
+    """Import files into a store."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime.for_run()
@@ -259,17 +276,17 @@ class Importer:
         dry_run: bool = False,
         tell: Callable[[str, int, int], None] = lambda step, done, total: None,
     ) -> RestoreReport:
-        """Check the whole file, then store what is new in it.
+        """Check the whole file, then store its new records.
 
-        ``owner`` is the id or username of a user, of the store or the file, who becomes the owner
-        of agents and sessions without one where the store needs one.
+        ``owner`` is the ID or username of a user, of the store or the file, who becomes the owner
+        of agents and sessions without one, if the store requires an owner.
 
-        ``tell`` is called with what is under way, and with records done and to be done (0: not
-        known).
+        ``tell`` is called with the current step, the number of records done, and their total
+        (0 = unknown).
 
         Raises:
-            InputError: the file is damaged, or has bad lines and they are not to be skipped.
-            ConflictError: something differs from what is stored, and that was to be a failure.
+            InputError: the file is damaged, or has bad lines and ``skip_bad`` is not set.
+            ConflictError: a record differs from the store, and ``on_conflict`` is "fail".
             NotFoundError: neither the store nor the file has the owner.
         """
         owner_id = self._user_id(source, owner) if owner else None
@@ -293,10 +310,11 @@ class Importer:
             look = work.run(good_lines(source, checked, parser()), "keep", True, tell)
             if look.differing:
                 first = look.conflicts[0]
+                more = f"; {look.differing:,} differ in all" if look.differing > 1 else ""
                 raise ConflictError(
-                    f"{look.differing} of the records differ from what is stored, first that of "
-                    f"line {first.line}: {first.type} {first.id}, {first.detail}",
-                    hint="look at all with --dry-run; nothing was changed",
+                    f"{source.unit} {first.line} differs from the store: {first.type} {first.id}, "
+                    f"{first.detail}{more}",
+                    hint="nothing was changed; list all with --dry-run",
                 )
         return work.run(good_lines(source, checked, parser()), on_conflict, dry_run, tell)
 
@@ -325,14 +343,16 @@ class _UserLine(msgspec.Struct):
 def _bad_lines(checked: FileCheck, unit: str) -> InputError:
     shown = [f"{unit} {line}: {reason}" for line, reason in checked.problems[:8]]
     more = [f"and {checked.bad - len(shown)} more"] if checked.bad > len(shown) else []
+    several = {"line": "lines", "entry": "entries"}[unit]
+    count = f"1 invalid {unit}" if checked.bad == 1 else f"{checked.bad:,} invalid {several}"
     return InputError(
-        "\n  ".join([f"{checked.bad} of the lines cannot be taken:", *shown, *more]),
-        hint="nothing was changed; --skip-bad takes the others",
+        "\n  ".join([f"{count}:", *shown, *more]),
+        hint="nothing was changed; import the others with --skip-bad",
     )
 
 
 class _Work:
-    """One way through the records of a file that was checked."""
+    """One pass through the records of a checked file."""
 
     def __init__(self, runtime: Runtime, checked: FileCheck, source: Lines) -> None:
         self._store = runtime.store
@@ -350,7 +370,7 @@ class _Work:
         dry_run: bool,
         tell: Callable[[str, int, int], None],
     ) -> RestoreReport:
-        """Look at (``dry_run``) or store all of them."""
+        """Store all records, or compare them only (``dry_run``)."""
         self._tally = _Tally()
         self._dry_run = dry_run
         self._replaces = on_conflict == "replace"
@@ -372,7 +392,7 @@ class _Work:
             dry_run=dry_run,
             counts=tally.counts,
             conflicts=tuple(tally.conflicts),
-            problems=(*self._checked.problems, *tally.problems)[:TOLD],
+            problems=(*self._checked.problems, *tally.problems)[:MAX_PROBLEMS],
             failed=self._checked.bad + tally.failed,
             differing=tally.differing,
             damage=self._checked.damage,
@@ -401,9 +421,9 @@ class _Work:
             self._tally.note(line.number, kind, record, answer, word)
 
     def _is_from_here(self, record: Record, answer: LoadResult) -> bool:
-        """Report whether a fact's version is there only because this import added the fact.
+        """Return whether a fact's version exists only because this import added the fact.
 
-        The one version of a fact of which nothing is written down is made of the fact itself.
+        The only version of a fact without history is derived from the fact.
         """
         return (
             isinstance(record, StoredVersion)
@@ -413,7 +433,7 @@ class _Work:
         )
 
     def _searchable(self, record: Record) -> Record:
-        """The record, a fact without a vector that search here could not compare."""
+        """Return the record, without a vector that search here cannot use."""
         if not isinstance(record, Fact) or record.embedding is None:
             return record
         model = record.embedding_model
@@ -427,26 +447,26 @@ class _Work:
         return msgspec.structs.replace(record, embedding=None, embedding_model=None)
 
     def _why_unusable(self, vector: bytes, model: str | None) -> str:
-        """Why a vector of a line that we did not write is not taken; "" if it is."""
+        """Return why the vector of a handwritten line is unusable, or ""."""
         if not model:
-            return "no embedding_model is named"
+            return "embedding_model is missing"
         mine = self._embedder
         if mine is not None and model != mine.model:
-            return f"they are of {model}, and the model in force is {mine.model}"
+            return f"vectors of {model}, but the configured model is {mine.model}"
         length = mine.dimensions if mine else self._lengths.setdefault(model, len(vector) // 4)
         if len(vector) != 4 * length:
-            return f"a vector of {model} has {length} numbers"
+            return f"wrong length: a vector of {model} has {length} numbers"
         import numpy as np
 
         numbers = np.frombuffer(vector, dtype="<f4")
         if not np.isfinite(numbers).all() or not numbers.any():
-            return "a number is not finite, or all are 0"
+            return "zero vectors, or numbers that are not finite"
         return ""
 
     def _load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool
     ) -> list[LoadResult]:
-        """The store's answers, in order; it only looks at what may not be brought back."""
+        """Return the store's answers in order; records of erased owners are only compared."""
         reasons = [self._forgotten.why(record) for record in records]
         if not any(reasons):
             return self._store.walk.load(kind, records, dry_run=dry_run)
@@ -465,12 +485,12 @@ class _Work:
             answers.append(refused if why and brings else answer)
         return answers
 
-    # -- what is new here --------------------------------------------------------------------
+    # -- new records -------------------------------------------------------------------------
 
     def _add(
         self, records: Sequence[Record], answers: Sequence[LoadResult], origins: Sequence[str]
     ) -> list[LoadResult]:
-        """The answers after what is new was added as a change."""
+        """Add new records as changes, and return the updated answers."""
         found = list(answers)
         changes: dict[int, Change] = {}
         for place, (record, answer) in enumerate(zip(records, answers, strict=True)):
@@ -509,7 +529,7 @@ class _Work:
                 return WritePolicy(policy=record, expected_version=0, at=at, reason=reason)
 
     def _is_closed(self, record: Fact | Reflection | Consolidation | Policy) -> str:
-        """Why the scope does not take it; empty if it does."""
+        """Return why the scope accepts no record, or ""."""
         scope = record.home
         if scope not in self._closed:
             try:
@@ -520,13 +540,13 @@ class _Work:
                     edit_checks.check_open(policy, scope)
                 self._closed[scope] = ""
             except EdenmemError as error:
-                if self._dry_run and self._is_of_file(error):
+                if self._dry_run and self._adds_owners():
                     return ""
                 self._closed[scope] = f"{error.message}; {error.hint}"
         return self._closed[scope]
 
-    def _is_of_file(self, error: EdenmemError) -> bool:
-        """In a look beforehand, what the file itself adds is not there yet."""
+    def _adds_owners(self) -> bool:
+        """Return whether the file itself may add a missing owner, which a dry run does not."""
         adds = self._checked.counts
         return any(adds.get(kind) for kind in ("agent", "user", "policy", "session"))
 
@@ -539,16 +559,16 @@ class _Work:
             ChangeSet(actor=self._actor, at=self._clock(), changes=made)
         )
 
-    # -- what differs ------------------------------------------------------------------------
+    # -- conflicts ---------------------------------------------------------------------------
 
     def _replace(
         self, kind: RecordKind, record: Record, answer: LoadResult
     ) -> tuple[LoadResult, str]:
-        """The answer, and its word, after what is stored was changed to say what the file says."""
+        """Replace the stored record; return the answer and the result for the report."""
         assert answer.stored is not None
         changes = replacement(kind, answer.stored, record, self._clock())
         if not changes:
-            detail = f"{answer.detail}, and cannot be replaced"
+            detail = f"{answer.detail}; cannot be replaced"
             return msgspec.structs.replace(answer, detail=detail), answer.status.value
         if not self._dry_run:
             for result in self._apply(changes):
@@ -558,7 +578,7 @@ class _Work:
 
 
 class _Tally:
-    """What became of the records so far."""
+    """The results of the records so far."""
 
     def __init__(self) -> None:
         self.counts: dict[str, dict[str, int]] = {}
@@ -570,28 +590,28 @@ class _Tally:
         self.vectors_left_out: dict[str, int] = {}
 
     def leave_out_vector(self, reason: str) -> None:
-        """Count a vector that is not taken."""
+        """Count an unusable vector."""
         self.vectors_left_out[reason] = self.vectors_left_out.get(reason, 0) + 1
 
     def add(self, kind: RecordKind, word: str, number: int = 1) -> None:
-        """So many records more of which this became."""
+        """Count records with this result."""
         counts = self.counts.setdefault(kind.value, {})
         counts[word] = counts.get(word, 0) + number
 
     def note(
         self, number: int, kind: RecordKind, record: Record, answer: LoadResult, word: str
     ) -> None:
-        """What became of one record."""
+        """Note the result of one record."""
         self.add(kind, word)
         if answer.status is LoadStatus.DIFFERS:
             self.differing += 1
-            if len(self.conflicts) < TOLD:
+            if len(self.conflicts) < MAX_PROBLEMS:
                 self.conflicts.append(
                     Conflict(line=number, type=kind.value, id=record.id, detail=answer.detail)
                 )
         elif answer.status is LoadStatus.REFUSED:
             self.failed += 1
-            if len(self.problems) < TOLD:
+            if len(self.problems) < MAX_PROBLEMS:
                 self.problems.append(Problem(number, answer.detail))
         elif word == "added" and isinstance(record, Fact) and record.embedding is None:
             self.without_vector += 1

@@ -1,13 +1,14 @@
-"""Memory as Markdown, and back.
+"""Render memory as Markdown, and parse it.
 
 Each scope is a folder with up to three files: ``text.md`` is its consolidated text, ``facts.md``
-and ``reflections.md`` are lists. Front matter says whose they are; the names of files and folders
-say nothing that is relied on. An item of a list ends in a comment with its id and version, which
-Markdown does not show::
+and ``reflections.md`` are lists. The front matter identifies the scope; names of files and folders
+are ignored. A list item ends with a comment that has its ID and version, invisible in rendered
+Markdown::
 
     - Anna lives in Lisbon. <!-- 6b02545b0075b8dca7747394 v2 -->
 
-Lines of a text behind its first are indented by two spaces. An item without a comment is new.
+The second and further lines of an item are indented by two spaces. An item without a comment is
+new.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import msgspec
 from edenmem.errors import InputError
 
 FORMAT = 1
-#: What a file holds, and its name.
+#: The content of a file, and its name.
 Content = Literal["text", "facts", "reflections"]
 FILES: dict[Content, str] = {
     "text": "text.md",
@@ -30,7 +31,7 @@ FILES: dict[Content, str] = {
     "reflections": "reflections.md",
 }
 
-#: In characters: no front matter and no file of ours comes near.
+#: Maximum lengths in characters, far above those of any export.
 _LONGEST_HEAD, _LONGEST = 8_000, 20_000_000
 _HEAD = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _MARK = re.compile(r"(?:\A|[ \t])<!-- ([0-9a-f]{24}) v(\d{1,9})( private)? -->[ \t]*\Z")
@@ -53,7 +54,7 @@ _KEYS = {
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """An item of a list; one without an id is new. ``line`` is its first line's number."""
+    """A list item; one without an ID is new. ``line`` is the number of its first line."""
 
     content: str
     id: str | None = None
@@ -63,7 +64,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A file: its front matter, and the text or the list that it holds."""
+    """A file: its front matter, and its text or list."""
 
     head: dict[str, Any]
     text: str = ""
@@ -71,11 +72,11 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def render(page: Page) -> str:
-    """The file's text: the same for the same page."""
+    """Render a page; the same page always gives the same text."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """Writes times as everything else here does."""
+        """Write times in ISO 8601 with milliseconds."""
 
     Dumper.add_representer(
         datetime,
@@ -109,13 +110,13 @@ def _item(item: Item) -> str:
 
 
 def parse(text: str) -> Page | None:
-    """The page that a file holds; None for one that is not of an export.
+    """Parse an exported file; return None for other files.
 
     Raises:
-        InputError: it is of an export, and was broken since.
+        InputError: an exported file is invalid.
     """
     if len(text) > _LONGEST:
-        raise InputError("the file is too large to be of an export")
+        raise InputError("the file is too large")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     found = _HEAD.match(text)
     if found is None or not re.search(r"^edenmem:", found[1], re.MULTILINE):
@@ -131,28 +132,28 @@ def _head(front: str) -> dict[str, Any]:
     import yaml
 
     if len(front) > _LONGEST_HEAD:
-        raise InputError("its front matter is too long")
+        raise InputError("the front matter is too long")
     try:
         head = yaml.safe_load(front)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"its front matter is no YAML: {str(error).splitlines()[0]}") from error
+        raise InputError(f"invalid YAML front matter: {str(error).splitlines()[0]}") from error
     if not isinstance(head, dict):
-        raise InputError("its front matter is no list of names and values")
+        raise InputError("the front matter is not a mapping")
     for name, value in head.items():
         kind = _KEYS.get(name) if isinstance(name, str) else None
         if kind is None:
-            raise InputError(f"its front matter has no {name!r:.60}")
+            raise InputError(f"unknown field in the front matter: {name!r:.60}")
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise InputError(f"{name} in its front matter is {value!r:.60}")
+            raise InputError(f"invalid {name} in the front matter: {value!r:.60}")
     if head.get("edenmem") != FORMAT:
-        raise InputError(f"it is of format {head.get('edenmem')}, this edenmem reads {FORMAT}")
+        raise InputError(f"unsupported format: {head.get('edenmem')} (supported: {FORMAT})")
     if head.get("content") not in FILES:
-        raise InputError("its front matter does not say what it holds (content)")
+        raise InputError(f"invalid content in the front matter: {head.get('content')!r:.60}")
     return head
 
 
 def _items(body: str, line: int) -> Iterable[Item]:
-    """The items of a list; blank lines and headings between them mean nothing."""
+    """Yield the items of a list; ignore blank lines and headings between them."""
     current: list[str] = []
     begun = 0
     for number, row in enumerate(body.split("\n"), line):
@@ -168,7 +169,7 @@ def _items(body: str, line: int) -> Iterable[Item]:
             current = []
         else:
             raise InputError(
-                "it is no item of a list: begin it with '- ', or indent it by two spaces",
+                "not a list item: begin the line with '- ', or indent it by two spaces",
                 line=number,
             )
     if current:
@@ -190,6 +191,6 @@ def _read(rows: list[str], line: int) -> Item:
 
 
 def owner_head(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a front matter that say whose a file is."""
+    """Return the fields of a front matter that identify a scope."""
     names = ("agent", "agent_id", "scope", "user", "user_id", "group_id", "shard", "session")
     return {name: fields.get(name) for name in (*names, "session_id")}

@@ -1,8 +1,8 @@
-"""Memories that mem0 exported, as lines of our own.
+"""Convert memories exported by mem0 to import lines.
 
-Three shapes are read: what ``get_all`` returns (an object with the list under "results"), a list
-alone, and one memory a line. Pages of mem0's REST API are objects of the first kind, several of
-which may follow each other. Whatever the size of the file, one memory at a time is held.
+Three forms are supported: the result of ``get_all`` (an object with the list under "results"), a
+plain list, and one memory per line. Pages of mem0's REST API have the first form and may follow
+each other in one file. Only one memory at a time is held in RAM.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from edenmem.models.ids import derived_id
 from edenmem.store.protocol.store import Store
 
 _CHUNK = 1 << 16
-#: The longest memory that is read, in characters.
+#: Maximum length of a memory in characters.
 _LONGEST = 4 << 20
-#: The beginning of a page or of a list; anything else has a memory on each line.
+#: The beginning of a page or list; other files have one memory per line.
 _DOCUMENT = re.compile(rb'\s*(\[|\{\s*("[^"\\]*"\s*:\s*[^\[{]*)?"results"\s*:\s*\[|\{\s*$)')
 _SPACE = re.compile(r"[\s,]*")
 _LIST = "results"
 
 
 class Mem0Lines:
-    """The memories of a file as lines that the importer reads.
+    """The memories of a file as lines for the importer.
 
-    What names no user is of an agent, or of ``user``; what names no agent is of ``agent``.
-    Superseded and expired memories are left out. ``add_missing``: a user whom the store does not
-    know is added with the first memory that names them.
+    ``agent`` and ``user`` are the defaults for memories without them; a memory with an agent but
+    no user belongs to the agent. Superseded and expired memories are skipped. ``add_missing``: add
+    users that the store does not know.
     """
 
     def __init__(
@@ -55,13 +55,11 @@ class Mem0Lines:
         self._user = user
         self._add_missing = add_missing
         self._is_document = _DOCUMENT.match(source.rewind().read(_CHUNK)) is not None
-        #: What the number of a line counts.
         self.unit = "entry" if self._is_document else "line"
-        #: How many memories the last pass left out.
         self.left_out = 0
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """The number of each memory and its line; what is no memory comes as it is."""
+        """Yield the number of each memory and its line; invalid entries stay unchanged."""
         self.left_out = 0
         people = People(self._store)
         named: set[str] = set()
@@ -101,11 +99,11 @@ class Mem0Lines:
         if item.get("id") is not None:
             line |= {"id": derived_id("mem0", str(item["id"])), "source": f"mem0 {item['id']}"}
         if user is None and agent is None:
-            line["scope"] = "user"  # of a run alone: never an agent's, which everybody shares
+            line["scope"] = "user"  # with only a run_id: never shared as the agent's memory
         return {name: value for name, value in line.items() if value is not None}
 
     def _items(self) -> Iterator[tuple[int, Any]]:
-        """Each memory as decoded, or the bytes of what cannot be decoded."""
+        """Yield each memory decoded, or the bytes of an invalid one."""
         if self._is_document:
             yield from enumerate(_Document(self._source.rewind()).values(), 1)
             return
@@ -124,7 +122,7 @@ class Mem0Lines:
 
 
 def _encode(value: object) -> bytes:
-    """As JSON of ASCII alone: lone surrogates stay escaped, for the importer to refuse."""
+    """Encode as ASCII JSON: lone surrogates stay escaped for the importer to reject."""
     try:
         return json.dumps(value).encode()
     except RecursionError:
@@ -132,17 +130,17 @@ def _encode(value: object) -> bytes:
 
 
 class _Document:
-    """JSON that is read value by value: lists, and objects with a list under "results"."""
+    """An incremental reader of JSON lists, and of objects with a list under "results"."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        # bytes that are no text stay as lone surrogates: one memory is bad then, not the file
+        # Invalid bytes become lone surrogates, so that one bad memory does not spoil the file.
         self._file = codecs.getreader("utf-8-sig")(file, "surrogateescape")
         self._decoder = json.JSONDecoder()
         self._text = ""
         self._at = 0
 
     def values(self) -> Iterator[Any]:
-        """The values of the lists; where the text breaks, the bytes of what is left of it."""
+        """Yield the values of the lists; at a syntax error, the bytes that follow."""
         try:
             while first := self._peek():
                 if first == "[":
@@ -178,11 +176,7 @@ class _Document:
         self._at += 1
 
     def _peek(self) -> str:
-        """The next character that is neither space nor comma; "" at the end of the text.
-
-        Raises:
-            EOFError: a list or object ends with the text. (At its top level "" is the end.)
-        """
+        """Return the next character that is neither space nor comma; "" at the end."""
         while True:
             match = _SPACE.match(self._text, self._at)
             assert match is not None
@@ -203,12 +197,12 @@ class _Document:
                     raise
                 continue
             if end == len(self._text) and self._read():
-                continue  # a number may go on
+                continue  # a number may have more digits
             self._at = end
             return value
 
     def _read(self) -> bool:
-        """Read on, twice as much each time that a value does not end; False at the end."""
+        """Read more, at least doubling the unread text; return False at the end."""
         left = self._text[self._at :]
         more = self._file.read(max(_CHUNK, len(left)))
         self._text, self._at = left + more, 0

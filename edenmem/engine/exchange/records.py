@@ -1,8 +1,8 @@
-"""Lines to records. Nothing in a file is trusted: each record has to be one that could be stored.
+"""Parse lines to records. Files are untrusted: each record is validated as if stored directly.
 
-A line may be as bare as a person writes it: names stand for ids (``agent``, ``user``, ``group``,
-``session`` beside the stored names), and what is missing has its default, ids included, which are
-derived from what the line says, so that the same line is the same record again.
+Handwritten lines may use names instead of IDs (``agent``, ``user``, ``group``, ``session``).
+Missing fields get defaults; a missing ID is derived from the line, so that the same line always
+gives the same record.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from edenmem.text import clean, word_count
 
 FORMAT = 1
 HEADER, CHECKPOINT, TRAILER = "header", "checkpoint", "trailer"
-#: Records between two checkpoints.
+#: Number of records between checkpoints.
 STEP = 1000
-#: Kinds whose scope is one value of theirs, spelled out in a line as in every other.
+#: Kinds with a scope object, which lines flatten as for other kinds.
 _WITH_SCOPE = (RecordKind.AUDIT, RecordKind.HISTORY)
 OWNERS = ("user_id", "group_id", "shard", "session_id")
 
 
 def encode(kind: RecordKind, record: Record) -> bytes:
-    """A record as a line, without the line's end."""
+    """Encode a record as a line, without the line end."""
     if kind in _WITH_SCOPE:
         fields: dict[str, Any] = msgspec.to_builtins(record)
         scope = fields.pop("scope")
@@ -53,12 +53,12 @@ def encode(kind: RecordKind, record: Record) -> bytes:
 
 
 def encode_mark(type: str, **fields: Any) -> bytes:
-    """A line that is no record."""
+    """Encode a header, checkpoint or trailer as a line."""
     return msgspec.json.encode({"type": type, **fields})
 
 
 def flatten_scope(scope: dict[str, Any] | None) -> dict[str, Any]:
-    """The fields of a scope as documents have them; none for none."""
+    """Return the fields of a scope as documents have them."""
     if scope is None:
         return {"scope": None}
     fields = {"scope": scope["kind"], "agent_id": scope["agent_id"], **dict.fromkeys(OWNERS)}
@@ -67,11 +67,11 @@ def flatten_scope(scope: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def restore_scope(kind: RecordKind, fields: dict[str, Any]) -> dict[str, Any]:
-    """`flatten_scope` taken back, for the kinds that have their scope as one value.
+    """Revert `flatten_scope` for the kinds with a scope object.
 
     Raises:
-        ScopeError: the id that the kind of scope needs is missing.
-        ValueError: there is no such kind.
+        ScopeError: an ID required by the scope is missing.
+        ValueError: the kind of scope is unknown.
     """
     if kind not in _WITH_SCOPE:
         return fields
@@ -88,7 +88,7 @@ def restore_scope(kind: RecordKind, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 class Digest:
-    """What has been read or written so far."""
+    """The running checksum and counts of a file."""
 
     def __init__(self) -> None:
         self._sha256 = hashlib.sha256()
@@ -96,31 +96,31 @@ class Digest:
         self.counts: dict[str, int] = {}
 
     def add(self, line: bytes) -> None:
-        """One line, without its end."""
+        """Add a line, without its line end."""
         self._sha256.update(line)
         self._sha256.update(b"\n")
 
     def count(self, kind: RecordKind) -> None:
-        """One record more."""
+        """Count a record."""
         self.records += 1
         self.counts[kind.value] = self.counts.get(kind.value, 0) + 1
 
     @property
     def sha256(self) -> str:
-        """The digest of all lines so far, in hex."""
+        """Return the hex digest of all lines so far."""
         return self._sha256.hexdigest()
 
 
-#: No text by hand is longer, in characters; no id and no name. A whole backup has what a store had:
-#: v1's texts come in as long as they were.
+#: Maximum lengths of texts and of names in characters. Texts of whole backups are not limited:
+#: those of v1 can be longer.
 _LONGEST, _LONGEST_NAME = 1_000_000, 1_000
 _FIELDS = {
     kind: frozenset(field.encode_name for field in msgspec.structs.fields(type_))
     for kind, type_ in RECORD_TYPES.items()
 }
-#: Names that people write, and the fields that they stand for.
+#: Fields with names, and the fields for their IDs.
 _NAMES = {"agent": "agent_id", "user": "user_id", "group": "group_id", "session": "session_id"}
-#: The fields of each kind that are times.
+#: The time fields of each kind.
 _TIMES = {
     kind: tuple(
         field.name
@@ -132,17 +132,17 @@ _TIMES = {
 _OWNED = (Fact, Reflection, Consolidation, Policy)
 
 
-#: The longest origin of a line, in characters.
+#: Maximum length of an origin in characters.
 _LONGEST_ORIGIN = 300
 
 
 def take_origin(kind: RecordKind, data: dict[str, Any], *, whole: bool) -> str:
-    """Take the ``source`` out of the fields of a fact or reflection; "" for none.
+    """Remove ``source`` from the fields of a fact or reflection and return it; "" for none.
 
-    It is no field of a record but goes into the reason of the change that adds it.
+    The origin becomes part of the reason in the audit entry.
 
     Raises:
-        InputError: it is no text, or a long one.
+        InputError: the origin is not a text, or too long.
     """
     if whole or kind not in (RecordKind.FACT, RecordKind.REFLECTION) or "source" not in data:
         return ""
@@ -150,20 +150,20 @@ def take_origin(kind: RecordKind, data: dict[str, Any], *, whole: bool) -> str:
     if given is None:
         return ""
     if not isinstance(given, str) or len(given) > _LONGEST_ORIGIN:
-        raise InputError(f"source is no text of at most {_LONGEST_ORIGIN} characters")
+        raise InputError(f"source must be a text of at most {_LONGEST_ORIGIN} characters")
     return " ".join(clean(given).split())
 
 
 class Parser:
-    """Makes records of lines.
+    """Parse lines to records.
 
     Args:
-        store: Where names are looked up.
-        settings: The limits of words, for lines that a person wrote.
-        now: The time of what has none.
-        whole: The lines are a backup's own: their texts may be as long as they are.
-        allow_long: Let texts be over their limits of words in any case.
-        owner_id: The owner of agents and sessions without one, where the store needs one.
+        store: The store to look up names.
+        settings: The word limits of handwritten lines.
+        now: The time of records without one.
+        whole: The lines are a backup with its own history: word limits do not apply.
+        allow_long: Allow texts over their word limits.
+        owner_id: The owner of agents and sessions without one, if the store requires an owner.
     """
 
     def __init__(
@@ -186,10 +186,10 @@ class Parser:
         self._agents: dict[str, Agent] = {}
 
     def parse(self, kind: RecordKind, data: dict[str, Any]) -> Record:
-        """The record that a line's fields make.
+        """Parse the fields of a line.
 
         Raises:
-            InputError: they make none, or one that may not be stored.
+            InputError: the record is invalid.
         """
         try:
             return self._parse(kind, dict(data))
@@ -200,7 +200,7 @@ class Parser:
         except EdenmemError as error:
             raise InputError(error.message, hint=error.hint) from error
         except (ValueError, TypeError, KeyError, OverflowError) as error:
-            raise InputError(f"it is no {kind}: {error}") from error
+            raise InputError(f"invalid {kind}: {error}") from error
 
     def _parse(self, kind: RecordKind, data: dict[str, Any]) -> Record:
         if kind in OF_SCOPES:
@@ -226,10 +226,10 @@ class Parser:
         return record
 
     def _fitting(self, record: Any) -> Any:
-        """The record, with an owner if the store needs one.
+        """Return the record, with an owner if the store requires one.
 
         Raises:
-            InputError: the store cannot have it.
+            InputError: the store does not accept the record.
         """
         reason = self._store.host.refusal(record)
         if reason and isinstance(record, StoredAgent | StoredSession):
@@ -242,53 +242,53 @@ class Parser:
         if reason:
             needs_owner = isinstance(record, StoredAgent | StoredSession) and record.owner is None
             name = f"message {record.id}: " if isinstance(record, Message) else ""
-            owner = "; --owner USER names one" if needs_owner else ""
+            owner = "; specify one with --owner USER" if needs_owner else ""
             raise InputError(f"{name}{reason}{owner}")
         return record
 
     # -- names -------------------------------------------------------------------------------
 
     def _resolve(self, data: dict[str, Any]) -> None:
-        """Put ids in the place of names."""
+        """Replace names by IDs."""
         for name, field in _NAMES.items():
             if name in data:
                 if field in data:
-                    raise InputError(f"it has both {name!r} and {field!r}")
+                    raise InputError(f"both {name!r} and {field!r} are given")
                 data[field] = self._id_of(name, data.pop(name))
         kind = data.get("scope")
         if kind is not None and kind not in list(ScopeKind):
-            raise InputError(f"there is no scope {kind!r}")
+            raise InputError(f"unknown scope: {kind!r}")
 
     def _id_of(self, name: str, given: object) -> str | None:
         if given is None or (isinstance(given, str) and name == "group"):
             return given
         if not isinstance(given, str) or not given:
-            raise InputError(f"{name!r} is no name")
+            raise InputError(f"invalid {name}: {given!r:.60}")
         if name == "session":
             found = self._store.host.find("session", given)
             if len(found) != 1:
-                raise InputError(f"there is no session {given!r}")
+                raise InputError(f"unknown session: {given!r}")
             return found[0].id
         account = self._people.agent(given) if name == "agent" else self._people.user(given)
         if account is None:
-            raise InputError(f"there is no {name} {given!r}", hint=f"edenmem {name} add {given}")
+            raise InputError(f"unknown {name}: {given!r}", hint=f"edenmem {name} add {given}")
         return account.id
 
     def _remember(self, account: StoredAgent | StoredUser) -> None:
-        """Let lines that follow name an account that the file itself adds."""
+        """Let later lines use the name of an account that the file adds."""
         if isinstance(account, StoredAgent):
             self._people.new_agents[account.username] = account
         else:
             self._people.new_users[account.username] = account
 
-    # -- what is missing ---------------------------------------------------------------------
+    # -- defaults ----------------------------------------------------------------------------
 
     def _complete(self, kind: RecordKind, data: dict[str, Any]) -> None:
         match kind:
             case RecordKind.FACT | RecordKind.REFLECTION:
                 if not self._whole and "created_at" in data:
                     if "formed_at" in data:
-                        raise InputError("it has both 'created_at' and 'formed_at'")
+                        raise InputError("both 'created_at' and 'formed_at' are given")
                     data["formed_at"] = data.pop("created_at")
                 content = _text(data, "content")
                 if not self._whole:
@@ -305,7 +305,7 @@ class Parser:
             case RecordKind.AGENT | RecordKind.USER if "id" not in data:
                 data["id"] = derived_id(kind.value, _text(data, "username"))
 
-    # -- what may be stored ------------------------------------------------------------------
+    # -- validation --------------------------------------------------------------------------
 
     def _validate(
         self, record: Fact | Reflection | Consolidation | Policy
@@ -317,13 +317,13 @@ class Parser:
                     raise InputError("a session scope has no facts")
                 self._check_text(record.content, self._settings.formation.fact_words)
                 if record.version < 1 or record.access_count < 0:
-                    raise InputError("a version is at least 1, and a count at least 0")
+                    raise InputError("version must be at least 1, and access_count at least 0")
                 if record.embedding is None and record.embedding_model:
                     return msgspec.structs.replace(record, embedding_model=None)
             case Reflection():
                 self._check_text(record.content, self._settings.formation.reflection_words)
                 if record.version < 1:
-                    raise InputError("a version is at least 1")
+                    raise InputError("version must be at least 1")
             case Consolidation():
                 text = record.consolidated_content
                 if not self._whole:
@@ -331,18 +331,18 @@ class Parser:
                     limit = getattr(self._settings.scopes, record.scope.value).word_limit
                     self._check_text(text, limit)
                 if record.version < 0:
-                    raise InputError("a version is at least 0")
+                    raise InputError("version must be at least 0")
                 return msgspec.structs.replace(record, consolidated_content=text, unabsorbed_ids=())
         return record
 
     def _check_text(self, text: str, limit: int) -> None:
         if not text:
-            raise InputError("it has no text")
+            raise InputError("the text is empty")
         if len(text) > _LONGEST and not self._whole:
-            raise InputError(f"its text has {len(text):,} characters")
+            raise InputError(f"the text is too long: {len(text):,} characters")
         if self._is_limited and (words := word_count(text)) > limit:
             raise InputError(
-                f"its text has {words} words, the limit is {limit}", hint="add --allow-long"
+                f"the text has {words} words, the limit is {limit}", hint="add --allow-long"
             )
 
 
@@ -354,19 +354,19 @@ def _derive_id(kind: RecordKind, data: dict[str, Any], *more: str) -> str:
 def _text(data: dict[str, Any], name: str) -> str:
     found = data.get(name)
     if not isinstance(found, str) or not found:
-        raise InputError(f"it has no {name}")
+        raise InputError(f"{name} is missing")
     return found
 
 
 def _pack_embedding(embedding: object) -> object:
-    """A list of numbers as the bytes of float32 numbers; anything else as it is."""
+    """Pack a list of numbers as float32 bytes; return other values unchanged."""
     if not isinstance(embedding, list):
         return embedding
     if not all(isinstance(number, int | float) for number in embedding):
-        raise InputError("its embedding is no list of numbers")
+        raise InputError("embedding is not a list of numbers")
     import numpy as np
 
-    with np.errstate(over="ignore"):  # what is too large is not finite, and left out later
+    with np.errstate(over="ignore"):  # overflow becomes infinite, and is left out later
         return np.array(embedding, dtype=np.float64).astype("<f4").tobytes()
 
 
@@ -376,21 +376,21 @@ def _in_utc(record: Any, names: tuple[str, ...]) -> Any:
 
 
 def _check_ids(record: Any) -> None:
-    """That ids are ids. Those of what lies outside of memory may be as others have made them."""
+    """Check IDs and names. IDs of users, groups and sessions may have any form."""
     for name in ("id", "agent_id"):
         value = getattr(record, name, None)
         if name == "agent_id" and isinstance(record, AuditEntry) and value == "":
-            continue  # of an account that is no agent's
+            continue  # an entry about an account belongs to no agent
         if value is not None and not is_id(value):
-            raise InputError(f"{name} {value!r:.60} is no id of 24 hex digits")
+            raise InputError(f"invalid {name}: {value!r:.60} (expected 24 hex digits)")
     for name in ("username", "group_id", "shard", "user_id", "session_id"):
         value = getattr(record, name, None)
         if value is not None and (not value or len(value) > _LONGEST_NAME or clean(value) != value):
-            raise InputError(f"{name} is empty, too long, or not a text that can be stored")
+            raise InputError(f"{name} is empty, too long, or has invalid characters")
 
 
 def _check_owner(record: Fact | Reflection | Consolidation | Policy) -> None:
-    """That a memory names its own scope, and none beside it."""
+    """Check that a memory has no owner fields of other scopes."""
     own = OWNER_FIELD[record.home.kind]
     source = "session_id" if isinstance(record, Fact | Reflection) else None
     stray = [n for n in OWNERS if n not in (own, source) and getattr(record, n) is not None]

@@ -181,7 +181,7 @@ def test_a_file_that_was_altered_is_refused_and_says_where(
     rows = exported(one).split(b"\n")
     assert rows[11].startswith(b'{"type":"checkpoint","records":10')
     rows[20] = rows[20].replace(b"thought", b"deceit").replace(b"Two.", b"Six.")
-    with pytest.raises(InputError, match="lines 13 to 22 is not what was written"):
+    with pytest.raises(InputError, match="wrong checksum of lines 13 to 22"):
         imported(two, b"\n".join(rows))
     assert two.database.info().counts["agents"] == 0
 
@@ -207,7 +207,7 @@ def test_a_selection_can_be_restored_by_itself(open_store: OpenStore) -> None:
 
 
 def test_a_file_of_a_newer_format_is_refused(sqlite_store: Store) -> None:
-    with pytest.raises(InputError, match="format 2"):
+    with pytest.raises(InputError, match="file format: 2"):
         imported(sqlite_store, '{"type": "header", "format": 2}\n')
 
 
@@ -261,22 +261,22 @@ def test_a_file_may_bring_whom_its_lines_name(sqlite_store: Store) -> None:
     ("wrong", "reason"),
     [
         ({"scope": "user"}, "needs a user"),
-        ({"scope": "user", "user": "nobody"}, "no user 'nobody'"),
+        ({"scope": "user", "user": "nobody"}, "unknown user: 'nobody'"),
         ({"scope": "agent", "user": "anna"}, "the agent scope has no user_id"),
         ({"scope": "session", "session_id": "c" * 24}, "a session scope has no facts"),
-        ({"scope": "galaxy"}, "no scope 'galaxy'"),
+        ({"scope": "galaxy"}, "unknown scope: 'galaxy'"),
         ({"scope": "agent", "contnet": "x"}, "no field 'contnet'"),
-        ({"scope": "agent", "content": " \x00 "}, "has no text"),
+        ({"scope": "agent", "content": " \x00 "}, "the text is empty"),
         ({"scope": "agent", "content": "word " * 31}, "31 words, the limit is 30"),
-        ({"scope": "agent", "id": "../../etc"}, "no id of 24 hex digits"),
+        ({"scope": "agent", "id": "../../etc"}, "expected 24 hex digits"),
         ({"scope": "agent", "version": 0}, "at least 1"),
         ({"scope": "agent", "formed_at": "yesterday"}, "formed_at"),
         ({"scope": "agent", "formed_at": "0001-01-01T00:00:00+23:59"}, "out of range"),
-        ({"scope": "agent", "embedding": ["x"], "embedding_model": "m"}, "no list of numbers"),
-        ({"scope": "agent", "source": 7}, "source is no text"),
-        ({"scope": "agent", "created_at": "2026-01-01", "formed_at": "2026-01-01"}, "has both"),
+        ({"scope": "agent", "embedding": ["x"], "embedding_model": "m"}, "not a list of numbers"),
+        ({"scope": "agent", "source": 7}, "source must be a text"),
+        ({"scope": "agent", "created_at": "2026-01-01", "formed_at": "2026-01-01"}, "are given"),
         ({"scope": "shard", "shard": "a\x1b"}, "shard is empty, too long"),
-        ({"type": "spell"}, "no type 'spell'"),
+        ({"type": "spell"}, "unknown type: 'spell'"),
     ],
 )
 def test_lines_that_may_not_be_are_named_and_keep_the_others_out_unless_skipped(
@@ -297,11 +297,11 @@ def test_lines_that_may_not_be_are_named_and_keep_the_others_out_unless_skipped(
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"embedding": [0.0, 0.0, 0.0], "embedding_model": "m"}, "all are 0"),
+        ({"embedding": [0.0, 0.0, 0.0], "embedding_model": "m"}, "zero vectors"),
         ({"embedding": [1e39, 1.0, 0.0], "embedding_model": "m"}, "not finite"),
         ({"embedding": [1.0, 0.0], "embedding_model": "m"}, "has 3 numbers"),
-        ({"embedding": [1.0, 0.0, 0.0]}, "no embedding_model"),
-        ({"embedding": [1.0, 0.0, 0.0], "embedding_model": "other"}, "in force is m"),
+        ({"embedding": [1.0, 0.0, 0.0]}, "embedding_model is missing"),
+        ({"embedding": [1.0, 0.0, 0.0], "embedding_model": "other"}, "configured model is m"),
     ],
 )
 def test_a_vector_that_cannot_be_compared_is_left_out_and_its_fact_taken(
@@ -483,7 +483,7 @@ def test_an_older_backup_does_not_bring_back_who_was_forgotten(
     for on_conflict in ("keep", "replace"):
         report = imported(store, older, on_conflict=on_conflict)
         assert report.failed == report.total("refused") > 0
-        assert "was forgotten on" in report.problems[0].reason
+        assert "was erased on" in report.problems[0].reason
         assert report.total("added") + report.total("replaced") == 0
         assert body(exported(store)) == left
     texts = "".join(passage.text for passage in walk_passages(store))

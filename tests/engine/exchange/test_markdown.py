@@ -206,8 +206,8 @@ def test_what_changed_on_both_sides_is_a_conflict_and_stays(
     change(folder, "text.md", "gardens", "farms")
     plan, report = take(sqlite_store, folder)
     assert sorted(conflict.reason for conflict in plan.conflicts) == [
-        f"the fact {fact.id} is at version 2 by now, not 1",
-        "the text is at version 2 by now, not 1",
+        f"fact {fact.id} is now at version 2, not 1",
+        "the text is now at version 2, not 1",
     ]
     assert report.done == 1
     assert facts(sqlite_store, scope) == ["Anna lives in Porto.", "No cats."]
@@ -286,11 +286,9 @@ def test_files_that_were_broken_or_lie_are_named(
     assert problems >= {"a.md", "b.md", "c.md", "d.md", "e.md", "f.md", "pipe.md"}
     assert "mine.md" not in problems
     assert "link.md" not in problems
-    assert any("of another scope" in problem.reason for problem in plan.problems)
-    assert any("holds the same" in problem.reason for problem in plan.problems)
-    assert [conflict.reason for conflict in plan.conflicts] == [
-        f"the fact {'d' * 24} is not there any more"
-    ]
+    assert any("belongs to another scope" in problem.reason for problem in plan.problems)
+    assert any("has the same" in problem.reason for problem in plan.problems)
+    assert [conflict.reason for conflict in plan.conflicts] == [f"fact {'d' * 24} no longer exists"]
     assert (plan.edits, report.done) == ((), 0)
 
 
