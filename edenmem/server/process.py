@@ -65,6 +65,7 @@ def make_server(
         ws="none",
         http=_Connection,
         timeout_graceful_shutdown=shutdown_seconds,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
     )
     return _Server(config, ready)
 
@@ -106,10 +107,22 @@ def most_connections() -> int:
     return 4096 if most == resource.RLIM_INFINITY else max(16, most // 2)
 
 
+#: Time that an idle connection stays open: longer than clients keep one, so that none is closed
+#: while a client sends its next request.
+KEEP_ALIVE_SECONDS = 20
+#: A client must read `LEAST_READ` bytes in this time, or the rest of what was sent.
+READ_SECONDS = 60.0
+LEAST_READ = 64 * 1024
+
+
 class _Connection(H11Protocol):
-    """A connection that sends the headers of a request in time, one of a limited number."""
+    """One of a limited number of connections, with time limits for its client.
+
+    The client must send the headers of a request in time, and read what is sent to it.
+    """
 
     _deadline: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, unless there are too many."""
@@ -117,6 +130,8 @@ class _Connection(H11Protocol):
         if len(self.connections) > most_connections():
             transport.abort()
             return
+        # Any unsent byte pauses writing, and so starts the time limit for the reader.
+        transport.set_write_buffer_limits(high=0)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -125,10 +140,33 @@ class _Connection(H11Protocol):
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Cancel the time limits."""
         super().connection_lost(exc)
-        if self._deadline is not None:
-            self._deadline.cancel()
+        for timer in (self._deadline, self._reading):
+            if timer is not None:
+                timer.cancel()
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read."""
+        super().pause_writing()
+        self._watch_reading()
+
+    def resume_writing(self) -> None:
+        """Send again: the client has read everything."""
+        super().resume_writing()
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _watch_reading(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        self._reading = self.loop.call_later(READ_SECONDS, self._check_reading, unread)
+
+    def _check_reading(self, unread: int) -> None:
+        if unread - self.transport.get_write_buffer_size() < LEAST_READ:
+            self.transport.abort()
+        else:
+            self._watch_reading()
 
     def _has_request(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -59,6 +59,17 @@ def test_connections_beyond_the_limit_are_closed(url: str, monkeypatch: pytest.M
         for each in (first, other):
             each.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
             assert each.recv(65_536).startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_that_does_not_read_is_closed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "READ_SECONDS", 0.05)
+    with connect(url) as greedy:
+        greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        request = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+        with suppress(ConnectionError):
+            while True:  # until answers fill all buffers, and the server closes the connection
+                greedy.sendall(request)
+    assert httpx.get(f"{url}/health", trust_env=False).status_code == 200
 
 
 async def test_small_writes_are_sent_at_once() -> None:
