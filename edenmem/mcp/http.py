@@ -6,7 +6,8 @@ independent of each other, so no session of the protocol can be taken over.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from mcp.server import ServerRequestContext
@@ -19,9 +20,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from edenmem.engine.service import MemoryService
 from edenmem.errors import EdenmemError, NotFoundError
 from edenmem.mcp.server import Reach, build_server
-from edenmem.server.access import AccessDenied, caller
-from edenmem.server.limits import Limits
-from edenmem.server.problems import describe
+from edenmem.server.access import CALLER_KEY, AccessDenied, find_caller
+from edenmem.server.limits import Limits, Shares
+from edenmem.server.problems import Refused, describe
 from edenmem.server.state import ServerState
 from edenmem.settings.schema import Settings
 
@@ -56,7 +57,7 @@ def create_app(
     """
 
     async def find_reach(request: Request) -> Reach:
-        who = await caller(request)
+        who = request.scope[CALLER_KEY] = await find_caller(request)
         if not who.may_reach_agent(agent_id):
             raise AccessDenied("the token is for another agent", status=403)
         if user_id is not None and not who.may_reach_user(user_id):
@@ -72,7 +73,12 @@ def create_app(
             raise AccessDenied("the agent or the user does not exist", status=403) from error
         return Reach(memory=memory, write=write and who.write)
 
-    app = build_server(_reach_of, describe=lambda error: describe(error)[1]).streamable_http_app(
+    server = build_server(
+        _reach_of,
+        seconds=settings.server.request_seconds,
+        describe=lambda error: describe(error)[1],
+    )
+    app = server.streamable_http_app(
         streamable_http_path=PATH,
         json_response=True,
         stateless_http=True,
@@ -83,7 +89,8 @@ def create_app(
     is_open = is_local and not settings.server.require_token
     state = ServerState(service=service, settings=settings, is_local=is_open)
     app.state.edenmem = state
-    app.add_middleware(_Gate, find_reach=find_reach)
+    shares = Shares(settings.server, state.metrics)
+    app.add_middleware(_Gate, find_reach=find_reach, shares=shares)
     app.add_middleware(Limits, settings=settings.server, metrics=state.metrics)
     return app
 
@@ -98,29 +105,44 @@ def _reach_of(context: ServerRequestContext[Any, Any]) -> Reach:
 class _Gate:
     """Refuses requests that may not be served, and notes what the others reach."""
 
-    def __init__(self, app: ASGIApp, *, find_reach: Callable[[Request], Awaitable[Reach]]) -> None:
+    def __init__(
+        self, app: ASGIApp, *, find_reach: Callable[[Request], Awaitable[Reach]], shares: Shares
+    ) -> None:
         self._app = app
         self._find_reach = find_reach
+        self._shares = shares
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            if scope["method"] != "POST":  # there is nothing to listen for, and no session to end
-                answer = JSONResponse(
-                    {"error": "method_not_allowed"}, status_code=405, headers={"Allow": "POST"}
-                )
-                await answer(scope, receive, send)
-                return
-            try:
-                scope[_REACH] = await self._find_reach(Request(scope))
-            except AccessDenied as error:
-                await _refuse(error)(scope, receive, send)
-                return
-            except EdenmemError as error:
-                status, detail = describe(error)
-                failed = {"error": "unavailable", "error_description": detail}
-                await JSONResponse(failed, status_code=status)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        with ExitStack() as stack:
+            refusal = await self._admit(scope, stack)
+            await (refusal or self._app)(scope, receive, send)
+
+    async def _admit(self, scope: Scope, stack: ExitStack) -> JSONResponse | None:
+        """Return the refusal of a request, or None after noting what the request reaches."""
+        if scope["method"] != "POST":  # there are no events to wait for and no sessions to end
+            error = {"error": "method_not_allowed"}
+            return JSONResponse(error, status_code=405, headers={"Allow": "POST"})
+        try:
+            scope[_REACH] = await self._find_reach(Request(scope))
+            stack.enter_context(self._shares.request(scope[CALLER_KEY]))
+        except AccessDenied as error:
+            return _refuse(error)
+        except EdenmemError as error:
+            status, detail = describe(error)
+            return _unavailable(status, detail)
+        except Refused as error:
+            return _unavailable(error.status_code, error.detail, error.headers)
+        return None
+
+
+def _unavailable(
+    status: int, detail: str, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    failed = {"error": "unavailable", "error_description": detail}
+    return JSONResponse(failed, status_code=status, headers=headers)
 
 
 def _refuse(error: AccessDenied) -> JSONResponse:

@@ -12,7 +12,7 @@ from edenmem.engine.service import MemoryService
 from edenmem.models.host import Agent
 from edenmem.server import health, problems, reference, rest, rest_search
 from edenmem.server.background import Background
-from edenmem.server.limits import Gate, Limits
+from edenmem.server.limits import Gate, Limits, Shares
 from edenmem.server.proxy import routes as proxy
 from edenmem.server.proxy.routes import Proxy
 from edenmem.server.proxy.upstream import Upstream
@@ -58,7 +58,9 @@ def create_app(
     for router in ROUTERS:
         app.include_router(router)
     problems.add_handlers(app)
-    app.add_middleware(Gate)  # behind the limits, which are added last
+    app.state.shares = Shares(settings.server, state.metrics)
+    app.add_middleware(Gate, shares=app.state.shares)
+    # The middleware that is added last runs first.
     app.add_middleware(Limits, settings=settings.server, metrics=state.metrics)
     return app
 

@@ -8,10 +8,11 @@ import hashlib
 import logging
 import zlib
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from time import monotonic
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,7 +20,7 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import EdenmemError
 from edenmem.models.access import DailyUse
 from edenmem.models.ids import utc_now
-from edenmem.server.access import CALLER_KEY, Caller, find_caller, token_of
+from edenmem.server.access import CALLER_KEY, Caller, find_caller
 from edenmem.server.metrics import Metrics, method_of, route_of
 from edenmem.server.problems import Refused, answer_error, problem
 from edenmem.server.state import ServerState
@@ -37,8 +38,9 @@ _CHATS, _KEPT = "/v1/", 8
 _TIMED = ("/api/", "/ready")
 #: Beyond 1 MB, no compressed body may be larger by more than this factor when expanded.
 _GROWTH = 100
-#: What of a request was not read must not be taken for the next one.
+#: The unread rest of a request must not be read as the next one.
 _CLOSE = {"Connection": "close"}
+_CLOSE_AND_WAIT = {**_CLOSE, "Retry-After": "1"}
 
 
 class Limits:
@@ -56,7 +58,6 @@ class Limits:
         self._metrics = metrics
         self._in_flight = 0
         self._chats = 0
-        self._by_token: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -65,17 +66,16 @@ class Limits:
             return
         answer = _Answer(send)
         begun = monotonic()
-        token = token_of(Headers(scope=scope), scope["path"]) or ""
-        self._count(scope, token, 1)
+        self._count(scope, 1)
         self._metrics.in_flight.set(self._in_flight)
         status = 499  # the client is gone
         try:
-            await self._answer(scope, receive, answer, token)
+            await self._answer(scope, receive, answer)
         except Exception:
             status = 500
             raise
         finally:
-            self._count(scope, token, -1)
+            self._count(scope, -1)
             self._metrics.in_flight.set(self._in_flight)
             seconds = monotonic() - begun
             self._metrics.count(scope, answer.status or status, seconds)
@@ -84,31 +84,25 @@ class Limits:
                 method_of(scope), route_of(scope), answer.status or status, seconds * 1000,
             )  # fmt: skip
 
-    def _count(self, scope: Scope, token: str, step: int) -> None:
+    def _count(self, scope: Scope, step: int) -> None:
         self._in_flight += step
         self._chats += step * scope["path"].startswith(_CHATS)
-        if token:
-            self._by_token[token] += step
-            if not self._by_token[token]:
-                del self._by_token[token]
 
-    def _excess(self, path: str, token: str) -> tuple[int, str] | None:
-        """Return the status and the words for a request too many."""
+    def _excess(self, path: str) -> str | None:
+        """Return why a request exceeds the number of requests."""
         most = self._settings.max_requests
         if path in _ALWAYS:
             return None
         if self._in_flight > most:
-            return 503, "too many requests at once"
+            return "too many concurrent requests"
         if path.startswith(_CHATS) and self._chats > most - most // _KEPT:
-            return 503, "too many chats at once"
-        if token and self._by_token[token] > max(1, most // 2):
-            return 429, "too many requests at once with this token"
+            return "too many concurrent chats"
         return None
 
-    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer, token: str) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         path, settings = scope["path"], self._settings
-        if (excess := self._excess(path, token)) is not None:
-            await self._refuse(scope, receive, answer, "requests", *excess)
+        if (excess := self._excess(path)) is not None:
+            await self._refuse(scope, receive, answer, "requests", 503, excess)
             return
         body = _Body(receive, settings.max_body_mb * 1_000_000, settings.request_seconds)
         if _announced_length(scope) > body.limit:
@@ -130,30 +124,77 @@ class Limits:
         self, scope: Scope, receive: Receive, answer: _Answer, limit: str, status: int, detail: str
     ) -> None:
         self._metrics.refused.labels(limit).inc()
-        headers = {**_CLOSE, "Retry-After": "1"} if status in (429, 503) else _CLOSE
+        headers = _CLOSE_AND_WAIT if status == 503 else _CLOSE
         await problem(scope, status, detail, headers=headers)(scope, receive, answer)
 
 
-class Gate:
-    """ASGI middleware: lets nobody but callers in, before a body is read or a route is found.
+class Shares:
+    """The requests in progress of each caller: at most half of ``server.max_requests``.
 
-    A route that forgets to ask who calls is closed all the same.
+    All tokens of one user have one share, by any account.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
+        self._most = max(1, settings.max_requests // 2)
+        self._metrics = metrics
+        self._held: Counter[str] = Counter()
+
+    @contextmanager
+    def request(self, caller: Caller) -> Iterator[None]:
+        """Count a request of a caller with a token.
+
+        Raises:
+            Refused: the caller has too many requests in progress (429).
+        """
+        holder = min(caller.accounts, default=caller.token_id)
+        if holder is None:
+            yield
+            return
+        if self._held[holder] >= self._most:
+            self._metrics.refused.labels("requests").inc()
+            raise Refused(429, "too many concurrent requests of this caller", _CLOSE_AND_WAIT)
+        self._held[holder] += 1
+        try:
+            yield
+        finally:
+            self._held[holder] -= 1
+            if not self._held[holder]:
+                del self._held[holder]
+
+
+class Gate:
+    """ASGI middleware: find the caller before a body is read or a route is found.
+
+    It protects routes that do not ask for a caller, too.
+    """
+
+    def __init__(self, app: ASGIApp, shares: Shares) -> None:
         self._app = app
+        self._shares = shares
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer it."""
-        if scope["type"] == "http" and scope["path"] not in PUBLIC:
-            request = Request(scope)
+        """Pass a request of a known caller on, or refuse it."""
+        if scope["type"] != "http" or scope["path"] in PUBLIC:
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        try:
+            caller = scope[CALLER_KEY] = await find_caller(request)
+        except EdenmemError as error:
+            refusal = await answer_error(request, error)
+            await refusal(scope, receive, send)
+            return
+        if scope["path"] in _ALWAYS:
+            await self._app(scope, receive, send)
+            return
+        with ExitStack() as stack:
             try:
-                scope[CALLER_KEY] = await find_caller(request)
-            except EdenmemError as error:
-                refusal = await answer_error(request, error)
+                stack.enter_context(self._shares.request(caller))
+            except Refused as error:
+                refusal = problem(scope, error.status_code, error.detail, headers=error.headers)
                 await refusal(scope, receive, send)
                 return
-        await self._app(scope, receive, send)
+            await self._app(scope, receive, send)
 
 
 class _Answer:
@@ -213,8 +254,10 @@ def inflate(data: bytes, encoding: str, limit_mb: int) -> bytes:
         whole = decoder.decompress(data, most)
     except zlib.error as error:
         raise Refused(400, f"the body is not {encoding}") from error
-    if decoder.unconsumed_tail:
+    if decoder.unconsumed_tail or len(whole) >= most:
         raise Refused(413, f"the body expands to more than {most // 1_000_000} MB")
+    if not decoder.eof or decoder.unused_data:
+        raise Refused(400, f"the {encoding} body is truncated or has data after its end")
     return whole
 
 

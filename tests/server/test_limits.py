@@ -19,9 +19,10 @@ from edenmem.server.metrics import Metrics
 from edenmem.server.problems import Refused
 from edenmem.settings.schema import ServerSettings
 from edenmem.store.sqlite import SqliteStore
-from tests.server.town import LENA, Town
+from tests.server.town import LENA, LENA_ON_DISCORD, Town
 
 MEGABYTE = 1_000_000
+LENAS = frozenset({LENA, LENA_ON_DISCORD})
 
 
 async def _chunks(size: int, number: int) -> AsyncIterator[bytes]:
@@ -46,12 +47,9 @@ async def test_a_large_body_is_refused_before_or_while_it_comes(town_store: Sqli
     assert 'edenmem_requests_refused_total{limit="body"} 3.0' in told
 
 
-async def _ask(
-    app: Limits, path: str = "/api/x", receive: Receive | None = None, token: str = ""
-) -> httpx.Response:
+async def _ask(app: Limits, path: str = "/api/x", receive: Receive | None = None) -> httpx.Response:
     """Ask an application, with a body that comes as ``receive`` says."""
-    given = [(b"x-edenmem-token", token.encode())] if token else []
-    scope: Scope = {"type": "http", "method": "POST", "path": path, "headers": given}
+    scope: Scope = {"type": "http", "method": "POST", "path": path, "headers": []}
     sent: list[Message] = []
 
     async def whole() -> Message:
@@ -129,6 +127,12 @@ def test_a_compressed_body_grows_no_more_than_text_does() -> None:
         assert refused.value.status_code == 413
     with pytest.raises(Refused, match="not gzip"):
         inflate(b"plain", "gzip", 32)
+    for size in (1, 8, 1000):  # cut in the data, in the checksum
+        with pytest.raises(Refused, match="truncated") as refused:
+            inflate(gzip.compress(text)[:-size], "gzip", 32)
+        assert refused.value.status_code == 400
+    with pytest.raises(Refused, match="after its end"):
+        inflate(gzip.compress(text) + b"more", "gzip", 32)
 
 
 async def test_more_requests_than_there_may_be_are_told_to_come_again() -> None:
@@ -151,7 +155,7 @@ async def test_more_requests_than_there_may_be_are_told_to_come_again() -> None:
     assert (await _ask(limits)).status_code == 200
 
 
-async def test_no_token_and_no_chats_take_all_requests() -> None:
+async def test_chats_do_not_take_all_requests() -> None:
     free, begun = asyncio.Event(), asyncio.Semaphore(0)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -160,21 +164,33 @@ async def test_no_token_and_no_chats_take_all_requests() -> None:
         await PlainTextResponse("done")(scope, receive, send)
 
     limits = Limits(app, ServerSettings(max_requests=8), Metrics())
-    chats = [asyncio.create_task(_ask(limits, "/v1/x", token="a")) for _ in range(4)]
+    chats = [asyncio.create_task(_ask(limits, "/v1/x")) for _ in range(7)]
     for _ in chats:
         await begun.acquire()
-    greedy = await _ask(limits, "/v1/x", token="a")
-    assert (greedy.status_code, greedy.headers["retry-after"]) == (429, "1")
-    others = [asyncio.create_task(_ask(limits, "/v1/x", token=name)) for name in "bcd"]
-    for _ in others:
-        await begun.acquire()
-    assert (await _ask(limits, "/v1/x", token="e")).status_code == 503
-    rest = asyncio.create_task(_ask(limits, "/api/x", token="e"))
+    assert (await _ask(limits, "/v1/x")).status_code == 503
+    rest = asyncio.create_task(_ask(limits, "/api/x"))
     await begun.acquire()
     free.set()
-    answers = await asyncio.gather(*chats, *others, rest)
+    answers = await asyncio.gather(*chats, rest)
     assert {answer.status_code for answer in answers} == {200}
-    assert (await _ask(limits, "/v1/x", token="a")).status_code == 200
+    assert (await _ask(limits, "/v1/x")).status_code == 200
+
+
+async def test_all_tokens_of_a_user_share_half_of_the_requests(town_store: SqliteStore) -> None:
+    town = Town(town_store, max_requests=4)
+    shares = town.app.state.shares
+    phone, watch = (
+        Caller(name=name, user_id=account, accounts=LENAS, token_id=number * 24)
+        for name, account, number in (("phone", LENA, "1"), ("watch", LENA_ON_DISCORD, "2"))
+    )
+    with shares.request(phone), shares.request(watch):
+        for who, status in (("lena", 429), ("lena-reader", 429), ("tomas", 200), ("mira", 200)):
+            async with town.client(who) as client:
+                answer = await client.get("/api/facts")
+                assert answer.status_code == status, who
+                assert answer.headers.get("retry-after") == ("1" if status == 429 else None)
+    async with town.client("lena") as client:
+        assert (await client.get("/api/facts")).status_code == 200
 
 
 async def test_who_used_up_the_day_is_refused_until_the_next(town_store: SqliteStore) -> None:
