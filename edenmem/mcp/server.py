@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 from collections.abc import Callable
@@ -43,12 +44,14 @@ def _advise(error: EdenmemError) -> str:
 def build_server(
     find_reach: Callable[[ServerRequestContext[Any, Any]], Reach],
     *,
+    seconds: float,
     describe: Callable[[EdenmemError], str] = _advise,
 ) -> Server[Any]:
     """Return a server of the tools.
 
     Args:
         find_reach: Returns what a request reaches; the request's arguments have no say in it.
+        seconds: Time limit for a call (see `edenmem.mcp.tools.Tool.patience`).
         describe: Returns the words for an error. A client on this machine is told everything;
             others are not told files and addresses.
     """
@@ -67,8 +70,14 @@ def build_server(
         if tool is None:
             name = stored_line(params.name)[:60]
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {name!r}")
+        limit = seconds * tool.patience
         try:
-            return await tool.call(reach.memory, params.arguments)
+            async with asyncio.timeout(limit) as timer:
+                return await tool.call(reach.memory, params.arguments)
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            return _failure(f"{tool.name} did not finish within {limit:g} s; try again later")
         except EdenmemError as error:
             return _failure(describe(error))
         except Exception as error:

@@ -186,7 +186,10 @@ async def forget_fact(memory: AgentMemory, given: ForgetArguments) -> results.Fa
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool: its name and its description are those of its function."""
+    """A tool, with the name and the description of its function.
+
+    ``patience`` multiplies the time limit of a call.
+    """
 
     run: Callable[[AgentMemory, Any], Awaitable[msgspec.Struct]]
     title: str
@@ -195,6 +198,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     is_writing: bool = False
     is_destructive: bool = False
     is_idempotent: bool = True
+    patience: int = 1
 
     @property
     def name(self) -> str:
@@ -270,6 +274,7 @@ _TOOLS = (
         is_writing=True,
         is_destructive=True,  # what it contradicts is revised
         is_idempotent=False,
+        patience=5,  # several calls of a language model
     ),
     Tool(
         run=edit_fact,

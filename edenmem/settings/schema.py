@@ -403,7 +403,7 @@ class ServerSettings(_Section, frozen=True, kw_only=True):
     max_requests: Count = 256
     """Maximum number of concurrent requests; further requests get a 503."""
     request_seconds: Seconds = 60.0
-    """Time limit for receiving a body, and for answering a request to `/api`."""
+    """Time limit for receiving a body, answering a request to `/api`, or an MCP tool call."""
     daily_tokens: NotNegative = 0
     """Token limit per user and day (UTC) (0 = no limit)."""
     daily_cost: Annotated[float, Meta(ge=0)] = 0.0

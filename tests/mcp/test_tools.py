@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -70,7 +71,7 @@ def service(store: Store) -> MemoryService:
 @asynccontextmanager
 async def client_of(memory: AgentMemory, *, write: bool = False) -> AsyncIterator[Client]:
     reach = Reach(memory=memory, write=write)
-    async with Client(build_server(lambda _: reach)) as client:
+    async with Client(build_server(lambda _: reach, seconds=60)) as client:
         await client.list_tools()  # results are validated against the schemas from here on
         yield client
 
@@ -102,6 +103,20 @@ def text_of(result: CallToolResult) -> str:
 
 def contents(result: dict[str, Any]) -> set[str]:
     return {fact["content"] for fact in result["facts"]}
+
+
+async def test_a_call_has_a_time_limit(
+    service: MemoryService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(*given: object, **named: object) -> None:
+        await asyncio.Event().wait()
+
+    memory = await service.memory_for("mira", user="lena")
+    monkeypatch.setattr(AgentMemory, "facts", hang)
+    server = build_server(lambda _: Reach(memory=memory), seconds=0.01)
+    async with Client(server) as client:
+        said = await refusal(client, "list_facts")
+    assert said == "Error: list_facts did not finish within 0.01 s; try again later"
 
 
 # -- reading -------------------------------------------------------------------------------------

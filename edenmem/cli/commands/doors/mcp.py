@@ -109,7 +109,8 @@ def mcp(
 
         memory = await service.memory_for(chosen.id, user=user_id, session=session_id)
         reach = Reach(memory=memory, write=write)
-        await serve_stdio(build_server(lambda _: reach))
+        seconds = run.settings.server.request_seconds
+        await serve_stdio(build_server(lambda _: reach, seconds=seconds))
 
     run.serve(work, llm=write)
 
