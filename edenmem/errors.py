@@ -215,11 +215,13 @@ class EmbeddingModelMismatch(UnavailableError):
 class ProviderError(UnavailableError):
     """An LLM or embedding endpoint failed; ``retryable`` if a later attempt may succeed.
 
-    ``usage`` holds a `edenmem.models.formation.CallUsage` for each billed call.
+    ``usage`` holds a `edenmem.models.formation.CallUsage` for each billed call. ``summary`` is the
+    message without the endpoint's own words, which may quote a conversation; "" if there is none.
     """
 
     retryable = False
     usage: tuple[Any, ...] = ()
+    summary = ""
 
 
 class ProviderAuthError(ProviderError):

@@ -128,7 +128,16 @@ class Translator:
         self._secret = secret
 
     def __call__(self, error: Exception, *, model: str, model_setting: str) -> Failure | None:
-        """The failure, or None if ``error`` is not one of an endpoint."""
+        """Return the failure, or None if the error is not an endpoint's."""
+        failure = self._translate(error, model=model, model_setting=model_setting)
+        if failure is not None:
+            status = getattr(error, "status_code", None)
+            failure.error.summary = (
+                f"{self._host} answered {status}" if status else f"{self._host} failed"
+            )
+        return failure
+
+    def _translate(self, error: Exception, *, model: str, model_setting: str) -> Failure | None:
         import openai
 
         # Some versions of the client pass on what its transport raised, others wrap it.

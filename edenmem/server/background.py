@@ -11,6 +11,7 @@ from typing import Any
 from edenmem.engine.reports import FormationReport
 from edenmem.engine.service import MemoryService
 from edenmem.errors import EdenmemError
+from edenmem.server.problems import log_text
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +89,8 @@ class Background:
                 self._again.discard(key)
                 _log_formed(await self._service.maybe_form_memories(session_id, agent_id=agent_id))
         except EdenmemError as error:
-            _log.warning("formation of session %s failed: %s", session_id, error)
+            _log.warning("formation of session %s failed: %s", session_id, log_text(error))
+            _log.debug("%s: %s", type(error).__name__, error.message)
         except Exception as error:  # noqa: BLE001 - a chat goes on; the cold run tries again
             _log.error("formation of session %s failed", session_id, exc_info=error)
         finally:
@@ -99,7 +101,12 @@ class Background:
 
     def _note(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if isinstance(error, EdenmemError):
+            _log.error("background task failed: %s", log_text(error))
+            _log.debug("%s: %s", type(error).__name__, error.message)
+        else:
             _log.error("work in the background failed: %s", type(error).__name__, exc_info=error)
 
 

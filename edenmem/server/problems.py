@@ -102,12 +102,22 @@ def status_of(error: EdenmemError) -> int:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
+def log_text(error: EdenmemError) -> str:
+    """Return an error for the log, without words of a model or its endpoint: those may quote a
+    conversation."""
+    kind = type(error).__name__
+    if isinstance(error, ProviderError):
+        return f"{kind}: {error.summary}" if error.summary else kind
+    return f"{kind}: {error.message}"
+
+
 def describe(error: EdenmemError) -> tuple[int, str]:
     """Return the status and the words for an error; what it says of files and addresses is written
     to the log alone."""
     status = status_of(error)
     if isinstance(error, UnavailableError) or status == 500:
-        _log.warning("%s: %s", type(error).__name__, error.message)
+        _log.warning("%s", log_text(error))
+        _log.debug("%s: %s", type(error).__name__, error.message)
         return status, _UNSPECIFIC.get(status, "the request failed")
     return status, error.message  # hints are for the command line
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from edenmem.errors import EdenmemError
 from edenmem.server.background import Background
 from edenmem.server.metrics import Metrics
+from edenmem.server.problems import log_text
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +62,8 @@ class Stages:
             return task.result()
         except EdenmemError as error:
             # The message may name hosts and files, which are not for every client.
-            self._leave_out(name, type(error).__name__, str(error))
+            self._leave_out(name, type(error).__name__, log_text(error))
+            _log.debug("%s: %s", type(error).__name__, error.message)
         except Exception as error:  # noqa: BLE001 - memory is no reason to fail a chat
             self._leave_out(name, "internal error", repr(error))
         return or_else
