@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
+from edenmem.engine.chats.sessions import name_session
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.changes import Actor
 from edenmem.models.host import Agent, Session
@@ -40,6 +41,7 @@ class Reach:
         self.service = state.service.for_actor(actor)
         self.caller = caller
         self._default = state.agent
+        self._settings = state.settings.server
 
     @cached_property
     def agents(self) -> tuple[Agent, ...]:
@@ -80,16 +82,20 @@ class Reach:
         raise UsageError("an agent is required: name one as 'agent'")
 
     def account(self, agent: Agent, text: str | None) -> str | None:
-        """Return the id of the account that a request is about: the one it names by id or
-        username, or else the token's.
+        """Return the ID of the account that a request is about.
 
-        A token of all users knows those of whom its agent has memory, or with whom it talked.
+        It is named by ID or username. Default: the token's user, or ``server.user`` for a local
+        caller without a token. A token of all users reaches users that its agent talked to or has
+        memory of.
 
         Raises:
             NotFoundError: there is none within reach.
             UsageError: several accounts have the name.
         """
-        if text is None:
+        if text is None and self.caller.token_id is None:
+            name = self._settings.user
+            text = self._settings.users.get(name, name)
+        if not text:
             return self.caller.user_id
         if self.caller.user_id is not None:
             within = self._own_accounts(text)
@@ -166,6 +172,19 @@ class Reach:
         if session is not None and agent.id in session.agents and self._takes_part(session):
             return session
         raise NotFoundError("there is no such session")
+
+    def chat(self, agent: Agent, text: str, account: str | None) -> Session:
+        """Return the session with this ID, or of the account's chats with this name.
+
+        Raises:
+            NotFoundError: no such session within reach.
+        """
+        user = self.service.store.host.user(account) if account else None
+        named = name_session(agent, user, account or "", text)
+        try:
+            return self.session(agent, text)
+        except NotFoundError:
+            return self.session(agent, named)
 
     def _takes_part(self, session: Session) -> bool:
         """Whether the token's user is in the session now, if it is one user's."""

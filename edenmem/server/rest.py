@@ -101,6 +101,7 @@ async def write_user_memory(
 
 def _write_text(reach: Reach, scope: Scope, content: str, if_match: str | None) -> None:
     reach.demand_write(scope)
+    check_content(content, "text")
     text = reach.service.memory.text(scope)
     version = check_etag(if_match, text.version if text else 0)
     reach.service.editor.edit_consolidation(scope, content, expected_version=version)
@@ -267,6 +268,7 @@ async def edit_memory(
     version = check_etag(if_match, found.version)
     if isinstance(found, Fact):
         return await edit_fact(reach, found, body.content, version, response)
+    check_content(body.content, "reflection")
     editor = reach.service.editor
     await as_decided(
         in_thread(editor.edit_reflection, found.id, body.content, expected_version=version)
@@ -285,7 +287,7 @@ async def edit_fact(
     Raises:
         Refused: the text is not to be remembered (422).
     """
-    check_fact(content)
+    check_content(content, "fact")
     await as_decided(
         reach.service.edit(
             lambda editor: editor.edit_fact(fact.id, content, expected_version=version)
@@ -296,11 +298,11 @@ async def edit_fact(
     return fact_document(after, reach.caller)
 
 
-def check_fact(content: str) -> None:
-    """See that a fact may be remembered.
+def check_content(content: str, what: str) -> None:
+    """Check that a fact, a reflection or a text may be stored.
 
     Raises:
-        Refused: it may not, such as a secret or an order to the agent (422).
+        Refused: it holds a secret or an order to the agent (422).
     """
-    if why := find_objection(content):
+    if why := find_objection(content, what):
         raise Refused(422, why)

@@ -42,7 +42,7 @@ from edenmem.server.documents import (
 )
 from edenmem.server.problems import Refused
 from edenmem.server.reach import Reach, Reading, Writing
-from edenmem.server.rest import check_fact, edit_fact
+from edenmem.server.rest import check_content, edit_fact
 
 router = APIRouter(prefix="/api", tags=["memory"])
 
@@ -186,7 +186,7 @@ async def add_fact(body: NewFact, reach: Writing, response: Response) -> FactDoc
         return made
 
     scope = await in_thread(resolve)
-    check_fact(body.content)
+    check_content(body.content, "fact")
     report = await reach.service.edit(
         lambda editor: editor.add_fact(
             scope, body.content, private=body.private, reason=body.reason
@@ -252,13 +252,15 @@ async def context(
     message: Annotated[str | None, Query(max_length=8_000)] = None,
     recall: Literal["off", "heuristic", "llm", "always"] | None = None,
 ) -> ContextDocument:
-    """Build the context of a session for its agent, as XML; ``message`` is what is about to be
-    answered, for recall. In a group chat no user's memory is in it, whoever asks."""
+    """Build the memory context of a session, as XML.
+
+    ``session`` is the ID of a session, or the ``memory_id`` of the user's chat. ``message`` is the
+    message to answer, for recall. The context of a group chat has no user memory."""
 
     def resolve() -> tuple[str, str, str | None]:
         chosen = reach.agent(agent)
-        talk = reach.session(chosen, session)
         speaker = reach.account(chosen, user)
+        talk = reach.chat(chosen, session, speaker)
         if user is None and reach.caller.user_id is not None:
             own = [each for each in talk.users if each in reach.caller.accounts]
             speaker = own[0] if own else speaker
@@ -291,7 +293,7 @@ async def log(
 
     def read() -> Page[EntryDocument]:
         chosen = reach.agent(agent)
-        account = reach.account(chosen, user)
+        account = reach.account(chosen, user) if user else reach.caller.user_id
         most = offset + limit + 1
         entries: Sequence[AuditEntry]
         history = reach.service.history

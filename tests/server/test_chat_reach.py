@@ -10,7 +10,7 @@ import pytest
 from edenmem.errors import StoreUnreachable
 from edenmem.models.scope import Scope
 from tests.server.door import Door
-from tests.support.memory import add_fact
+from tests.support.memory import add_fact, consolidate
 
 SECRET = "Anna hides lanterns in the attic."
 
@@ -144,3 +144,23 @@ def test_a_token_of_all_users_does_not_learn_which_names_exist(
         assert answer.status_code == 200
         assert "x-edenmem-left-out" not in answer.headers
     assert "edenmem user add NAME" in caplog.text
+
+
+def test_a_context_is_found_by_the_name_of_the_chat(door: Door, tokens: dict[str, str]) -> None:
+    def ask(who: str, name: str, **params: str) -> httpx.Response:
+        with httpx.Client(trust_env=False) as client:
+            return client.get(
+                f"{door.url.removesuffix('/v1')}/api/context",
+                params={"session": name, "agent": "mira", **params},
+                headers={"Authorization": f"Bearer {tokens[who]}"} if who else {},
+            )
+
+    assert _chat(door, tokens["anna"], memory_id="cellar").status_code == 200
+    consolidate(door.store, Scope.user(door.agent.id, door.anna.id), SECRET, expected_version=0)
+    assert SECRET in ask("anna", "cellar").json()["context"]
+    assert SECRET in ask("mira", "cellar", user="anna").json()["context"]
+    assert SECRET in ask("", "cellar", user="anna").json()["context"]
+    unknown = ask("boris", "nothing")
+    assert unknown.status_code == 404
+    for answer in (ask("boris", "cellar"), ask("mira", "cellar"), ask("", "cellar")):
+        assert (answer.status_code, answer.content) == (404, unknown.content)

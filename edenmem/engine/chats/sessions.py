@@ -138,9 +138,15 @@ def store_answer(runtime: Runtime, turn: ChatTurn, answer: Answer) -> None:
 # -- sessions with a key ---------------------------------------------------------------------------
 
 
+def name_session(agent: Agent, user: User | None, host_user: str, key: str) -> str:
+    """Return the ID of the session that chats of an agent and a user have under a key."""
+    request = ChatRequest(agent=agent, user=user, host_user=host_user)
+    return derived_id("chat", *request.owner_key, key)
+
+
 def _keyed(runtime: Runtime, request: ChatRequest, key: str) -> ChatTurn:
     host = runtime.store.host
-    session_id = derived_id("chat", *request.owner_key, key)
+    session_id = name_session(request.agent, request.user, request.host_user, key)
     session = host.session(session_id)
     if session is None and request.may_join and is_id(key):
         other = host.session(key)

@@ -54,11 +54,11 @@ def text_of(content: str, *, what: str, limit: int, allow_long: bool) -> str:
     return text
 
 
-def find_objection(content: str) -> str | None:
+def find_objection(content: str, what: str = "fact") -> str | None:
     """Return why a fact must not be stored for agents and clients: what no conversation may bring
     into memory either, such as a secret or an order to the agent. An operator may store it."""
     why = object_to(content) if content.strip() else None
-    return f"the fact {why}" if why else None
+    return f"the {what} {why}" if why else None
 
 
 def check_scope_known(store: Store, scope: Scope, *, new_shard: bool = False) -> Policy | None:
