@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,12 @@ from typing import Any
 import openai
 import pytest
 
-from tests.server.door import Door, serving, turns
+from edenmem.engine.service import MemoryService
+from edenmem.models.host import Agent, User
+from edenmem.models.ids import new_id, utc_now
+from edenmem.store.protocol.store import Store
+from tests.server.door import Door, make_settings, serving, turns
+from tests.server.upstream import FakeUpstream
 
 TOOL: Any = {
     "type": "function",
@@ -152,18 +158,43 @@ def test_curl(door: Door) -> None:
 
 
 def test_two_servers_on_one_store_keep_each_message_once(door: Door) -> None:
-    """A client that asks both the same at once, as one that gave up waiting for the first."""
     with serving(door.service, door.settings, agent=door.agent) as url:
-        said = ["Twice."]
-        for text in ("And again.", "And once more."):
-            with ThreadPoolExecutor(6) as pool:
-                asked = [
-                    pool.submit(at.chat, *said, user="boris")
-                    for at in (door, replace(door, url=f"{url}/v1"))
-                    for _ in range(3)
-                ]
-                answers = [each.result() for each in asked]
-            assert len({answer.headers["x-edenmem-session"] for answer in answers}) == 1
-            said += [answers[0].json()["choices"][0]["message"]["content"], text]
+        ask_both(door, replace(door, url=f"{url}/v1"))
+
+
+@pytest.mark.slow
+def test_two_servers_on_one_mongodb_keep_each_message_once(
+    open_store: Callable[[str], Store], upstream: FakeUpstream, tmp_path: Path
+) -> None:
+    settings = make_settings(tmp_path, upstream)
+    service = MemoryService(open_store("secantus"), settings)
+    boris = User(id=new_id(), username="boris", created_at=utc_now())
+    mira = Agent(id=new_id(), username="mira", owner=boris.id, created_at=utc_now())
+    for account in (boris, mira):
+        assert service.accounts.add(account)
+    with (
+        serving(service, settings, agent=mira) as one,
+        serving(service, settings, agent=mira) as other,
+    ):
+        first, second = (
+            Door(f"{url}/v1", upstream, service, settings, mira, mira, boris, boris)
+            for url in (one, other)
+        )
+        ask_both(first, second)
+
+
+def ask_both(first: Door, second: Door) -> None:
+    """Ask both the same at once, as a client does that gave up waiting for one."""
+    said = ["Twice."]
+    for text in ("And again.", "And once more."):
+        with ThreadPoolExecutor(6) as pool:
+            asked = [
+                pool.submit(at.chat, *said, user="boris")
+                for at in (first, second)
+                for _ in range(3)
+            ]
+            answers = [each.result() for each in asked]
+        assert len({answer.headers["x-edenmem-session"] for answer in answers}) == 1
+        said += [answers[0].json()["choices"][0]["message"]["content"], text]
     (session,) = {answer.headers["x-edenmem-session"] for answer in answers}
-    assert [text for _, text in door.said(session)] == said[:-1]
+    assert [text for _, text in first.said(session)] == said[:-1]
