@@ -16,6 +16,10 @@ from edenmem.models.scope import Scope
 SCORE_DECIMALS = 6
 
 
+#: The lists of a search: by meaning, by words, by the words of the source messages.
+ListName = Literal["semantic", "text", "source"]
+
+
 class FactFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which facts a reader may see and wants: part of the query on every store.
 
@@ -42,47 +46,59 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
-    """What the two lists of one query lack: facts that only the other list found.
+    """Facts that a list of one query lacks and another list found.
 
-    ``semantic`` need a score by meaning (of ``vector``), ``text`` one by words (of ``query``).
+    ``semantic`` need a score by meaning (of ``vector``), ``text`` by words (of ``query``),
+    ``source`` by the words of their source messages; None: those are not searched.
     """
 
     query: str
     vector: bytes
     semantic: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
+    source: tuple[str, ...] | None = None
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
     """The scores that lists lacked, by fact, for each query in order.
 
-    A fact without a vector has no semantic score, one without a word of the query no text score.
-    ``reach`` is the text score of a fact that has every word of the query, for each query; 0 if
-    the store does not know it. ``facts`` are those that the store had to read for it, without their
-    vectors.
+    A fact without a vector has no semantic score, a fact without a word of the query no text score.
+    ``source`` are the scores by the words of source messages. ``reach`` and ``source_reach`` are
+    the scores of a fact with every word of the query, for each query; 0 if the store does not know
+    them. ``facts`` are the facts that the store had to read, without their vectors.
     """
 
     semantic: tuple[Mapping[str, float], ...]
     text: tuple[Mapping[str, float], ...]
+    source: tuple[Mapping[str, float], ...] = ()
     reach: tuple[float, ...] = ()
+    source_reach: tuple[float, ...] = ()
     facts: Mapping[str, Fact] = msgspec.field(default_factory=dict)
 
-    def of(self, number: int) -> dict[Literal["semantic", "text"], Mapping[str, float]]:
-        """The scores of one query, by list."""
-        return {"semantic": self.semantic[number], "text": self.text[number]}
+    def of(self, number: int) -> dict[ListName, Mapping[str, float]]:
+        """Return the scores of one query, by list."""
+        return {
+            "semantic": self.semantic[number],
+            "text": self.text[number],
+            "source": self.source[number] if self.source else {},
+        }
 
-    def reach_of(self, number: int) -> float:
-        """The reach of one query."""
-        return self.reach[number] if self.reach else 0.0
+    def reach_of(self, number: int) -> dict[ListName, float]:
+        """Return the reach of one query, by list of words."""
+        return {
+            "text": self.reach[number] if self.reach else 0.0,
+            "source": self.source_reach[number] if self.source_reach else 0.0,
+        }
 
 
 class SearchAbility(msgspec.Struct, frozen=True, kw_only=True):
     """How a store searches: with its own indexes, with Atlas, or by an exact scan.
 
-    ``notice`` is what the person should be told, once; ``text_floor`` whether Lucene's score
-    floor means anything here.
+    ``notice`` is for the user, once. ``text_floor``: Lucene's score floor applies here.
+    ``source_words``: the words of source messages can be searched.
     """
 
     kind: Literal["embedded", "atlas", "scan"]
     notice: str = ""
     text_floor: bool = False
+    source_words: bool = False

@@ -14,14 +14,12 @@ least worth (section 4.1), not the lowest score of a list, which depends on how 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from edenmem.models.search import Candidate
+from edenmem.models.search import Candidate, ListName
 from edenmem.search.ranking import Cut, Pool, ScoredFact, by_score, rank_hits
-
-ListName = Literal["semantic", "text"]
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +57,8 @@ class Entry(msgspec.Struct, frozen=True):
 #: What each list has of each fact, found or completed.
 Entries = Mapping[ListName, Mapping[str, Entry]]
 Floors = Mapping[ListName, float | None]
+#: The weight of each list; the sum is 1.
+Weights = Mapping[ListName, float]
 #: What each list adds to the score of each fact.
 Parts = Mapping[ListName, Mapping[str, float]]
 
@@ -84,18 +84,19 @@ def semantic_list(
 def text_list(
     candidates: Sequence[Candidate],
     *,
+    name: ListName = "text",
     depth: int,
     floor: float | None = None,
     completed: Mapping[str, float] = {},
     reach: float = 0.0,
 ) -> Listing:
-    """The best ``depth`` by words; its zero is 0, what BM25 gives to a text with none of them.
+    """Keep the best ``depth`` by words; the zero is 0, which BM25 gives to a text without a match.
 
-    ``reach`` is what it gives to one with all of them. Without it the best fact would count as a
-    whole match, even if all that it shares with the query is an article.
+    ``reach`` is the BM25 score of a text with every word of the query. Without ``reach`` the best
+    fact would count as a whole match, even if it shares only an article with the query.
     """
     return Listing(
-        name="text",
+        name=name,
         candidates=tuple(by_score(candidates)[:depth]),
         floor=floor,
         zero=0.0,
@@ -104,31 +105,29 @@ def text_list(
     )
 
 
-def missing(semantic: Sequence[Candidate], text: Sequence[Candidate]) -> dict[ListName, list[str]]:
-    """The facts that each list lacks, since only the other one found them."""
-    by_meaning = dict.fromkeys(candidate.fact_id for candidate in semantic)
-    by_words = dict.fromkeys(candidate.fact_id for candidate in text)
-    return {
-        "semantic": [fact_id for fact_id in by_words if fact_id not in by_meaning],
-        "text": [fact_id for fact_id in by_meaning if fact_id not in by_words],
-    }
+def missing(lists: Mapping[ListName, Sequence[Candidate]]) -> dict[ListName, list[str]]:
+    """List the facts that each list lacks and another list found."""
+    found = {name: {one.fact_id: None for one in of} for name, of in lists.items()}
+    union = dict.fromkeys(fact_id for of in found.values() for fact_id in of)
+    return {name: [each for each in union if each not in of] for name, of in found.items()}
 
 
-def convex(semantic: Listing, text: Listing, *, weight: float) -> Pool:
-    """``weight`` · semantic + (1 − ``weight``) · text, each normalised to [0, 1].
+def convex(*listings: Listing, weights: Weights) -> Pool:
+    """Add up the scores of the lists, each normalised to [0, 1] and times its weight.
 
-    A fact has both its scores, whichever list found it; one that was neither found nor completed
-    has 0. A floor decides which facts a list brings in, not what their scores are worth: a fact
-    that its words bring in keeps its score by meaning below the floor. If one list is empty, no
-    score is above the other one's weight: to match in one way only is less evidence.
+    A fact has the scores of all lists, no matter which list found it; a score that was neither
+    found nor completed is 0. A floor decides which facts a list brings in and does not change
+    scores: a fact found by its words keeps a semantic score below the floor. If a list is empty,
+    no score exceeds the weights of the others: a match in one way only is less evidence.
     """
-    entries = entries_of(semantic, text)
-    parts = convex_parts(entries, weight)
+    entries = entries_of(*listings)
+    parts = convex_parts(entries, weights)
+    figures = {f"{one.name}_weight": weights[one.name] for one in listings if one.name != "text"}
 
     def explain(fact_id: str) -> dict[str, Any]:
-        return {"parts": _of_fact(parts, fact_id), "semantic_weight": weight}
+        return {"parts": _of_fact(parts, fact_id), **figures}
 
-    return _pool("convex", (semantic, text), entries, sum_parts(parts), explain)
+    return _pool("convex", listings, entries, sum_parts(parts), explain)
 
 
 def rrf(semantic: Listing, text: Listing, *, k: int, floor: float = 0.0) -> Pool:
@@ -172,9 +171,8 @@ def entries_of(*listings: Listing) -> Entries:
     return {listing.name: _entries(listing) for listing in listings}
 
 
-def convex_parts(entries: Entries, weight: float) -> Parts:
+def convex_parts(entries: Entries, weights: Weights) -> Parts:
     """Return what each list adds to the score of each candidate that it has: weight times share."""
-    weights = {"semantic": weight, "text": 1.0 - weight}
     return {
         name: {fact_id: weights[name] * entry.share for fact_id, entry in of.items()}
         for name, of in entries.items()

@@ -10,12 +10,12 @@ import msgspec
 
 from edenmem.errors import UsageError
 from edenmem.models.embedding_scale import scale_of
-from edenmem.models.search import Candidate, Gap
+from edenmem.models.search import Candidate, Gap, ListName
 from edenmem.search.fusion import (
     Entries,
     Floors,
     Listing,
-    ListName,
+    Weights,
     convex,
     convex_parts,
     entries_of,
@@ -32,14 +32,18 @@ from edenmem.search.fusion import (
 from edenmem.search.ranking import Pool, by_score
 from edenmem.settings.schema import SearchSettings
 
+#: The score of a fact with every word of the query, by list of words.
+Reach = Mapping[ListName, float]
+
 #: Queries that one search may have.
 MAX_QUERIES = 3
 
 
 class Stage(StrEnum):
-    """What may come after fusion, in the order in which it comes: what a fact says, then how old
-    it is, then what the others say already."""
+    """What a recipe may add to its fusion, in order of execution: a third list with the words of
+    the source messages, then after fusion relevance, age and diversity."""
 
+    SOURCE = "source"
     RERANK = "rerank"
     RECENCY = "recency"
     MMR = "mmr"
@@ -49,14 +53,29 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """A way to search: ``base`` is the name of the fusion, `RECIPES` has those there are."""
 
     base: str
-    lists: tuple[ListName, ...]
-    fusion: Literal["convex", "rrf", "single"]
+    own_lists: tuple[ListName, ...]
+    own_fusion: Literal["convex", "rrf", "single"]
     stages: tuple[Stage, ...] = ()
 
     @property
     def name(self) -> str:
         """The base and the stages: "convex+rerank+mmr"."""
         return "+".join([self.base, *self.stages])
+
+    @property
+    def source(self) -> bool:
+        """Return whether the words of the source messages are searched too."""
+        return Stage.SOURCE in self.stages
+
+    @property
+    def lists(self) -> tuple[ListName, ...]:
+        """Return the lists to fuse."""
+        return (*self.own_lists, "source") if self.source else self.own_lists
+
+    @property
+    def fusion(self) -> Literal["convex", "rrf", "single"]:
+        """Return how the lists are fused."""
+        return "convex" if self.source else self.own_fusion
 
     @property
     def semantic(self) -> bool:
@@ -81,12 +100,15 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 RECIPES: Mapping[str, Recipe] = {
     recipe.base: recipe
     for recipe in (
-        Recipe(base="convex", lists=("semantic", "text"), fusion="convex"),
-        Recipe(base="rrf", lists=("semantic", "text"), fusion="rrf"),
-        Recipe(base="semantic", lists=("semantic",), fusion="single"),
-        Recipe(base="text", lists=("text",), fusion="single"),
+        Recipe(base="convex", own_lists=("semantic", "text"), own_fusion="convex"),
+        Recipe(base="rrf", own_lists=("semantic", "text"), own_fusion="rrf"),
+        Recipe(base="semantic", own_lists=("semantic",), own_fusion="single"),
+        Recipe(base="text", own_lists=("text",), own_fusion="single"),
     )
 }
+
+#: The fusions that can weigh the words of the source messages.
+WITH_SOURCE = ("convex", "text")
 
 
 def recipe(name: str, *, stages: Mapping[Stage, bool | None] = {}) -> Recipe:
@@ -108,6 +130,11 @@ def recipe(name: str, *, stages: Mapping[Stage, bool | None] = {}) -> Recipe:
     wanted = dict.fromkeys(map(Stage, named), True)
     wanted |= {stage: on for stage, on in stages.items() if on is not None}
     ordered = tuple(stage for stage in Stage if wanted.get(stage))
+    if Stage.SOURCE in ordered and base not in WITH_SOURCE:
+        raise UsageError(
+            f"recipe {base!r} takes no stage 'source'",
+            hint=" or ".join(f"{each}+source" for each in WITH_SOURCE),
+        )
     return msgspec.structs.replace(RECIPES[base], stages=ordered)
 
 
@@ -127,7 +154,7 @@ def fuse(
     text_floor: bool,
     model: str = "",
     completed: Mapping[ListName, Mapping[str, float]] = {},
-    reach: float = 0.0,
+    reach: Mapping[ListName, float] = {},
 ) -> Pool:
     """Fuse the lists of one query into one pool.
 
@@ -139,17 +166,30 @@ def fuse(
         text_floor: The text scores are on Lucene's scale, so that its floor means something.
         model: The embedding model, whose scale the semantic scores have.
         completed: Scores of facts that a list did not find, by fact.
-        reach: The text score of a fact with every word of the query; 0: not known.
+        reach: The score of a fact with every word of the query, by list; missing if unknown.
     """
     floors = floors_of(settings, model=model, text_floor=text_floor)
-    semantic, text = _listings(
+    listings = _listings(
         recipe, lists, floors, depth=depth, model=model, completed=completed, reach=reach
     )
     if recipe.fusion == "convex":
-        return convex(semantic, text, weight=settings.semantic_weight)
+        return convex(*listings, weights=weights_of(recipe, settings))
     if recipe.fusion == "rrf":
-        return rrf(semantic, text, k=settings.rrf_k, floor=settings.rrf_floor)
-    return single(semantic if recipe.semantic else text)
+        return rrf(*listings, k=settings.rrf_k, floor=settings.rrf_floor)
+    (listing,) = listings
+    return single(listing)
+
+
+def weights_of(recipe: Recipe, settings: SearchSettings) -> Weights:
+    """Return the weight of each list of a convex recipe; the sum is 1.
+
+    The words of the source get ``source_weight`` times the weight of the words of the fact.
+    """
+    semantic = settings.semantic_weight if recipe.semantic else 0.0
+    words = 1.0 - semantic
+    sources = words * settings.source_weight if recipe.source else 0.0
+    total = 1.0 + sources
+    return {"semantic": semantic / total, "text": words / total, "source": sources / total}
 
 
 def floors_of(settings: SearchSettings, *, model: str, text_floor: bool) -> Floors:
@@ -165,12 +205,13 @@ def unite(
     depth: int,
     model: str = "",
     completed: Mapping[ListName, Mapping[str, float]] = {},
-    reach: float = 0.0,
+    reach: Mapping[ListName, float] = {},
 ) -> Entries:
     """Return what each list has of each candidate, so that `best_first` can order them by any
     weights and floors. The arguments are those of `fuse`."""
-    both = _listings(recipe, lists, {}, depth=depth, model=model, completed=completed, reach=reach)
-    return entries_of(*(listing for listing in both if listing.name in recipe.lists))
+    return entries_of(
+        *_listings(recipe, lists, {}, depth=depth, model=model, completed=completed, reach=reach)
+    )
 
 
 def best_first(
@@ -182,7 +223,7 @@ def best_first(
     which of the candidates `fuse` would keep.
     """
     if recipe.fusion == "convex":
-        scores = sum_parts(convex_parts(entries, settings.semantic_weight))
+        scores = sum_parts(convex_parts(entries, weights_of(recipe, settings)))
     elif recipe.fusion == "rrf":
         sums = sum_parts(rrf_parts(entries, settings.rrf_k, floors))
         enough = {fact_id: raw for fact_id, raw in sums.items() if raw >= settings.rrf_floor}
@@ -200,34 +241,37 @@ def _listings(
     depth: int,
     model: str,
     completed: Mapping[ListName, Mapping[str, float]],
-    reach: float,
-) -> tuple[Listing, Listing]:
-    cut = {name: by_score(found) for name, found in lists.items()}
-    by_meaning, by_words = cut.get("semantic", []), cut.get("text", [])
-    known: dict[ListName, dict[str, float]] = {"semantic": {}, "text": {}}
+    reach: Reach,
+) -> list[Listing]:
+    cut = {name: by_score(lists[name]) for name in recipe.lists}
+    known: dict[ListName, dict[str, float]] = {name: {} for name in cut}
     if recipe.needs_both_scores:
-        gaps = missing(by_meaning[:depth], by_words[:depth])
-        below = {name: {c.fact_id: c.score for c in found[depth:]} for name, found in cut.items()}
-        scores = {name: {**below.get(name, {}), **completed.get(name, {})} for name in gaps}
-        known["semantic"] = {
-            id: scores["semantic"][id] for id in gaps["semantic"] if id in scores["semantic"]
-        }
-        known["text"] = {id: scores["text"].get(id, 0.0) for id in gaps["text"]}
-    semantic = semantic_list(
-        by_meaning,
-        depth=depth,
-        floor=floors.get("semantic"),
-        zero=scale_of(model).zero_score,
-        completed=known["semantic"],
-    )
-    text = text_list(
-        by_words,
-        depth=depth,
-        floor=floors.get("text"),
-        completed=known["text"],
-        reach=reach if recipe.needs_both_scores else 0.0,
-    )
-    return semantic, text
+        gaps = missing({name: found[:depth] for name, found in cut.items()})
+        for name, lacking in gaps.items():
+            below = {one.fact_id: one.score for one in cut[name][depth:]}
+            scores = {**below, **completed.get(name, {})}
+            if name != "semantic":  # a fact without a matching word has the score 0
+                scores = {**dict.fromkeys(lacking, 0.0), **scores}
+            known[name] = {id: scores[id] for id in lacking if id in scores}
+    return [
+        semantic_list(
+            found,
+            depth=depth,
+            floor=floors.get(name),
+            zero=scale_of(model).zero_score,
+            completed=known[name],
+        )
+        if name == "semantic"
+        else text_list(
+            found,
+            name=name,
+            depth=depth,
+            floor=floors.get(name),
+            completed=known[name],
+            reach=reach.get(name, 0.0) if recipe.needs_both_scores else 0.0,
+        )
+        for name, found in cut.items()
+    ]
 
 
 def gaps_of(
@@ -235,17 +279,17 @@ def gaps_of(
     queries: Sequence[str],
     vectors: Sequence[bytes],
 ) -> list[Gap]:
-    """What the two lists of each query lack."""
-    found = zip(queries, vectors, lists["semantic"], lists["text"], strict=True)
+    """Return the scores that the lists of each query lack."""
     gaps = []
-    for query, vector, semantic, text in found:
-        lacks = missing(semantic, text)
+    for number, query in enumerate(queries):
+        lacks = missing({name: found[number] for name, found in lists.items()})
         gaps.append(
             Gap(
                 query=query,
-                vector=vector,
-                semantic=tuple(lacks["semantic"]),
-                text=tuple(lacks["text"]),
+                vector=vectors[number] if vectors else b"",
+                semantic=tuple(lacks.get("semantic", ())),
+                text=tuple(lacks.get("text", ())),
+                source=tuple(lacks["source"]) if "source" in lacks else None,
             )
         )
     return gaps

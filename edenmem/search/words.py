@@ -55,6 +55,17 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
     )
 
 
+#: A fact that names more messages was formed from a range, not from single messages.
+MOST_SOURCES = 3
+#: Longer messages are indexed up to here: a pasted document says little about one fact.
+_MOST_CHARACTERS = 4000
+
+
+def source_text(contents: Iterable[str]) -> str:
+    """Join the source messages of a fact into the text that search reads."""
+    return "\n".join(content[:_MOST_CHARACTERS] for content in contents if content)
+
+
 def normalise_for_index(text: str) -> str:
     """The text as it is given to the index. Never changed without a migration: the index can
     only forget a fact if it is given the very words that it was taught."""

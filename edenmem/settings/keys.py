@@ -170,7 +170,8 @@ def _describe_type(kind: Any) -> str:
         case inspect.UnionType():
             return f"{_describe_type(get_args(kind)[0])}, or null"
         case inspect.StrType(pattern=str()):
-            return "convex, rrf, semantic or text, or one of them with +rerank, +recency or +mmr"
+            stages = "+rerank, +recency or +mmr (convex and text also with +source)"
+            return f"convex, rrf, semantic or text, or one of them with {stages}"
         case inspect.DictType(value_type=inspect.TupleType()):
             return "a table of model = [input price, output price]"
         case inspect.DictType(value_type=inspect.StrType()):

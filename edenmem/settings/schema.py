@@ -17,7 +17,11 @@ NotNegative = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 IndexName = Annotated[str, Meta(min_length=1)]
-RecipeName = Annotated[str, Meta(pattern=r"^(convex|rrf|semantic|text)(\+(rerank|recency|mmr))*$")]
+_LATER = r"rerank|recency|mmr"
+RecipeName = Annotated[
+    str,
+    Meta(pattern=rf"^((convex|text)(\+(source|{_LATER}))*|(rrf|semantic)(\+({_LATER}))*)$"),
+]
 
 
 def _mask(name: str, value: object) -> object:
@@ -261,13 +265,16 @@ class SearchSettings(_Section, frozen=True, kw_only=True):
     """Search of facts. Semantic scores are (1 + cosine) / 2."""
 
     recipe: RecipeName = "convex"
-    """`convex`, `rrf`, `semantic` or `text`, with optional stages: `convex+rerank+mmr`."""
+    """`convex`, `rrf`, `semantic` or `text`, with optional stages: `convex+rerank+mmr`.
+    `convex+source` also searches the messages that facts were formed from."""
     top_k: Annotated[int, Meta(ge=1, le=100)] = 10
     """Maximum number of results."""
     semantic_weight: Share = 0.6
     """Weight of the semantic score in `convex`; the text score has the remaining weight."""
+    source_weight: Share = 0.5
+    """Stage `source`: weight of a word of the source messages, compared with a word of the fact."""
     depth: Count = 50
-    """Maximum number of candidates per list (semantic and text)."""
+    """Maximum number of candidates per list."""
     semantic_floor: Share | None = None
     """Minimum semantic score (0 = none). Unset: the value for the embedding model."""
     text_floor: Annotated[float, Meta(ge=0)] = 1.5

@@ -1,14 +1,17 @@
 """Labelled facts and queries, and a store made of them.
 
-Our own set is in ``labelled/``, another in six languages in ``languages/``. ``facts.jsonl``: whose
-each fact is, its text, and ``was``, the text that it was corrected from. ``queries.jsonl``: the
-form of ``edenmem eval``, with labels of facts in place of ids.
+Our own set is in ``labelled/``, another in six languages in ``languages/``, and a small set whose
+facts have source messages in ``sources/``. ``facts.jsonl``: the scope of each fact, its text,
+``was`` (the text before a correction), ``session`` and ``sources`` (a conversation of
+``extraction/`` and its messages, counted from 1). ``queries.jsonl``: the form of ``edenmem eval``,
+with labels of facts in place of ids. In ``sources/`` a query is "lost" if the sources of its answer
+have a word of the query that the fact does not have, else "kept".
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,14 +21,17 @@ import msgspec
 
 from edenmem.embed.protocol import Embedder
 from edenmem.models.changes import Actor, AddFact, Change, ChangeSet, ChangeStatus, WritePolicy
-from edenmem.models.host import Agent, User
+from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import derived_id
+from edenmem.models.indexes import IndexWish
 from edenmem.models.memory import Fact, Policy, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import Store, batched
 
 FOLDER = Path(__file__).parent / "labelled"
 LANGUAGES = Path(__file__).parent / "languages"
+SOURCES = Path(__file__).parent / "sources"
+CONVERSATIONS = Path(__file__).parent / "extraction" / "conversations.jsonl"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 _ACTOR = Actor(name="benchmark", host="localhost", command="benchmark")
 _BATCH = 100
@@ -42,6 +48,8 @@ class LabelledFact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     group: str | None = None
     shard: str | None = None
     was: str | None = None
+    session: str | None = None
+    sources: tuple[int, ...] = ()
 
     @property
     def home(self) -> Scope:
@@ -116,6 +124,14 @@ def languages() -> Labelled:
     )
 
 
+def with_sources() -> Labelled:
+    """Facts of eleven conversations, known to all, with the messages they were formed from."""
+    return Labelled(
+        facts=_decoded("facts.jsonl", LabelledFact, SOURCES),
+        queries=_decoded("queries.jsonl", Query, SOURCES),
+    )
+
+
 def _decoded(name: str, kind: type[Any], folder: Path = FOLDER) -> list[Any]:
     lines = (folder / name).read_text("utf-8").splitlines()
     return [msgspec.json.decode(line, type=kind) for line in lines]
@@ -128,6 +144,9 @@ async def fill(store: Store, facts: Sequence[LabelledFact], embedder: Embedder |
         store.host.add_agent(Agent(id=derived_id("agent", name), username=name, created_at=NOW))
     for name in dict.fromkeys(fact.user for fact in facts if fact.user):
         store.host.add_user(User(id=derived_id("user", name), username=name, created_at=NOW))
+    sessions = {fact.session for fact in facts if fact.session}
+    if sessions:
+        _fill_sessions(store, sessions)
     homes = dict.fromkeys(fact.home for fact in facts if fact.scope is ScopeKind.SHARD)
     _apply(store, [_policy(home) for home in homes])
     for batch in batched(enumerate(facts), _BATCH):
@@ -143,6 +162,39 @@ async def fill(store: Store, facts: Sequence[LabelledFact], embedder: Embedder |
                 for (place, fact), vector in zip(batch, vectors, strict=True)
             ],
         )
+
+
+def _fill_sessions(store: Store, names: Set[str]) -> None:
+    """Store the conversations with these names, and create the index of their words."""
+    for line in CONVERSATIONS.read_text("utf-8").splitlines():
+        conversation = json.loads(line)
+        name = conversation["session"]
+        if name not in names:
+            continue
+        session = Session(
+            id=derived_id("session", name),
+            owner=derived_id("user", conversation["users"][0]),
+            agents=(derived_id("agent", conversation["agent"]),),
+            created_at=NOW,
+            last_activity=NOW,
+        )
+        store.host.put_session(session)
+        messages = [
+            Message(
+                id=_message_id(name, number),
+                session_id=session.id,
+                role=said["role"],
+                content=said["content"],
+                created_at=NOW + timedelta(seconds=number),
+            )
+            for number, said in enumerate(conversation["messages"], 1)
+        ]
+        store.host.add_messages(session.id, messages)
+    store.indexes.create_index("facts_source", IndexWish(analyzer="lucene.english"))
+
+
+def _message_id(session: str | None, number: int) -> str:
+    return derived_id("message", f"{session} {number}")
 
 
 def _policy(home: Scope) -> WritePolicy:
@@ -165,6 +217,7 @@ def _stored(labelled: LabelledFact, place: int, vector: bytes | None, model: str
         user_id=home.user_id,
         group_id=home.group_id,
         shard=home.shard_name,
+        source_message_ids=tuple(_message_id(labelled.session, n) for n in labelled.sources),
         content=labelled.content,
         hash=content_hash(labelled.content),
         formed_at=NOW - timedelta(hours=5 * (place % 300) + 1),

@@ -1,9 +1,9 @@
 """``python -m tests.benchmarks.quality``: how well each recipe finds what it should.
 
-Measures on our own labelled set, or with ``--locomo PATH`` on LoCoMo's published file, with the
-local embedding model, in a SQLite store that is removed afterwards. With ``--rerank-path FOLDER``,
-or ``--rerank-url URL --rerank-model NAME`` (and a key in ``EDENMEM_SEARCH_RERANK_API_KEY``), also
-with a reranker.
+Measures on our own labelled set, with ``--sources`` on the set whose facts have source messages, or
+with ``--locomo PATH`` on LoCoMo's published file, with the local embedding model, in a temporary
+SQLite store. With ``--rerank-path FOLDER``, or ``--rerank-url URL --rerank-model NAME`` (and a key
+in ``EDENMEM_SEARCH_RERANK_API_KEY``), also with a reranker.
 
 ``--save FILE`` keeps the nDCG of each query, and ``--against FILE`` compares with what an earlier
 version kept: the difference of the means, with a confidence interval from a paired bootstrap.
@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from edenmem.engine.evaluation.evaluator import (
@@ -35,7 +36,7 @@ from edenmem.engine.evaluation.queries import LabelledQuery, LabelledSet, read_q
 from edenmem.engine.evaluation.tuning import Tuning, tune
 from edenmem.engine.factory import open_embedder, open_reranker
 from edenmem.search.metrics import ndcg
-from edenmem.search.recipes import RECIPES
+from edenmem.search.recipes import RECIPES, recipe
 from edenmem.settings.schema import EmbeddingSettings, SearchSettings, Settings
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks import labels, locomo
@@ -45,6 +46,8 @@ from tests.support.runtime import make_runtime
 SETTINGS = Settings(embedding=EmbeddingSettings(provider="local"))
 #: Stages, each alone after the default fusion, and those that a reranker goes with.
 STAGED = ("convex+recency", "convex+mmr")
+#: With the words of source messages, and without, for comparison.
+WITH_SOURCE = {"convex+source": "convex", "text+source": "text"}
 RERANKED = ("convex+rerank", "rrf+rerank", "text+rerank")
 
 
@@ -75,7 +78,9 @@ async def measure(
     settings = Settings(embedding=SETTINGS.embedding, search=search)
     embedder = open_embedder(settings)
     reranker = open_reranker(settings)
-    recipes = (*RECIPES, *STAGED, *(RERANKED if reranker else ()))
+    has_sources = any(fact.sources for fact in data.facts)
+    fusions = (*RECIPES, *(WITH_SOURCE if has_sources else ()))
+    recipes = (*fusions, *STAGED, *(RERANKED if reranker else ()))
     store = SqliteStore(folder / "quality.db")
     try:
         await labels.fill(store, data.facts, embedder)
@@ -93,7 +98,7 @@ async def measure(
             reranker=reranker.model if reranker else "",
             evaluation=await evaluator.evaluate(labelled.queries, recipes=recipes),
             tuning=await tune(evaluator, labelled.queries, search) if with_tuning else None,
-            gains=await _gains(evaluator, labelled.queries, search),
+            gains=await _gains(evaluator, labelled.queries, search, fusions),
         )
     finally:
         store.database.close()
@@ -103,10 +108,13 @@ async def measure(
 
 
 async def _gains(
-    evaluator: Evaluator, queries: Sequence[LabelledQuery], search: SearchSettings
+    evaluator: Evaluator,
+    queries: Sequence[LabelledQuery],
+    search: SearchSettings,
+    fusions: Sequence[str],
 ) -> dict[str, dict[str, float]]:
-    """nDCG of each query that has an answer, by fusion."""
-    plans = list(RECIPES.values())
+    """Return the nDCG of each query that has an answer, by fusion."""
+    plans = [recipe(name) for name in fusions]
     depth = max(plan.depth(search, CUTOFF) for plan in plans)
     found, ability = await evaluator.candidates(queries, plans, depth=depth)
     return {
@@ -148,12 +156,16 @@ def _compared(
     rows = []
     for name in after:
         if name in before:
-            found = compare(before[name], after[name])
-            interval = f"{found.low:+.3f} to {found.high:+.3f}"
-            rows.append(
-                [name, _figure(found.before), _figure(found.after), f"{found.gain:+.3f}", interval]
-            )
-    return _table(["nDCG@10", "before", "after", "difference", "95 %"], rows)
+            rows.append([name, *_difference(compare(before[name], after[name]))])
+    return _table(["nDCG@10", *_DIFFERENCE], rows)
+
+
+_DIFFERENCE = ("before", "after", "difference", "95 %")
+
+
+def _difference(found: Difference) -> list[str]:
+    interval = f"{found.low:+.3f} to {found.high:+.3f}"
+    return [_figure(found.before), _figure(found.after), f"{found.gain:+.3f}", interval]
 
 
 def report(measured: Measured) -> str:
@@ -168,6 +180,13 @@ def report(measured: Measured) -> str:
         _overall(evaluation),
         f"nDCG@10 by kind of query:\n\n{_by_kind(evaluation)}",
     ]
+    compared = [
+        [name, *_difference(compare(measured.gains[plain], measured.gains[name]))]
+        for name, plain in WITH_SOURCE.items()
+        if name in measured.gains
+    ]
+    if compared:
+        parts.append(_table(["with the words of the source", *_DIFFERENCE], compared))
     if measured.tuning is not None:
         parts.append(_tuned(measured.tuning))
     return "\n\n".join(parts)
@@ -230,6 +249,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         default="observations",
         help="what is a fact in LoCoMo (default: observations)",
     )
+    parser.add_argument(
+        "--sources", action="store_true", help="the set whose facts have source messages"
+    )
+    parser.add_argument(
+        "--source-weight", type=float, default=None, metavar="W", help="search.source_weight"
+    )
     parser.add_argument("--tune", action="store_true", help="also look for better settings")
     parser.add_argument("--rerank-path", type=Path, metavar="FOLDER", help="an ONNX cross-encoder")
     parser.add_argument("--rerank-url", default="", metavar="URL", help="or an endpoint of one")
@@ -243,8 +268,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rerank_model=options.rerank_model,
         rerank_api_key=os.environ.get("EDENMEM_SEARCH_RERANK_API_KEY", ""),
     )
+    if options.source_weight is not None:
+        search = msgspec.structs.replace(search, source_weight=options.source_weight)
     try:
-        data = locomo.load(options.locomo, unit=options.unit) if options.locomo else labels.own()
+        own = labels.with_sources if options.sources else labels.own
+        data = locomo.load(options.locomo, unit=options.unit) if options.locomo else own()
     except (OSError, locomo.LocomoError) as error:
         parser.error(str(error))
     with tempfile.TemporaryDirectory(prefix="edenmem-quality-") as folder:

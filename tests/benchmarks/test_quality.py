@@ -76,6 +76,20 @@ class TestOurOwnSet:
             assert not {fact.home for fact in OWN.facts if not asked.sees(fact)} & set(query.scopes)
 
 
+async def test_the_set_with_sources_is_sound_and_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = labels.with_sources()
+    assert {query.kind for query in data.queries} == {"lost", "kept"}
+    assert {id for query in data.queries for id in query.relevant} <= {f.id for f in data.facts}
+    assert all(1 <= len(fact.sources) <= 3 for fact in data.facts)
+    monkeypatch.setattr(quality, "open_embedder", lambda settings: FakeEmbedder())
+    few = labels.Labelled(facts=data.facts, queries=data.queries[:25])
+    measured = await quality.measure(few, tmp_path)
+    assert measured.gains["text+source"] != measured.gains["text"]
+    assert "| with the words of the source | before | after |" in quality.report(measured)
+
+
 @pytest.mark.slow
 async def test_the_tables_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a stand-in for the model, for speed: the figures are no measure of anything."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.models.search import Candidate
+from edenmem.models.search import Candidate, ListName
 from edenmem.search.fusion import convex, rrf, semantic_list, single, text_list
 from edenmem.search.ranking import Pool
 
@@ -36,6 +36,10 @@ def scores(pool: Pool) -> dict[str, float]:
     return {hit.fact_id: hit.score for hit in pool.hits}
 
 
+def _weights(semantic: float) -> dict[ListName, float]:
+    return {"semantic": semantic, "text": 1.0 - semantic}
+
+
 def fuse_convex(
     semantic: list[Candidate],
     text: list[Candidate],
@@ -48,7 +52,7 @@ def fuse_convex(
     return convex(
         semantic_list(semantic, depth=depth, floor=semantic_floor),
         text_list(text, depth=depth, floor=text_floor),
-        weight=weight,
+        weights=_weights(weight),
     )
 
 
@@ -100,12 +104,12 @@ class TestConvex:
     def test_a_match_of_few_words_is_a_share_of_what_all_would_be_worth(self) -> None:
         semantic = semantic_list(found(("a", 0.9), ("b", 0.8)), depth=10, zero=0.5)
         text = found(("b", 1.0))
-        best = convex(semantic, text_list(text, depth=10), weight=0.6)
+        best = convex(semantic, text_list(text, depth=10), weights=_weights(0.6))
         assert [hit.fact_id for hit in best.hits] == ["b", "a"]
-        share = convex(semantic, text_list(text, depth=10, reach=5.0), weight=0.6)
+        share = convex(semantic, text_list(text, depth=10, reach=5.0), weights=_weights(0.6))
         assert [hit.fact_id for hit in share.hits] == ["a", "b"]
         assert scores(share)["b"] == pytest.approx(0.6 * 0.75 + 0.4 * 0.2)
-        beyond = convex(semantic, text_list(text, depth=10, reach=0.5), weight=0.6)
+        beyond = convex(semantic, text_list(text, depth=10, reach=0.5), weights=_weights(0.6))
         assert scores(beyond) == scores(best)  # a fact that repeats the words reaches further
 
     def test_what_one_list_lacked_is_completed(self) -> None:
@@ -115,7 +119,7 @@ class TestConvex:
                 found(("a", 0.9), ("b", 0.7)), depth=9, floor=0.65, zero=0.5, completed={"c": 0.6}
             ),
             text_list(found(("b", 8.0), ("c", 4.0)), depth=9, completed={"a": 2.0}),
-            weight=0.6,
+            weights=_weights(0.6),
         )
         assert scores(pool) == pytest.approx(
             {"a": 0.6 + 0.4 * 0.25, "b": 0.6 * 0.5 + 0.4, "c": 0.6 * 0.25 + 0.4 * 0.5}
@@ -131,7 +135,7 @@ class TestConvex:
         pool = convex(
             semantic_list(found(("a", 0.9), ("b", 0.6)), depth=9, floor=0.65, zero=0.5),
             text_list(found(("a", 8.0)), depth=9, completed={"b": 2.0}),
-            weight=0.6,
+            weights=_weights(0.6),
         )
         assert [hit.fact_id for hit in pool.hits] == ["a"]
         assert [(cut.fact_id, cut.stage) for cut in pool.cuts] == [("b", "semantic")]
@@ -140,7 +144,7 @@ class TestConvex:
         pool = convex(
             semantic_list(found(("a", 0.9), ("b", 0.4)), depth=9, zero=0.5),
             text_list([], depth=9),
-            weight=0.6,
+            weights=_weights(0.6),
         )
         assert scores(pool) == pytest.approx({"a": 0.6, "b": 0.0})
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edenmem.errors import ConfigError, UsageError
-from edenmem.models.search import Candidate
-from edenmem.search.fusion import ListName, passing
+from edenmem.models.search import Candidate, ListName
+from edenmem.search.fusion import passing
 from edenmem.search.recipes import RECIPES, Stage, best_first, floors_of, fuse, recipe, unite
 from edenmem.settings import keys
 from edenmem.settings.schema import SearchSettings
@@ -88,6 +88,50 @@ def test_lucenes_floor_holds_only_where_scores_are_lucenes() -> None:
     assert "1.5" in on_atlas.cuts[0].why
 
 
+def test_the_words_of_the_source_have_a_weight_of_their_own() -> None:
+    found: dict[ListName, list[Candidate]] = {
+        "semantic": [Candidate("a", 0.9), Candidate("b", 0.8)],
+        "text": [Candidate("a", 4.0)],
+        "source": [Candidate("b", 6.0), Candidate("c", 3.0)],
+    }
+    plan = recipe("convex+source")
+    settings = SearchSettings(source_weight=0.5, semantic_floor=0.0)
+    model = "all-MiniLM-L6-v2-int8"
+    completed: dict[ListName, dict[str, float]] = {"source": {"a": 1.5}}
+    pool = fuse(plan, found, settings, depth=9, text_floor=False, model=model, completed=completed)
+    scores = {hit.fact_id: hit.score for hit in pool.hits}
+    # 0.6, 0.4 and half of 0.4, as parts of 1.2; the shares are measured by the best of each list
+    assert scores == pytest.approx(
+        {
+            "a": (0.6 * 1 + 0.4 * 1 + 0.2 * 0.25) / 1.2,
+            "b": (0.6 * 0.6 / 0.8 + 0.2 * 1) / 1.2,
+            "c": 0.2 * 0.5 / 1.2,
+        }
+    )
+    first = pool.hits[0].explain
+    assert first["source"]["completed"]
+    assert first["fusion"]["parts"]["source"] == pytest.approx(0.05 / 1.2)
+    plain = fuse(
+        recipe("convex"),
+        {name: found[name] for name in ("semantic", "text")},
+        settings,
+        depth=9,
+        text_floor=False,
+        model=model,
+    )
+    none = SearchSettings(source_weight=0.0, semantic_floor=0.0)
+    weightless = fuse(plan, found, none, depth=9, text_floor=False, model=model)
+    assert {hit.fact_id: hit.score for hit in plain.hits}.items() <= {
+        hit.fact_id: hit.score for hit in weightless.hits
+    }.items()
+
+
+@pytest.mark.parametrize("name", ["rrf+source", "semantic+source", "semantic+mmr+source"])
+def test_a_fusion_without_a_weight_for_words_takes_no_source(name: str) -> None:
+    with pytest.raises(UsageError, match="takes no stage 'source'"):
+        recipe(name)
+
+
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_every_recipe_fuses(name: str) -> None:
     lists = {
@@ -108,7 +152,8 @@ TEXT = st.dictionaries(st.sampled_from("abcdefghijklmnop"), st.floats(0.1, 30.0)
 @given(
     semantic=SEMANTIC,
     text=TEXT,
-    base=st.sampled_from(sorted(RECIPES)),
+    source=TEXT,
+    base=st.sampled_from([*sorted(RECIPES), "convex+source", "text+source"]),
     weight=st.sampled_from([0.0, 0.1, 0.3, 0.6, 1.0]),
     floor=st.sampled_from([0.0, 0.55, 0.8]),
     depth=st.integers(1, 12),
@@ -120,6 +165,7 @@ def test_the_order_without_an_explanation_is_that_of_a_search(
     *,
     semantic: dict[str, float],
     text: dict[str, float],
+    source: dict[str, float],
     base: str,
     weight: float,
     floor: float,
@@ -129,11 +175,12 @@ def test_the_order_without_an_explanation_is_that_of_a_search(
     model: str,
 ) -> None:
     """Evaluation and tuning order by `unite`, `best_first` and `passing`, a search by `fuse`."""
-    plan = RECIPES[base]
+    plan = recipe(base)
     settings = SearchSettings(semantic_weight=weight, semantic_floor=floor, rrf_floor=rrf_floor)
     found: dict[ListName, list[Candidate]] = {
         "semantic": [Candidate(*pair) for pair in semantic.items()],
         "text": [Candidate(*pair) for pair in text.items()],
+        "source": [Candidate(*pair) for pair in source.items()],
     }
     lists = {name: found[name] for name in plan.lists}
     completed: dict[ListName, dict[str, float]] = {"semantic": {"a": 0.5}, "text": {"b": 1.0}}

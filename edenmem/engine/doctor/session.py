@@ -284,7 +284,7 @@ class Repairs:
         if info is not None and info.kind == "sqlite":
             wish = surroundings.wish_of(self._context)
             for state in self._store.indexes.list_indexes(wish):
-                if state.kind == kind:
+                if state.kind == kind and state.status != "unwanted":
                     self._store.indexes.update_index(state.name, wish)
 
 

@@ -16,21 +16,25 @@ import msgspec
 from edenmem.engine.evaluation.queries import LabelledQuery
 from edenmem.engine.runtime.concurrency import gather_or_cancel, in_thread
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.engine.search.request import choose_recipe, validate_top_k
+from edenmem.engine.search.request import choose_recipe, demand_source_words, validate_top_k
 from edenmem.engine.search.stages import Stages
 from edenmem.errors import UsageError
 from edenmem.models.scope import Scope
-from edenmem.models.search import Candidate, FactFilter, SearchAbility
-from edenmem.search.fusion import Entries, ListName, passing
+from edenmem.models.search import Candidate, FactFilter, ListName, SearchAbility
+from edenmem.search.fusion import Entries, passing
 from edenmem.search.metrics import ndcg, recall, reciprocal_rank
 from edenmem.search.ranking import Pool
 from edenmem.search.recipes import (
     RECIPES,
+    WITH_SOURCE,
+    Reach,
     Recipe,
+    Stage,
     best_first,
     floors_of,
     fuse,
     gaps_of,
+    recipe,
     unite,
 )
 from edenmem.settings.schema import SearchSettings
@@ -88,7 +92,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     query: LabelledQuery
     lists: Mapping[ListName, Sequence[Candidate]]
     completed: Mapping[ListName, Mapping[str, float]] = msgspec.field(default_factory=dict)
-    reach: float = 0.0
+    reach: Reach = msgspec.field(default_factory=dict)
     model: str = ""
 
     def of(self, plan: Recipe) -> dict[ListName, Sequence[Candidate]]:
@@ -164,6 +168,18 @@ class Evaluator:
             plans.append(configured)
         return plans, [notice] if notice else []
 
+    async def source_plans(self, plans: Sequence[Recipe]) -> list[Recipe]:
+        """Return variants of the plans that search source messages, if the store can do so."""
+        ability = await in_thread(self._store.search.search_ability)
+        if not ability.source_words:
+            return []
+        more = [
+            recipe(plan.name, stages={Stage.SOURCE: True})
+            for plan in plans
+            if plan.base in WITH_SOURCE and not plan.source
+        ]
+        return [plan for plan in more if plan not in plans]
+
     async def candidates(
         self, queries: Sequence[LabelledQuery], plans: Sequence[Recipe], *, depth: int
     ) -> tuple[list[Candidates], SearchAbility]:
@@ -175,6 +191,8 @@ class Evaluator:
         if not queries:
             raise UsageError("there is no query to measure with")
         ability = await in_thread(self._store.search.search_ability)
+        for plan in plans:
+            demand_source_words(plan, ability)
         names = dict.fromkeys(name for plan in plans for name in plan.lists)
         vectors = await self._vectors(queries) if "semantic" in names else []
         groups: dict[tuple[Scope, ...], list[int]] = {}
@@ -204,7 +222,7 @@ class Evaluator:
                         query=queries[place],
                         lists={name: found[number] for name, found in lists.items()},
                         completed=completion.of(number) if completion else {},
-                        reach=completion.reach_of(number) if completion else 0.0,
+                        reach=completion.reach_of(number) if completion else {},
                         model=model,
                     )
         return [each for each in candidates if each is not None], ability
@@ -248,8 +266,14 @@ class Evaluator:
         vectors: Sequence[bytes],
         depth: int,
     ) -> list[list[Candidate]]:
-        if name == "text":
-            return await in_thread(self._store.search.text_candidates, filter, texts, limit=depth)
+        if name != "semantic":
+            return await in_thread(
+                self._store.search.text_candidates,
+                filter,
+                texts,
+                limit=depth,
+                source=name == "source",
+            )
         assert self._embedder is not None
         return await in_thread(
             self._store.search.semantic_candidates,

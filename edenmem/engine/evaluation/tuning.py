@@ -38,7 +38,15 @@ from edenmem.models.search import SearchAbility
 from edenmem.models.switch import VectorSwitch
 from edenmem.search.fusion import Entries, Floors, passing
 from edenmem.search.metrics import ndcg
-from edenmem.search.recipes import Recipe, best_first, floors_of, recipe, semantic_floor
+from edenmem.search.recipes import (
+    Recipe,
+    Stage,
+    best_first,
+    floors_of,
+    recipe,
+    semantic_floor,
+    weights_of,
+)
 from edenmem.settings.schema import SearchSettings
 
 #: The recipes that a change of model can change.
@@ -138,12 +146,22 @@ _FLOORS = (0.0, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75)
 _DEPTHS = (25, 50, 100, 200)
 _RRF_KS = (5, 10, 20, 40, 60, 100)
 
-#: The settings that decide what a recipe finds, in the order in which they are told.
+#: What a word of the source messages may weigh, compared with a word of the fact.
+_SOURCE_WEIGHTS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+
+#: The settings that decide what a recipe finds, in order of display. Without "+source" the deeper
+#: lists are tried too; with both the grid would be too large.
 _SETTINGS: Mapping[str, Mapping[str, Sequence[float]]] = {
     "convex": {"semantic_weight": _WEIGHTS, "semantic_floor": _FLOORS, "depth": _DEPTHS},
+    "convex+source": {
+        "semantic_weight": _WEIGHTS,
+        "semantic_floor": _FLOORS,
+        "source_weight": _SOURCE_WEIGHTS,
+    },
     "rrf": {"rrf_k": _RRF_KS, "semantic_floor": _FLOORS},
     "semantic": {"semantic_floor": _FLOORS},
     "text": {},
+    "text+source": {"source_weight": _SOURCE_WEIGHTS},
 }
 
 
@@ -194,8 +212,12 @@ class _Trial(NamedTuple):
     plan: Recipe
     settings: SearchSettings
 
+    @property
+    def grid(self) -> Mapping[str, Sequence[float]]:
+        return _grid_of(self.plan)
+
     def describe(self) -> dict[str, str | float]:
-        names = _SETTINGS[self.plan.base]
+        names = self.grid
         return {"recipe": self.plan.name} | {name: getattr(self.settings, name) for name in names}
 
 
@@ -222,6 +244,8 @@ async def tune(
         )
     (current,), _ = evaluator.plans([settings.recipe])
     plans = _fusions(evaluator.plans(recipes)[0], current)
+    if not recipes:
+        plans += await evaluator.source_plans(plans)
     deepest = max(settings.depth, *_DEPTHS, 2 * CUTOFF)
     found, ability = await evaluator.candidates(answered, [*plans, current], depth=deepest)
     floor = semantic_floor(settings, found[0].model) or 0.0
@@ -234,9 +258,18 @@ async def tune(
 
 
 def _fusions(plans: Sequence[Recipe], current: Recipe) -> list[Recipe]:
-    """Each fusion once, with the stages in force, which are not tuned."""
-    bases = {plan.base: plan for plan in plans}
-    return [msgspec.structs.replace(plan, stages=current.stages) for plan in bases.values()]
+    """Return each fusion once, with the later stages in force, which are not tuned."""
+    later: dict[Stage, bool | None] = {
+        stage: True for stage in current.stages if stage is not Stage.SOURCE
+    }
+    unique = {(plan.base, plan.source): plan for plan in plans}
+    return [
+        recipe(plan.base, stages={**later, Stage.SOURCE: plan.source}) for plan in unique.values()
+    ]
+
+
+def _grid_of(plan: Recipe) -> Mapping[str, Sequence[float]]:
+    return _SETTINGS[f"{plan.base}+source" if plan.source else plan.base]
 
 
 def _trials(
@@ -245,7 +278,7 @@ def _trials(
     """The settings in force, and all others from near to far: of equals, the first is taken."""
     trials = [_Trial(current, settings)]
     for plan in plans:
-        grid = dict(_SETTINGS[plan.base])
+        grid = dict(_grid_of(plan))
         if "depth" in grid:  # deeper than the longest list is all the same
             enough = [depth for depth in _DEPTHS if depth < longest]
             grid["depth"] = sorted({*enough, settings.depth})
@@ -259,7 +292,7 @@ def _trials(
 
 def _distance(trial: _Trial, current: _Trial) -> tuple[bool, int, float]:
     """Another recipe is farthest, then by how many settings differ, then by how much."""
-    names = _SETTINGS[trial.plan.base]
+    names = trial.grid
     steps = [abs(getattr(trial.settings, name) - getattr(current.settings, name)) for name in names]
     return trial.plan.name != current.plan.name, sum(step > 0 for step in steps), sum(steps)
 
@@ -270,7 +303,7 @@ class _Way(NamedTuple):
     trial: _Trial
     depth: int
     floors: Floors
-    weight: float | None
+    weights: tuple[float, ...]
 
 
 def _ways(trials: Sequence[_Trial], ability: SearchAbility, model: str) -> list[_Way]:
@@ -279,8 +312,12 @@ def _ways(trials: Sequence[_Trial], ability: SearchAbility, model: str) -> list[
         plan, settings = trial.plan, trial.settings
         depth = plan.depth(settings, CUTOFF)
         floors = floors_of(settings, model=model, text_floor=ability.text_floor)
-        weight = {"convex": settings.semantic_weight, "rrf": settings.rrf_k}.get(plan.fusion)
-        ways.append(_Way(trial, depth, floors, weight))
+        weights: tuple[float, ...] = ()
+        if plan.fusion == "convex":
+            weights = tuple(weights_of(plan, settings).values())
+        elif plan.fusion == "rrf":
+            weights = (settings.rrf_k,)
+        ways.append(_Way(trial, depth, floors, weights))
     return ways
 
 
@@ -291,13 +328,13 @@ def _measure(ways: Sequence[_Way], found: Candidates) -> list[float]:
     """
     longest = max((len(listing) for listing in found.lists.values()), default=0)
     meanings = sorted(-each.score for each in found.lists.get("semantic", ()))
-    entries: dict[tuple[str, int], Entries] = {}
+    entries: dict[tuple[Any, ...], Entries] = {}
     kept: dict[tuple[Any, ...], set[str]] = {}
     orders: dict[tuple[Any, ...], list[str]] = {}
     figures: dict[tuple[str, ...], float] = {}
     measured = []
-    for (plan, settings), depth, floors, weight in ways:
-        at = (plan.base, min(depth, longest))
+    for (plan, settings), depth, floors, weights in ways:
+        at = (plan.lists, min(depth, longest))
         if at not in entries:
             entries[at] = united(plan, found, depth=depth)
         # so many pass the floor by meaning: floors that cut alike are one
@@ -305,7 +342,7 @@ def _measure(ways: Sequence[_Way], found: Candidates) -> list[float]:
         floored = (*at, cut)
         if floored not in kept:
             kept[floored] = passing(entries[at], floors)
-        ordered = (*at, weight, cut if plan.fusion == "rrf" else None)
+        ordered = (*at, plan.fusion, weights, cut if plan.fusion == "rrf" else None)
         if ordered not in orders:
             orders[ordered] = best_first(plan, entries[at], settings, floors)
         top = tuple(islice(filter(kept[floored].__contains__, orders[ordered]), CUTOFF))

@@ -10,10 +10,10 @@ from edenmem.embed import EMBEDDER_HINT
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.reports import MemoryKind
 from edenmem.engine.runtime.concurrency import in_thread
-from edenmem.errors import UsageError
+from edenmem.errors import StoreError, UsageError
 from edenmem.models.scope import ScopeKind
-from edenmem.models.search import FactFilter
-from edenmem.search.recipes import MAX_QUERIES, RECIPES, Recipe, Stage
+from edenmem.models.search import FactFilter, SearchAbility
+from edenmem.search.recipes import MAX_QUERIES, RECIPES, WITH_SOURCE, Recipe, Stage
 from edenmem.search.recipes import recipe as named_recipe
 from edenmem.store.protocol.store import Store
 from edenmem.text import clean
@@ -83,7 +83,8 @@ def complete_recipe(incomplete: str) -> Iterator[str]:
     base, _, rest = incomplete.partition("+")
     if base in RECIPES:
         chosen = [stage for stage in rest.split("+")[:-1] if stage in list(Stage)]
-        yield from ("+".join([base, *chosen, stage]) for stage in Stage if stage not in chosen)
+        stages = [one for one in Stage if one is not Stage.SOURCE or base in WITH_SOURCE]
+        yield from ("+".join([base, *chosen, one]) for one in stages if one not in chosen)
 
 
 def choose_recipe(
@@ -112,6 +113,26 @@ def choose_recipe(
         )
     notice = f"no embedding model, so words alone were searched; {EMBEDDER_HINT}"
     return named_recipe("text", stages=dict.fromkeys(plan.stages, True)), notice
+
+
+#: What makes the words of source messages searchable, by the kind of store.
+_SOURCE_HINTS = {
+    "embedded": "'edenmem index create facts_source' creates the index",
+    "atlas": "Atlas indexes facts only; leave '+source' out of the recipe",
+}
+
+
+def demand_source_words(plan: Recipe, ability: SearchAbility) -> None:
+    """Refuse a recipe with the stage "source" where the store cannot search source messages.
+
+    Raises:
+        StoreError: the store has no index of these words.
+    """
+    if plan.source and not ability.source_words:
+        raise StoreError(
+            f"recipe {plan.name!r} needs an index of the source messages",
+            hint=_SOURCE_HINTS.get(ability.kind),
+        )
 
 
 async def vector_model(

@@ -19,14 +19,18 @@ from edenmem.engine.runtime.concurrency import gather_or_cancel, in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.stopwatch import Stopwatch
 from edenmem.engine.search.query_vectors import QueryVectors
-from edenmem.engine.search.request import choose_recipe, validate_queries, validate_top_k
+from edenmem.engine.search.request import (
+    choose_recipe,
+    demand_source_words,
+    validate_queries,
+    validate_top_k,
+)
 from edenmem.engine.search.request import vector_model as model_of_vectors
 from edenmem.engine.search.stages import Stages
 from edenmem.errors import EmbeddingModelMismatch, StoreError, WriteRefused
 from edenmem.models.scope import Scope
-from edenmem.models.search import Candidate, Completion, FactFilter, SearchAbility
+from edenmem.models.search import Candidate, Completion, FactFilter, ListName, SearchAbility
 from edenmem.observation import observed
-from edenmem.search.fusion import ListName
 from edenmem.search.ranking import Pool, join
 from edenmem.search.recipes import Recipe, Stage, fuse, gaps_of
 
@@ -126,6 +130,7 @@ class Searcher:
             return SearchReport(queries=texts, recipe=plan.name, hits=(), notices=tuple(notices))
         clock = Stopwatch()
         ability = await in_thread(self._store.search.search_ability)
+        demand_source_words(plan, ability)
         if ability.notice:
             notices.append(ability.notice)
         filter = FactFilter(
@@ -232,8 +237,14 @@ class Searcher:
                     self._store.search.text_candidates, filter, texts, limit=depth
                 )
 
+        async def source() -> list[list[Candidate]]:
+            with clock.stage("source"):
+                return await in_thread(
+                    self._store.search.text_candidates, filter, texts, limit=depth, source=True
+                )
+
         ways: dict[ListName, Callable[[], Coroutine[Any, Any, list[list[Candidate]]]]]
-        ways = {"semantic": semantic, "text": text}
+        ways = {"semantic": semantic, "text": text, "source": source}
         found = await gather_or_cancel([ways[name]() for name in plan.lists])
         return dict(zip(plan.lists, found, strict=True)), given or ()
 
@@ -275,7 +286,7 @@ class Searcher:
                 text_floor=ability.text_floor,
                 model=model,
                 completed=completion.of(number) if completion else {},
-                reach=completion.reach_of(number) if completion else 0.0,
+                reach=completion.reach_of(number) if completion else {},
             )
             for number in range(queries)
         ]

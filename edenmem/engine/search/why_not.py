@@ -16,7 +16,12 @@ import msgspec
 from edenmem.engine.reports import SearchReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.engine.search.request import choose_recipe, validate_queries, validate_top_k
+from edenmem.engine.search.request import (
+    choose_recipe,
+    demand_source_words,
+    validate_queries,
+    validate_top_k,
+)
 from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import EmbeddingModelMismatch, NotFoundError
 from edenmem.models.memory import Fact
@@ -205,6 +210,13 @@ class Detective:
             rank, score = _place(found, fact.id)
             floor = (self._settings.text_floor or None) if ability.text_floor else None
             places.append(ListPlace(name="text", rank=rank, score=score, depth=depth, floor=floor))
+            if plan.source:
+                demand_source_words(plan, ability)
+                (found,) = self._store.search.text_candidates(
+                    filter, [text], limit=_DEEP, source=True
+                )
+                rank, score = _place(found, fact.id)
+                places.append(ListPlace(name="source", rank=rank, score=score, depth=depth))
         return tuple(places)
 
     def _verdict(

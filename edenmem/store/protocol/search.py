@@ -37,11 +37,16 @@ class Search(Protocol):
         """
 
     def text_candidates(
-        self, filter: FactFilter, queries: Sequence[str], *, limit: int
+        self, filter: FactFilter, queries: Sequence[str], *, limit: int, source: bool = False
     ) -> list[list[Candidate]]:
         """Return for each query the facts that match any of its words, best first.
 
-        A query is plain words, never search engine syntax.
+        A query is plain words, never search engine syntax. With ``source`` the words of the
+        messages that a fact was formed from are searched in place of its own: only of facts with
+        at most `MOST_SOURCES` messages, and of messages that are stored and not forgotten.
+
+        Raises:
+            StoreError: ``source``, and `SearchAbility.source_words` is false.
         """
 
     def complete_scores(

@@ -105,7 +105,7 @@ def test_what_the_server_can_is_asked_of_it() -> None:
     not_enabled = OperationFailure("needs Atlas", 31082, {"codeName": "SearchNotEnabled"})
     assert not Collection(_Answering(not_enabled), "x").answers_search()
     assert Collection(_Answering(None), "x").answers_search()
-    notice = Scan(Collection(_Answering(not_enabled), "x"), 7).ability().notice
+    notice = Scan(*[Collection(_Answering(not_enabled), "x")] * 3, 7).ability().notice
     assert "no search commands" in notice
     for failure in (OperationFailure("not allowed", 13), AutoReconnect("gone")):
         with pytest.raises(StoreError):

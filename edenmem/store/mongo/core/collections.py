@@ -27,6 +27,9 @@ COLD = "memory2_cold"
 #: Forgettings: hashes, times and counts.
 FORGETTINGS = "memory2_forgettings"
 
+#: Messages that no search for source words uses: IDs.
+FORGOTTEN_MESSAGES = "memory2_forgotten_messages"
+
 #: Access tokens: names, digests and the IDs that they are limited to.
 TOKENS = "memory2_tokens"
 #: Daily usage: hashes and counts.

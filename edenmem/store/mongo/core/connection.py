@@ -176,6 +176,11 @@ class Connection:
         return self.collection(names.FORGETTINGS)
 
     @property
+    def forgotten_messages(self) -> Collection:
+        """Return the messages whose words no search for facts uses."""
+        return self.collection(names.FORGOTTEN_MESSAGES)
+
+    @property
     def tokens(self) -> Collection:
         """Access tokens."""
         return self.collection(names.TOKENS)

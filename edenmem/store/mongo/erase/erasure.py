@@ -26,6 +26,7 @@ from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
     EVERYTHING,
+    IN_LIMIT,
     Filter,
     build_consolidated_key,
     id_parts,
@@ -183,6 +184,7 @@ class MongoErasure:
             removed[ENTRIES] += self._empty_audit(filter)
         for collection in (self._db.facts, self._db.reflections):
             self._unrelate(collection, traces)
+        self._drop_source_words(traces)
         removed["cached contexts"] += self._drop_contexts(traces)
         return {kind: number for kind, number in removed.items() if number}
 
@@ -202,6 +204,17 @@ class MongoErasure:
                         {"target_id": these, field: named}, {"$pull": {field: named}}
                     )
                 collection.update_many({"_id": these}, {"$pull": {"related_users": users}})
+
+    def _drop_source_words(self, traces: Traces) -> None:
+        """Keep the words of forgotten messages out of the search for facts that stay."""
+        said: list[Filter] = [{"session": {"$in": part}} for part in id_parts(traces.own)]
+        said += [
+            {"session": {"$in": part}, "sender": {"$in": object_ids(traces.accounts)}}
+            for part in id_parts(traces.shared)
+        ]
+        for messages in batched(self._db.find_all(self._db.messages, said, {"_id": 1}), IN_LIMIT):
+            ids = dict.fromkeys(message["_id"] for message in messages)
+            self._db.forgotten_messages.insert_new([{"_id": id} for id in ids])
 
     def _pages(self, collection: Collection, filter: Filter) -> Iterator[list[Document]]:
         """Yield pages of the remaining documents until there are none."""

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from edenmem.errors import SearchIndexUnusable
+from edenmem.errors import SearchIndexUnusable, StoreError
 from edenmem.models.memory import Fact
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
 from edenmem.store.mongo.core import collections as names
@@ -223,13 +223,15 @@ class AtlasSearch:
     # -- text ------------------------------------------------------------------------------
 
     def text(
-        self, filter: FactFilter, queries: Sequence[str], *, limit: int
+        self, filter: FactFilter, queries: Sequence[str], *, limit: int, source: bool = False
     ) -> list[list[Candidate]]:
         """Return the facts that contain any of the words, or one an edit away.
 
         Raises:
             StoreError: the index is not usable; the hint names the command.
         """
+        if source:
+            raise StoreError("the words of source messages are not in the search index of Atlas")
         if not queries or not filter.scopes or limit < 1:
             return [[] for _ in queries]
         clauses = text_filter(filter)
@@ -242,12 +244,12 @@ class AtlasSearch:
         return lists
 
     def text_scores(
-        self, filter: FactFilter, query: str, facts: Sequence[Fact]
+        self, filter: FactFilter, query: str, facts: Sequence[Fact], *, source: bool = False
     ) -> dict[str, float]:
         """Return nothing: scores from Lucene would take another search."""
         return {}
 
-    def reach(self, filter: FactFilter, query: str) -> float:
+    def reach(self, filter: FactFilter, query: str, *, source: bool = False) -> float:
         """Return 0: Lucene's weights are unknown here."""
         return 0.0
 

@@ -36,16 +36,16 @@ class CandidateSearch(Protocol):
         """See `Search.semantic_candidates`; searches the vectors of ``slot``."""
 
     def text(
-        self, filter: FactFilter, queries: Sequence[str], *, limit: int
+        self, filter: FactFilter, queries: Sequence[str], *, limit: int, source: bool = False
     ) -> list[list[Candidate]]:
         """See `Search.text_candidates`."""
 
     def text_scores(
-        self, filter: FactFilter, query: str, facts: Sequence[Fact]
+        self, filter: FactFilter, query: str, facts: Sequence[Fact], *, source: bool = False
     ) -> dict[str, float]:
         """Return the text scores of these facts; empty if that takes another search."""
 
-    def reach(self, filter: FactFilter, query: str) -> float:
+    def reach(self, filter: FactFilter, query: str, *, source: bool = False) -> float:
         """Return the text score of a fact with every word of a query; 0 if unknown."""
 
     def finds(self, fact: Fact) -> bool:
@@ -85,7 +85,7 @@ class SearchChoice:
     def _choose(self, known: CandidateSearch | None) -> CandidateSearch:
         facts = self._db.facts
         if not facts.answers_search():
-            return Scan(facts, self._scan_limit)
+            return Scan(facts, self._db.messages, self._db.forgotten_messages, self._scan_limit)
         if isinstance(known, AtlasSearch):
             return known  # keep its cached indexes
         settings = self._db.settings

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from edenmem.errors import EmbeddingModelMismatch, StoreError
 from edenmem.models.memory import Fact
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
 from edenmem.search.text_ranking import Corpus, WeighedQuery
-from edenmem.search.words import index_words
+from edenmem.search.words import MOST_SOURCES, index_words, source_text
+from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import vectors as stored
 from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.mongo.core.collections import OWN, VectorSlot
-from edenmem.store.mongo.core.filters import Filter, fact_filters
+from edenmem.store.mongo.core.filters import Filter, fact_filters, id_parts
 from edenmem.store.mongo.search.nearest import Nearest
 
 #: Queries whose weights are cached for missing scores.
@@ -23,15 +24,20 @@ _REMEMBERED = 64
 class Scan:
     """Compares all matching facts exactly; refuses more than ``limit``."""
 
-    def __init__(self, facts: Collection, limit: int) -> None:
+    def __init__(
+        self, facts: Collection, messages: Collection, forgotten: Collection, limit: int
+    ) -> None:
         self._facts = facts
+        self._messages = messages
+        self._forgotten = forgotten
         self._limit = limit
-        self._weighed: OrderedDict[tuple[FactFilter, str], WeighedQuery] = OrderedDict()
+        self._weighed: OrderedDict[tuple[FactFilter, str, bool], WeighedQuery] = OrderedDict()
 
     def ability(self) -> SearchAbility:
         """Return the ability of an exact scan, with a notice of its limit."""
         return SearchAbility(
             kind="scan",
+            source_words=True,
             notice="this MongoDB has no search commands: searching by an exact scan of at most "
             f"{self._limit:,} facts",
         )
@@ -64,22 +70,28 @@ class Scan:
         return ranking.best()
 
     def text(
-        self, filter: FactFilter, queries: Sequence[str], *, limit: int
+        self, filter: FactFilter, queries: Sequence[str], *, limit: int, source: bool = False
     ) -> list[list[Candidate]]:
-        """Return the facts that contain any of the words."""
+        """Find the facts that have any of the words, with ``source`` in their source messages."""
         if not queries:
             return []
         filters = fact_filters(filter)
         self._check_size(filters)
+        field = "source_message_ids" if source else "content"
+        documents = (
+            document for admitted in filters for document in self._facts.find(admitted, {field: 1})
+        )
         corpus = Corpus(
-            (str(document["_id"]), str(document.get("content") or ""))
-            for admitted in filters
-            for document in self._facts.find(admitted, {"content": 1})
+            self._source_texts(
+                (str(one["_id"]), codec.text_ids(one.get(field))) for one in documents
+            )
+            if source
+            else ((str(one["_id"]), str(one.get(field) or "")) for one in documents)
         )
         lists = []
         for query in queries:
-            weighed = self._weighed[filter, query] = corpus.weigh(query)
-            self._weighed.move_to_end((filter, query))
+            weighed = self._weighed[filter, query, source] = corpus.weigh(query)
+            self._weighed.move_to_end((filter, query, source))
             found = corpus.best(weighed, limit)
             lists.append([Candidate(fact_id, score) for fact_id, score in found])
         while len(self._weighed) > _REMEMBERED:
@@ -87,7 +99,7 @@ class Scan:
         return lists
 
     def text_scores(
-        self, filter: FactFilter, query: str, facts: Sequence[Fact]
+        self, filter: FactFilter, query: str, facts: Sequence[Fact], *, source: bool = False
     ) -> dict[str, float]:
         """Return the scores that `text` gives to these facts; those without a match are left out.
 
@@ -95,19 +107,39 @@ class Scan:
         """
         if not facts:
             return {}
-        weighed = self._weigh(filter, query)
-        words = zip(facts, index_words(fact.content for fact in facts), strict=True)
-        scores = {fact.id: weighed.score(each) for fact, each in words}
+        weighed = self._weigh(filter, query, source)
+        texts = (
+            self._source_texts((fact.id, fact.source_message_ids) for fact in facts)
+            if source
+            else [(fact.id, fact.content) for fact in facts]
+        )
+        words = zip(texts, index_words(text for _, text in texts), strict=True)
+        scores = {fact_id: weighed.score(each) for (fact_id, _), each in words}
         return {fact_id: score for fact_id, score in scores.items() if score}
 
-    def reach(self, filter: FactFilter, query: str) -> float:
-        """Return the score of a full match; see `WeighedQuery`."""
-        return self._weigh(filter, query).reach
+    def reach(self, filter: FactFilter, query: str, *, source: bool = False) -> float:
+        """Return the score of a text with every word of the query; see `WeighedQuery`."""
+        return self._weigh(filter, query, source).reach
 
-    def _weigh(self, filter: FactFilter, query: str) -> WeighedQuery:
-        if (filter, query) not in self._weighed:
-            self.text(filter, [query], limit=1)
-        return self._weighed[filter, query]
+    def _weigh(self, filter: FactFilter, query: str, source: bool) -> WeighedQuery:
+        if (filter, query, source) not in self._weighed:
+            self.text(filter, [query], limit=1, source=source)
+        return self._weighed[filter, query, source]
+
+    def _source_texts(self, sources: Iterable[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
+        """Read the source messages of facts; facts with too many or none are left out."""
+        known = {id: found for id, found in sources if 1 <= len(found) <= MOST_SOURCES}
+        said: dict[str, str] = {}
+        wanted = dict.fromkeys(message for found in known.values() for message in found)
+        for part in id_parts(wanted):
+            forgotten = {one["_id"] for one in self._forgotten.find({"_id": {"$in": part}})}
+            left = [id for id in part if id not in forgotten]
+            for message in self._messages.find({"_id": {"$in": left}}, {"content": 1}):
+                said[str(message["_id"])] = codec.text(message.get("content"))
+        texts = {
+            id: source_text(said.get(each, "") for each in found) for id, found in known.items()
+        }
+        return [(id, text) for id, text in texts.items() if text]
 
     def _check_size(self, filters: Sequence[Filter]) -> None:
         """Count on the index before reading anything."""

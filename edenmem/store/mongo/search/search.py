@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from edenmem.errors import EmbeddingModelMismatch, StoreError
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import Candidate, Completion, FactFilter, Gap, SearchAbility
@@ -82,7 +84,7 @@ class MongoSearch:
             switch = now  # the switch moved on, and the vectors with it
 
     def text_candidates(
-        self, filter: FactFilter, queries: Sequence[str], *, limit: int
+        self, filter: FactFilter, queries: Sequence[str], *, limit: int, source: bool = False
     ) -> list[list[Candidate]]:
         """See `Search.text_candidates`."""
         search = self._choice.current()
@@ -91,7 +93,7 @@ class MongoSearch:
             # rare.
             names = self._names_of(filter.scopes)
             queries = [leave_out_names(query, names) for query in queries]
-        return search.text(filter, queries, limit=limit)
+        return search.text(filter, queries, limit=limit, source=source)
 
     def _names_of(self, scopes: Sequence[Scope]) -> tuple[str, ...]:
         """Return the names of the agents and users in these scopes, cached for a while."""
@@ -120,11 +122,11 @@ class MongoSearch:
     ) -> Completion:
         """See `Search.complete_scores`."""
         search = self._choice.current()
-        lacking = [id for gap in gaps for id in (*gap.semantic, *gap.text)]
+        lacking = [id for gap in gaps for id in (*gap.semantic, *gap.text, *(gap.source or ()))]
         documents = self._read(filter, [*lacking, *load])
         facts = {id: codec.fact_from(document) for id, document in documents.items()}
         vectors = {id: vector_in(document, model) for id, document in documents.items()}
-        return Completion(
+        completion = Completion(
             semantic=tuple(_semantic_scores(gap, vectors) for gap in gaps),
             text=tuple(
                 search.text_scores(filter, gap.query, [facts[id] for id in gap.text if id in facts])
@@ -132,6 +134,21 @@ class MongoSearch:
             ),
             reach=tuple(search.reach(filter, gap.query) for gap in gaps),
             facts=facts,
+        )
+        if all(gap.source is None for gap in gaps):
+            return completion
+        return msgspec.structs.replace(
+            completion,
+            source=tuple(
+                search.text_scores(
+                    filter,
+                    gap.query,
+                    [facts[id] for id in gap.source or () if id in facts],
+                    source=True,
+                )
+                for gap in gaps
+            ),
+            source_reach=tuple(search.reach(filter, gap.query, source=True) for gap in gaps),
         )
 
     def _read(self, filter: FactFilter, fact_ids: Sequence[str]) -> dict[str, Document]:

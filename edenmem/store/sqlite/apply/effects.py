@@ -103,7 +103,7 @@ class EffectWriter:
         elif write.new is None:
             facts.delete_fact(self._db, facts.locate_fact(self._db, old))
         elif fact.hash == old.hash and fact.embedding is old.embedding:
-            facts.update_fact(self._db, fact)
+            facts.update_fact(self._db, old, fact)
         else:
             facts.rewrite_fact(self._db, facts.locate_fact(self._db, old), fact)
 

@@ -22,6 +22,7 @@ from edenmem.store.sqlite.core import schema as expected
 from edenmem.store.sqlite.core.faults import translate_errors
 from edenmem.store.sqlite.core.part import Part
 from edenmem.store.sqlite.core.schema import FileState, file_state
+from edenmem.store.sqlite.core.source_words import merge_index
 from edenmem.store.sqlite.core.words import rebuild_text_index
 
 _COUNTED = (
@@ -133,6 +134,7 @@ class Database(Part):
     def compact(self) -> Compaction:
         with self._db.writing() as connection:
             rebuild_text_index(connection)
+            merge_index(connection)
         with translate_errors(self._db.path):
             return self._rewrite()
 

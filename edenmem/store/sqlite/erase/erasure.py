@@ -29,7 +29,7 @@ from edenmem.models.forgetting import (
 )
 from edenmem.models.ids import new_id
 from edenmem.models.records import AuditEntry
-from edenmem.store.sqlite.core import codec, scopes
+from edenmem.store.sqlite.core import codec, scopes, source_words
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
 from edenmem.store.sqlite.core.connections import Connections
 from edenmem.store.sqlite.core.part import AMONG, GIVEN, Part, json_array
@@ -197,6 +197,7 @@ class Erasure(Part):
                 removed[kind] += connection.execute(statement, (among,)).rowcount
         for kind in ("fact", "reflection"):
             self._unrelate(kind, traces)
+        self._drop_source_words(traces)
         with self._db.writing() as connection:
             removed["cached contexts"] += connection.execute(
                 f"DELETE FROM cached_contexts WHERE agent_id {AMONG}", (json_array(traces.agents),)
@@ -212,6 +213,15 @@ class Erasure(Part):
             for side in ("before", "after"):
                 connection.execute(_UNRELATE_AUDIT.format(side), (accounts, ids, kind))
             connection.execute(_UNRELATE.format(table), (accounts, ids))
+
+    def _drop_source_words(self, traces: Traces) -> None:
+        """Keep the words of forgotten messages out of the search for facts that stay."""
+        said = f"SELECT id FROM messages WHERE {_SAID}"
+        values = _values_of_said(traces)
+        with self._db.writing() as connection:
+            connection.execute(f"INSERT OR IGNORE INTO forgotten_messages {said}", values)
+            gone = [id for (id,) in connection.execute(said, values)]
+            source_words.refresh_words(connection, gone)
 
     def _ids(self, table: str, traces: Traces) -> Iterator[list[str]]:
         """The ids of what is left, a transaction's worth at a time."""
@@ -281,6 +291,7 @@ class Erasure(Part):
         removed: Counter[str] = Counter()
         accounts, shared = json_array(traces.accounts), json_array(traces.shared)
         own = json_array(traces.own)
+        self._drop_source_words(traces)
         for kind, statement, values in (
             ("messages", f"DELETE FROM messages WHERE session_id {AMONG}", (own,)),
             (
@@ -305,6 +316,17 @@ class Erasure(Part):
             with self._db.writing() as connection:
                 removed[kind] += connection.execute(statement, values).rowcount
         return {kind: number for kind, number in removed.items() if number}
+
+
+#: What was said in the subject's own sessions, or by its accounts.
+_SAID = (
+    "session_id IN (SELECT value FROM json_each(?1)) OR (session_id IN"
+    " (SELECT value FROM json_each(?2)) AND sender IN (SELECT value FROM json_each(?3)))"
+)
+
+
+def _values_of_said(traces: Traces) -> tuple[str, str, str]:
+    return json_array(traces.own), json_array(traces.shared), json_array(traces.accounts)
 
 
 def _numbers(connection: sqlite3.Connection, traces: Traces) -> list[int]:

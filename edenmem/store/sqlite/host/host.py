@@ -19,6 +19,7 @@ from edenmem.store.protocol.host import Reference, ReferenceKind
 from edenmem.store.protocol.store import batched
 from edenmem.store.sqlite.core.codec import Row
 from edenmem.store.sqlite.core.part import AMONG, BATCH, GIVEN, Part, json_array
+from edenmem.store.sqlite.core.source_words import refresh_words
 from edenmem.store.sqlite.host.names import complete_reference, find_references
 from edenmem.store.sqlite.host.rows import (
     AGENT,
@@ -254,11 +255,13 @@ class Host(Part):
         self.add_messages(message.session_id, [message])
         row = message_row(message.session_id, message)
         with self._db.writing() as connection:
-            connection.execute(
+            changed = connection.execute(
                 "UPDATE messages SET content = ?1, tool_calls = ?2 WHERE id = ?3"
                 " AND session_id = ?4 AND (content, tool_calls) IS NOT (?1, ?2)",
                 (row[3], row[7], message.id, message.session_id),
-            )
+            ).rowcount
+            if changed:
+                refresh_words(connection, [message.id])
 
     def messages(
         self, session_id: str, *, newest: int | None = None, ids: Sequence[str] | None = None

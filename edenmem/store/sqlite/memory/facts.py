@@ -11,7 +11,7 @@ import msgspec
 
 from edenmem.models.memory import Fact
 from edenmem.search.words import normalise_for_index
-from edenmem.store.sqlite.core import codec, scopes
+from edenmem.store.sqlite.core import codec, scopes, source_words
 from edenmem.store.sqlite.core.codec import to_list, to_ms
 from edenmem.store.sqlite.core.words import scope_word
 from edenmem.store.sqlite.memory import vectors
@@ -91,6 +91,7 @@ def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int) -> No
     if model_id is not None and fact.embedding is not None:
         vectors.put_vector(connection, made.lastrowid, scope_id, model_id, fact.embedding)
     _index_text(connection, made.lastrowid, scope_id, fact.content)
+    source_words.put_words(connection, made.lastrowid, scope_id, fact.source_message_ids)
 
 
 def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact) -> None:
@@ -121,10 +122,11 @@ def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact) -> 
         vectors.put_vector(connection, old.number, old.scope_id, model_id, new.embedding)
     _forget_text(connection, old)
     _index_text(connection, old.number, old.scope_id, new.content)
+    source_words.put_words(connection, old.number, old.scope_id, new.source_message_ids)
 
 
-def update_fact(connection: sqlite3.Connection, new: Fact) -> None:
-    """Write what may change of a fact whose text and vector stay."""
+def update_fact(connection: sqlite3.Connection, old: Fact, new: Fact) -> None:
+    """Write the other fields of a fact whose text and vector stay."""
     connection.execute(
         "UPDATE facts SET updated_at = ?, source_message_ids = ?, related_users = ?,"
         " version = ?, previous_content = ?, private = ? WHERE id = ?",
@@ -138,6 +140,9 @@ def update_fact(connection: sqlite3.Connection, new: Fact) -> None:
             new.id,
         ),
     )
+    if new.source_message_ids != old.source_message_ids:
+        stored = locate_fact(connection, new)
+        source_words.put_words(connection, stored.number, stored.scope_id, new.source_message_ids)
 
 
 def delete_fact(connection: sqlite3.Connection, old: StoredFact) -> None:
@@ -145,6 +150,7 @@ def delete_fact(connection: sqlite3.Connection, old: StoredFact) -> None:
     vectors.drop_staged(connection, old.number, old.scope_id)
     vectors.drop_vector(connection, old.number, old.scope_id, old.model_id)
     _forget_text(connection, old)
+    source_words.drop_words(connection, old.number)
     connection.execute("DELETE FROM facts WHERE fact_no = ?", (old.number,))
 
 

@@ -27,6 +27,7 @@ from edenmem.search.text_ranking import (
     weigh,
 )
 from edenmem.search.words import index_words, is_fuzzy, within_one_edit
+from edenmem.store.sqlite.core import source_words
 from edenmem.store.sqlite.core.connections import map_file
 from edenmem.store.sqlite.core.part import json_array
 from edenmem.store.sqlite.core.words import quote, scope_word
@@ -54,8 +55,34 @@ _ALPHABETS = (
     "αβγδεζηθικλμνξοπρσςτυφχψω",
 )
 
-#: FTS5 keeps how many words each column has, as numbers of its own; the first is the scope's one.
-_SIZES = "facts_text_docsize"
+
+class TextIndex(NamedTuple):
+    """A full-text index over facts: its tables, and where a statement finds the text of a row.
+
+    FTS5 keeps the number of words of each column in ``sizes``, as numbers of its own; the first is
+    the one of the scope.
+    """
+
+    name: str
+    content: str
+    join: str = ""
+
+    @property
+    def sizes(self) -> str:
+        """Return the table with the lengths of the rows."""
+        return f"{self.name}_docsize"
+
+    @property
+    def words(self) -> str:
+        """Return the table with the vocabulary."""
+        return f"{self.name.removesuffix('_text')}_words"
+
+
+#: The words of the facts themselves, and those of the messages that facts were formed from.
+FACTS = TextIndex("facts_text", "content")
+SOURCES = TextIndex(
+    source_words.INDEX, "c1", f" JOIN {source_words.INDEX}_content w ON w.id = fact_no"
+)
 
 
 #: A scope's number and its revision.
@@ -139,8 +166,10 @@ class TextQuery:
         conditions: str,
         values: Sequence[Any],
         known: Postings,
+        index: TextIndex = FACTS,
     ) -> None:
         self._db = connection
+        self._index = index
         map_file(connection)
         self._conditions, self._values = conditions, list(values)
         self._known = known
@@ -154,7 +183,7 @@ class TextQuery:
         large = {row[0] for row in rows if row[2] >= _LARGE}
         self._parts = _split(self._revisions, large if len(large) <= _MOST_LARGE else set())
         self._narrowing = (conditions, tuple(values))
-        self._key = (self._revisions, *self._narrowing)
+        self._key = (index.name, self._revisions, *self._narrowing)
         self._searched: _Size | None = None
 
     def best(self, query: str, limit: int) -> list[Candidate]:
@@ -186,7 +215,8 @@ class TextQuery:
         """
         query, scores = matches
         rows = self._db.execute(
-            f"SELECT fact_no, id, content FROM facts WHERE {column} IN"
+            f"SELECT fact_no, facts.id, {self._index.content} FROM facts{self._index.join}"
+            f" WHERE facts.{column} IN"
             " (SELECT value FROM json_each(?)) AND scope_id IN (SELECT value FROM json_each(?))",
             (among, self._scopes),
         )
@@ -239,7 +269,7 @@ class TextQuery:
         return self._searched
 
     def _size_of(self, scope: _Revision) -> _Size:
-        key = ("size", scope, *self._narrowing)
+        key = ("size", self._index.name, scope, *self._narrowing)
         known: _Size | None = self._known.get(key)
         if known is None:
             known = self._count_words(scope[0])
@@ -254,7 +284,7 @@ class TextQuery:
             return _Size(0, 0.0)
         rows = self._db.execute(
             f"SELECT d.sz FROM (SELECT f.fact_no {within} ORDER BY f.recent_at DESC, f.id LIMIT ?)"
-            f" JOIN {_SIZES} d ON d.id = fact_no",
+            f" JOIN {self._index.sizes} d ON d.id = fact_no",
             (*values, _MEASURED),
         )
         lengths = [_LENGTHS[sizes] for (sizes,) in rows]
@@ -267,7 +297,7 @@ class TextQuery:
         return sum(self._count(part, term, written) for part in self._parts)
 
     def _count(self, part: _Part, term: Term, written: str) -> int:
-        key = (part, *self._narrowing, term, "count")
+        key = (self._index.name, part, *self._narrowing, term, "count")
         count: int | None = self._known.get(key)
         if count is None:
             ((count,),) = self._ask(part, "count(*)", "", written)
@@ -277,10 +307,10 @@ class TextQuery:
 
     def _posting(self, part: _Part, term: Term, written: str) -> Posting:
         """The facts of some scopes that have a term."""
-        key = (part, *self._narrowing, term)
+        key = (self._index.name, part, *self._narrowing, term)
         posting: Posting | None = self._known.get(key)
         if posting is None:
-            join = f"JOIN {_SIZES} d ON d.id = t.rowid"
+            join = f"JOIN {self._index.sizes} d ON d.id = t.rowid"
             rows = self._ask(part, "t.rowid, d.sz", join, written)
             numbers, sizes = zip(*rows, strict=True) if rows else ((), ())
             posting = Posting(array("q", numbers), array("L", map(_LENGTHS.__getitem__, sizes)))
@@ -300,7 +330,8 @@ class TextQuery:
             )
             values.append(json_array(part.numbers))
         rows = self._db.execute(
-            f"SELECT {columns} FROM facts_text t {join} WHERE facts_text MATCH ?{self._conditions}",
+            f"SELECT {columns} FROM {self._index.name} t {join}"
+            f" WHERE {self._index.name} MATCH ?{self._conditions}",
             (*values, f"{within}content : {quote(written)}", *self._values),
         )
         return rows.fetchall()
@@ -324,11 +355,11 @@ class TextQuery:
         """Words of the facts in question that are one edit away, the commonest first."""
         head = stem[:_FIRST_LETTERS]
         rows = self._db.execute(
-            "SELECT term FROM facts_words WHERE term IN (SELECT value FROM json_each(?))",
+            f"SELECT term FROM {self._index.words} WHERE term IN (SELECT value FROM json_each(?))",
             (json_array(_edits_of_head(stem)),),
         ).fetchall()
         rows += self._db.execute(
-            "SELECT term FROM facts_words WHERE term >= ? AND term < ?"
+            f"SELECT term FROM {self._index.words} WHERE term >= ? AND term < ?"
             " AND length(term) BETWEEN ? AND ?",
             (head, head + "\U0010ffff", len(stem) - 1, len(stem) + 1),
         ).fetchall()

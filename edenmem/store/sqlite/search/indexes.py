@@ -5,6 +5,7 @@ to see that they are whole, and to make them anew if the file was damaged.
 """
 
 # ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
 
 from __future__ import annotations
 
@@ -16,11 +17,12 @@ from edenmem.models.indexes import IndexKind, IndexState, IndexWish
 from edenmem.models.integrity import Finding
 from edenmem.store.protocol.indexes import SearchTrial
 from edenmem.store.sqlite.core import schema as expected
+from edenmem.store.sqlite.core import source_words
 from edenmem.store.sqlite.core.part import Part
 from edenmem.store.sqlite.core.words import rebuild_text_index
 from edenmem.store.sqlite.memory.vectors import code_of
 
-TEXT, CODES = "facts_text", "vector_codes"
+TEXT, CODES, SOURCE = "facts_text", "vector_codes", source_words.INDEX
 
 #: Facts that are in one and not in the other: what must never be.
 _STRAY = {
@@ -28,6 +30,12 @@ _STRAY = {
         "SELECT (SELECT count(*) FROM facts WHERE fact_no NOT IN"
         " (SELECT id FROM facts_text_docsize)),"
         " (SELECT count(*) FROM facts_text_docsize WHERE id NOT IN (SELECT fact_no FROM facts))"
+    ),
+    SOURCE: (
+        f"SELECT (SELECT count(*) FROM facts f WHERE f.fact_no NOT IN"
+        f" (SELECT id FROM {SOURCE}_docsize) AND {source_words.INDEXABLE}),"
+        f" (SELECT count(*) FROM {SOURCE}_docsize WHERE id NOT IN"
+        f" (SELECT fact_no FROM facts f WHERE {source_words.INDEXABLE}))"
     ),
     CODES: (
         "SELECT (SELECT count(*) FROM facts f WHERE f.model_id IS NOT NULL AND NOT EXISTS"
@@ -45,8 +53,20 @@ _STRAY = {
 
 _COUNTED: dict[str, str] = {
     TEXT: "SELECT count(*) FROM facts_text_docsize",
+    SOURCE: f"SELECT count(*) FROM {SOURCE}_docsize",
     CODES: "SELECT count(*) FROM vector_codes",
 }
+
+
+#: The index of source messages, which is created only on request.
+_UNMADE = IndexState(
+    name=SOURCE,
+    kind="text",
+    collection="facts",
+    status="unwanted",
+    wanted={"type": "FTS5"},
+    note="only for recipes with '+source'",
+)
 
 
 class Indexes(Part):
@@ -71,13 +91,18 @@ class Indexes(Part):
                 for table, name, unique in ordinary
             ]
             states += _missing({state.name for state in states})
-            return [
-                *states,
+            states += [
                 _search_state(connection, CODES, "vector", "codes of one bit a dimension"),
                 _search_state(connection, TEXT, "text", "FTS5"),
             ]
+            if source_words.has_index(connection):
+                return [*states, _search_state(connection, SOURCE, "text", "FTS5 of the sources")]
+            return [*states, _UNMADE]
 
     def create_index(self, name: str, wish: IndexWish) -> None:
+        if name == SOURCE:
+            self._fill_source_words()
+            return
         part = expected.schema().parts.get(name)
         if part is None or part.type != "index":
             self._check(name)  # the others are made with the file
@@ -89,6 +114,9 @@ class Indexes(Part):
 
     def update_index(self, name: str, wish: IndexWish) -> None:
         self._check(name)
+        if name == SOURCE:
+            self._fill_source_words()
+            return
         with self._db.writing() as connection:
             if name == TEXT:
                 rebuild_text_index(connection)
@@ -100,8 +128,26 @@ class Indexes(Part):
             # What other processes keep of it in memory goes by the scopes' revisions.
             connection.execute("UPDATE scopes SET revision = revision + 1")
 
+    def _fill_source_words(self) -> None:
+        """Index all facts in bounded transactions. A run that was killed can be repeated."""
+        with self._db.writing() as connection:
+            source_words.create_index(connection)
+            source_words.drop_strays(connection)
+        last: int | None = 0
+        while last is not None:
+            with self._db.writing() as connection:
+                last = source_words.index_batch(connection, last)
+        with self._db.writing() as connection:
+            source_words.merge_index(connection)
+            connection.execute("UPDATE scopes SET revision = revision + 1")
+
     def drop_index(self, name: str, *, dry_run: bool = False) -> None:
         self._check(name)
+        if name == SOURCE:
+            with self._db.writing() as connection:
+                if not dry_run:
+                    source_words.drop_index(connection)
+            return
         raise ConflictError(
             f"{name} is a part of the file and is not dropped",
             hint=f"'edenmem index update {name} --rebuild' makes it anew",
@@ -123,8 +169,8 @@ class Indexes(Part):
         with self._db.reading() as connection:
             known = connection.execute(
                 "SELECT 1 FROM sqlite_schema WHERE name = ?"
-                " AND (name IN (?, ?) OR (type = 'index' AND sql IS NOT NULL))",
-                (name, TEXT, CODES),
+                " AND (name IN (?, ?, ?) OR (type = 'index' AND sql IS NOT NULL))",
+                (name, TEXT, CODES, SOURCE),
             ).fetchone()
         if known is None:
             raise NotFoundError(

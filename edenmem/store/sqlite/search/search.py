@@ -9,16 +9,18 @@ import sqlite3
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from edenmem.errors import EmbeddingModelMismatch
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, Completion, FactFilter, Gap, SearchAbility
 from edenmem.models.switch import check_in_force
-from edenmem.store.sqlite.core import scopes
+from edenmem.store.sqlite.core import scopes, source_words
 from edenmem.store.sqlite.core.connections import Connections
 from edenmem.store.sqlite.core.part import Part, json_array
 from edenmem.store.sqlite.memory import vectors
 from edenmem.store.sqlite.memory.memory import narrowing
-from edenmem.store.sqlite.search.fulltext import Postings, TextQuery
+from edenmem.store.sqlite.search.fulltext import FACTS, SOURCES, Postings, TextQuery
 from edenmem.store.sqlite.search.switches import switch_of
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ class Search(Part):
         self._postings = Postings()
 
     def search_ability(self) -> SearchAbility:
-        return SearchAbility(kind="embedded")
+        with self._db.reading() as connection:
+            return SearchAbility(kind="embedded", source_words=source_words.has_index(connection))
 
     def require_formable(
         self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
@@ -49,14 +52,15 @@ class Search(Part):
             return found.fetchone() is not None
 
     def text_candidates(
-        self, filter: FactFilter, queries: Sequence[str], *, limit: int
+        self, filter: FactFilter, queries: Sequence[str], *, limit: int, source: bool = False
     ) -> list[list[Candidate]]:
         conditions, values = narrowing(filter)
         with self._db.reading() as connection:
             numbers = list(scopes.numbers_of(connection, filter.scopes).values())
             if not numbers or limit < 1:
                 return [[] for _ in queries]
-            text = TextQuery(connection, numbers, conditions, values, self._postings)
+            index = SOURCES if source else FACTS
+            text = TextQuery(connection, numbers, conditions, values, self._postings, index)
             return [text.best(query, limit) for query in queries]
 
     def semantic_candidates(
@@ -108,10 +112,18 @@ class Search(Part):
         with self._db.reading() as connection:
             numbers = list(scopes.numbers_of(connection, filter.scopes).values())
             text = TextQuery(connection, numbers, conditions, values, self._postings)
-            return Completion(
+            completion = Completion(
                 semantic=tuple(_semantic_scores(connection, numbers, gaps, model)),
                 text=tuple(text.scores(gap.query, gap.text) for gap in gaps),
                 reach=tuple(text.reach(gap.query) for gap in gaps),
+            )
+            if all(gap.source is None for gap in gaps):
+                return completion
+            said = TextQuery(connection, numbers, conditions, values, self._postings, SOURCES)
+            return msgspec.structs.replace(
+                completion,
+                source=tuple(said.scores(gap.query, gap.source or ()) for gap in gaps),
+                source_reach=tuple(said.reach(gap.query) for gap in gaps),
             )
 
     def _search(

@@ -31,6 +31,7 @@ from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import to_list, to_ms
 from edenmem.store.sqlite.core.part import json_array
+from edenmem.store.sqlite.core.source_words import index_late_messages
 from edenmem.store.sqlite.formations.formations import find_formation, insert_formation
 from edenmem.store.sqlite.host.rows import (
     AGENT,
@@ -75,7 +76,10 @@ class Loader:
     def load(self, kind: RecordKind, records: Sequence[Record]) -> list[LoadResult]:
         """Store records of a kind; one answer for each, in order."""
         put = _PUT[kind]
-        return [put(self, record) for record in records]
+        results = [put(self, record) for record in records]
+        if kind is RecordKind.MESSAGE and not self._dry_run:
+            index_late_messages(self._db, [record.id for record in records])
+        return results
 
     # -- what the platform owns --------------------------------------------------------------
 

@@ -1,0 +1,149 @@
+"""The index of the words of source messages: optional, and written with the facts.
+
+The index has one row for each fact that was formed from single messages. FTS5 keeps the text of a
+row, so that a row can be deleted after its messages are gone. Next to the word of the scope a row
+has the ids of its messages, by which its fact is found when a message changes.
+"""
+
+# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+from edenmem.search.words import MOST_SOURCES, TOKENIZER, normalise_for_index, source_text
+from edenmem.store.sqlite.core.codec import from_list
+from edenmem.store.sqlite.core.part import AMONG, json_array
+from edenmem.store.sqlite.core.words import quote, scope_word
+
+INDEX = "facts_source"
+_VOCABULARY = "facts_source_words"
+
+#: Messages that are not forgotten.
+_SEARCHABLE = "id NOT IN (SELECT id FROM forgotten_messages) AND content <> ''"
+#: Facts that have source messages which belong into the index.
+INDEXABLE = (
+    f"json_array_length(f.source_message_ids) BETWEEN 1 AND {MOST_SOURCES} AND EXISTS"
+    " (SELECT 1 FROM json_each(f.source_message_ids) s JOIN messages m ON m.id = s.value"
+    f" WHERE {_SEARCHABLE.replace('id', 'm.id', 1)})"
+)
+#: Facts that are indexed in one transaction.
+BATCH = 1000
+
+
+def has_index(connection: sqlite3.Connection) -> bool:
+    """Return whether the file has the index."""
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (INDEX,))
+    return found.fetchone() is not None
+
+
+def create_index(connection: sqlite3.Connection) -> None:
+    """Create the index, empty. Nothing happens if it exists."""
+    connection.execute(
+        f"CREATE VIRTUAL TABLE IF NOT EXISTS {INDEX} USING fts5"
+        f' (scope, content, tokenize = "{TOKENIZER}")'
+    )
+    connection.execute(
+        f"CREATE VIRTUAL TABLE IF NOT EXISTS {_VOCABULARY} USING fts5vocab ({INDEX}, 'row')"
+    )
+
+
+def drop_index(connection: sqlite3.Connection) -> None:
+    """Drop the index with its words."""
+    connection.execute(f"DROP TABLE IF EXISTS {_VOCABULARY}")
+    connection.execute(f"DROP TABLE IF EXISTS {INDEX}")
+
+
+def index_batch(connection: sqlite3.Connection, after: int) -> int | None:
+    """Index the next facts after a fact number; return the last number, or None at the end."""
+    rows = connection.execute(
+        "SELECT fact_no, scope_id, source_message_ids FROM facts WHERE fact_no > ?"
+        " ORDER BY fact_no LIMIT ?",
+        (after, BATCH),
+    ).fetchall()
+    for number, scope_id, sources in rows:
+        _replace(connection, number, scope_id, from_list(sources))
+    return rows[-1][0] if rows else None
+
+
+def drop_strays(connection: sqlite3.Connection) -> None:
+    """Remove rows of facts that no longer exist or have no source messages to index."""
+    connection.execute(
+        f"DELETE FROM {INDEX} WHERE rowid NOT IN (SELECT fact_no FROM facts f WHERE {INDEXABLE})"
+    )
+
+
+def merge_index(connection: sqlite3.Connection) -> None:
+    """Rewrite the index from its rows, so that no word of a deleted row stays in it."""
+    if has_index(connection):
+        connection.execute(f"INSERT INTO {INDEX} ({INDEX}) VALUES ('rebuild')")
+
+
+def put_words(
+    connection: sqlite3.Connection, number: int, scope_id: int, sources: Sequence[str]
+) -> None:
+    """Index the words of a fact's source messages in place of those before."""
+    if has_index(connection):
+        _replace(connection, number, scope_id, sources)
+
+
+def drop_words(connection: sqlite3.Connection, number: int) -> None:
+    """Remove a fact from the index."""
+    if has_index(connection):
+        connection.execute(f"DELETE FROM {INDEX} WHERE rowid = ?", (number,))
+
+
+def refresh_words(connection: sqlite3.Connection, message_ids: Iterable[str]) -> None:
+    """Index the facts formed from these messages again, after a message was changed or deleted."""
+    if not has_index(connection):
+        return
+    rows = {
+        row[0]: row
+        for message_id in message_ids
+        for row in connection.execute(
+            f"SELECT f.fact_no, f.scope_id, f.source_message_ids FROM {INDEX} t"
+            f" JOIN facts f ON f.fact_no = t.rowid WHERE {INDEX} MATCH ?",
+            (f"scope : {quote(message_id)}",),
+        )
+    }
+    for number, scope_id, sources in rows.values():
+        _replace(connection, number, scope_id, from_list(sources))
+    connection.execute(
+        f"UPDATE scopes SET revision = revision + 1 WHERE scope_id {AMONG}",
+        (json_array({scope_id for _, scope_id, _ in rows.values()}),),
+    )
+
+
+def index_late_messages(connection: sqlite3.Connection, message_ids: Iterable[str]) -> None:
+    """Index the facts that were stored before these messages, as in a backup that is loaded twice.
+
+    Reads all facts, unless there is no index.
+    """
+    if not has_index(connection):
+        return
+    rows = connection.execute(
+        "SELECT f.fact_no, f.scope_id, f.source_message_ids FROM facts f"
+        f" WHERE EXISTS (SELECT 1 FROM json_each(f.source_message_ids) WHERE value {AMONG})",
+        (json_array(message_ids),),
+    ).fetchall()
+    for number, scope_id, sources in rows:
+        _replace(connection, number, scope_id, from_list(sources))
+
+
+def _replace(
+    connection: sqlite3.Connection, number: int, scope_id: int, sources: Sequence[str]
+) -> None:
+    connection.execute(f"DELETE FROM {INDEX} WHERE rowid = ?", (number,))
+    if not 1 <= len(sources) <= MOST_SOURCES:
+        return
+    rows = connection.execute(
+        f"SELECT content FROM messages WHERE id {AMONG} AND {_SEARCHABLE} ORDER BY created_at, id",
+        (json_array(sources),),
+    )
+    text = source_text(content for (content,) in rows)
+    if text:
+        connection.execute(
+            f"INSERT INTO {INDEX} (rowid, scope, content) VALUES (?, ?, ?)",
+            (number, " ".join((scope_word(scope_id), *sources)), normalise_for_index(text)),
+        )

@@ -1,0 +1,124 @@
+"""The index of source messages in a SQLite file: made on request, whole after a kill, and clean."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from edenmem.errors import StoreError
+from edenmem.models.host import Message
+from edenmem.models.indexes import IndexState, IndexWish
+from edenmem.models.memory import Fact
+from edenmem.models.scope import Scope
+from edenmem.models.search import FactFilter
+from edenmem.store.sqlite import SqliteStore
+from edenmem.store.sqlite.core import source_words
+from tests.support.builders import make_fact, make_message
+from tests.support.forgetting import Town, forget, make_town
+from tests.support.memory import add_facts
+
+WISH = IndexWish(analyzer="lucene.english")
+INDEX = "facts_source"
+
+
+@pytest.fixture
+def town(tmp_path: Path) -> Town:
+    store = SqliteStore(tmp_path / "memory.db", busy_timeout=0.2)
+    store.database.initialise()
+    return make_town(store)
+
+
+def learn(town: Town, count: int) -> list[tuple[Fact, Message]]:
+    """Add facts, each from one message of Bruno, and one fact without a source."""
+    scope, store = town.his(), town.store
+    said = [
+        make_message(town.shared, f"The gearbox{n} of the trawler.", sender=town.bruno.id)
+        for n in range(count)
+    ]
+    store.host.add_messages(town.shared.id, said)
+    facts = [
+        make_fact(scope, f"Fact number {n}.", source_message_ids=(message.id,))
+        for n, message in enumerate(said)
+    ]
+    add_facts(store, *facts, make_fact(scope, "A fact without a source."))
+    return list(zip(facts, said, strict=True))
+
+
+def state(store: SqliteStore) -> IndexState:
+    (found,) = [one for one in store.indexes.list_indexes(WISH) if one.name == INDEX]
+    return found
+
+
+def found(town: Town, query: str, scope: Scope | None = None) -> set[str]:
+    filter = FactFilter(scopes=(scope or town.his(),))
+    (one,) = town.store.search.text_candidates(filter, [query], limit=99, source=True)
+    return {each.fact_id for each in one}
+
+
+def test_the_index_is_made_on_request_and_dropped_again(town: Town) -> None:
+    store = town.store
+    pairs = learn(town, 5)
+    assert state(store).status == "unwanted"
+    with pytest.raises(StoreError):
+        found(town, "gearbox1")
+    store.indexes.create_index(INDEX, WISH)
+    assert (state(store).status, state(store).note) == ("ready", "FTS5 of the sources, 5 facts")
+    assert found(town, "trawler") == {fact.id for fact, _ in pairs}
+    assert found(town, "gearbox3") == {pairs[3][0].id}
+    store.indexes.drop_index(INDEX, dry_run=True)
+    assert state(store).status == "ready"
+    store.indexes.drop_index(INDEX)
+    assert state(store).status == "unwanted"
+    assert not store.search.search_ability().source_words
+
+
+def test_a_killed_run_is_finished_by_the_next(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = town.store
+    monkeypatch.setattr(source_words, "BATCH", 2)
+    pairs = learn(town, 7)
+    whole = source_words.index_batch
+
+    def killed(connection: sqlite3.Connection, after: int) -> int | None:
+        if after >= 4:
+            raise KeyboardInterrupt
+        return whole(connection, after)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(source_words, "index_batch", killed)
+        with pytest.raises(KeyboardInterrupt):
+            store.indexes.create_index(INDEX, WISH)
+    assert state(store).status == "different"
+    assert state(store).differences == ("3 facts are not in it",)
+    store.indexes.update_index(INDEX, WISH)
+    assert state(store).status == "ready"
+    assert found(town, "trawler") == {fact.id for fact, _ in pairs}
+
+
+def test_a_message_that_changes_takes_its_old_words_along(town: Town) -> None:
+    store = town.store
+    ((fact, message), *_) = learn(town, 2)
+    store.indexes.create_index(INDEX, WISH)
+    changed = make_message(town.shared, "The winch.", id=message.id, sender=town.bruno.id)
+    assert found(town, "gearbox0") == {fact.id}
+    store.host.put_message(changed)
+    assert found(town, "gearbox0") == set()
+    assert found(town, "winch") == {fact.id}
+
+
+def test_deleted_messages_leave_no_word_in_the_file(town: Town, tmp_path: Path) -> None:
+    """Known failure 49: the index keeps words of deleted rows until it is merged."""
+    store = town.store
+    store.indexes.create_index(INDEX, WISH)
+    said = make_message(town.shared, "Quincemarmalade.", sender=town.zenobia_on_discord.id)
+    store.host.add_messages(town.shared.id, [said])
+    fact = make_fact(town.group, "The harbour opens at six.", source_message_ids=(said.id,))
+    add_facts(store, fact)
+    assert found(town, "quincemarmalade", town.group) == {fact.id}
+    assert forget(store, user="zenobia", messages=True).complete
+    assert found(town, "quincemarmalade", town.group) == set()
+    assert state(store).status == "ready"
+    content = b"".join(path.read_bytes() for path in sorted(tmp_path.iterdir()))
+    assert b"uincemarmalad" not in content.lower()
+    assert store.memory.fact(fact.id) is not None
