@@ -304,7 +304,7 @@ def _(items: list[V1Item]) -> None:
 @check("a last document that is cut off")
 def _(items: list[V1Item]) -> None:
     (problem,) = problems(items, "a last document that is cut off", Kind.UNREADABLE)
-    assert "cut off" in problem.detail
+    assert "truncated" in problem.detail
     assert of(items, "a last document that is cut off").disposition is Disposition.BAD
 
 

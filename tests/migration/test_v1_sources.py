@@ -105,7 +105,7 @@ class TestFiles:
     def test_an_archive_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "memory_user.bson.gz"
         path.write_bytes(gzip.compress(b"\x6d\xe2\x99\x81" + bytes(100), mtime=0))
-        with pytest.raises(InputError, match="archive of mongodump"):
+        with pytest.raises(InputError, match="archives are not supported"):
             items_of(path)
 
     def test_other_files_are_refused(self, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_the_temporary_file_has_no_name(tmp_path: Path) -> None:
 
 
 def test_the_configured_store_is_the_source_if_it_is_a_mongodb() -> None:
-    with pytest.raises(UsageError, match="nothing to migrate from"):
+    with pytest.raises(UsageError, match="no source"):
         open_source(None, StoreSettings(uri="sqlite:///memory.db"))
 
 
@@ -255,7 +255,7 @@ class TestLive:
         assert listener.sent.count("getMore") >= 2
 
     def test_a_database_without_v1(self, secantus_uri: str) -> None:
-        with pytest.raises(InputError, match="no memory of v1"):
+        with pytest.raises(InputError, match="no v1 memory"):
             LiveSource(secantus_uri, StoreSettings(), database=f"empty_{ObjectId()}")
 
     def test_a_server_that_is_not_there(self) -> None:

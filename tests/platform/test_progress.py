@@ -24,7 +24,7 @@ def formed_once(world: World, platform_read: list[str], count: int) -> bool:
 
 
 @pytest.mark.parametrize("begins", ["platform", "edenmem"])
-def test_forming_in_turns_neither_doubles_nor_loses(world: World, begins: str) -> None:
+def test_forming_in_turns_neither_repeats_nor_loses_messages(world: World, begins: str) -> None:
     """Known failure 55, on one session."""
     world.eden("init", "--yes").ok()
     platform = world.platform()

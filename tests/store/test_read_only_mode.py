@@ -1,4 +1,4 @@
-"""A store that was opened so that nothing can be written."""
+"""A store opened in read-only mode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.sqlite import SqliteStore
 from tests.support.builders import make_agent
 
-#: The methods of the seam to the driver that only read.
+#: The read-only methods of `Collection`.
 READS = {
     "find",
     "find_one",
@@ -39,7 +39,7 @@ WRITES = sorted(
 
 
 class Untouchable:
-    """In the place of a driver's collection: whatever is asked of it is a failure."""
+    """Replaces a driver's collection; any use fails."""
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"{name} reached the driver")
@@ -58,12 +58,12 @@ def test_no_write_reaches_the_driver(name: str) -> None:
         method(*given)
 
 
-def test_it_is_a_kind_of_read_only_store_and_the_request_is_what_is_wrong() -> None:
+def test_write_refused_is_a_usage_error() -> None:
     assert issubclass(WriteRefused, StoreReadOnly)
     assert WriteRefused.exit_code is ExitCode.USAGE
 
 
-def test_a_database_on_a_server_is_read_and_not_written(secantus_uri: str) -> None:
+def test_a_server_database_is_read_only(secantus_uri: str) -> None:
     uri = f"{secantus_uri.rstrip('/')}/readonly"
     writer = MongoStore(uri, StoreSettings())
     writer.database.initialise()
@@ -79,7 +79,7 @@ def test_a_database_on_a_server_is_read_and_not_written(secantus_uri: str) -> No
         writer.database.close()
 
 
-def test_a_file_is_read_and_not_written(tmp_path: Path) -> None:
+def test_a_file_is_read_only(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     writer = SqliteStore(path)
     writer.database.initialise()

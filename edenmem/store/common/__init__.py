@@ -1,4 +1,4 @@
-"""What both stores share: schema steps, the platform's progress, a buffer's past.
+"""Share logic between both stores: schema steps, the platform's progress, past buffers.
 
 May import: nothing of this part.
 """

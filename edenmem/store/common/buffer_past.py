@@ -1,4 +1,4 @@
-"""The buffer of a scope as it was at a moment, from what was done since."""
+"""Reconstruct the buffer of a scope at a moment from later changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from edenmem.models.memory import Reflection
 from edenmem.models.records import AuditEntry, HistoryEntry
 
-#: The changes by which a buffer's past differs from what the flags of today say.
+#: The changes that current flags do not show.
 REWRITING = ("revise_reflection", "remove_reflection", "restore_reflection", "revert_consolidation")
 
 
@@ -20,16 +20,16 @@ def buffer_at(
     entries: Iterable[AuditEntry],
     versions: Sequence[HistoryEntry],
 ) -> list[Reflection]:
-    """The reflections that were pending at ``moment``, oldest first.
+    """Return the reflections that were pending at ``moment``, oldest first.
 
     Args:
-        moment: When.
-        reflections: The scope's reflections as they are now.
-        entries: The scope's `REWRITING` entries after the moment, latest first, so that what the
-            earliest of them found stands last.
+        moment: The time of the buffer.
+        reflections: The scope's current reflections.
+        entries: The scope's `REWRITING` entries after the moment, latest first, so that the
+            earliest takes precedence.
         versions: The history of the scope's text.
     """
-    then = {now.id: stood for now in reflections if (stood := now.pending_at(moment))}
+    then = {now.id: past for now in reflections if (past := now.pending_at(moment))}
     for entry in entries:
         if entry.action == "restore_reflection":
             then.pop(entry.target_id, None)
@@ -51,6 +51,6 @@ def _version(entry: AuditEntry) -> int:
 def _was_absorbed(
     reflection_id: str, before: int, versions: Sequence[HistoryEntry], moment: datetime
 ) -> bool:
-    """Whether the last version under ``before`` that absorbed it stood by then."""
+    """Return whether the last absorbing version below ``before`` existed at ``moment``."""
     absorbing = [v for v in versions if v.version < before and reflection_id in v.absorbed_ids]
     return bool(absorbing) and absorbing[-1].at <= moment

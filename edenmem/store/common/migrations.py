@@ -1,13 +1,11 @@
-"""Numbered steps that bring a database's schema from one version to the next.
+"""Find, load and order the numbered steps of the database schema.
 
-A migration is a file ``NNNN_name.py``, in the checkout's ``migrations/`` or in the wheel's
-``edenmem/_migrations``. It is frozen: it imports nothing of edenmem, and once released it is not
-edited. It defines ``up_sqlite(connection)`` and ``up_mongo(database)``, which may be run again
-without harm, and either ``down_sqlite`` and ``down_mongo`` or ``NO_WAY_BACK``, a sentence that
-says why there are none.
+A migration is a file ``NNNN_name.py`` in the checkout's ``migrations/`` or the wheel's
+``edenmem/_migrations``. It is frozen: it imports nothing of edenmem, and is not edited after its
+release. It defines ``up_sqlite(connection)`` and ``up_mongo(database)``, which are idempotent, and
+either ``down_sqlite`` and ``down_mongo`` or ``NO_WAY_BACK``, the reason why it is irreversible.
 
-The engine only finds, loads and orders them. Each store keeps the ledger of those it has had and
-decides what is one transaction.
+Each store keeps the ledger of its applied steps, and decides on transactions.
 """
 
 from __future__ import annotations
@@ -30,61 +28,63 @@ _NAME = re.compile(r"(\d{4})_[a-z0-9_]+\Z")
 
 
 class Migration(msgspec.Struct, frozen=True, order=True):
-    """One step: its number, its whole name (``0001_initial``) and its file."""
+    """A schema step: its number, its full name (``0001_initial``) and its file."""
 
     number: int
     name: str
     path: Path
 
     def load(self) -> ModuleType:
-        """The migration's code.
+        """Load the migration's module.
 
         Raises:
-            StoreError: it cannot be read, or lacks a function that it must have.
+            StoreError: it cannot be loaded, or lacks a required function.
         """
         spec = importlib.util.spec_from_file_location(f"edenmem_migration_{self.name}", self.path)
         if spec is None or spec.loader is None:
-            raise StoreError(f"the migration {self.path} cannot be loaded")
+            raise StoreError(f"migration cannot be loaded: {self.path}")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         for kind in ("sqlite", "mongo"):
             if not callable(getattr(module, f"up_{kind}", None)):
-                raise StoreError(f"the migration {self.name} has no up_{kind}()")
+                raise StoreError(f"migration has no up_{kind}(): {self.name}")
             back = getattr(module, f"down_{kind}", None)
             if not callable(back) and not getattr(module, "NO_WAY_BACK", ""):
-                raise StoreError(f"the migration {self.name} does not say whether it can go back")
+                raise StoreError(
+                    f"migration has neither down_{kind}() nor NO_WAY_BACK: {self.name}"
+                )
         return module
 
     def up(self, kind: StoreKind, handle: Any) -> None:
-        """Run it on a database: a ``sqlite3.Connection`` in a transaction, or a pymongo one."""
+        """Apply the step with a ``sqlite3.Connection`` in a transaction, or a pymongo database."""
         step: Callable[[Any], None] = getattr(self.load(), f"up_{kind}")
         step(handle)
 
     def down(self, kind: StoreKind, handle: Any) -> None:
-        """Take it back; only where `no_way_back` is empty."""
+        """Revert the step; only if `no_way_back` is empty."""
         step: Callable[[Any], None] = getattr(self.load(), f"down_{kind}")
         step(handle)
 
     def no_way_back(self) -> str:
-        """Why it cannot be taken back; empty if it can."""
+        """Return why the step is irreversible; empty if it is reversible."""
         return str(getattr(self.load(), "NO_WAY_BACK", ""))
 
 
 def folder() -> Path:
-    """Where the migrations are: in the installed package, or in the checkout it runs from.
+    """Return the folder of migrations, in the installed package or the checkout.
 
     Raises:
-        StoreError: they are in neither place, so the installation is damaged.
+        StoreError: both are missing, so the installation is damaged.
     """
     package = Path(__file__).resolve().parents[2]
     for place in (package / "_migrations", package.parent / "migrations"):
         if place.is_dir():
             return place
-    raise StoreError("the migrations are missing", hint="install edenmem again")
+    raise StoreError("migrations are missing from this installation", hint="reinstall edenmem")
 
 
 def migrations(place: Path | None = None) -> tuple[Migration, ...]:
-    """All migrations in order of their numbers; ``place`` is for tests.
+    """Return all migrations by number; ``place`` is for tests.
 
     Raises:
         StoreError: two have the same number.
@@ -96,15 +96,15 @@ def migrations(place: Path | None = None) -> tuple[Migration, ...]:
     )
     for one, next_one in itertools.pairwise(found):
         if one.number == next_one.number:
-            raise StoreError(f"two migrations have one number: {one.name} and {next_one.name}")
+            raise StoreError(f"migrations have the same number: {one.name}, {next_one.name}")
     return tuple(found)
 
 
 def newest() -> int:
-    """The number of the last migration: the schema that this edenmem needs. Loads none of them."""
+    """Return the number of the last migration, which this version needs, without loading it."""
     return migrations()[-1].number
 
 
 def pending(applied: Collection[str], place: Path | None = None) -> tuple[Migration, ...]:
-    """Those that a ledger with these names does not have yet, in order."""
+    """Return the migrations that are not in a ledger with these names, in order."""
     return tuple(one for one in migrations(place) if one.name not in applied)

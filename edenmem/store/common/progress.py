@@ -1,16 +1,16 @@
-"""What the platform has formed of a session, as far as its cursor tells.
+"""Determine what the platform has formed of a session, from its cursor.
 
-The platform keeps one cursor for each session, ``memory_context.last_memory_message_id``, forms
-what comes after it for one of the agents (the one that answered, or the first), and does not note
-which. So what it covers counts as formed for all agents of the session.
+The platform keeps one cursor per session, ``memory_context.last_memory_message_id``. It forms the
+messages after it for one agent (the one that answered, or the first), and does not record which. So
+everything before the cursor counts as formed for all agents of the session.
 
-Formations of ours move the same cursor, for the first agent only. A cursor that we put there says
-nothing about the platform: our formations say what we formed, message by message. One that the
-platform put there covers the messages between the last cursor of ours before it and itself. Each
-formation notes which cursor it replaced, so that nothing is lost when ours takes its place, and
-nothing is formed twice when the platform writes an older copy of the session back.
+Edenmem's formations move the same cursor, for the first agent only. A cursor set by edenmem says
+nothing about the platform, since formations record their messages. A cursor set by the platform
+covers the messages after edenmem's previous cursor. Each formation records the cursor that it
+replaced, so that no message is lost, and none is formed twice when the platform writes back an
+older copy of the session.
 
-Pure functions over what both stores read.
+Pure functions on data that both stores read.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ import msgspec
 from edenmem.models.formation import CursorMove, FormationStatus
 from edenmem.models.ids import is_id
 
-#: A formation in one of these states, made before moves were noted, had moved the cursor.
+#: Formations in these states, from before moves were recorded, have moved the cursor.
 _APPLIED = frozenset({FormationStatus.APPLIED, FormationStatus.SUPERSEDED})
 
 
 class Place(NamedTuple):
-    """Where a message stands in its session."""
+    """The position of a message in its session."""
 
     at: datetime
     id: str
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session's progress needs to know of one of its formations."""
+    """The relevant fields of a formation."""
 
     agent_id: str
     status: FormationStatus
@@ -45,15 +45,17 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages that the platform formed: those after ``after``, up to ``upto``. If the cursor's
-    message is gone, ``upto`` is placed by the time in its id, which has whole seconds."""
+    """Messages that the platform formed: after ``after``, up to ``upto``.
+
+    ``by_id``: the cursor's message is deleted, so ``upto`` is the time in its ID, in whole seconds.
+    """
 
     after: Place | None
     upto: Place
     by_id: bool = False
 
     def covers(self, place: Place) -> bool:
-        """Whether the platform formed the message at this place."""
+        """Return whether the platform formed the message at this position."""
         if self.after is not None and place <= self.after:
             return False
         if self.by_id:
@@ -62,12 +64,12 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def place_by_id(id: str) -> Place:
-    """The place of a message that is gone: the time in its id."""
+    """Return the position of a deleted message, by the time in its ID."""
     return Place(datetime.fromtimestamp(int(id[:8], 16), UTC), id)
 
 
 def ids_to_place(cursor: str | None, pasts: Sequence[Past]) -> set[str]:
-    """The messages whose places `platform_spans` needs and no formation tells."""
+    """Return the messages whose positions `platform_spans` needs and no formation records."""
     moves = [move for past in pasts for move in past.moves or ()]
     ids = {cursor, *(move.replaced for move in moves), *(move.to for move in moves)}
     known = {past.end.id for past in pasts if past.end is not None}
@@ -80,13 +82,13 @@ def platform_spans(
     pasts: Sequence[Past],
     places: Mapping[str, Place],
 ) -> tuple[Span, ...]:
-    """What the platform formed of a session.
+    """Return the spans of a session that the platform formed.
 
     Args:
-        cursor: The session's cursor as it is now.
+        cursor: The session's current cursor.
         first_agent: The session's first agent.
         pasts: The formations of all agents of the session.
-        places: The places of the messages of `ids_to_place` that exist.
+        places: The positions of existing messages from `ids_to_place`.
     """
     moves = [move for past in pasts for move in _moves(past, first_agent)]
     ours = {move.to for move in moves}

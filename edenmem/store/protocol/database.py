@@ -72,8 +72,7 @@ class Migrations(Protocol):
     """The steps of the schema, and the ledger of data migrations."""
 
     def schema(self) -> list[SchemaStep]:
-        """List every schema step that this version knows, by number, with the time it was
-        applied."""
+        """List every schema step of this version by number, with the time it was applied."""
 
     def migrate_up(self) -> Sequence[str]:
         """Apply pending schema steps and return their names, in order.

@@ -114,8 +114,10 @@ class Host(Protocol):
     def messages(
         self, session_id: str, *, newest: int | None = None, ids: Sequence[str] | None = None
     ) -> Iterator[Message]:
-        """Yield messages of a session by (``createdAt``, ``id``): all, the ``newest``, or
-        ``ids``."""
+        """Yield messages of a session by (``createdAt``, ``id``).
+
+        All of them, the ``newest``, or those with the given ``ids``.
+        """
 
     def messages_by_ids(self, message_ids: Sequence[str]) -> list[Message]:
         """Return the stored messages with these IDs, from any session, in order.
@@ -183,8 +185,7 @@ class Contexts(Protocol):
         """Yield every cached context as text, in pages without a cursor in between."""
 
     def stray_contexts(self) -> Iterator[Finding]:
-        """Yield cached contexts of deleted sessions, or of agents (``related``) not in the
-        session."""
+        """Yield cached contexts of deleted sessions, or of agents (``related``) outside them."""
 
     def drop_contexts(self, pairs: Sequence[tuple[str, str]]) -> int:
         """Drop the cached contexts of (session, agent) pairs; return how many."""

@@ -58,8 +58,10 @@ class Indexes(Protocol):
     """The indexes of a store."""
 
     def list_indexes(self, wish: IndexWish) -> list[IndexState]:
-        """List every index that the store needs or defines: ordinary ones by collection, then
-        search."""
+        """List every index that the store needs or defines.
+
+        Ordinary ones come first, by collection, then search indexes.
+        """
 
     def create_index(self, name: str, wish: IndexWish) -> None:
         """Start building an index if it is missing.

@@ -30,8 +30,7 @@ class Memory(Protocol):
         """Return the facts created or edited at or after ``since``, newest first."""
 
     def fact(self, fact_id: str, *, with_vector: bool = False) -> Fact | None:
-        """Return a fact by ID from any scope; the caller checks the reader's access to its
-        ``home``."""
+        """Return a fact by ID from any scope; the caller checks access to its ``home``."""
 
     def facts_by_ids(
         self, scopes: Sequence[Scope], fact_ids: Sequence[str], *, with_vectors: bool = False
@@ -59,8 +58,7 @@ class Memory(Protocol):
         """Return a reflection by ID."""
 
     def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
-        """Return the existing reflections by ID from any scope; the caller checks their
-        ``home``."""
+        """Return reflections by ID from any scope; the caller checks access to their ``home``."""
 
     def find_derived(self, reflection_ids: Sequence[str]) -> list[Reflection]:
         """Return the reflections that were derived (propagated) from one of these."""

@@ -17,8 +17,8 @@ class Statistics(Protocol):
     def count_by_day(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Sequence[FormedOnDay]:
-        """Count the facts and reflections formed at or after ``since``, by day; empty days left
-        out."""
+        """Count the facts and reflections formed at or after ``since``, by day, without empty
+        days."""
 
     def counts_by_kind(self, *, agent_id: str | None = None) -> Sequence[KindCount]:
         """Return sizes for all five kinds of scope, in the order of `ScopeKind`."""
@@ -32,8 +32,7 @@ class Statistics(Protocol):
     def count_rejections(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Mapping[str, int]:
-        """Count rejected items by `Decision.rule`, in formations that began at or after
-        ``since``."""
+        """Count rejected items by `Decision.rule`, of formations begun at or after ``since``."""
 
     def most_retrieved(self, *, agent_id: str | None = None, limit: int) -> Sequence[Fact]:
         """Return the facts with the most accesses, then by ID; facts without any are left out."""

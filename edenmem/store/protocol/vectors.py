@@ -34,15 +34,7 @@ class Vectors(Protocol):
     def set_vectors(
         self, vectors: Mapping[str, tuple[str, bytes]], *, model: str, staged: bool = False
     ) -> int:
-        """Set vectors: fact ID → (content hash that was embedded, vector); return how many were
-        set.
-
-        Facts whose text has changed are skipped. During a switch to ``model`` the vectors are
-        staged; with ``staged`` they are written in no other case.
-
-        Raises:
-            ConflictError: ``staged``, but no switch to ``model`` is in progress.
-        """
+        """Set vectors by fact ID: (content hash that was embedded, vector); return how many."""
 
     def vector_models(self, scopes: Sequence[Scope] | None = None) -> dict[str, int]:
         """Count facts by embedding model; "" counts facts without a vector."""
@@ -64,12 +56,9 @@ class Vectors(Protocol):
     def stale_facts(
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> Iterator[Fact]:
-        """Yield facts without a valid vector of ``model``: missing, zeros, or another model or
-        length.
+        """Yield facts without a valid vector of ``model``.
 
-        ``dimensions`` None accepts any length. Each fact comes once, without its vector, in no
-        defined order. Pages have no cursor or snapshot in between, so the caller may write and may
-        stop: facts that have a vector by then are not returned again.
+        That is: missing, zeros, or of another model or length.
         """
 
     def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
@@ -142,5 +131,4 @@ class ModelSwitches(Protocol):
         """
 
     def clear_staged(self) -> Iterator[int]:
-        """Remove staged vectors, page by page as `settle_vectors`. Only while clearing or
-        abandoning."""
+        """Remove staged vectors like `settle_vectors`; only while clearing or abandoning."""

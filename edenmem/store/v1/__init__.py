@@ -1,6 +1,6 @@
-"""Sources of v1: a live MongoDB, a folder of mongodump, Extended JSON. All are read, never written.
+"""Read v1 memory from a live MongoDB, a mongodump folder or Extended JSON; never write.
 
-The only place that knows how v1 is stored. What comes out is `edenmem.models.v1_documents`.
+Only this package knows how v1 is stored. It yields `edenmem.models.v1_documents`.
 
 May import: mongo.core.
 """

@@ -1,8 +1,7 @@
-"""Documents out of a stream of BSON, such as a file of mongodump, damaged or not.
+"""Read documents from a BSON stream, such as a mongodump file, even if it is damaged.
 
-A document begins with its own length and ends with a zero byte. Where that does not hold, the
-stream is searched for what can be the beginning of the next document, and what lies between is
-reported as one that cannot be read.
+A document begins with its length and ends with a zero byte. Where that does not hold, the stream is
+searched for the next probable document, and the bytes in between are reported as unreadable.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from bson.errors import BSONError
 
 from edenmem.models.ids import is_id
 
-#: MongoDB's limit, with what the server allows itself on top.
+#: MongoDB's limit, with the server's own allowance.
 MOST_BYTES = 16 * 1024 * 1024 + 16 * 1024
-#: What may still be one document that somebody made elsewhere; beyond it a length is nonsense.
+#: Maximum length of a document from another program; larger lengths are invalid.
 _MOST_FRAME = 32 * 1024 * 1024
 _LEAST_BYTES = 5
 _CHUNK = 1024 * 1024
 _LENGTH = struct.Struct("<I").unpack_from
-#: Bytes that editors and archives leave behind the last document.
+#: Bytes that editors and archives append to the last document.
 _PADDING = b" \t\r\n\0"
-#: How much of what cannot be read is kept, to tell one from another.
+#: Maximum number of unreadable bytes to keep.
 _KEPT = 64 * 1024
 
-#: The types that a first element can have; 0 ends an empty document.
+#: Valid types of a first element; 0 ends an empty document.
 _TYPES = frozenset({*range(0x14), 0x7F, 0xFF})
-#: A first element that is an ``_id``: a text, a document or an ObjectId.
+#: A first element that is an ``_id``: text, document or ObjectId.
 _ID_ELEMENT = re.compile(rb"[\x02\x03\x07]_id\x00")
 
 _STRICT: CodecOptions[dict[str, Any]] = CodecOptions(
@@ -43,7 +42,7 @@ _STRICT: CodecOptions[dict[str, Any]] = CodecOptions(
 _LENIENT = _STRICT.with_options(unicode_decode_error_handler="replace")
 
 
-#: What a stream raises that is damaged in its own right, such as a gzip.
+#: Errors of a damaged stream, such as a gzip.
 UNREADABLE = (EOFError, OSError, zlib.error)
 
 
@@ -54,23 +53,23 @@ def describe_failure(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return f"the file cannot be read: {error.strerror}"
     if isinstance(error, BadGzipFile) and "Not a gzipped file" in str(error):
-        return "what follows is not gzip data"
+        return "followed by data that is not gzip"
     return f"the gzip data is damaged: {error}"
 
 
 def read_some(stream: BinaryIO) -> bytes:
-    """What comes next; empty at the end. What a damaged gzip still gives is not lost."""
+    """Read the next bytes, empty at the end, keeping what a damaged gzip still yields."""
     read1 = getattr(stream, "read1", stream.read)
     chunk: bytes = read1(_CHUNK)
     return chunk
 
 
 class Frame(NamedTuple):
-    """``raw`` is one whole document, unless ``problem`` says why it is none; then ``size`` bytes
-    were skipped, of which ``raw`` is the beginning.
+    """A whole document, or skipped bytes with their ``problem``.
 
-    ``ends_early``: the stream stops inside of the document, ``missing`` bytes before its end (0: it
-    cannot be told). The last frame of a stream that cannot be read any further has no bytes.
+    For skipped bytes, ``raw`` is the beginning of ``size`` bytes. ``ends_early``: the stream ends
+    inside the document, ``missing`` bytes before its end (0: unknown). If a stream cannot be read
+    further, its last frame has no bytes.
     """
 
     offset: int
@@ -82,17 +81,17 @@ class Frame(NamedTuple):
 
 
 def decode(raw: bytes) -> tuple[dict[str, Any], bool]:
-    """The document, and whether bytes that are no UTF-8 were replaced.
+    """Decode a document; return it, and whether invalid UTF-8 was replaced.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: it cannot be decoded.
     """
     if len(raw) > MOST_BYTES:
         raise ValueError(f"{len(raw):,} bytes long, beyond MongoDB's limit of 16 MB")
     try:
         return bson.decode(raw, _STRICT), False
     except (BSONError, UnicodeDecodeError, ValueError, OverflowError):
-        pass  # read again, replacing what is not UTF-8
+        pass  # decode again, replacing invalid UTF-8
     try:
         return bson.decode(raw, _LENIENT), True
     except (BSONError, UnicodeDecodeError, ValueError, OverflowError) as error:
@@ -100,13 +99,13 @@ def decode(raw: bytes) -> tuple[dict[str, Any], bool]:
 
 
 def id_in(raw: bytes) -> str:
-    """The id at the beginning of a document that cannot be read; empty if there is none."""
+    """Return the ID at the beginning of an unreadable document; empty if there is none."""
     found = raw[9:21].hex() if raw[4:9] == b"\x07_id\x00" else ""
     return found if is_id(found) else ""
 
 
 def frames(stream: BinaryIO) -> Iterator[Frame]:
-    """All documents of a stream, and what is between them if it is damaged."""
+    """Yield all documents of a stream, and the damage between them."""
     return _Framing(stream).run()
 
 
@@ -118,7 +117,7 @@ class _Framing:
         self._before = 0  # bytes of the stream before the data
         self._ended = False
         self._failure = ""
-        self._is_cut = True  # nothing that fails is in the way of the end
+        self._is_cut = True  # no failure other than a missing end
 
     def run(self) -> Iterator[Frame]:
         while True:
@@ -137,7 +136,7 @@ class _Framing:
             yield Frame(self._before + self._at, b"", self._failure, ends_early=self._is_cut)
 
     def _intact(self) -> Iterator[Frame]:
-        """Those that are in memory with what follows them, and of which nothing is to be said."""
+        """Yield intact documents that are in memory together with the next one (fast path)."""
         data, at = self._data, self._at
         last = len(data) - _LEAST_BYTES
         while at < last:
@@ -157,7 +156,7 @@ class _Framing:
         return self._data[self._at : self._at + length]
 
     def _has(self, count: int, start: int | None = None) -> bool:
-        """Whether so many bytes can be had from ``start`` on."""
+        """Return whether ``count`` bytes from ``start`` are available, reading more if needed."""
         offset = (self._at if start is None else start) - self._at
         if len(self._data) - self._at >= offset + count:
             return True
@@ -184,10 +183,10 @@ class _Framing:
         self._ended = not chunk
         return chunk
 
-    # Places in the data move when more is read, so they are given relative to the next document.
+    # Reading more moves positions in the data, so they are relative to the next document.
 
     def _length(self, start: int) -> int:
-        """The length that the document there gives itself; 0 if that is none."""
+        """Return the length field of the document at ``start``; 0 if invalid."""
         relative = start - self._at
         if not self._has(4, start):
             return 0
@@ -202,15 +201,15 @@ class _Framing:
         return self._data[self._at + relative + length - 1] == 0
 
     def _can_follow(self, start: int) -> bool:
-        """Whether a document, or the end, can be there."""
+        """Return whether a document, or the end of the stream, can be at ``start``."""
         relative = start - self._at
         if not self._has(5, start):
-            return True  # the end, or the beginning of a document that was cut off
+            return True  # the end, or a truncated document
         start = self._at + relative
         return bool(self._length(start)) and self._data[start + 4] in _TYPES
 
     def _skip(self, length: int) -> Frame:
-        """Go to the next document; what is left behind as one that cannot be read."""
+        """Skip to the next document; return the skipped bytes as unreadable."""
         offset = self._before + self._at
         kept = b""
         skipped = 0
@@ -222,7 +221,7 @@ class _Framing:
             for match in _ID_ELEMENT.finditer(window):
                 start = match.start() - 4
                 if skipped + start < _LEAST_BYTES:
-                    continue  # the id of the damaged one itself
+                    continue  # the ID of the damaged document
                 place = self._at + start
                 found = self._length(place)
                 if found and self._is_whole(self._at + start, found):
@@ -237,9 +236,9 @@ class _Framing:
                 begun = skipped < 4 and bool(kept.strip(_PADDING))
                 why = "not BSON"
                 if short:
-                    why = f"cut off: {length:,} bytes long, and {skipped:,} are there"
+                    why = f"truncated: {skipped:,} of {length:,} bytes"
                 elif begun:
-                    why = "cut off inside of its length"
+                    why = "truncated inside its length"
                 return Frame(
                     offset,
                     kept,

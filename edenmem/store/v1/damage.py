@@ -1,4 +1,4 @@
-"""What is missing of an input, counted by file and kind while it is read."""
+"""Count the damage of an input by file and kind, while it is read."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from edenmem.models.v1 import V1Damage
 from edenmem.models.v1 import V1DamageKind as Kind
 from edenmem.text import one_line
 
-#: Places that are named; all are counted.
+#: Maximum number of places to name; all are counted.
 _NAMED = 10
 
-#: Characters of a problem that are shown.
+#: Maximum number of characters of a problem to show.
 _LONGEST = 120
 
 _COUNTED = {
     Kind.UNREADABLE: ("cannot be read", "cannot be read"),
     Kind.INVALID_UTF8: (
-        "holds bytes that are not UTF-8; they were replaced by U+FFFD",
-        "hold bytes that are not UTF-8; they were replaced by U+FFFD",
+        "contains bytes that are not UTF-8, replaced by U+FFFD",
+        "contain bytes that are not UTF-8, replaced by U+FFFD",
     ),
     Kind.WRONG_TYPE: (
-        "has an owner, a text or a kind of a wrong type",
-        "have an owner, a text or a kind of a wrong type",
+        "has an owner, text or kind of the wrong type",
+        "have an owner, text or kind of the wrong type",
     ),
 }
 
@@ -38,7 +38,7 @@ class _Tally:
 
 
 class DamageTally:
-    """Counts damaged documents; memory does not grow with their number."""
+    """Counts damaged documents, in constant memory."""
 
     def __init__(self) -> None:
         self._tallies: dict[tuple[str, Kind], _Tally] = {}
@@ -54,8 +54,7 @@ class DamageTally:
         *,
         problem: str = "",
     ) -> None:
-        """Count one damaged document of a file or collection; of several the first ``problem`` is
-        named."""
+        """Count a damaged document of a file or collection; the first ``problem`` is kept."""
         tally = self._tallies.setdefault((where, kind), _Tally(collection, problem=problem))
         tally.documents += 1
         tally.bytes += size
@@ -63,11 +62,11 @@ class DamageTally:
             tally.places.append(place)
 
     def add(self, damage: V1Damage) -> None:
-        """Add what is said of a whole file or collection."""
+        """Add damage of a whole file or collection."""
         self._found.append(damage)
 
     def damage(self) -> tuple[V1Damage, ...]:
-        """Everything found, by file or collection."""
+        """Return all damage, by file or collection."""
         counted = [_summarise(where, kind, found) for (where, kind), found in self._tallies.items()]
         return tuple(sorted([*self._found, *counted], key=lambda each: (each.where, each.kind)))
 
@@ -93,7 +92,8 @@ def _summarise(where: str, kind: Kind, tally: _Tally) -> V1Damage:
 def ends_early(
     where: str, collection: str, place: str, problem: str, *, missing: int = 0
 ) -> V1Damage:
-    """A file that stops in the middle; ``missing`` bytes of its last document (0: unknown)."""
+    """Return the damage of a truncated file; ``missing`` bytes of the last document (0:
+    unknown)."""
     how = f"{missing:,} bytes of the last document are missing" if missing else problem
     return V1Damage(
         kind=Kind.ENDS_EARLY,
@@ -101,47 +101,46 @@ def ends_early(
         collection=collection,
         bytes=missing or None,
         places=(place,),
-        detail=f"{where} ends early at {place}: {how}; the number of documents that followed is "
-        "unknown",
+        detail=f"{where} ends early at {place}: {how}; an unknown number of documents is missing",
     )
 
 
 def breaks_off(where: str, collection: str, place: str, problem: str) -> V1Damage:
-    """A file that cannot be read to its end."""
+    """Return the damage of a file that is unreadable from a place on."""
     return V1Damage(
         kind=Kind.UNREADABLE,
         where=where,
         collection=collection,
         places=(place,),
-        detail=f"{where} cannot be read from {place} on: {problem}; the number of documents that "
-        "follow is unknown",
+        detail=f"{where} cannot be read from {place} on: {problem}; an unknown number of "
+        "documents is missing",
     )
 
 
 def empty(where: str, collection: str) -> V1Damage:
-    """A file of no bytes."""
+    """Return the damage of an empty file."""
     return V1Damage(
         kind=Kind.EMPTY,
         where=where,
         collection=collection,
-        detail=f"{where} is empty; the number of its documents is unknown",
+        detail=f"{where} is empty; an unknown number of documents is missing",
     )
 
 
 def no_data(where: str, collection: str) -> V1Damage:
-    """The metadata of a collection without its documents."""
+    """Return the damage of metadata without its collection's documents."""
     return V1Damage(
         kind=Kind.NO_DATA,
         where=where,
         collection=collection,
-        detail=f"{where} describes {collection}, but its documents are not there",
+        detail=f"{where} describes {collection}, but its documents are missing",
     )
 
 
 def repeated_ids(collection: str, documents: int, ids: Sequence[str]) -> V1Damage:
-    """Documents with the ``_id`` of another one of their collection, the first of which counts."""
+    """Return the damage of documents with a repeated ``_id``; the first one counts."""
     more = documents - len(ids)
-    what = "1 document has" if documents == 1 else f"{documents:,} documents have"
+    what = "1 document repeats" if documents == 1 else f"{documents:,} documents repeat"
     named = ", ".join(ids) + (f" and {more:,} more" if more else "")
     return V1Damage(
         kind=Kind.DUPLICATE_ID,
@@ -149,12 +148,12 @@ def repeated_ids(collection: str, documents: int, ids: Sequence[str]) -> V1Damag
         collection=collection,
         documents=documents,
         places=tuple(ids),
-        detail=f"{collection}: {what} the _id of another one: {named}",
+        detail=f"{collection}: {what} the _id of another: {named}",
     )
 
 
 def no_collection(collection: str, references: int, referrers: str) -> V1Damage:
-    """A collection that others refer to."""
+    """Return the damage of a missing collection that documents refer to."""
     them = "1 document of it" if references == 1 else f"{references:,} documents of it"
     return V1Damage(
         kind=Kind.NO_COLLECTION,

@@ -1,4 +1,4 @@
-"""Documents of v1's collections, and accounts of the host's, made of what a source has."""
+"""Convert raw documents of v1's collections, and the host's accounts, to models."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from edenmem.models.v1_documents import (
 from edenmem.store.v1 import values
 from edenmem.store.v1.values import Notes
 
-#: Where hosts keep their users and agents.
+#: Collections of users and agents on hosts.
 ACCOUNTS = ("users3", "users", "agents")
 
 _COMMON = {"_id", "agent_id", "agent_owner", "createdAt", "updatedAt", "created_at", "updated_at"}
 _TEXT = _COMMON | {"content", "unabsorbed_memory_ids", "fully_formed_memory", "last_updated_at"}
-#: Names that v1 used before, by today's. What they hold was never moved to the new fields.
+#: Former names of fields; v1 never moved their content to the new fields.
 _OLDER = {
     "unabsorbed_memory_ids": "unabsorbed_directive_ids",
     "facts": "relevant_facts",
@@ -48,7 +48,7 @@ _KNOWN = {
     ),
 }
 
-#: Fields that tell which collection a document is of, if nothing else does.
+#: Fields that identify the collection of a document.
 _SIGNS = (
     ("shard_name", SHARDS),
     ("memory_type", MEMORIES),
@@ -56,18 +56,18 @@ _SIGNS = (
     ("unabsorbed_directive_ids", USER_TEXTS),
 )
 
-#: Fields without which a document is not what it was; those of another type are lost.
+#: Fields that are lost if they have the wrong type.
 _VITAL = frozenset({"agent_id", "user_id", "memory_type", "content"})
 
 _VERSION_LINE = re.compile(r"\s*VERSION:\s*\d{1,9}[^\S\n]*(?:\n|\Z)", re.IGNORECASE)
 
 Raw = Mapping[str, Any]
-#: Account → canonical id of the person.
+#: Account → canonical ID of the user.
 Canonical = Callable[[str], str]
 
 
 def collection_of(raw: Raw) -> str | None:
-    """The collection that a document must be of, judged by its fields."""
+    """Return the collection that a document's fields indicate."""
     return next((collection for field, collection in _SIGNS if field in raw), None)
 
 
@@ -79,18 +79,18 @@ def read(
     invalid_utf8: bool = False,
     canonical: Canonical = str,
 ) -> V1Read:
-    """The document of a collection; ``place`` names it if it has no id of its own.
+    """Convert a document of a collection; ``place`` names it if it has no ID.
 
     Args:
-        collection: One of v1's, or one with accounts.
-        raw: What was stored.
-        place: Where it was found.
-        invalid_utf8: Whether bytes in it had to be replaced.
-        canonical: Account → canonical id.
+        collection: A v1 collection, or one of accounts.
+        raw: The stored document.
+        place: Its position in the input.
+        invalid_utf8: Whether invalid bytes were replaced.
+        canonical: Account → canonical ID.
     """
     notes = Notes()
     if invalid_utf8:
-        notes.add(Kind.INVALID_UTF8, "holds bytes that are not UTF-8; they read as U+FFFD")
+        notes.add(Kind.INVALID_UTF8, "contains bytes that are not UTF-8, replaced by U+FFFD")
     document: V1Document | V1Account | None
     document_id = place
     try:
@@ -100,7 +100,7 @@ def read(
             document = _account(collection, raw, document_id)
         else:
             document = build(raw, document_id, notes, canonical)
-    except RecursionError:  # MongoDB takes 100 levels: no server had this one
+    except RecursionError:  # MongoDB's limit is 100 levels
         document = None
         notes.found = [(Kind.UNREADABLE, "nested too deeply")]
     return V1Read(
@@ -128,8 +128,8 @@ def _extra(collection: str, raw: Raw, notes: Notes, *more: str) -> str:
         return ""
     chosen = {name: raw[name] for name in sorted({*names, *more})}
     options = json_util.RELAXED_JSON_OPTIONS
-    told = json_util.dumps(chosen, json_options=options, ensure_ascii=False)
-    return values.readable(told, "an unknown field", notes)
+    text = json_util.dumps(chosen, json_options=options, ensure_ascii=False)
+    return values.readable(text, "an unknown field", notes)
 
 
 def _first(raw: Raw, *fields: str) -> Any:
@@ -147,8 +147,8 @@ def _times(raw: Raw, document_id: str, notes: Notes) -> tuple[datetime, datetime
     last = values.moment(raw.get("last_updated_at"), "last_updated_at", notes)
     by_id = values.read_creation_time(document_id)
     found = by_id or updated or last
-    whence = "the id" if by_id else "another time of it" if found else "nothing: 1970"
-    notes.add(Kind.TIME_MISSING, f"createdAt is missing; taken from {whence}")
+    origin = "the id" if by_id else "another time" if found else "nothing: 1970"
+    notes.add(Kind.TIME_MISSING, f"createdAt is missing; taken from {origin}")
     return found or values.EPOCH, updated
 
 
@@ -158,7 +158,7 @@ def _memory(raw: Raw, document_id: str, notes: Notes, canonical: Canonical) -> V
     memory_type = get("memory_type")
     if memory_type is not None and not isinstance(memory_type, str):
         notes.wrong.add("memory_type")
-    # Somebody who cannot be told is somebody all the same: the memory is not everybody's.
+    # An unknown user still counts: without one, the memory would be public.
     people = values.identifiers(get("related_users"), "related_users", notes, other="?")
     people = tuple(dict.fromkeys(map(canonical, people)))
     return V1Memory(
@@ -225,7 +225,7 @@ def _shard(raw: Raw, document_id: str, notes: Notes, canonical: Canonical) -> V1
 
 
 def _list(raw: Raw, field: str, notes: Notes) -> tuple[str, ...]:
-    """The ids of a list under its older name, then those under today's that are not among them."""
+    """Return the IDs of a list under its former name, then those only under its current name."""
     older = values.identifiers(raw.get(_OLDER[field]), _OLDER[field], notes)
     found = values.identifiers(raw.get(field), field, notes)
     if not older:
@@ -235,8 +235,10 @@ def _list(raw: Raw, field: str, notes: Notes) -> tuple[str, ...]:
 
 
 def _texts(raw: Raw, notes: Notes) -> tuple[str, str, tuple[str, ...]]:
-    """The text; the assembled one, which v1 served, if there is no other; and the fields to keep in
-    history because they hold a text that the document's own does not."""
+    """Return the text, v1's assembled text if there is no other, and fields to keep in history.
+
+    A field is kept if it holds a text that the document's own text does not contain.
+    """
     content = values.without_word_count(values.text(raw.get("content"), "content", notes))
     field = next(
         (name for name in ("fully_formed_memory", _OLDER["fully_formed_memory"]) if raw.get(name)),
@@ -252,18 +254,18 @@ def _texts(raw: Raw, notes: Notes) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _account(collection: str, raw: Raw, document_id: str) -> V1Account | None:
-    unheard = Notes()  # what is wrong with accounts is the host's affair
+    ignored = Notes()  # damage of accounts concerns the host
     if not is_id(document_id):
         return None
     return V1Account(
         id=document_id,
-        memory_id=values.owner(raw.get("eden_user_id"), "eden_user_id", unheard) or document_id,
+        memory_id=values.owner(raw.get("eden_user_id"), "eden_user_id", ignored) or document_id,
         is_agent=raw.get("type", collection.rstrip("s")) == "agent",
-        username=values.text(raw.get("username"), "username", unheard),
-        name=values.text(raw.get("name"), "name", unheard),
-        owner=values.owner(raw.get("owner"), "owner", unheard),
-        deleted=values.flag(raw.get("deleted"), "deleted", unheard, default=False),
-        persona=values.text(raw.get("persona"), "persona", unheard),
+        username=values.text(raw.get("username"), "username", ignored),
+        name=values.text(raw.get("name"), "name", ignored),
+        owner=values.owner(raw.get("owner"), "owner", ignored),
+        deleted=values.flag(raw.get("deleted"), "deleted", ignored, default=False),
+        persona=values.text(raw.get("persona"), "persona", ignored),
         user_memory_enabled=raw.get("user_memory_enabled") == 1,
     )
 

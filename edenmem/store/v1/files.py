@@ -1,4 +1,4 @@
-"""v1 in files: what mongodump and mongoexport leave, plain or gzipped."""
+"""Read v1 memory from files of mongodump and mongoexport, plain or gzipped."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from edenmem.store.v1.folders import V1File
 
 
 class _Found(NamedTuple):
-    """``raw`` is a document, unless ``problem`` says why there is none. Without ``kept`` bytes the
-    problem is one of the file from there on; ``ends_early``: it is that the file ends."""
+    """A document ``raw``, or the ``problem`` that prevents reading one.
+
+    A problem without ``kept`` bytes affects the rest of the file. ``ends_early``: the file is
+    truncated.
+    """
 
     collection: str | None
     place: str
@@ -33,27 +36,27 @@ class _Found(NamedTuple):
 
     @property
     def is_document(self) -> bool:
-        """Whether it is a document, be it damaged."""
+        """Return whether this is a document, even a damaged one."""
         return self.raw is not None or bool(self.kept)
 
 
 class FileSource:
-    """v1 in a file, or in the files of a folder; see `edenmem.store.v1.protocol.V1Source`.
+    """v1 memory in a file, or in the files of a folder; see `edenmem.store.v1.protocol.V1Source`.
 
     Args:
         path: The file or folder.
-        database: Which of several databases in a folder.
-        patterns: Names of files, to choose among several of one collection.
+        database: Selects one of several databases in a folder.
+        patterns: Names of files, to select among several of one collection.
 
     Raises:
         NotFoundError: there is no such file, folder or database.
-        InputError: there is nothing of v1 in it.
-        AmbiguousInput: the folder holds several databases, or several files of one collection.
+        InputError: it contains no v1 memory.
+        AmbiguousInput: the folder has several databases, or several files of one collection.
     """
 
     def __init__(self, path: Path, *, database: str = "", patterns: Sequence[str] = ()) -> None:
         if not path.exists():
-            raise NotFoundError(f"there is no file or folder {format_path(path)}")
+            raise NotFoundError(f"no such file or folder: {format_path(path)}")
         self._path = path
         choose = folders.choose_files if path.is_dir() else folders.choose_file
         chosen = choose(path, database=database, patterns=patterns)
@@ -63,24 +66,24 @@ class FileSource:
 
     @property
     def location(self) -> str:
-        """The file or folder."""
+        """Return the file or folder."""
         return format_path(self._path)
 
     def collections(self) -> frozenset[str]:
-        """The collections that have a file; a file without a name of its own may hold all."""
+        """Return the collections with a file; all, if a file's name gives no collection."""
         if any(file.collection is None for file in self._files):
             return frozenset(V1_COLLECTIONS)
         return frozenset(file.collection for file in self._files if file.collection)
 
     def damage(self) -> Sequence[V1Damage]:
-        """What is missing or cannot be read."""
+        """Return the damage found."""
         for path, collection in self._without_data:
             self._damage.add(damage.no_data(self._name(path), collection))
         self._without_data = ()
         return self._damage.damage()
 
     def counts(self) -> dict[str, int]:
-        """Documents by collection, counted by reading through the files once."""
+        """Count documents by collection, by reading the files once."""
         counted = dict.fromkeys(V1_COLLECTIONS, 0)
         for file in self._files:
             if file.collection in documents.ACCOUNTS:
@@ -96,7 +99,7 @@ class FileSource:
         return counted
 
     def accounts(self) -> Iterator[V1Account]:
-        """The users and agents that were dumped with it."""
+        """Yield the users and agents in the files."""
         for file in self._files:
             if file.collection not in documents.ACCOUNTS:
                 continue
@@ -107,7 +110,7 @@ class FileSource:
                         yield account
 
     def documents(self, canonical: Canonical) -> Iterator[V1Read]:
-        """All documents, file by file."""
+        """Yield all documents, file by file."""
         for file in self._files:
             if file.collection in documents.ACCOUNTS:
                 continue
@@ -136,13 +139,13 @@ class FileSource:
                     )
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no file stays open."""
 
     def _name(self, path: Path) -> str:
         return format_path(path.relative_to(self._path) if self._path.is_dir() else path.name)
 
     def _read(self, file: V1File) -> Iterator[_Found]:
-        """The documents of a file; what is damaged is counted on the way."""
+        """Yield the documents of a file, and record its damage."""
         name, collection = self._name(file.path), file.collection or ""
         nothing, whole = True, True
         for found in _read(file):
@@ -191,7 +194,7 @@ def _read_bson(file: V1File, stream: BinaryIO) -> Iterator[_Found]:
                 problem = str(error)
             else:
                 collection = file.collection or documents.collection_of(raw)
-                yield _whose(collection, place, raw, lenient)
+                yield _by_collection(collection, place, raw, lenient)
                 continue
         yield _Found(
             file.collection,
@@ -221,14 +224,14 @@ def _read_json(file: V1File, stream: BinaryIO) -> Iterator[_Found]:
                 ends_early=value.ends_early,
             )
         else:
-            yield _whose(file.collection or documents.collection_of(raw), place, raw, False)
+            yield _by_collection(file.collection or documents.collection_of(raw), place, raw, False)
 
 
-def _whose(
+def _by_collection(
     collection: str | None, place: str, raw: Mapping[str, Any], invalid_utf8: bool
 ) -> _Found:
     if collection is not None:
         return _Found(collection, place, raw, invalid_utf8)
     kept = repr(raw)[:1000].encode("utf-8", "replace")
-    problem = "its fields are those of no collection of v1"
+    problem = "its fields match no v1 collection"
     return _Found(None, place, None, problem=problem, kept=kept)

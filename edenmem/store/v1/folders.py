@@ -1,7 +1,7 @@
-"""Which files of a folder hold v1: of which database, which collection, in which form.
+"""Find the files of v1 memory in a folder, with their database, collection and format.
 
-What could be meant in more than one way is never decided here: two databases, or two files of one
-collection, are for the caller to choose from.
+Ambiguous input (several databases, or several files of one collection) is an error; the caller
+selects.
 """
 
 from __future__ import annotations
@@ -19,20 +19,23 @@ from edenmem.models.v1 import V1_COLLECTIONS
 from edenmem.settings.paths import format_path
 from edenmem.store.v1 import bson_stream, documents
 
-#: The end of a name tells what a file holds.
+#: The extension determines the format.
 _BSON = re.compile(r"(?P<name>.+)\.bson(?:\.gz)?", re.IGNORECASE)
 _JSON = re.compile(r"(?P<name>.+)\.(?:json|jsonl|ndjson|ejson)(?:\.gz)?", re.IGNORECASE)
 _METADATA = re.compile(r"(?P<name>.+)\.metadata\.json(?:\.gz)?", re.IGNORECASE)
 _ARCHIVE = b"\x6d\xe2\x99\x81"  # mongodump --archive
 _GZIP = b"\x1f\x8b"
-#: Options and indexes of one collection are a few kilobytes.
+#: Maximum size of metadata; options and indexes of a collection take a few kilobytes.
 _MOST_METADATA = 1024 * 1024
 COLLECTIONS = (*V1_COLLECTIONS, *documents.ACCOUNTS)
 
 
 class V1File(NamedTuple):
-    """``collection`` is None if each document must tell it; ``database`` is empty if neither the
-    file's name nor its metadata tell it."""
+    """A file of one collection.
+
+    ``collection`` is None if each document determines it. ``database`` is empty if neither the
+    file's name nor its metadata give it.
+    """
 
     path: Path
     is_bson: bool
@@ -41,7 +44,7 @@ class V1File(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The files to read, and the metadata whose documents are not there."""
+    """The files to read, and metadata files without documents."""
 
     files: tuple[V1File, ...]
     without_data: tuple[tuple[Path, str], ...] = ()
@@ -54,21 +57,21 @@ class _Database(NamedTuple):
 
 
 def open_file(path: Path) -> BinaryIO:
-    """The file, unzipped if it is a gzip."""
+    """Open a file, decompressing gzip."""
     try:
         with path.open("rb") as stream:
             zipped = stream.read(2) == _GZIP
         opened = gzip.open(path, "rb") if zipped else path.open("rb")  # noqa: SIM115 - returned
     except OSError as error:
-        raise InputError(f"{format_path(path)} cannot be read: {error.strerror or error}") from None
+        raise InputError(f"cannot read {format_path(path)}: {error.strerror or error}") from None
     return opened  # type: ignore[return-value]
 
 
 def choose_file(path: Path, *, database: str, patterns: Sequence[str]) -> Chosen:
-    """One file that was named."""
+    """Return a single named file."""
     if database or patterns:
         raise UsageError(
-            "--database and --file choose among the files of a folder",
+            "--database and --file apply only to a folder",
             hint=f"leave them out: --from names the file {format_path(path.name)}",
         )
     _demand_file(path)
@@ -77,23 +80,23 @@ def choose_file(path: Path, *, database: str, patterns: Sequence[str]) -> Chosen
         if match := pattern.fullmatch(path.name):
             return Chosen((V1File(path, is_bson, _collection_named(match["name"])),))
     raise InputError(
-        f"{format_path(path)} is neither BSON nor JSON, judged by its name",
-        hint="name a folder of mongodump, a .bson file, or a .json or .jsonl file",
+        f"neither BSON nor JSON by its name: {format_path(path)}",
+        hint="name a mongodump folder, a .bson file, or a .json or .jsonl file",
     )
 
 
 def choose_files(folder: Path, *, database: str, patterns: Sequence[str]) -> Chosen:
-    """The files of one database in a folder, or in the folders inside of it.
+    """Return the files of one database in a folder or its subfolders.
 
     Raises:
         AmbiguousInput: there are several databases, or several files of one collection.
         NotFoundError: there is no such database or file.
-        InputError: there is nothing of v1.
+        InputError: there is no v1 memory.
     """
     chosen = _choose_database(folder, _databases_in(folder), database)
     for pattern in patterns:
         if not any(_is_named(each, [pattern]) for each in chosen.files):
-            raise NotFoundError(f"{format_path(folder)} has no file {pattern} of v1")
+            raise NotFoundError(f"no file {pattern} of v1 in {format_path(folder)}")
     files = []
     for collection in COLLECTIONS:
         found = [each for each in chosen.files if each.collection == collection]
@@ -107,21 +110,21 @@ def choose_files(folder: Path, *, database: str, patterns: Sequence[str]) -> Cho
 def _choose_database(folder: Path, found: list[_Database], wanted: str) -> _Database:
     if not found:
         raise InputError(
-            f"{format_path(folder)} has no {', '.join(V1_COLLECTIONS)} as .bson, .json or .jsonl",
-            hint="name what mongodump or mongoexport wrote, or the MongoDB itself",
+            f"no {', '.join(V1_COLLECTIONS)} as .bson, .json or .jsonl in {format_path(folder)}",
+            hint="name the output of mongodump or mongoexport, or the MongoDB itself",
         )
     names = [each.name for each in found]
     if wanted:
         named = [each for each in found if each.name == wanted]
         if not named:
             raise NotFoundError(
-                f"{format_path(folder)} has no database {wanted!r} with memory of v1",
+                f"no database {wanted!r} with v1 memory in {format_path(folder)}",
                 hint=f"it has {', '.join(names)}",
             )
         return named[0]
     if len(found) > 1:
         raise AmbiguousInput(
-            f"{format_path(folder)} holds {len(found)} databases with memory of v1",
+            f"{len(found)} databases with v1 memory in {format_path(folder)}",
             option="--database",
             choices=names,
         )
@@ -138,23 +141,23 @@ def _choose_one(
         return named[0]
     among = named or found
     raise AmbiguousInput(
-        f"{format_path(folder)} holds {len(among)} files of the collection {collection}",
+        f"{len(among)} files of the collection {collection} in {format_path(folder)}",
         option="--file",
         choices=[format_path(each.path.name) for each in among],
     )
 
 
 def _is_named(file: V1File, patterns: Iterable[str]) -> bool:
-    """Whether a pattern fits the name of a file, as messages write it."""
+    """Return whether a pattern matches a file's name as messages display it."""
     name = format_path(file.path.name)
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-# -- looking -------------------------------------------------------------------------------------
+# -- searching ----------------------------------------------------------------------------------
 
 
 def _databases_in(folder: Path) -> list[_Database]:
-    """The databases with memory of v1 in a folder and in the folders inside of it."""
+    """Return the databases with v1 memory in a folder and its subfolders."""
     inside = sorted(path for path in folder.iterdir() if path.is_dir())
     found = [each for place in (folder, *inside) for each in _databases_of(place)]
     names = [each.name for each in found]
@@ -167,17 +170,19 @@ def _databases_in(folder: Path) -> list[_Database]:
 
 
 def _databases_of(folder: Path) -> list[_Database]:
-    """The databases whose files lie in one folder. What does not tell its database belongs to the
-    only one that is told, or else to one that is called as the folder."""
+    """Return the databases with files in one folder.
+
+    Files without a database belong to the only known one, else to one named like the folder.
+    """
     files, metadata = _files_in(folder)
     own = format_path(folder.resolve().name)
-    told = sorted({file.database for file in files if file.database})
-    if len(told) <= 1:
-        groups = {told[0] if told else own: files}
+    named = sorted({file.database for file in files if file.database})
+    if len(named) <= 1:
+        groups = {named[0] if named else own: files}
     else:
-        groups = {name: [each for each in files if each.database == name] for name in told}
+        groups = {name: [each for each in files if each.database == name] for name in named}
         if rest := [each for each in files if not each.database]:
-            groups[own if own not in told else f"./{own}"] = rest
+            groups[own if own not in named else f"./{own}"] = rest
     return [
         _Database(name, group, _without_data(group, metadata, name if len(groups) > 1 else ""))
         for name, group in groups.items()
@@ -197,7 +202,7 @@ def _without_data(
 
 
 def _files_in(folder: Path) -> tuple[list[V1File], list[tuple[Path, str, str]]]:
-    """The files of the collections that are read, and the metadata of these collections."""
+    """Return the files of known collections, and their metadata files."""
     files: list[V1File] = []
     metadata: list[tuple[Path, str, str]] = []
     told: dict[str, tuple[str | None, str]] = {}
@@ -223,12 +228,12 @@ def _files_in(folder: Path) -> tuple[list[V1File], list[tuple[Path, str, str]]]:
 
 
 def _collection_named(name: str) -> str | None:
-    """The collection that a file is called after: by itself, or after its database."""
+    """Return the collection in a file's name, which may begin with the database."""
     return next((each for each in COLLECTIONS if name == each or name.endswith(f".{each}")), None)
 
 
 def _database_named(name: str) -> str:
-    """The database before the collection in the name of a file; empty if there is none."""
+    """Return the database in a file's name; empty if there is none."""
     collection = _collection_named(name)
     if collection is None or name == collection:
         return ""
@@ -236,13 +241,15 @@ def _database_named(name: str) -> str:
 
 
 def _read_metadata(path: Path) -> tuple[str | None, str]:
-    """The collection that metadata name (mongodump shortens and escapes the names of files), and
-    the database, which only those of older servers name."""
+    """Return the collection and database in a metadata file.
+
+    mongodump shortens and escapes the names of files. Only older servers record the database.
+    """
     try:
         with open_file(path) as stream:
             metadata = json.loads(stream.read(_MOST_METADATA))
     except (ValueError, RecursionError, InputError, *bson_stream.UNREADABLE):
-        return None, ""  # the data are what counts
+        return None, ""  # metadata is optional
     if not isinstance(metadata, dict):
         return None, ""
     indexes = metadata.get("indexes")
@@ -253,10 +260,9 @@ def _read_metadata(path: Path) -> tuple[str | None, str]:
 
 
 def _demand_file(path: Path) -> None:
-    """Refuse a link to nothing, which must not look like an empty collection, and a pipe: files
-    are read more than once."""
+    """Refuse broken links, which look like empty collections, and pipes: files are read twice."""
     if not path.is_file():
-        raise InputError(f"{format_path(path)} cannot be read: it is no file, or a link to none")
+        raise InputError(f"not a file, or a broken link: {format_path(path)}")
 
 
 def _refuse_archive(path: Path) -> None:
@@ -264,9 +270,9 @@ def _refuse_archive(path: Path) -> None:
         try:
             beginning = stream.read(4)
         except bson_stream.UNREADABLE:
-            return  # read later, and reported with all that can still be read
+            return  # reported when the file is read
     if beginning == _ARCHIVE:
         raise InputError(
-            f"{format_path(path)} is an archive of mongodump, which cannot be read",
+            f"mongodump archives are not supported: {format_path(path)}",
             hint="dump into a folder: mongodump --out FOLDER, without --archive",
         )

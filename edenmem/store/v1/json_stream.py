@@ -1,9 +1,4 @@
-"""Documents out of a stream of Extended JSON, canonical or relaxed: one a line, one after another,
-or in an array, as mongoexport and others write it.
-
-What cannot be read is reported, and reading goes on with the next thing that looks like the
-beginning of a document.
-"""
+"""Read documents from Extended JSON: one per line, concatenated, or in an array."""
 
 from __future__ import annotations
 
@@ -20,17 +15,17 @@ from bson.errors import BSONError
 from edenmem.store.v1 import bson_stream
 
 _CHUNK = 1024 * 1024
-#: No document is longer; what goes on for longer without an end is damaged.
+#: Maximum length of a document; longer text without an end is damaged.
 _MOST_CHARACTERS = 32 * 1024 * 1024
 _BETWEEN = re.compile(r"[\s,\[\]\ufeff]*")
-#: The beginning of a document, as far as it can be told without reading what is before it.
+#: The probable start of a document.
 _NEXT = re.compile(r'\n[ \t]*[,\[]?[ \t]*(?=\{\s*"_id"\s*:)')
 _LINE = re.compile(r"\n[ \t]*[,\[]?[ \t]*(?=\{)")
 
-#: What a document can end in if it was cut inside of an escape such as \\u00e9, of a number,
+#: Where a truncated document can end: inside an escape such as \\u00e9, inside a number,
 _ESCAPE = 6
 _CUT_VALUE = re.compile(r"|-|\.|[eE][+-]?")
-#: or inside of a word.
+#: or inside a word.
 _WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
 
 _OPTIONS = json_util.JSONOptions(
@@ -39,11 +34,11 @@ _OPTIONS = json_util.JSONOptions(
 
 
 class Value(NamedTuple):
-    """``document`` is what was read, unless ``problem`` says why nothing was; ``line`` is where it
-    begins, from 1; ``text`` is the beginning of the ``size`` characters that cannot be read.
+    """A document, or unreadable text with its ``problem``.
 
-    ``ends_early``: the stream stops inside of the document, or of the array around it. What says
-    only that, and is no document, has no text.
+    ``line`` is its first line, from 1; ``text`` is the beginning of the ``size`` unreadable
+    characters. ``ends_early``: the stream ends inside the document, or inside the array around it;
+    the latter has no text.
     """
 
     line: int
@@ -55,7 +50,7 @@ class Value(NamedTuple):
 
 
 def documents(stream: BinaryIO) -> Iterator[Value]:
-    """All documents of a stream. Bytes that are not UTF-8 come as lone surrogates."""
+    """Yield all documents of a stream; bytes that are not UTF-8 become lone surrogates."""
     return _Reading(stream).run()
 
 
@@ -63,7 +58,7 @@ def _hook(pairs: list[tuple[str, Any]]) -> Any:
     try:
         return json_util.object_pairs_hook(pairs, _OPTIONS)
     except (BSONError, ValueError, TypeError, ArithmeticError, LookupError):
-        return dict(pairs)  # looks like a special value and is none: as it stands
+        return dict(pairs)  # not a valid special value: keep it unchanged
 
 
 class _Reading:
@@ -77,7 +72,7 @@ class _Reading:
         self._open = 0  # brackets of arrays around the documents
         self._ended = False
         self._failure = ""
-        self._is_cut = True  # nothing that fails is in the way of the end
+        self._is_cut = True  # no failure other than a missing end
 
     def run(self) -> Iterator[Value]:
         while self._find():
@@ -94,14 +89,14 @@ class _Reading:
                 yield Value(line, found)
             else:
                 text = str(found)[:1000] or " "
-                yield Value(line, None, "a single value, and not a document", text, end - start)
+                yield Value(line, None, "a single value, not a document", text, end - start)
         if self._failure:
             yield Value(self._line, None, self._failure, ends_early=self._is_cut)
         elif self._open > 0:
             yield Value(self._line, None, "the array is not closed", ends_early=True)
 
     def _find(self) -> bool:
-        """Go to the next thing that is not white space or between documents; whether there is."""
+        """Advance to the next document; return False at the end."""
         while True:
             match = _BETWEEN.match(self._text, self._at)
             assert match is not None
@@ -118,7 +113,7 @@ class _Reading:
         self._at = end
 
     def _more(self) -> bool:
-        """Read on: as much again as there is, so that a long document is not tried too often."""
+        """Read at least as much as there is, so that a long document is parsed only a few times."""
         if self._ended:
             return False
         rest = self._text[self._at :]
@@ -142,7 +137,7 @@ class _Reading:
         return self._characters.decode(raw, final=self._ended)
 
     def _may_go_on(self, error: Exception) -> bool:
-        """Whether the document may only not be there whole yet."""
+        """Return whether the document may only be incomplete."""
         is_syntax = isinstance(error, json.JSONDecodeError)
         if not is_syntax or len(self._text) - self._at > _MOST_CHARACTERS:
             return False
@@ -158,13 +153,13 @@ class _Reading:
         )
         self._move(end)
         why = "nested too deeply"
-        if isinstance(error, ValueError):  # of syntax, or a number of thousands of digits
+        if isinstance(error, ValueError):  # a syntax error, or a number with thousands of digits
             why = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         return Value(line, None, f"not Extended JSON: {why}", text[:64_000], len(text), cut)
 
 
 def _is_cut(error: Exception, text: str, start: int) -> bool:
-    """Whether a text, which begins at ``start``, is a document that only lacks its end."""
+    """Return whether a text starting at ``start`` is a truncated document."""
     if not isinstance(error, json.JSONDecodeError) or not text.startswith("{"):
         return False
     if error.msg.startswith("Unterminated string"):

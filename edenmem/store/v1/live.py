@@ -1,4 +1,4 @@
-"""v1 in a MongoDB that may be in use. It is asked for what it has, and never written."""
+"""Read v1 memory from a MongoDB that may be in use, without writing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edenmem.store.v1 import bson_stream, documents
 from edenmem.store.v1.damage import DamageTally
 from edenmem.store.v1.documents import Canonical
 
-#: Documents that the server sends at once: at most so many, and about so many bytes.
+#: Maximum number of documents in one batch of the server, and its approximate size in bytes.
 _BATCH = 1000
 _BATCH_BYTES = 4 * 1024 * 1024
 _ACCOUNT_FIELDS = (
@@ -35,20 +35,20 @@ _ACCOUNT_FIELDS = (
 
 
 class LiveSource:
-    """v1 in a MongoDB; see `edenmem.store.v1.protocol.V1Source`.
+    """v1 memory in a MongoDB; see `edenmem.store.v1.protocol.V1Source`.
 
-    All that is sent are the commands that list and count collections and that read them. The bytes
-    are taken as the server sends them, so that a document with damaged text does not end the run.
+    Sends only commands that list, count and read. Documents are decoded here, so that one with
+    damaged text does not end the run.
 
     Args:
         uri: ``mongodb://`` or ``mongodb+srv://``.
-        settings: The host's collection of accounts, and the database if nothing else names one.
-        database: The database, whatever the URI names.
-        client: A ready client instead of one for ``uri``; it stays open.
+        settings: The host's collection of accounts, and the default database.
+        database: Overrides the database of the URI.
+        client: An existing client to use instead of ``uri``; it stays open.
 
     Raises:
         InputError: the database has none of v1's collections.
-        StoreError: it cannot be reached.
+        StoreError: the database cannot be reached.
     """
 
     def __init__(
@@ -81,26 +81,26 @@ class LiveSource:
         self._has_accounts = self._accounts in present
         if not self._present:
             raise InputError(
-                f"{self.location} has no memory of v1 in its database "
-                f"{self._database.name!r}: none of {', '.join(V1_COLLECTIONS)}",
+                f"no v1 memory in database {self._database.name!r} of {self.location}: "
+                f"none of {', '.join(V1_COLLECTIONS)}",
                 hint="name the database: --database NAME, or mongodb://host/NAME",
             )
 
     @property
     def location(self) -> str:
-        """Where it is, without secrets."""
+        """Return the location, without secrets."""
         return location_of(self._uri)
 
     def collections(self) -> frozenset[str]:
-        """The collections that the database has."""
+        """Return the database's relevant collections."""
         return frozenset([*self._present, *([self._accounts] if self._has_accounts else [])])
 
     def damage(self) -> Sequence[V1Damage]:
-        """What cannot be read."""
+        """Return the damage found."""
         return self._damage.damage()
 
     def counts(self) -> dict[str, int]:
-        """As the server knows them without reading."""
+        """Estimate the number of documents from the server's metadata."""
         with translate_errors(self.location):
             return {
                 name: self._database[name].estimated_document_count()
@@ -110,13 +110,13 @@ class LiveSource:
             }
 
     def accounts(self) -> Iterator[V1Account]:
-        """The host's users and agents."""
+        """Yield the host's users and agents."""
         if not self._has_accounts:
             return
         for frame in self._frames(self._accounts, dict.fromkeys(_ACCOUNT_FIELDS, 1)):
             try:
                 raw, _ = bson_stream.decode(frame.raw)
-            except ValueError:  # known to nobody
+            except ValueError:
                 unreadable, known = V1DamageKind.UNREADABLE, bson_stream.id_in(frame.raw)
                 self._damage.count(unreadable, self._accounts, self._accounts, known or "no id")
                 continue
@@ -125,7 +125,7 @@ class LiveSource:
                 yield account
 
     def documents(self, canonical: Canonical) -> Iterator[V1Read]:
-        """All documents, collection by collection."""
+        """Yield all documents, collection by collection."""
         for name in self._present:
             for place, frame in enumerate(self._frames(name), start=1):
                 try:
@@ -157,17 +157,17 @@ class LiveSource:
                 yield from bson_stream.frames(BytesIO(batch))
 
     def _batch_size(self, name: str) -> int:
-        """How many documents of a collection make up a batch, judged by their average size."""
+        """Return the number of documents per batch, by their average size."""
         try:
             average = self._database.command("collStats", name).get("avgObjSize")
-        except driver.OperationFailure:  # not allowed, or not known here
+        except driver.OperationFailure:  # not permitted or not supported
             average = None
         if not isinstance(average, int | float) or average <= 0:
             return _BATCH // 10
         return max(1, min(_BATCH, int(_BATCH_BYTES / average)))
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._own:
             self._client.close()
 

@@ -1,4 +1,4 @@
-"""Which source a location names."""
+"""Open the source that a location names."""
 
 from __future__ import annotations
 
@@ -17,33 +17,32 @@ def open_source(
     database: str = "",
     files: Sequence[str] = (),
 ) -> V1Source:
-    """The source at a MongoDB's URI, in a file or in a folder; without a location, in the MongoDB
-    that is the configured store.
+    """Open the source at a MongoDB URI, file or folder; by default the configured MongoDB.
 
     Args:
         location: The URI, or the path as text.
-        settings: How a MongoDB is reached.
-        database: Which of several databases.
-        files: Names of files, to choose among several of one collection.
+        settings: How to connect to MongoDB.
+        database: Selects one of several databases.
+        files: Names of files, to select among several of one collection.
 
     Raises:
-        UsageError: nothing was named, and the configured store is no MongoDB.
+        UsageError: no location, and the configured store is not a MongoDB.
         NotFoundError: there is no such file, folder or database.
-        InputError: there is nothing of v1 in it.
-        AmbiguousInput: a folder holds several databases, or several files of one collection.
+        InputError: it contains no v1 memory.
+        AmbiguousInput: a folder has several databases, or several files of one collection.
         StoreError: the database cannot be reached.
     """
     named = location or settings.uri
     if is_mongodb(named):
         from edenmem.store.v1.live import LiveSource
 
-        # What is configured of the database goes before the URI for the configured store alone.
+        # The configured database only overrides the URI of the configured store.
         configured = "" if location else settings.database
         return LiveSource(named, settings, database=database or configured)
     if location is None:
         raise UsageError(
-            "nothing to migrate from: the configured store is not the MongoDB that v1 is in",
-            hint="name it: --from mongodb://host/DATABASE, or a folder of mongodump",
+            "no source: the configured store is not a MongoDB",
+            hint="name the source: --from mongodb://host/DATABASE, or a mongodump folder",
         )
     from edenmem.store.v1.files import FileSource
 

@@ -1,4 +1,4 @@
-"""What a source of v1 offers, and the stage that its documents are laid out on."""
+"""Protocols for a source of v1 memory, and for the stage that joins its documents."""
 
 from __future__ import annotations
 
@@ -11,143 +11,146 @@ from edenmem.models.v1_documents import V1Account, V1Read, V1StagedDocument
 
 
 class V1Source(Protocol):
-    """v1 as it is kept somewhere. Nothing is ever written there. Blocks."""
+    """A read-only source of v1 memory. All methods block."""
 
     @property
     def location(self) -> str:
-        """Where it is, without secrets."""
+        """Return the location, without secrets."""
 
     def counts(self) -> Mapping[str, int]:
-        """How many documents each of v1's collections has, as far as can be told beforehand;
-        what cannot be read counts too."""
+        """Estimate the number of documents per collection, unreadable ones included."""
 
     def accounts(self) -> Iterator[V1Account]:
-        """The host's users and agents, if they are there too."""
+        """Yield the host's users and agents, if the source has them."""
 
     def documents(self, canonical: Callable[[str], str]) -> Iterator[V1Read]:
-        """Every document of v1's collections, whatever its state, one after another.
+        """Yield every document of v1's collections, damaged ones included.
 
-        ``canonical``: account → canonical id.
+        ``canonical`` maps an account to its canonical ID.
         """
 
     def collections(self) -> frozenset[str]:
-        """The collections that are there, empty ones included."""
+        """Return the existing collections, empty ones included."""
 
     def damage(self) -> Sequence[V1Damage]:
-        """What is missing or cannot be read, once `accounts` and `documents` are at their end."""
+        """Return the damage found, once `accounts` and `documents` are exhausted."""
 
     def close(self) -> None:
-        """Let go of files and sockets."""
+        """Close files and sockets."""
 
 
 class V1Stage(Protocol):
-    """All documents of a source in a temporary file, so that they can be looked up and joined
-    without holding them in memory.
+    """All documents of a source in a temporary file, for joins without holding them in memory.
 
-    First `add_accounts` and `add`, then once `settle`, then the questions. Which memories a list
-    *uses* is decided by `settle`: an id counts once for each scope and role, and only if the
-    memory is there, of the same agent, and may be in such a list at all; all others are refused.
+    Call `add_accounts` and `add`, then `settle` once, then the queries. `settle` decides which
+    memories a list *uses*: an ID counts once per scope and role, and only if the memory exists,
+    belongs to the same agent, and may be in such a list; all others are refused.
 
-    A scope is a text here: ``agent``, ``shard/`` and the shard's id, ``user/`` and the user's id.
+    A scope is a text here: ``agent``, ``shard/`` with the shard's ID, or ``user/`` with the user's
+    ID.
     """
 
     def add_accounts(self, accounts: Iterable[V1Account]) -> None:
-        """Lay out users and agents."""
+        """Add users and agents."""
 
     def add_people(self, people: Iterable[tuple[str, str]]) -> None:
-        """Lay out (account, canonical id) of people who are known elsewhere; what the accounts
-        say goes before it."""
+        """Add (account, canonical ID) pairs from elsewhere; the accounts take precedence."""
 
     def canonical(self, account_id: str) -> str:
-        """The canonical id of an account; the id itself if nothing else is known."""
+        """Return the canonical ID of an account; the ID itself if unknown."""
 
     def add(self, reads: Iterable[V1Read]) -> None:
-        """Lay out documents."""
+        """Add documents."""
 
     def settle(self, *, merge: bool) -> None:
-        """Judge all lists. ``merge``: active shards are the agent's own scope."""
+        """Resolve all lists. ``merge``: active shards belong to the agent's own scope."""
 
     def counts(self, agents: Sequence[str] = ()) -> dict[str, int]:
-        """Documents by collection; with ``agents``, only theirs and those of nobody."""
+        """Count documents by collection; with ``agents``, theirs and those without an agent."""
 
     def agents(self) -> list[str]:
-        """The agents of all documents, in order; "" first if there are documents of nobody."""
+        """Return the agents of all documents, in order; "" first for documents without an agent."""
 
     def account(self, account_id: str) -> V1Account | None:
-        """A user or an agent by id, or a user by canonical id."""
+        """Return a user or an agent by ID, or a user by canonical ID."""
 
     def accounts_of(self, person_id: str) -> list[V1Account]:
-        """The accounts of users that have this canonical id, by id."""
+        """Return the users' accounts with this canonical ID, by ID."""
 
     def agent_accounts(self) -> Iterator[V1Account]:
-        """The accounts of agents, by id."""
+        """Yield the agents' accounts, by ID."""
 
     def damage(self, collections: Collection[str]) -> Sequence[V1Damage]:
-        """What the documents as a whole say is missing: repeated ids, and collections that are not
-        among these ``collections`` although documents refer to them."""
+        """Return repeated IDs, and collections not in ``collections`` that documents refer to."""
 
     def used(self, agent_id: str, scope: str) -> Iterator[V1StagedDocument]:
-        """The memories that lists add to a scope."""
+        """Yield the memories that lists add to a scope."""
 
     def has_accounts(self, *, agents: bool) -> bool:
-        """Whether there are users (or ``agents``) at all."""
+        """Return whether there are users, or ``agents``."""
 
     def unknown_fields(self) -> dict[str, int]:
-        """``collection.field`` → how many documents have that unknown field."""
+        """Map ``collection.field`` to the number of documents with that unknown field."""
 
     def find(self, ref: V1Ref) -> V1StagedDocument | None:
-        """One document."""
+        """Return a document."""
 
     def shards(self, agent_id: str) -> list[V1StagedDocument]:
-        """The agent's shards, oldest first."""
+        """Return the agent's shards, oldest first."""
 
     def user_texts(self, agent_id: str) -> Iterator[V1StagedDocument]:
-        """The texts of an agent's users, by user; of one user the oldest first."""
+        """Yield the texts of an agent's users, by user, oldest first."""
 
     def user_ids(self, agents: Sequence[str], *, unused: bool) -> Iterator[str]:
-        """The users with a text of one of these agents, and those whom a memory of theirs names
-        that a list uses (with ``unused``: any memory); in order, each once."""
+        """Yield the distinct users with a text of these agents, or named by a memory in use."""
 
     def facts(self, agent_id: str) -> Iterator[tuple[str, int, int, V1StagedDocument]]:
-        """Facts in use as (scope, number of lists that have it, number of scopes that use it,
-        memory), by scope and text, of one text the oldest first."""
+        """Yield facts in use as (scope, number of lists, number of scopes, memory).
+
+        Ordered by scope and text, oldest first.
+        """
 
     def pending_scopes(self, agent_id: str) -> list[tuple[str, list[int]]]:
-        """Scopes with something in a buffer, in order, and the numbers of the documents whose
-        lists make up each."""
+        """Return the scopes with a non-empty buffer, in order, and the documents with its lists."""
 
     def pending(self, lister: int, scope: str) -> Iterator[tuple[int, int, V1StagedDocument]]:
-        """What a document's list adds to a scope's buffer, in order: (number of times that it is
-        listed, number of scopes that use it, memory)."""
+        """Yield what a document's list adds to a scope's buffer, in order.
+
+        Items are (number of times listed, number of scopes that use it, memory).
+        """
 
     def find_unlisted(self, agent_id: str, scope: str, memory_ids: Sequence[str]) -> set[str]:
-        """Those of these memories of an agent that are in no buffer of a scope."""
+        """Return which of these memories of an agent are in no buffer of a scope."""
 
     def list_absorbed_scopes(self, agent_id: str) -> list[str]:
-        """Scopes with directives or suggestions that are in a text already, in order."""
+        """Return the scopes with directives or suggestions already in a text, in order."""
 
     def text_written_at(self, agent_id: str, scope: str) -> datetime | None:
-        """When a scope's text was last written, as far as its documents tell."""
+        """Return when a scope's text was last written, as far as known."""
 
     def find_absorbed(self, agent_id: str, scope: str) -> Iterator[V1StagedDocument]:
-        """Those of one scope, by id."""
+        """Yield the absorbed directives and suggestions of a scope, by ID."""
 
     def find_refused(self, lister: int) -> Iterator[tuple[str, str]]:
-        """Ids in a document's lists that are not used, in order, and why: "dangling",
-        "foreign_agent", "foreign_user", "wrong_type" or "wider" (it has no type, and a list of a
-        narrower scope has it too)."""
+        """Yield the unused IDs in a document's lists, in order, with the reason.
+
+        Reasons are "dangling", "foreign_agent", "foreign_user", "wrong_type" and "wider" (without a
+        type, and also in a list of a narrower scope).
+        """
 
     def episodes(self, agent_id: str) -> Iterator[V1StagedDocument]:
-        """The agent's episodes, by id."""
+        """Yield the agent's episodes, by ID."""
 
     def leftovers(self, agent_id: str) -> Iterator[tuple[str, V1StagedDocument]]:
-        """Everything else by collection and id: "bad" ones, facts that no shard lists
-        ("unlisted") or whose shard has no document ("shardless"), directives and suggestions that
-        are "absorbed", that only a list that may not have them names ("refused"), or whose owner
-        has no document ("orphan")."""
+        """Yield all other documents with the reason, by collection and ID.
+
+        Reasons: "bad"; for facts "unlisted" (in no shard's list) and "shardless" (the shard has no
+        document); for directives and suggestions "absorbed", "refused" (only in a list that may not
+        have them) and "orphan" (the owner has no document).
+        """
 
     def last_activity(self, agent_id: str, scope: str) -> datetime | None:
-        """When something was last written to a scope or about its owner."""
+        """Return when a scope or data about its owner was last written."""
 
     def close(self) -> None:
         """Remove the file."""

@@ -1,5 +1,6 @@
-"""Values of old documents, made into the types that they should have, with a note on each that
-was not. ``edenmem/docs/migration.md`` has the table of what becomes of which value.
+"""Convert values of old documents to their expected types, and note each deviation.
+
+``edenmem/docs/migration.md`` lists the conversions.
 """
 
 from __future__ import annotations
@@ -17,30 +18,30 @@ from edenmem.models.v1_documents import Note
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-#: Numbers up to here are taken for seconds since 1970, greater ones for milliseconds.
+#: Numbers up to here are seconds since 1970, larger ones milliseconds.
 _MOST_SECONDS = 100_000_000_000
 _NUMBER = re.compile(r"[+-]?\d{1,20}(?:\.\d{1,9})?", re.ASCII)
 #: Eight digits are a date, not seconds.
 _DATE_DIGITS = re.compile(r"(?:19|20)\d{6}", re.ASCII)
-#: Numbers that Extended JSON, or a driver that did not understand it, left as a document.
+#: Numbers left as documents by Extended JSON, or by a driver without support for it.
 _NUMBER_KEYS = ("$numberLong", "$numberInt", "$numberDouble", "$numberDecimal")
-#: The line that v1 wrote under a consolidated text.
+#: The line that v1 appended to a consolidated text.
 _WORD_COUNT = re.compile(
     r"^[^\S\n]*-+[^\S\n]*total word count:[^\S\n]*[\d,.]+[^\S\n]*(?:words)?[^\S\n]*-*[^\S\n]*"
     r"(?:\n|\Z)",
     re.IGNORECASE | re.MULTILINE,
 )
-#: Notes on one document: enough for a person, and no cost for a list of a million wrong entries.
+#: Maximum number of notes per document; limits the cost of a list of a million wrong entries.
 _MOST_NOTES = 100
 _SURROGATES = re.compile("[\ud800-\udfff]+")
-#: Bytes that are no UTF-8, in text that was read with "surrogateescape".
+#: Bytes that are not UTF-8, in text decoded with "surrogateescape".
 _ESCAPED = re.compile("[\udc80-\udcff]+")
 
 
 class Notes:
-    """What was noticed in one document. Most have nothing, and pay nothing for it.
+    """The notes on one document; most have none.
 
-    ``wrong`` holds the fields whose value has a type that nothing can be made of.
+    ``wrong`` contains the fields whose value cannot be converted.
     """
 
     __slots__ = ("found", "wrong")
@@ -50,19 +51,19 @@ class Notes:
         self.wrong: set[str] = set()
 
     def add(self, kind: Kind, detail: str) -> None:
-        """Note something, once."""
+        """Add a note, once."""
         if len(self.found) < _MOST_NOTES and (kind, detail) not in self.found:
             self.found.append((kind, detail))
 
 
 def format_value(value: Any) -> str:
-    """A value in a note: enough to recognise it."""
+    """Return a recognisable form of a value, for a note."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
 def identifier(value: Any, field: str, notes: Notes) -> str:
-    """An id, or what stands in its place, as text; empty if there is none."""
+    """Return an ID, or the value in its place, as text; empty if missing."""
     if type(value) is ObjectId:
         return str(value)
     if value is None or value == "":
@@ -84,7 +85,7 @@ def _hex(text: str) -> str:
 
 
 def owner(value: Any, field: str, notes: Notes) -> str:
-    """The id of an agent, user, session or shard; empty if there is none or it is not an ID."""
+    """Return the ID of an agent, user, session or shard; empty if missing or invalid."""
     found = identifier(value, field, notes)
     if found and not is_id(found):
         notes.add(Kind.NO_OWNER, f"{field} is not an ID: {format_value(value)}")
@@ -94,10 +95,10 @@ def owner(value: Any, field: str, notes: Notes) -> str:
 
 
 def identifiers(value: Any, field: str, notes: Notes, *, other: str = "") -> tuple[str, ...]:
-    """A list of ids. A dict in its place gives its values in order, a single id a list of one.
+    """Return a list of IDs; a dict gives its values in order, a single ID a list of one.
 
-    Texts and numbers that are not ids stay, in case a document has such an ``_id``. Lists within
-    the list give their entries. Every other entry is ``other``, or left out.
+    Texts and numbers that are not IDs are kept, since a document may have such an ``_id``. Nested
+    lists are flattened. Every other entry becomes ``other``, or is left out.
     """
     if value is None:
         return ()
@@ -119,7 +120,7 @@ def identifiers(value: Any, field: str, notes: Notes, *, other: str = "") -> tup
 
 
 def _entries(item: Any, field: str, notes: Notes, other: str) -> list[str]:
-    """What an entry that is not an ObjectId stands for."""
+    """Return the IDs of an entry that is not an ObjectId."""
     if isinstance(item, list):
         notes.add(Kind.NOT_AN_ID, f"{field} holds a list; its entries are taken")
         return [each for inner in item for each in _entries(inner, field, notes, other)]
@@ -138,7 +139,7 @@ def _entries(item: Any, field: str, notes: Notes, other: str) -> list[str]:
 
 
 def message_ids(value: Any, field: str, notes: Notes) -> tuple[str, ...]:
-    """A list of ids of messages, without what is not an ID."""
+    """Return a list of message IDs, without invalid ones."""
     found = identifiers(value, field, notes)
     if all(map(is_id, found)):
         return found
@@ -152,7 +153,7 @@ def message_ids(value: Any, field: str, notes: Notes) -> tuple[str, ...]:
 
 
 def text(value: Any, field: str, notes: Notes) -> str:
-    """A text; empty for null."""
+    """Return a text; empty for null."""
     if type(value) is str:
         return readable(value, field, notes) if not value.isascii() else value
     if value is None:
@@ -163,7 +164,7 @@ def text(value: Any, field: str, notes: Notes) -> str:
 
 
 def without_word_count(text: str) -> str:
-    """A text without v1's ``-- Total word count: N --`` lines."""
+    """Return a text without v1's ``-- Total word count: N --`` lines."""
     if "otal" not in text and "OTAL" not in text:
         return text
     kept, found = _WORD_COUNT.subn("", text)
@@ -171,7 +172,7 @@ def without_word_count(text: str) -> str:
 
 
 def _plain(value: Any) -> str:
-    """What a person would read in a value that should have been a text."""
+    """Return the readable content of a value that should be a text."""
     if isinstance(value, list):
         return "\n".join(_plain(item) for item in value)
     if isinstance(value, Mapping):
@@ -180,7 +181,7 @@ def _plain(value: Any) -> str:
 
 
 def readable(value: str, field: str, notes: Notes) -> str:
-    """A text that every store can hold: what is not a character is U+FFFD."""
+    """Return a text that every store can hold, with U+FFFD for invalid characters."""
     if _SURROGATES.search(value) is None:
         return value
     if _ESCAPED.search(value):
@@ -193,13 +194,13 @@ def readable(value: str, field: str, notes: Notes) -> str:
 
 
 def moment(value: Any, field: str, notes: Notes) -> datetime | None:
-    """A time, aware, in UTC; None if there is none or it cannot be read."""
+    """Return an aware time in UTC; None if missing or unreadable."""
     if value is None or value == "":
         return None
     found = value if type(value) is datetime else _parse(value)
     try:
         utc = None if found is None else as_utc(found)
-    except ValueError:  # its zone takes it out of the years that there are
+    except ValueError:  # its zone moves it out of the supported years
         utc = None
     if found is None or utc is None:
         notes.add(Kind.WRONG_SHAPE, f"{field} is not a time: {format_value(value)}")
@@ -227,14 +228,14 @@ def _parse(value: Any) -> datetime | None:
 
 
 def _since_epoch(number: float) -> datetime:
-    """The time of a number that is seconds or, if it is too great for that, milliseconds."""
+    """Return the time of a number in seconds or, if too large, in milliseconds."""
     if abs(number) <= _MOST_SECONDS:
         return EPOCH + timedelta(seconds=number)
     return EPOCH + timedelta(milliseconds=number)
 
 
 def _parse_extended(value: Any) -> datetime | None:
-    """The value of ``$date``: a number there is always milliseconds."""
+    """Parse the value of ``$date``, in which numbers are always milliseconds."""
     if isinstance(value, str) and not _NUMBER.fullmatch(value.strip()):
         return _parse(value)
     number = float(value) if isinstance(value, str) else _read_number(value)
@@ -253,7 +254,7 @@ def _read_number(value: Any) -> float | None:
 
 
 def number(value: Any, field: str, notes: Notes) -> int | None:
-    """A whole number that is at least 1; None if there is none."""
+    """Return a whole number of at least 1; None if missing or invalid."""
     if value is None:
         return None
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value < 2**31:
@@ -263,7 +264,7 @@ def number(value: Any, field: str, notes: Notes) -> int | None:
 
 
 def flag(value: Any, field: str, notes: Notes, *, default: bool) -> bool:
-    """A truth value."""
+    """Return a truth value."""
     if isinstance(value, bool):
         return value
     if value is None:
@@ -275,7 +276,7 @@ def flag(value: Any, field: str, notes: Notes, *, default: bool) -> bool:
 
 
 def read_creation_time(document_id: str) -> datetime | None:
-    """When a document with this id was made; None if the id does not tell."""
+    """Return the creation time of a document by its ID; None if the ID has none."""
     if not is_id(document_id):
         return None
     return EPOCH + timedelta(seconds=int(document_id[:8], 16))

@@ -21,32 +21,32 @@ WISH = IndexWish(dimensions=DIMENSIONS, analyzer="lucene.english")
 
 @pytest.fixture
 def bare(atlas: AtlasServer) -> Iterator[MongoStore]:
-    """A store with its ordinary indexes and none for search."""
+    """A store with its ordinary indexes but no search indexes."""
     with secantus_store(atlas.uri) as store:
         yield store
 
 
 @pytest.fixture
 def store(atlas: AtlasServer) -> Iterator[MongoStore]:
-    """A store whose search indexes can be queried; what it took is not in `atlas.commands`."""
+    """A store with queryable search indexes; `atlas.commands` is empty."""
     with atlas_store(atlas, dimensions=DIMENSIONS) as store:
         atlas.commands.clear()
         yield store
 
 
 def again(store: MongoStore, uri: str, **settings: Any) -> MongoStore:
-    """Another process' store on the same database, which knows nothing yet."""
+    """Another process's store on the same database, without caches."""
     return MongoStore(uri, StoreSettings(database=store.connection.database.name, **settings))
 
 
 def state(store: Store, name: str, wish: IndexWish = WISH) -> IndexState:
-    """How one index is."""
+    """The state of an index."""
     (found,) = (one for one in store.indexes.list_indexes(wish) if one.name == name)
     return found
 
 
 def build(store: Store, *names: str) -> None:
-    """Look until indexes can be queried."""
+    """Poll until indexes are queryable."""
     for name in names or (VECTOR_INDEX, TEXT_INDEX):
         while not state(store, name).queryable:
             pass

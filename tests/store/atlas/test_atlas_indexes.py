@@ -37,20 +37,20 @@ def found(type: str, definition: Any, **fields: Any) -> dict[str, Any]:
 # -- comparing -----------------------------------------------------------------------------------
 
 
-def test_what_comes_back_with_defaults_and_in_another_order_is_the_same() -> None:
+def test_defaults_and_order_are_no_difference() -> None:
     for wanted in (vector_index(dimensions=8), text_index()):
         there = with_defaults(wanted.type, wanted.definition)
         assert there != wanted.definition
         assert differences_of(wanted, found(wanted.type, there)) == []
 
 
-def test_more_than_is_wanted_is_no_difference() -> None:
+def test_extra_fields_are_no_difference() -> None:
     wanted = vector_index(dimensions=8)
     more = [*wanted.definition["fields"], {"type": "filter", "path": "language"}]
     assert differences_of(wanted, found("vectorSearch", {"fields": more})) == []
 
 
-def test_each_difference_is_named() -> None:
+def test_each_difference_is_listed() -> None:
     wanted = vector_index(dimensions=8)
     other = vector_index(dimensions=4, similarity="dotProduct").definition
     other = {"fields": [f for f in other["fields"] if f["path"] != "scope"]}
@@ -62,7 +62,7 @@ def test_each_difference_is_named() -> None:
     ]
     (wrong_type,) = differences_of(wanted, found("search", {"mappings": {}}))
     assert wrong_type.fatal
-    # An analyzer that stands for the whole index counts where a field names none.
+    # An analyzer of the whole index applies to fields without one.
     mappings = text_index().definition["mappings"]
     fields = {**mappings["fields"], "content": {"type": "string"}}
     whole = {"analyzer": "lucene.english", "mappings": {"dynamic": False, "fields": fields}}
@@ -85,7 +85,7 @@ def test_each_difference_is_named() -> None:
         ("DELETING", True, "failed"),
     ],
 )
-def test_whether_it_serves_is_what_queryable_says(
+def test_only_queryable_decides_whether_an_index_answers(
     status: str, queryable: bool, expected: str
 ) -> None:
     """Known failure 32: `status` was polled instead of `queryable`."""
@@ -98,12 +98,12 @@ def test_whether_it_serves_is_what_queryable_says(
 # -- search indexes ------------------------------------------------------------------------------
 
 
-def test_making_looking_changing_and_dropping(bare: MongoStore, atlas: AtlasServer) -> None:
+def test_creating_reading_updating_and_dropping(bare: MongoStore, atlas: AtlasServer) -> None:
     atlas.build_steps = 9
     assert {state(bare, n).status for n in (VECTOR_INDEX, TEXT_INDEX)} == {"missing"}
     bare.indexes.create_index(VECTOR_INDEX, WISH)
     bare.indexes.create_index(TEXT_INDEX, WISH)
-    bare.indexes.create_index(TEXT_INDEX, WISH)  # safe
+    bare.indexes.create_index(TEXT_INDEX, WISH)  # safe to repeat
     assert state(bare, TEXT_INDEX).status == "building"
     build(bare)
     assert state(bare, VECTOR_INDEX).status == state(bare, TEXT_INDEX).status == "ready"
@@ -141,7 +141,7 @@ def test_without_an_embedding_model_the_vector_index_is_left_alone(bare: MongoSt
 def test_a_trial_leaves_nothing_behind(bare: MongoStore) -> None:
     before = set(bare.connection.database.list_collection_names())
     trial = bare.indexes.search_trial()
-    trial.remove()  # before anything was made
+    trial.remove()  # before anything was created
     trial.prepare(WISH)
     assert set(bare.connection.database.list_collection_names()) == {*before, trial.name}
     assert {one.collection for one in trial.states(WISH)} == {trial.name}
@@ -152,7 +152,7 @@ def test_a_trial_leaves_nothing_behind(bare: MongoStore) -> None:
 # -- ordinary ones -------------------------------------------------------------------------------
 
 
-def test_what_protects_uniqueness_is_never_dropped(bare: MongoStore) -> None:
+def test_a_unique_index_is_never_dropped(bare: MongoStore) -> None:
     """Known failure 47: the unique index was dropped, and its re-creation could fail."""
     every = (*MEMORY_INDEXES, *host_indexes(bare.connection.settings))
     unique = [index.name for index in every if index.unique]
@@ -165,7 +165,7 @@ def test_what_protects_uniqueness_is_never_dropped(bare: MongoStore) -> None:
         assert state(bare, name).status == "ready"
 
 
-def test_an_ordinary_index_is_made_changed_and_dropped(bare: MongoStore) -> None:
+def test_an_ordinary_index_is_created_updated_and_dropped(bare: MongoStore) -> None:
     name = "edenmem_fact_formed"
     bare.indexes.drop_index(name)
     assert state(bare, name).status == "missing"
@@ -177,7 +177,7 @@ def test_an_ordinary_index_is_made_changed_and_dropped(bare: MongoStore) -> None
     assert state(bare, name).status == "ready"
 
 
-def test_a_unique_index_with_other_keys_stands_until_its_successor_does(bare: MongoStore) -> None:
+def test_a_unique_index_is_replaced_without_a_gap(bare: MongoStore) -> None:
     """Known failure 47."""
     key = CONSOLIDATED_KEY
     texts = bare.connection.consolidated
@@ -221,7 +221,7 @@ def test_without_search_commands_ordinary_indexes_work(
             work("nonsense")
 
 
-def test_all_that_is_asked_for_was_answered(atlas: AtlasServer, store: MongoStore) -> None:
-    """One look at an index is one command, whatever there is to see."""
+def test_creating_an_index_takes_few_commands(atlas: AtlasServer, store: MongoStore) -> None:
+    """Listing indexes takes one command, for any number of indexes."""
     store.indexes.list_indexes(WISH)
-    assert len([c for c in atlas.commands if "pipeline" in c]) == 2  # can it, and what is there
+    assert len([c for c in atlas.commands if "pipeline" in c]) == 2  # detect and list

@@ -1,6 +1,6 @@
-"""Search by Atlas' indexes: what is asked, what is believed, and what is never taken for "nothing".
+"""Search with Atlas indexes: queries, caches, and errors instead of empty results.
 
-Known failures 24, 29, 31 and 32 are held here.
+Covers known failures 24, 29, 31 and 32.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ def ids(found: list[Candidate]) -> list[str]:
     return [one.fact_id for one in found]
 
 
-# -- an index is looked at before it is believed -------------------------------------------------
+# -- an index is checked before it is used -------------------------------------------------------
 
 
 @pytest.mark.parametrize(("search", "name"), [(near, VECTOR_INDEX), (words, TEXT_INDEX)])
 def test_a_missing_index_is_an_error_that_names_the_command(
     bare: MongoStore, search: Any, name: str
 ) -> None:
-    """Known failures 24 and 29: an index that nobody made answered with nothing, so nothing was
-    ever a duplicate."""
+    """Known failures 24 and 29: a missing index answered with nothing, so nothing was a
+    duplicate."""
     add_facts(bare, embedded())
     with pytest.raises(StoreError, match=f"does not exist: {name}") as caught:
         search(bare)
@@ -82,7 +82,7 @@ def test_a_missing_index_is_an_error_that_names_the_command(
 
 
 @pytest.mark.parametrize(("search", "name"), [(near, VECTOR_INDEX), (words, TEXT_INDEX)])
-def test_an_index_that_is_building_is_no_answer(
+def test_a_building_index_is_an_error(
     bare: MongoStore, atlas: AtlasServer, search: Any, name: str
 ) -> None:
     """Known failure 32: search ran against an index that was still building."""
@@ -94,10 +94,10 @@ def test_an_index_that_is_building_is_no_answer(
         search(bare)
     assert "edenmem index status" in (caught.value.hint or "")
     atlas.build_steps = 0
-    assert ids(search(bare)) == [fact.id]  # an error is not remembered
+    assert ids(search(bare)) == [fact.id]  # errors are not cached
 
 
-def test_an_index_that_failed_says_why(bare: MongoStore, atlas: AtlasServer) -> None:
+def test_a_failed_index_reports_its_reason(bare: MongoStore, atlas: AtlasServer) -> None:
     bare.indexes.create_index(TEXT_INDEX, WISH)
     atlas.failure = "the disk of the search node is full"
     with pytest.raises(StoreError, match="disk of the search node"):
@@ -116,7 +116,7 @@ def test_an_index_of_other_dimensions_is_an_error(bare: MongoStore) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", list(VECTOR_FILTERS))
 def test_a_vector_index_that_cannot_filter_is_an_error(bare: MongoStore, lost: str) -> None:
-    """Known failure 31: a filter that is not part of the query is no filter."""
+    """Known failure 31: a filter outside the query is not a filter."""
     definition = vector_index(dimensions=DIMENSIONS).definition
     fields = [field for field in definition["fields"] if field["path"] != lost]
     bare.connection.facts.create_search_index(VECTOR_INDEX, "vectorSearch", {"fields": fields})
@@ -138,7 +138,7 @@ def test_a_text_index_that_lacks_a_field_is_an_error(bare: MongoStore, lost: str
 
 
 def test_a_text_index_with_another_analyzer_is_searched(bare: MongoStore) -> None:
-    """The platform's own is of `lucene.standard`; ranks differ, and nothing is missing."""
+    """The platform's index uses `lucene.standard`; ranks differ, but nothing is missing."""
     fact = add_fact(bare, ANNA, "Anna keeps bees.")
     bare.indexes.create_index(TEXT_INDEX, IndexWish(analyzer="lucene.standard"))
     build(bare, TEXT_INDEX)
@@ -146,7 +146,7 @@ def test_a_text_index_with_another_analyzer_is_searched(bare: MongoStore) -> Non
 
 
 @pytest.mark.slow
-def test_an_index_is_looked_at_once_in_a_while(store: MongoStore, atlas: AtlasServer) -> None:
+def test_an_index_is_checked_periodically(store: MongoStore, atlas: AtlasServer) -> None:
     add_facts(store, embedded())
 
     def looks() -> int:
@@ -164,7 +164,7 @@ def test_an_index_is_looked_at_once_in_a_while(store: MongoStore, atlas: AtlasSe
 
 
 @pytest.mark.slow
-def test_what_is_believed_is_believed_for_a_minute(store: MongoStore) -> None:
+def test_a_checked_index_is_cached_for_a_minute(store: MongoStore) -> None:
     now = 0.0
     search = AtlasSearch(
         store.connection.facts,
@@ -183,7 +183,7 @@ def test_what_is_believed_is_believed_for_a_minute(store: MongoStore) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("search", "name"), [(near, VECTOR_INDEX), (words, TEXT_INDEX)])
-def test_nothing_is_not_believed_of_an_index_that_is_gone(
+def test_an_empty_result_of_a_deleted_index_is_an_error(
     store: MongoStore, search: Any, name: str
 ) -> None:
     """Known failures 24 and 29: Atlas answers for an unknown index with nothing."""
@@ -194,7 +194,7 @@ def test_nothing_is_not_believed_of_an_index_that_is_gone(
         search(store)
 
 
-def test_a_server_that_cannot_be_reached_is_no_empty_list(store: MongoStore) -> None:
+def test_an_unreachable_server_is_not_an_empty_list(store: MongoStore) -> None:
     """Known failure 29: an outage looked like "no memories"."""
 
     class Slow:
@@ -210,16 +210,16 @@ def test_a_server_that_cannot_be_reached_is_no_empty_list(store: MongoStore) -> 
         search.semantic(MINE, [QUERY], model="m", limit=1)
 
 
-# -- what is asked -------------------------------------------------------------------------------
+# -- queries -------------------------------------------------------------------------------------
 
 
 def test_the_filter_is_part_of_each_query_and_one_for_all_scopes(
     store: MongoStore, atlas: AtlasServer
 ) -> None:
-    """Known failure 31: the tenant's filter was applied after the top k were taken."""
+    """Known failure 31: the tenant's filter was applied after the top k."""
     scopes = (ANNA, BEN, Scope.agent(AGENT), Scope.shard(AGENT, "route"), Scope.group(AGENT, "g"))
     add_facts(store, *(embedded(BEN, f"Bees {n}.") for n in range(30)))
-    mine = embedded(Scope.group(AGENT, "g"), "Once somebody spoke of bees.")
+    mine = embedded(Scope.group(AGENT, "g"), "Once someone spoke of bees.")
     add_facts(store, mine)
     wide = FactFilter(scopes=scopes, since=ago(days=1), until=NOW + timedelta(days=1))
     assert len(near(store, wide, limit=100)) == 31
@@ -238,7 +238,7 @@ def test_the_filter_is_part_of_each_query_and_one_for_all_scopes(
 @pytest.mark.parametrize(
     ("limit", "candidates"), [(1, 20), (5, 100), (100, 2000), (600, 10_000), (20_000, 10_000)]
 )
-def test_so_many_neighbours_are_considered(
+def test_the_number_of_neighbours_is_bounded(
     store: MongoStore, atlas: AtlasServer, limit: int, candidates: int
 ) -> None:
     near(store, limit=limit)
@@ -248,7 +248,7 @@ def test_so_many_neighbours_are_considered(
     assert "exact" not in stage
 
 
-def test_exact_search_is_asked_for_as_such(store: MongoStore, atlas: AtlasServer) -> None:
+def test_exact_search_is_requested(store: MongoStore, atlas: AtlasServer) -> None:
     fact = embedded()
     add_facts(store, fact)
     assert ids(near(store, exact=True)) == [fact.id]
@@ -258,7 +258,7 @@ def test_exact_search_is_asked_for_as_such(store: MongoStore, atlas: AtlasServer
 
 
 @pytest.mark.slow
-def test_no_vector_comes_back_and_the_server_has_a_limit_of_time(
+def test_no_vector_is_returned_and_queries_have_a_time_limit(
     store: MongoStore, atlas: AtlasServer
 ) -> None:
     add_facts(store, embedded())
@@ -274,7 +274,7 @@ def test_no_vector_comes_back_and_the_server_has_a_limit_of_time(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("storage", ["array", "bindata"])
-def test_both_forms_of_vectors_are_found_and_asked_for(
+def test_both_forms_of_vectors_are_found_and_sent(
     store: MongoStore, atlas: AtlasServer, storage: str
 ) -> None:
     other = again(store, atlas.uri, embedding_storage=storage)
@@ -292,7 +292,7 @@ def test_both_forms_of_vectors_are_found_and_asked_for(
 
 
 @pytest.mark.slow
-def test_documents_of_the_platform_that_lack_our_fields_are_found(store: MongoStore) -> None:
+def test_documents_of_the_platform_without_our_fields_are_found(store: MongoStore) -> None:
     fact = embedded()
     add_facts(store, fact)
     store.connection.facts.update_one(
@@ -302,7 +302,7 @@ def test_documents_of_the_platform_that_lack_our_fields_are_found(store: MongoSt
 
 
 @pytest.mark.slow
-def test_a_long_query_is_its_words_each_once(store: MongoStore, atlas: AtlasServer) -> None:
+def test_a_long_query_is_sent_as_distinct_words(store: MongoStore, atlas: AtlasServer) -> None:
     add_facts(store, embedded())
     many = " ".join(f"word{n}" for n in range(5000))
     assert words(store, f"bees bees {many}")
@@ -311,21 +311,19 @@ def test_a_long_query_is_its_words_each_once(store: MongoStore, atlas: AtlasServ
     assert len(query.split()) == len(set(query.split())) == 64
 
 
-def test_no_scope_asks_nothing(store: MongoStore, atlas: AtlasServer) -> None:
-    """Known failure 45: no pairs became no filter."""
+def test_no_scope_sends_no_query(store: MongoStore, atlas: AtlasServer) -> None:
+    """Known failure 45: an empty list became no filter."""
     add_facts(store, embedded())
     nobody = FactFilter(scopes=())
     assert near(store, nobody) == words(store, "bees", nobody) == []
     assert atlas.searches() == []
 
 
-# -- what was just written -----------------------------------------------------------------------
+# -- consistency ---------------------------------------------------------------------------------
 
 
-def test_a_new_document_is_searchable_late_and_that_can_be_awaited(
-    store: MongoStore, atlas: AtlasServer
-) -> None:
-    """Known failure 32: a new document was not yet searchable, and nobody said so."""
+def test_a_new_document_is_searchable_late(store: MongoStore, atlas: AtlasServer) -> None:
+    """Known failure 32: a new document was not yet searchable, and nothing reported it."""
     old = embedded(content="Anna swims.")
     add_facts(store, old)
     assert near(store)
@@ -343,9 +341,7 @@ def test_a_new_document_is_searchable_late_and_that_can_be_awaited(
 
 
 @pytest.mark.slow
-def test_a_new_document_is_awaited_by_the_model_that_was_switched_to(
-    store: MongoStore, atlas: AtlasServer
-) -> None:
+def test_a_new_document_is_awaited_by_the_new_model(store: MongoStore, atlas: AtlasServer) -> None:
     add_facts(store, embedded(content="Anna swims."))
     switch = VectorSwitch(model="new", dimensions=DIMENSIONS, previous="m", begun_at=NOW)
     store.switches.begin_switch(switch)
@@ -370,7 +366,7 @@ def test_a_new_document_is_awaited_by_the_model_that_was_switched_to(
         ("Anna keeps bees.", "Anna keeps bees and hornets.", True),
         ("Anna keeps bees and hornets.", "Anna keeps bees.", True),
         ("The walk starts at 17:00.", "The walk starts at 17:30.", True),
-        # nothing that search could tell apart, so nothing to wait for
+        # Nothing that search could distinguish, so nothing to wait for.
         ("Anna keeps bees.", "Anna keeps the bees.", False),
         ("Anna walks.", "Anna walked.", False),
         ("Anna walks a walk.", "Anna walks.", False),
@@ -380,7 +376,7 @@ def test_a_new_document_is_awaited_by_the_model_that_was_switched_to(
 def test_an_edit_is_searchable_late_too(
     store: MongoStore, atlas: AtlasServer, before: str, after: str, told_apart: bool
 ) -> None:
-    """Known failure 32: the index has the fact, and in it the text that was corrected."""
+    """Known failure 32: the index has the fact with its previous text."""
     fact = add_fact(store, ANNA, before)
     while not store.search.is_searchable(fact.id):
         pass
@@ -396,7 +392,7 @@ def test_an_edit_is_searchable_late_too(
 
 
 @pytest.mark.slow
-def test_a_vector_of_the_text_before_is_not_that_of_the_fact(
+def test_a_vector_of_the_previous_text_does_not_count(
     store: MongoStore, atlas: AtlasServer
 ) -> None:
     fact = embedded(content="Anna keeps bees.")
@@ -411,7 +407,7 @@ def test_a_vector_of_the_text_before_is_not_that_of_the_fact(
 
 
 @pytest.mark.slow
-def test_what_lags_is_no_other_model(store: MongoStore, atlas: AtlasServer) -> None:
+def test_a_lagging_index_is_not_another_model(store: MongoStore, atlas: AtlasServer) -> None:
     atlas.lag = 1000
     add_facts(
         store, embedded(embedding_model="other"), embedded(content="New.", embedding_model="m")
@@ -419,7 +415,7 @@ def test_what_lags_is_no_other_model(store: MongoStore, atlas: AtlasServer) -> N
     assert near(store) == []
 
 
-def test_waiting_for_what_never_comes_is_an_error(bare: MongoStore) -> None:
+def test_waiting_without_an_index_is_an_error(bare: MongoStore) -> None:
     fact = embedded()
     add_facts(bare, fact)
     with pytest.raises(StoreError, match="does not exist"):

@@ -1,4 +1,4 @@
-"""Search indexes that edenmem did not define, such as the platform's, named by the settings."""
+"""Search indexes not defined by edenmem, such as the platform's, named in the settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 AGENT = new_id()
 ANNA, EVERYBODY = Scope.user(AGENT, new_id()), Scope.agent(AGENT)
 VECTOR, TEXT = "fact_vector_index_prod", "fact_text_index_prod"
-#: As the platform filters, and nothing else.
+#: The platform's filters, and nothing else.
 FILTERS = ("agent_id", "user_id", "scope")
 
 
@@ -94,10 +94,10 @@ SEARCHES = [
 
 
 @pytest.mark.parametrize(("search", "stage", "theirs", "ours"), SEARCHES)
-def test_it_is_used_where_it_suffices_and_ours_where_not(
+def test_a_configured_index_is_used_where_it_suffices(
     guest: MongoStore, atlas: AtlasServer, search: Any, stage: str, theirs: str, ours: str
 ) -> None:
-    """Known failure 31: what an index cannot filter by is never filtered afterwards."""
+    """Known failure 31: results are never filtered after the query."""
     both = FactFilter(scopes=(ANNA, EVERYBODY))
     assert len(search(guest, FactFilter(scopes=(ANNA,)))) == 1
     assert len(search(guest, both)) == 2
@@ -149,14 +149,14 @@ def test_dimensions_and_similarity_count(
     assert state(guest, VECTOR).status == "different"
 
 
-def test_what_it_serves_is_listed_and_it_is_left_alone(guest: MongoStore, bare: MongoStore) -> None:
+def test_a_configured_index_is_described_and_kept(guest: MongoStore, bare: MongoStore) -> None:
     seen = state(guest, VECTOR)
     assert (seen.status, seen.differences) == ("ready", ())
     for word in ("agents", "of users", "one model", "not of groups", "by time"):
         assert word in seen.note
     assert state(guest, TEXT).status == "ready"
     assert state(guest, VECTOR_INDEX).status == "unwanted"
-    # To a store whose settings do not name them they are foreign.
+    # Other indexes for a store whose settings do not name them.
     assert {state(bare, name).status for name in (VECTOR, TEXT)} == {"foreign"}
     for store in (guest, bare):
         for name in (VECTOR, TEXT):

@@ -1,4 +1,4 @@
-"""The stand-in itself: it refuses what Atlas refuses, and more."""
+"""The stand-in for Atlas refuses everything that Atlas refuses, and more."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def ask(collection: Any, stage: Any, *more: Any) -> list[Any]:
     return list(collection.aggregate([stage, *more, {"$project": {"_id": 1}}]))
 
 
-def test_what_is_right_is_answered(collection: Any) -> None:
+def test_valid_queries_are_answered(collection: Any) -> None:
     assert len(ask(collection, {"$vectorSearch": VECTOR})) == 1
     assert len(ask(collection, {"$vectorSearch": {**VECTOR, "filter": {"agent_id": ID}}})) == 1
     assert (
@@ -119,7 +119,7 @@ def test_a_wrong_text_search_is_refused(collection: Any, compound: dict[str, Any
         ask(collection, {"$search": {"index": "t", "compound": compound}})
 
 
-def test_stages_have_their_place(collection: Any) -> None:
+def test_stages_must_come_first(collection: Any) -> None:
     with pytest.raises(OperationFailure, match="first stage"):
         list(collection.aggregate([{"$match": {}}, {"$vectorSearch": VECTOR}]))
     with pytest.raises(OperationFailure, match="vectors and all"):
@@ -155,7 +155,7 @@ def test_wrong_definitions_are_refused(collection: Any, type: str, definition: A
         collection.create_search_index(SearchIndexModel(definition, "new", type))
 
 
-def test_indexes_come_and_go(collection: Any) -> None:
+def test_indexes_are_created_and_dropped(collection: Any) -> None:
     definition = vector_index(dimensions=3).definition
     with pytest.raises(OperationFailure, match="Duplicate"):
         collection.create_search_index(SearchIndexModel(definition, "v", "vectorSearch"))
@@ -186,7 +186,7 @@ def test_indexes_come_and_go(collection: Any) -> None:
         )
 
 
-def test_other_servers_know_no_search(secantus_uri: str, collection: Any) -> None:
+def test_other_servers_have_no_search_commands(secantus_uri: str, collection: Any) -> None:
     client: MongoClient[Any]
     with MongoClient(secantus_uri) as client, pytest.raises(OperationFailure, match="Atlas"):
         list(client.test.facts.list_search_indexes())

@@ -1,4 +1,4 @@
-"""What holds of every store is tried on SQLite, and on a server over a socket."""
+"""Contract tests run on SQLite and on a MongoDB server over a socket."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.support.stores import SECANTUS_TOO
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
-#: The files whose tests are asked of both kinds by the quick run, too.
+#: Files that run on both stores in the quick run too.
 ON_BOTH = pytest.mark.parametrize("store", ["sqlite", "secantus"], indirect=True)
 
 
 @pytest.fixture(params=["sqlite", SECANTUS_TOO])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
-    """An empty store, once for each kind."""
+    """An empty store of each kind."""
     return open_store(request.param)

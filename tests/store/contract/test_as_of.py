@@ -1,4 +1,4 @@
-"""Memory as it was at some time."""
+"""Memory as of a moment."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def contents(store: Store, moment: datetime, *scopes: Scope, limit: int = 99) ->
     return [fact.content for fact in found]
 
 
-def test_facts_are_those_of_the_time(store: Store) -> None:
+def test_facts_are_as_of_the_moment(store: Store) -> None:
     one = add_fact(store, SCOPE, "one", formed_at=hour(0))
     two = add_fact(store, SCOPE, "two", formed_at=hour(1))
     revise(store, one, "one, revised", hour(2))
@@ -71,7 +71,7 @@ def test_a_fact_as_it_was_has_its_version_and_times(store: Store) -> None:
         assert then.home == SCOPE
 
 
-def test_a_fact_that_came_back_was_away_in_between(store: Store) -> None:
+def test_a_restored_fact_is_missing_in_between(store: Store) -> None:
     fact = add_fact(store, SCOPE, "one", formed_at=hour(0))
     remove(store, fact, hour(1))
     snapshot = store.history.versions("fact", fact.id)[-1].snapshot
@@ -86,8 +86,8 @@ def test_a_fact_that_came_back_was_away_in_between(store: Store) -> None:
     assert contents(store, hour(3.5)) == ["one"]
 
 
-def test_the_past_of_others_stays_theirs(store: Store) -> None:
-    """Known failure 31, in the past: the scope is part of the question, deleted or not."""
+def test_the_past_is_scoped(store: Store) -> None:
+    """Known failure 31, in the past: history is filtered by scope, for deleted facts too."""
     mine = add_fact(store, SCOPE, "mine", formed_at=hour(0))
     theirs = add_fact(store, OTHER, "theirs", formed_at=hour(0))
     revise(store, theirs, "theirs, revised", hour(1))
@@ -100,7 +100,7 @@ def test_the_past_of_others_stays_theirs(store: Store) -> None:
     assert contents(store, hour(2.5), SCOPE, OTHER) == []
 
 
-def test_the_text_is_that_of_the_time(store: Store) -> None:
+def test_the_text_is_as_of_the_moment(store: Store) -> None:
     for version, content in enumerate(("one", "two")):
         at = hour(version)
         assert consolidate(store, SCOPE, content, expected_version=version, at=at).ok
@@ -112,7 +112,7 @@ def test_the_text_is_that_of_the_time(store: Store) -> None:
         assert (then.version, then.content, then.scope) == (version, content, SCOPE)
 
 
-def test_the_buffer_is_that_of_the_time(store: Store) -> None:
+def test_the_buffer_is_as_of_the_moment(store: Store) -> None:
     made = [add_reflection(store, SCOPE, f"thought {n}", formed_at=hour(n)).id for n in range(4)]
     assert consolidate(
         store, SCOPE, "text", expected_version=0, absorbed_ids=made[:2], at=hour(2.5)

@@ -1,4 +1,4 @@
-"""The audit: one entry for each change, with all that is needed to take it back."""
+"""The audit log: one entry per change, with everything needed to undo it."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ CASES: dict[Callable[[Store], Change], tuple[str, type, Callable[[Store, str], A
 def test_an_entry_holds_the_document_before_and_after(
     store: Store, case: Callable[[Store], Change]
 ) -> None:
-    """Known failure 53: who changed what and why, and undo, could not be had."""
+    """Known failure 53: actor, change and reason were not recorded, so nothing could be undone."""
     target_type, model, read = CASES[case]
     change = msgspec.structs.replace(case(store), reason="because [/red]")
     target_id = _target_of(change)
@@ -213,7 +213,7 @@ def test_toggles_are_audited(store: Store) -> None:
     assert entry.after["agent_memory_enabled"] is True
 
 
-def test_what_was_not_done_is_not_in_the_audit(store: Store) -> None:
+def test_refused_changes_are_not_audited(store: Store) -> None:
     fact = fact_case(store)
     duplicate = AddFact(fact=make_fact(SCOPE))
     conflict = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=9, at=LATER)
@@ -249,7 +249,7 @@ def test_a_fact_that_was_added_instead_is_audited_as_an_addition(store: Store) -
     assert entry.after["content"] == "instead"
 
 
-def test_a_fact_that_made_way_for_its_equal_is_audited_as_a_removal(store: Store) -> None:
+def test_a_fact_replaced_by_its_duplicate_is_audited_as_a_removal(store: Store) -> None:
     add_fact(store, SCOPE, "equal")
     target = fact_case(store)
     change = ReviseFact(
@@ -264,7 +264,7 @@ def test_a_fact_that_made_way_for_its_equal_is_audited_as_a_removal(store: Store
     assert entry.after is None
 
 
-def test_entries_are_listed_newest_first_of_all_that_is_named(store: Store) -> None:
+def test_entries_match_all_filters_newest_first(store: Store) -> None:
     other = Scope.user(new_id(), new_id())
     made: list[tuple[str, str]] = []
     for number in range(4):
@@ -286,7 +286,7 @@ def test_entries_are_listed_newest_first_of_all_that_is_named(store: Store) -> N
     assert store.log.audit_entry(new_id()) is None
 
 
-def test_entries_are_found_by_where_when_and_who(store: Store) -> None:
+def test_entries_are_filtered_by_scope_time_and_actor(store: Store) -> None:
     other = Scope.shard(AGENT, "lore")
     runs = [new_id(), new_id()]
     actors = [
@@ -327,8 +327,8 @@ def test_entries_are_found_by_where_when_and_who(store: Store) -> None:
     assert listed(actor="anna", since=since, until=until) == [1]
 
 
-def test_ids_in_the_log_are_found_by_their_beginnings(store: Store) -> None:
-    """Also of what is not there any more, which no other search finds."""
+def test_ids_in_the_log_are_found_by_prefix(store: Store) -> None:
+    """Includes IDs of objects that no longer exist, which no other search finds."""
     fact = make_fact(SCOPE, id="abcdef000000000000000001")
     other = make_fact(SCOPE, "another", id="abcdef000000000000000002")
     run = "123456789012345678901234"
@@ -347,7 +347,7 @@ def test_ids_in_the_log_are_found_by_their_beginnings(store: Store) -> None:
         assert store.log.find_audited("target", nonsense) == []
 
 
-def test_an_addition_that_met_its_twin_is_not_found(store: Store) -> None:
+def test_a_duplicate_addition_is_not_found(store: Store) -> None:
     twin = add_fact(store, SCOPE)
     change = AddFact(fact=make_fact(SCOPE))
     apply_one(store, change)

@@ -1,4 +1,4 @@
-"""Backups: everything goes from any store to any other and back, and nothing is altered by it."""
+"""Backups move everything between any two stores, and change nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ALL = tuple(RecordKind)
 
 
 def fill(store: Store, *lively: str) -> dict[str, Scope]:
-    """A store with something of every kind in it, and with a past in the scopes that are named."""
+    """A store with every kind of record, and with history in the given scopes."""
     agent, user = make_agent("eve", persona="kind"), make_user("anna", feature_flags=("preview",))
     store.changes.apply(change_set(AddAgent(agent=agent), AddUser(user=user)))
     session = make_session([agent], [user], name="garden", title="Garden", group_id="g")
@@ -142,12 +142,12 @@ def _live(store: Store, scope: Scope) -> None:
 def dumped(
     store: Store, *kinds: RecordKind, selection: Selection | None = None
 ) -> list[tuple[RecordKind, Record]]:
-    """The records of a store, all of which can be read."""
+    """The records of a store, all readable."""
     return dump(store, kinds or ALL, selection or Selection())
 
 
 def load(store: Store, records: list[tuple[RecordKind, Record]], size: int = 3) -> set[LoadStatus]:
-    """Load in small batches, so that what belongs together comes apart."""
+    """Load in small batches, so that related records are separated."""
     statuses: set[LoadStatus] = set()
     for kind in RecordKind:
         of_kind = [record for one, record in records if one is kind]
@@ -158,8 +158,8 @@ def load(store: Store, records: list[tuple[RecordKind, Record]], size: int = 3) 
 
 
 @pytest.mark.slow
-def test_all_of_it_goes_there_and_back(store: Store, open_store: OpenStore) -> None:
-    """Known failure 48: a dump without ids and vectors, that cannot be read back."""
+def test_a_backup_round_trips(store: Store, open_store: OpenStore) -> None:
+    """Known failure 48: a dump without IDs and vectors, which could not be restored."""
     fill(store, *ScopeKind)
     records = dumped(store)
     assert {kind for kind, _ in records} == set(RecordKind)
@@ -170,7 +170,7 @@ def test_all_of_it_goes_there_and_back(store: Store, open_store: OpenStore) -> N
     assert dumped(third) == records
 
 
-def test_what_is_read_of_it_is_the_same(store: Store, open_store: OpenStore) -> None:
+def test_reads_from_a_restored_store_are_equal(store: Store, open_store: OpenStore) -> None:
     scopes = fill(store)
     other = open_store("sqlite")
     load(other, dumped(store))
@@ -201,7 +201,7 @@ def test_what_is_read_of_it_is_the_same(store: Store, open_store: OpenStore) -> 
     )
 
 
-def test_life_goes_on_in_what_was_restored(store: Store, open_store: OpenStore) -> None:
+def test_a_restored_store_accepts_changes(store: Store, open_store: OpenStore) -> None:
     origin = open_store("sqlite")
     scopes = fill(origin)
     load(store, dumped(origin))
@@ -253,7 +253,7 @@ def test_loading_again_changes_nothing(store: Store, open_store: OpenStore) -> N
 
 
 @pytest.mark.parametrize("share", [0.4, 0.8])
-def test_loading_goes_on_where_it_was_cut_off(
+def test_an_interrupted_load_is_completed(
     store: Store, open_store: OpenStore, share: float
 ) -> None:
     origin = open_store("sqlite")
@@ -264,7 +264,7 @@ def test_loading_goes_on_where_it_was_cut_off(
     assert dumped(store) == records
 
 
-def test_what_is_there_is_left_as_it_is(store: Store, open_store: OpenStore) -> None:
+def test_existing_records_are_kept(store: Store, open_store: OpenStore) -> None:
     origin = open_store("sqlite")
     scopes = fill(origin)
     records = dumped(origin)
@@ -293,8 +293,8 @@ def test_what_is_there_is_left_as_it_is(store: Store, open_store: OpenStore) -> 
     assert fact.id in answer.detail
 
 
-def test_one_bad_record_keeps_none_of_the_others_out(store: Store) -> None:
-    """Known failure 9: a batch meets one that it cannot take, and drops all that follow."""
+def test_a_bad_record_blocks_no_other(store: Store) -> None:
+    """Known failure 9: a batch dropped all records after the first bad one."""
     store.host.add_agent(make_agent("eve"))
     others = [make_agent("adam"), make_agent("eve"), make_agent("lilith")]
     records = [r for _, r in dumped(store, RecordKind.AGENT)]
@@ -311,7 +311,7 @@ def test_one_bad_record_keeps_none_of_the_others_out(store: Store) -> None:
     assert store.database.info().counts["messages"] == 0
 
 
-def test_a_look_beforehand_writes_nothing(store: Store, open_store: OpenStore) -> None:
+def test_a_dry_run_writes_nothing(store: Store, open_store: OpenStore) -> None:
     origin = open_store("sqlite")
     fill(origin)
     for kind in RecordKind:

@@ -30,7 +30,7 @@ DIMENSIONS = 32
 
 @pytest.fixture(params=["sqlite", SECANTUS_TOO, ATLAS_TOO])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
-    """Search also has a road of its own on Atlas."""
+    """Atlas has a separate implementation of search."""
     return open_store(request.param)
 
 
@@ -74,7 +74,7 @@ def assert_best_first(candidates: list[Candidate]) -> None:
     assert len(set(ids(candidates))) == len(candidates)
 
 
-def test_the_store_says_how_it_searches(store: Store) -> None:
+def test_the_store_describes_its_search(store: Store) -> None:
     ability = store.search.search_ability()
     assert ability.kind in ("embedded", "atlas", "scan")
     if ability.kind == "scan":
@@ -86,7 +86,7 @@ def test_the_store_says_how_it_searches(store: Store) -> None:
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_scores_are_those_of_the_definition(store: Store, exact: bool) -> None:
+def test_scores_match_the_definition(store: Store, exact: bool) -> None:
     """Known failure 26: a cosine was compared with (1 + cosine) / 2."""
     directions = {"same": (1, 0, 0, 0), "near": (3, 4, 0, 0), "right": (0, 1, 0, 0)}
     directions |= {"away": (-3, 0, 4, 0), "against": (-1, 0, 0, 0)}
@@ -102,7 +102,7 @@ def test_scores_are_those_of_the_definition(store: Store, exact: bool) -> None:
     assert all(0 <= one <= 1 for one in scores)
 
 
-def test_exact_candidates_are_those_of_brute_force(store: Store) -> None:
+def test_exact_candidates_match_brute_force(store: Store) -> None:
     facts = [make_embedded(SCOPE, seed) for seed in range(300)]
     add_facts(store, *facts)
     queries = [random_unit(seed, DIMENSIONS) for seed in (1000, 1001, 1002)]
@@ -128,7 +128,7 @@ def test_nothing_under_the_floor_is_a_candidate(store: Store) -> None:
 
 
 def test_equal_scores_are_ordered_by_id(store: Store) -> None:
-    """However many are asked for at once, and on whatever processor."""
+    """Regardless of the number of queries and of the processor."""
     facts = [make_embedded(SCOPE, 1, f"fact {n}") for n in range(15)]
     add_facts(store, *reversed(facts))
     queries = [random_unit(seed, DIMENSIONS) for seed in range(9)]
@@ -139,9 +139,7 @@ def test_equal_scores_are_ordered_by_id(store: Store) -> None:
     ]
     together = store.search.semantic_candidates(MINE, queries, model="m", limit=7)
     for found in (*alone, *together):
-        if (
-            store.search.search_ability().kind == "atlas"
-        ):  # which of its equals Atlas keeps is its own
+        if store.search.search_ability().kind == "atlas":  # Atlas keeps any of the equal candidates
             assert len(found) == 7
             assert ids(found) == sorted(ids(found))
         else:
@@ -149,8 +147,8 @@ def test_equal_scores_are_ordered_by_id(store: Store) -> None:
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_the_filter_holds_before_the_limit(store: Store, exact: bool) -> None:
-    """Known failure 31: the tenant's filter was applied after the top k were taken."""
+def test_the_filter_applies_before_the_limit(store: Store, exact: bool) -> None:
+    """Known failure 31: the tenant's filter was applied after the top k."""
     query = random_unit(7, DIMENSIONS)
     near = [make_embedded(OTHER, 7, f"theirs {n}") for n in range(200)]
     far = [make_embedded(SCOPE, seed, f"mine {seed}") for seed in (100, 101, 102)]
@@ -193,7 +191,7 @@ def test_vectors_of_another_model_are_an_error_and_never_compared(store: Store) 
     for exact in (True, False):
         found = semantic(store, random_unit(1, DIMENSIONS), model="new", exact=exact)
         assert ids(found) == [new.id]
-        if store.search.search_ability().kind == "atlas":  # an index is of one length
+        if store.search.search_ability().kind == "atlas":  # an index has one length
             with pytest.raises(StoreError, match="32 dimensions, the query's has 8"):
                 semantic(store, random_unit(1, 8), model="old", exact=exact)
             continue
@@ -218,8 +216,8 @@ def test_several_queries_at_once_and_none(store: Store) -> None:
     assert store.search.text_candidates(MINE, [], limit=1) == []
 
 
-def test_candidates_follow_changes_at_once(store: Store) -> None:
-    """Known failure 32: a new document was not yet searchable, and nobody said so."""
+def test_candidates_follow_changes_immediately(store: Store) -> None:
+    """Known failure 32: a new document was not yet searchable, and nothing reported it."""
     fact = make_embedded(SCOPE, 1, "Anna keeps bees.")
     add_facts(store, fact)
     change = ReviseFact(
@@ -252,7 +250,7 @@ def test_scores_of_the_platform_and_of_the_definition_agree(store: Store) -> Non
 # -- text ----------------------------------------------------------------------------------------
 
 
-def test_any_of_the_words_matches_and_more_of_them_are_better(store: Store) -> None:
+def test_any_word_matches_and_more_words_score_higher(store: Store) -> None:
     both = add_fact(store, SCOPE, "Anna keeps bees in Lisbon.")
     bees = add_fact(store, SCOPE, "Ben sells honey from bees.")
     city = add_fact(store, SCOPE, "The river of LISBON floods.")
@@ -275,11 +273,11 @@ def test_rare_words_weigh_more_than_common_ones(store: Store) -> None:
     assert len(found) == 13
 
 
-def test_the_text_filter_holds_before_the_limit(store: Store) -> None:
-    """Known failure 31: the tenant's filter was applied after the top k were taken."""
+def test_the_text_filter_applies_before_the_limit(store: Store) -> None:
+    """Known failure 31: the tenant's filter was applied after the top k."""
     add_facts(store, *(make_fact(OTHER, f"bees bees bees {n}") for n in range(150)))
     session = new_id()
-    mine = add_fact(store, SCOPE, "Somebody once spoke at length about bees, among other things.")
+    mine = add_fact(store, SCOPE, "Someone once spoke at length about bees, among other things.")
     heard = add_fact(store, SCOPE, "Bees again.", session_id=session, formed_at=ago(days=40))
     assert set(ids(text(store, "bees", limit=2))) == {mine.id, heard.id}
     of_session = FactFilter(scopes=(SCOPE, OTHER), session_id=session)
@@ -355,15 +353,15 @@ def test_text_in_many_scripts_is_found(store: Store) -> None:
         assert ids(text(store, word)) == [fact.id], word
 
 
-def test_everything_that_matches_is_found_up_to_the_limit(store: Store) -> None:
+def test_every_match_is_found_up_to_the_limit(store: Store) -> None:
     facts = [make_fact(SCOPE, f"bees number{n}") for n in range(250)]
     add_facts(store, *facts)
     found = text(store, "bees", limit=300)
     assert len(found) == 250
     assert_best_first(found)
-    if store.search.search_ability().kind == "atlas":  # which of its equals it keeps is its own
+    if store.search.search_ability().kind == "atlas":  # Atlas keeps any of the equal candidates
         assert len(text(store, "bees", limit=100)) == 100
-        assert ids(text(store, "number77"))[0] == facts[77].id  # it also finds what is an edit away
+        assert ids(text(store, "number77"))[0] == facts[77].id  # Atlas finds others too
     else:
         assert ids(text(store, "bees", limit=100)) == ids(found)[:100]
         assert ids(text(store, "number77")) == [facts[77].id]
@@ -381,7 +379,7 @@ def test_identical_texts_of_several_scopes_tie(store: Store) -> None:
 # -- completed scores ----------------------------------------------------------------------------
 
 
-def test_completed_scores_by_meaning_are_those_of_the_list(store: Store) -> None:
+def test_completed_semantic_scores_match_the_list(store: Store) -> None:
     facts = [make_embedded(SCOPE, seed) for seed in range(40)]
     without = make_fact(SCOPE, "no vector")
     other_model = make_embedded(SCOPE, 77, embedding_model="n")
@@ -401,8 +399,8 @@ def test_completed_scores_by_meaning_are_those_of_the_list(store: Store) -> None
     assert len(completed.text) == 3
 
 
-def test_facts_that_are_read_for_scores_are_those_that_were_asked_for(store: Store) -> None:
-    """A store may read them once; then it has all of them, without vectors."""
+def test_completion_loads_the_requested_facts(store: Store) -> None:
+    """A store may read facts only once; it then returns all of them, without vectors."""
     mine, hers = make_embedded(SCOPE, 1), make_embedded(OTHER, 2)
     add_facts(store, mine, hers)
     gap = Gap(query="", vector=random_unit(3, DIMENSIONS), semantic=(mine.id, hers.id))
@@ -411,9 +409,12 @@ def test_facts_that_are_read_for_scores_are_those_that_were_asked_for(store: Sto
         assert completed.facts == {mine.id: msgspec.structs.replace(mine, embedding=None)}
 
 
-def test_stores_that_rank_by_themselves_rank_alike(open_store: Callable[[str], Store]) -> None:
-    """The same facts, and the scores of a calculation that has no index: also those that were
-    completed, of words in other forms, misspelt, of other scripts, twice, and of other people."""
+def test_stores_rank_equally(open_store: Callable[[str], Store]) -> None:
+    """The same facts must get the scores of a reference without an index.
+
+    Includes completed scores, inflected and misspelt words, other scripts, duplicates and other
+    users.
+    """
     contents = [
         "Anna keeps bees, and bees keep Anna.",
         "Anna paints the harbour in the evening.",

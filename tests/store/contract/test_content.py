@@ -1,4 +1,4 @@
-"""Text of any kind comes back as it went in, wherever it is kept."""
+"""Text of any kind round-trips in every field."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
-def test_texts_come_back_to_the_letter(store: Store, text: str) -> None:
+def test_texts_round_trip(store: Store, text: str) -> None:
     scope = Scope.user(new_id(), new_id())
     fact = add_fact(store, scope, text)
     reflection = add_reflection(store, scope, text)
@@ -85,8 +85,8 @@ def test_texts_come_back_to_the_letter(store: Store, text: str) -> None:
     assert entry.content == text
 
 
-def test_what_cannot_be_encoded_is_refused_whole(store: Store) -> None:
-    """The engine cleans text first; what is no text at all must not be kept by halves."""
+def test_unencodable_text_is_refused(store: Store) -> None:
+    """The engine cleans text first; the store must not keep invalid text in part."""
     scope = Scope.user(new_id(), new_id())
     good = add_fact(store, scope, "good")
     bad = make_fact(scope, "good", id=new_id(), hash=new_id())
@@ -104,9 +104,7 @@ def test_what_cannot_be_encoded_is_refused_whole(store: Store) -> None:
     first=st.text(min_size=1, max_size=40).map(clean).filter(bool),
     second=st.text(min_size=1, max_size=40).map(clean).filter(bool),
 )
-def test_any_two_texts_are_two_facts_unless_they_are_equal(
-    store: Store, first: str, second: str
-) -> None:
+def test_different_texts_are_different_facts(store: Store, first: str, second: str) -> None:
     scope = Scope.user(new_id(), new_id())
     fact = add_fact(store, scope, first)
     other = make_fact(scope, second)
@@ -123,7 +121,7 @@ def test_any_two_texts_are_two_facts_unless_they_are_equal(
 
 
 @pytest.mark.parametrize("dimensions", [1, 3, 384, 1536])
-def test_vectors_come_back_as_they_are(store: Store, dimensions: int) -> None:
+def test_vectors_round_trip(store: Store, dimensions: int) -> None:
     scope = Scope.user(new_id(), new_id())
     vector = random_unit(dimensions, dimensions)
     fact = add_fact(store, scope, embedding=vector, embedding_model="m")
@@ -172,7 +170,7 @@ def test_times_are_aware_utc_in_milliseconds(store: Store, moment: datetime) -> 
                 assert value.utcoffset() == timedelta(0)
 
 
-def test_instants_a_millisecond_apart_are_told_apart(store: Store) -> None:
+def test_times_have_millisecond_resolution(store: Store) -> None:
     scope = Scope.user(new_id(), new_id())
     facts = [
         add_fact(store, scope, f"fact {n}", formed_at=NOW + timedelta(milliseconds=n))

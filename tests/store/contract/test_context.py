@@ -1,4 +1,4 @@
-"""The cached context, and the revisions by which it is known to be out of date."""
+"""The cached context, and the revisions that invalidate it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def context(name: str) -> CachedContext:
 
 
 def test_a_context_is_kept_for_its_session_and_agent(store: Store) -> None:
-    """Known failure 7: what was built for one was served to another."""
+    """Known failure 7: a context built for one account was served to another."""
     one, two = new_id(), new_id()
     session = make_session([one, two], title="Title")
     other = make_session([one])
@@ -58,8 +58,8 @@ def test_a_context_is_kept_for_its_session_and_agent(store: Store) -> None:
     assert store.host.session(session.id) == session
 
 
-def test_caching_disturbs_nothing_else_of_the_session(store: Store) -> None:
-    """Known failure 14: a rewrite of the whole session undid what others wrote."""
+def test_caching_changes_no_other_field_of_the_session(store: Store) -> None:
+    """Known failure 14: rewriting the whole session undid other writes."""
     session = make_session()
     store.host.put_session(session)
     messages = make_messages(session, 3)
@@ -83,8 +83,8 @@ def test_caching_disturbs_nothing_else_of_the_session(store: Store) -> None:
     assert cached.fingerprint in {"1", "3", "5"}
 
 
-def test_a_revision_grows_with_every_change_in_its_scope_alone(store: Store) -> None:
-    """Known failure 7: a change was not seen for minutes."""
+def test_a_revision_grows_only_with_changes_in_its_scope(store: Store) -> None:
+    """Known failure 7: a change was not visible for minutes."""
     agent = new_id()
     scope = Scope.user(agent, new_id())
     others = (

@@ -1,4 +1,4 @@
-"""Reading facts, and the changes that are made to them."""
+"""Reading and changing facts."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def test_a_fact_comes_back_as_it_was_added(store: Store, scope: Scope) -> None:
     assert store.memory.fact(new_id()) is None
 
 
-def test_facts_are_listed_by_when_they_were_made_or_corrected(store: Store) -> None:
-    """Known failure 38: an old fact that was corrected today stayed out of the recent ones."""
+def test_facts_are_ordered_by_last_change(store: Store) -> None:
+    """Known failure 38: an old fact that was edited today was not among the recent ones."""
     old = add_fact(store, SCOPE, "old", formed_at=ago(days=30))
     middle = add_fact(store, SCOPE, "middle", formed_at=ago(days=3))
     new = add_fact(store, SCOPE, "new", formed_at=ago(days=1))
@@ -132,7 +132,7 @@ def test_filters_by_time_and_by_session(store: Store) -> None:
 
 @pytest.mark.slow
 def test_large_numbers_of_facts_are_all_read(store: Store) -> None:
-    """Known failures 10 and 23: the first page was taken for everything."""
+    """Known failures 10 and 23: the first page was taken for the whole."""
     facts = [
         make_fact(SCOPE, f"fact {n}", formed_at=ago(seconds=n), embedding=random_unit(n, 4))
         for n in range(700)
@@ -146,7 +146,7 @@ def test_large_numbers_of_facts_are_all_read(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_an_iterator_may_be_left_and_the_store_written_meanwhile(store: Store) -> None:
+def test_the_store_can_be_written_during_an_iteration(store: Store) -> None:
     facts = [make_fact(SCOPE, f"fact {n}", formed_at=ago(seconds=n)) for n in range(300)]
     add_facts(store, *facts)
     reading = store.memory.facts(FactFilter(scopes=(SCOPE,)))
@@ -161,7 +161,7 @@ def test_an_iterator_may_be_left_and_the_store_written_meanwhile(store: Store) -
 # -- adding --------------------------------------------------------------------------------------
 
 
-def test_the_same_sentence_may_be_known_of_two_users(store: Store) -> None:
+def test_two_users_can_share_a_sentence(store: Store) -> None:
     """Known failure 1: a unique index on hash and agent refused the second user's fact."""
     scopes = [
         *EVERY_SCOPE,
@@ -179,7 +179,7 @@ def test_the_same_sentence_may_be_known_of_two_users(store: Store) -> None:
 
 
 def test_a_revision_replaces_text_vector_and_hash(store: Store) -> None:
-    """Known failure 19: text that had changed kept the old vector."""
+    """Known failure 19: changed text kept the old vector."""
     old = make_fact(
         SCOPE,
         access_count=2,
@@ -212,8 +212,8 @@ def test_a_revision_replaces_text_vector_and_hash(store: Store) -> None:
     assert store.memory.facts_by_hashes(SCOPE, [new.hash]).keys() == {new.hash}
 
 
-def test_a_revision_without_a_vector_leaves_none_behind(store: Store) -> None:
-    """Known failure 28: a vector of the old text, or of another model, stayed with the new one."""
+def test_a_revision_without_a_vector_removes_the_old_one(store: Store) -> None:
+    """Known failure 28: a vector of the old text, or of another model, was kept."""
     fact = add_fact(store, SCOPE, embedding=random_unit(1), embedding_model="model-a")
     applied(store, revise(fact))
     new = store.memory.fact(fact.id, with_vector=True)
@@ -224,7 +224,7 @@ def test_a_revision_without_a_vector_leaves_none_behind(store: Store) -> None:
 # -- removing, privacy ---------------------------------------------------------------------------
 
 
-# -- foreign targets -----------------------------------------------------------------------------
+# -- targets in other scopes ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_revision_without_a_vector_leaves_none_behind(store: Store) -> None:
     ids=["other user", "other agent", "agent", "group", "shard", "session"],
 )
 def test_no_change_reaches_a_fact_of_another_scope(store: Store, claimed: Scope) -> None:
-    """Known failures 2 and 3: an unchecked id rewrote or deleted facts of any agent."""
+    """Known failures 2 and 3: an unchecked ID changed or deleted facts of any agent."""
     fact = add_fact(store, SCOPE)
     results = apply(
         store,
@@ -268,7 +268,7 @@ def test_no_change_reaches_a_fact_of_another_scope(store: Store, claimed: Scope)
         ("edenmem undo …", False, "restore"),
     ],
 )
-def test_history_says_who_added_a_fact_and_how(
+def test_history_records_actor_and_action(
     store: Store, command: str, formed: bool, action: str
 ) -> None:
     actor = Actor(name="anna", host="here", command=command)
@@ -301,7 +301,7 @@ def test_a_removed_fact_can_be_restored_whole(store: Store) -> None:
 # -- access and vectors --------------------------------------------------------------------------
 
 
-def test_access_is_counted_for_those_named(store: Store) -> None:
+def test_access_is_counted_for_the_given_facts(store: Store) -> None:
     one, two = add_fact(store, SCOPE, "one"), add_fact(store, SCOPE, "two")
     store.changes.track_access([one.id, new_id()], LATER)
     store.changes.track_access([one.id], LATER + timedelta(hours=1))

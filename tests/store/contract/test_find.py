@@ -1,4 +1,4 @@
-"""What a typed name or prefix may mean."""
+"""Matches of a typed name or prefix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS: tuple[ReferenceKind, ...] = ("agent", "user", "session", "fact", "reflect
 
 
 def _id(prefix: str) -> str:
-    """A new id with the given beginning."""
+    """A new ID with the given prefix."""
     return prefix + new_id()[len(prefix) :]
 
 
@@ -48,7 +48,7 @@ def _one_of_each(store: Store) -> dict[ReferenceKind, str]:
     }
 
 
-def test_an_id_or_its_beginning_finds_each_kind(store: Store) -> None:
+def test_each_kind_is_found_by_id_and_prefix(store: Store) -> None:
     made = _one_of_each(store)
     for kind in KINDS:
         (reference,) = store.host.find(kind, made[kind])
@@ -69,10 +69,10 @@ def test_names_find_agents_users_and_sessions(store: Store) -> None:
     assert _ids(store, "session", "GARDEN-1") == [made["session"]]
     assert _ids(store, "session", "In the garden") == [made["session"]]
     assert _ids(store, "agent", "anna") == []
-    assert _ids(store, "user", "ann") == []  # of a name, all of it
+    assert _ids(store, "user", "ann") == []  # the full title
 
 
-def test_a_prefix_finds_all_that_begin_with_it(store: Store) -> None:
+def test_a_prefix_finds_all_matches(store: Store) -> None:
     agents = [make_agent(id=_id(prefix)) for prefix in ("abcd1", "abcd2", "abcd2", "abce0")]
     for agent in agents:
         store.host.add_agent(agent)
@@ -81,12 +81,12 @@ def test_a_prefix_finds_all_that_begin_with_it(store: Store) -> None:
     assert set(_ids(store, "agent", "abcd2")) == set(ids[1:3])
     assert _ids(store, "agent", "abce0") == [ids[3]]
     assert len(_ids(store, "agent", "abcd", limit=2)) == 2
-    assert _ids(store, "agent", "abc") == []  # too short to be meant as an id
+    assert _ids(store, "agent", "abc") == []  # too short for an ID prefix
     assert _ids(store, "agent", "abcf") == []
     assert _ids(store, "agent", ids[0]) == [ids[0]]
 
 
-def test_an_exact_name_stands_before_prefixes_and_other_cases(store: Store) -> None:
+def test_an_exact_name_precedes_prefixes_and_other_cases(store: Store) -> None:
     beginning = make_agent("other", id=_id("cafe"))
     named, capital = make_agent("cafe"), make_agent("Cafe")
     for agent in (beginning, named, capital):
@@ -106,7 +106,7 @@ def test_no_text_is_taken_for_a_pattern(store: Store) -> None:
             assert _ids(store, kind, text) == [], (kind, text[:20])
 
 
-def test_what_is_typed_is_completed_by_names_and_then_by_ids(store: Store) -> None:
+def test_completion_offers_names_then_ids(store: Store) -> None:
     made = _one_of_each(store)
     twin = make_user("anne", id=_id("fab"))
     store.host.add_user(twin)

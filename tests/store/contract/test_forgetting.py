@@ -1,4 +1,4 @@
-"""Forgetting on every store: all traces of one go, nothing of others changes or comes back."""
+"""Forgetting on every store: all traces are erased, other memory is unchanged, nothing returns."""
 
 from __future__ import annotations
 
@@ -60,9 +60,11 @@ def _texts(store: Store) -> str:
 
 
 @pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
-def test_every_trace_of_a_user_goes_and_nothing_of_others_changes(town: Town) -> None:
-    """Known failure 49: erasing a user left copies in cached contexts, buffers, history, logs.
-    Known failure 43: a clean-up for one wiped all."""
+def test_every_trace_of_a_user_is_erased_and_no_others(town: Town) -> None:
+    """Known failure 49: erasing a user left copies in cached contexts, buffers, history and logs.
+
+    Known failure 43: cleaning up for one user erased everything.
+    """
     store = town.store
     said = fill(town)
     set_policy(store, town.her(), memory_instructions="All about quince.")
@@ -98,7 +100,7 @@ def test_every_trace_of_a_user_goes_and_nothing_of_others_changes(town: Town) ->
 
 
 @pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
-def test_a_session_that_a_user_wrote_in_without_being_one_of_its_users(town: Town) -> None:
+def test_a_session_where_the_user_wrote_without_membership(town: Town) -> None:
     store = town.store
     (hers,) = make_messages(town.lone, 1, start=NOW, sender=town.zenobia.id, name="The quince lady")
     store.host.add_messages(town.lone.id, [hers])
@@ -109,7 +111,7 @@ def test_a_session_that_a_user_wrote_in_without_being_one_of_its_users(town: Tow
     assert "The quince lady" in plan.subject.names
 
 
-def test_what_is_left_says_who_and_when_but_not_what(town: Town) -> None:
+def test_remaining_entries_name_actor_and_time_but_no_content(town: Town) -> None:
     fill(town)
     store = town.store
     ids = {entry.id for entry in store.log.audit()}
@@ -127,8 +129,8 @@ def test_what_is_left_says_who_and_when_but_not_what(town: Town) -> None:
     assert kept.counts["facts"] == 2
 
 
-def test_what_an_account_was_called_goes_from_the_audit(store: Store) -> None:
-    """Known failure 49: the entry of 'user add' kept the name of whoever was forgotten."""
+def test_account_names_are_erased_from_the_audit(store: Store) -> None:
+    """Known failure 49: the entry of 'user add' kept the name of the forgotten user."""
     eve = make_agent("eve")
     people = [make_user("zenobia"), make_user("bruno")]
     applied(store, AddAgent(agent=eve), *(AddUser(user=user) for user in people))
@@ -138,14 +140,14 @@ def test_what_an_account_was_called_goes_from_the_audit(store: Store) -> None:
         return entry.after
 
     assert forget(store, user="zenobia", agent="eve").complete
-    assert all(map(said, people))  # another agent may know her still
+    assert all(map(said, people))  # another agent may still know her
     planned = plan_of(store, user="zenobia").counts
     assert planned == {"audit entries (emptied)": 1}
     assert forget(store, user="zenobia").removed == planned
     assert [bool(said(user)) for user in people] == [False, True]
 
 
-def test_of_one_agent_alone(town: Town) -> None:
+def test_forgetting_is_limited_to_one_agent(town: Town) -> None:
     fill(town)
     forget(town.store, user="zenobia", agent="adam")
     assert "paints quince" not in _texts(town.store)
@@ -158,7 +160,7 @@ def test_a_second_account_is_the_same_person(town: Town) -> None:
     assert "quince" not in _texts(town.store)
 
 
-def test_what_was_said_before_is_not_formed_later(town: Town) -> None:
+def test_past_messages_are_not_formed_later(town: Town) -> None:
     store = town.store
     forget(store, user="zenobia")
     assert store.formations.backlog(town.own.id, town.eve.id, limit=10).total == 0
@@ -170,8 +172,8 @@ def test_what_was_said_before_is_not_formed_later(town: Town) -> None:
     assert store.formations.backlog(town.own.id, town.eve.id, limit=10).total == 1
 
 
-def test_the_platform_does_not_form_what_was_said_before(town: Town) -> None:
-    """Known failure 58: its progress stood where it was, so it formed the forgotten messages."""
+def test_the_platform_does_not_form_past_messages(town: Town) -> None:
+    """Known failure 58: its cursor stayed, so the platform formed the forgotten messages."""
     store = town.store
     hers = list(store.host.messages(town.shared.id))
     others = make_messages(
@@ -182,7 +184,7 @@ def test_the_platform_does_not_form_what_was_said_before(town: Town) -> None:
 
     forget(store, user="zenobia")
 
-    # The reply to her is passed over too; what Bruno said afterwards is not.
+    # The reply to her is skipped too; Bruno's later messages are not.
     assert cursor_of(store, town.own.id) == own[-1].id
     assert cursor_of(store, town.shared.id) == hers[-1].id
     assert cursor_of(store, town.lone.id) is None
@@ -196,8 +198,8 @@ def test_the_platform_does_not_form_what_was_said_before(town: Town) -> None:
 
 
 @pytest.mark.parametrize("formed", [0, 2])
-def test_what_others_said_is_still_formed(town: Town, formed: int) -> None:
-    """The platform has one progress for a session, and passes over what others said before."""
+def test_messages_of_others_are_still_formed(town: Town, formed: int) -> None:
+    """The platform's only cursor of a session also passes earlier messages of others."""
     store = town.store
     session = make_session([town.eve, town.adam], [town.zenobia, town.bruno])
     assert store.host.put_session(session)
@@ -225,13 +227,13 @@ def test_what_others_said_is_still_formed(town: Town, formed: int) -> None:
     his = [one.content for one in said[formed:] if one.sender == town.bruno.id]
     assert waiting(town.eve) == his
     assert waiting(town.adam) == [one.content for one in said[formed:]]
-    put_cursor(store, session.id, said[-1].id)  # the platform goes on
+    put_cursor(store, session.id, said[-1].id)  # the platform continues
     assert waiting(town.eve) == his[:-1]
 
 
 @pytest.mark.parametrize("place", ["own", "shared"])
-def test_a_claim_cannot_record_any_more(town: Town, place: str) -> None:
-    """A worker that was asking a model meanwhile must not bring anything back."""
+def test_a_revoked_claim_cannot_record(town: Town, place: str) -> None:
+    """A worker that was waiting for a model must not record anything."""
     store = town.store
     session = getattr(town, place)
     messages = list(store.host.messages(session.id))
@@ -254,7 +256,7 @@ def test_a_claim_cannot_record_any_more(town: Town, place: str) -> None:
     assert waiting.total == (0 if place == "own" else 2)
 
 
-def test_what_was_recorded_is_applied_without_her(town: Town) -> None:
+def test_recorded_changes_are_applied_without_the_user(town: Town) -> None:
     store = town.store
     formation = make_formation(town.shared, list(store.host.messages(town.shared.id)))
     assert store.formations.claim(formation)
@@ -277,7 +279,7 @@ def test_what_was_recorded_is_applied_without_her(town: Town) -> None:
     assert (found.status, found.decisions) == (FormationStatus.APPLIED, ())
 
 
-def test_changes_that_were_decided_before_are_refused(town: Town) -> None:
+def test_changes_decided_earlier_are_refused(town: Town) -> None:
     store = town.store
     parent = add_reflection(store, town.her(), "Likes quince.")
     forget(store, user="zenobia")
@@ -291,8 +293,8 @@ def test_changes_that_were_decided_before_are_refused(town: Town) -> None:
 
 
 def _learned(town: Town) -> dict[str, str]:
-    """Fill scopes that others share; the texts that came from Zenobia's messages, and how sure
-    that is."""
+    """Fill shared scopes; return the texts learned from Zenobia's messages, with their
+    certainty."""
     store, both = town.store, town.shared.id
     store.host.add_messages(
         both, make_messages(town.shared, ["No."], start=NOW, sender=town.bruno.id)
@@ -339,8 +341,8 @@ def _learned(town: Town) -> dict[str, str]:
     return expected
 
 
-def test_what_was_learned_from_their_messages_goes_on_request(town: Town) -> None:
-    """Known failure 81: what was learned from their own sessions stayed where no name was in it."""
+def test_memory_learned_from_their_messages_is_erased_on_request(town: Town) -> None:
+    """Known failure 81: memory learned from their sessions stayed if it did not name them."""
     store = town.store
     expected = _learned(town)
     of_eve = plan_of(store, user="zenobia", agent="eve")
@@ -384,7 +386,7 @@ def test_what_was_learned_from_their_messages_goes_on_request(town: Town) -> Non
     assert {one.text for one in plan_of(store, user="zenobia").mentions} == stay
 
 
-def test_a_session_takes_along_what_came_from_it(town: Town) -> None:
+def test_a_session_is_erased_with_its_memory(town: Town) -> None:
     store = town.store
     fill(town)
     learned = add_fact(
@@ -417,7 +419,7 @@ def test_a_whole_agent(town: Town) -> None:
     assert town.store.host.agent(town.eve.id) is not None
 
 
-def test_copies_of_kept_texts_stay_and_others_go(town: Town) -> None:
+def test_only_copies_of_kept_texts_remain(town: Town) -> None:
     store = town.store
     fact = add_fact(store, town.everybody, "Zenobia opens the gate.")
     applied(
@@ -434,7 +436,7 @@ def test_copies_of_kept_texts_stay_and_others_go(town: Town) -> None:
     plan = plan_of(store, user="zenobia")
     old, text = sorted(plan.mentions, key=lambda one: one.text is not None)
     assert (old.target_id, old.text) == (fact.id, None)
-    assert old.copies == 4  # its previous text, the version in history, two audit entries
+    assert old.copies == 4  # its previous text, the version in history and two audit entries
     assert text.text == "Ask Zenobia."
 
     from edenmem.engine.erasure.reports import MentionDecision
@@ -449,7 +451,7 @@ def test_copies_of_kept_texts_stay_and_others_go(town: Town) -> None:
     assert store.memory.consolidations([town.everybody])[town.everybody].version == 1
 
 
-def test_cached_contexts_of_the_agent_go(town: Town) -> None:
+def test_cached_contexts_of_the_agent_are_dropped(town: Town) -> None:
     store = town.store
     add_fact(store, town.her(), "Likes quince.")
     for session in (town.own, town.lone):
@@ -468,8 +470,8 @@ def test_conversations_in_mongodb_are_the_platforms(town: Town) -> None:
 
 
 @pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
-def test_whom_v1_named_with_a_memory_is_found_and_named_no_more(town: Town) -> None:
-    """Where no message is known, v1's word tells from whom something was learned."""
+def test_users_named_by_v1_are_found_and_removed(town: Town) -> None:
+    """Without known messages, v1's list of users is the only evidence of the source."""
     store = town.store
     her, other = town.her().owner, town.his().owner
     home = Scope.agent(town.her().agent_id)

@@ -1,4 +1,4 @@
-"""A forgetting that was cut off at any write is completed by the same command: nothing is left."""
+"""A forgetting interrupted at any write is completed by the same command."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _prepared(town: Town) -> None:
 
 
 def _forget(store: Any) -> ForgetReport:
-    """Forget her, with the texts that absorbed something of hers, and what she taught."""
+    """Forget her, with the texts that absorbed her memory, and what she taught."""
     llm = FakeLLM({"forget": {"text": "Doors are wide."}})
     plan = plan_of(store, user="zenobia")
     modes = MentionMode.REWRITE, MentionMode.REMOVE
@@ -87,7 +87,7 @@ def _forget(store: Any) -> ForgetReport:
 
 
 def _outcome(store: Any, plan: ForgetPlan) -> dict[str, Any]:
-    """What is left of others; of what was written meanwhile the texts alone."""
+    """The remaining memory of others; of concurrent writes only the texts."""
     left = everything_but(store, plan)
     del left["audit"], left["history"]
     sessions = store.walk.documents([RecordKind.SESSION])
@@ -108,7 +108,7 @@ def _nothing_left(store: Any) -> None:
 
 
 class _Writes:
-    """Counts transactions, and cuts one off before it is committed, or right after."""
+    """Counts transactions, and interrupts one before its commit or right after."""
 
     def __init__(self, store: SqliteStore, at: int | None = None, *, after: bool = False) -> None:
         self.count = 0
@@ -139,7 +139,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_cut_off_at_any_transaction(prepared: Path, tmp_path: Path) -> None:
+def test_interruption_at_any_transaction(prepared: Path, tmp_path: Path) -> None:
     def copied(name: str) -> SqliteStore:
         shutil.copy(prepared, tmp_path / name)
         store = SqliteStore(tmp_path / name)
@@ -175,7 +175,7 @@ class _WriteBreaker(Breaker):
             super().reach(what)
 
 
-def test_cut_off_at_any_write_to_mongodb(open_store: Callable[[str], MongoStore]) -> None:
+def test_interruption_at_any_write_to_mongodb(open_store: Callable[[str], MongoStore]) -> None:
     mongo = open_store("secantus")
     _prepared(make_town(mongo))
     template = Template(mongo.connection.database)
@@ -189,7 +189,7 @@ def test_cut_off_at_any_write_to_mongodb(open_store: Callable[[str], MongoStore]
     points = breaker.points
     _nothing_left(store)
     assert points > 60
-    for at in range(5, points, 24):  # before one write, after another: both come about
+    for at in range(5, points, 24):  # interruptions before one write and after another: both occur
         template.restore()
         with pytest.raises(StoreError):
             _forget(opened(_WriteBreaker(at)))

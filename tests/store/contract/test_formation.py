@@ -1,4 +1,4 @@
-"""Formation: claim, record, apply; and what is left for the next one."""
+"""Formation: claim, record and apply steps, and the remaining backlog."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.memory import applied, facts_of
 from tests.support.platform_cursor import cursor_of
 
 SOON = NOW + timedelta(minutes=1)
-EXPIRED = NOW + timedelta(hours=1)  # the lease that builders give has run out by then
+EXPIRED = NOW + timedelta(hours=1)  # the builders' default lease has expired by then
 UNFINISHED = (FormationStatus.CLAIMED, FormationStatus.RELEASED, FormationStatus.RECORDED)
 USAGE = CallUsage(task="facts", model="m", input_tokens=10, output_tokens=5, cost=0.25)
 DECISION = Decision(content="Anna sings.", action="ADD", reason="new")
@@ -63,7 +63,7 @@ def claim(
 
 
 def outcome(session: Session) -> ChangeSet:
-    """What a formation might have found."""
+    """A typical outcome of a formation."""
     scope = Scope.user(session.agents[0], session.users[0])
     return change_set(
         AddFact(fact=make_fact(scope, "Anna sings.", session_id=session.id)),
@@ -88,7 +88,7 @@ def record(
 
 
 def finish(store: Store, formation: Formation) -> None:
-    """Bring a claimed formation to its end without any outcome."""
+    """Complete a claimed formation without an outcome."""
     worker = formation.worker or ""
     assert record(store, formation, change_set(), worker=worker)
     store.formations.apply_formation(formation.id, now=SOON)
@@ -139,9 +139,7 @@ def test_one_formation_of_a_session_is_unfinished_at_a_time(store: Store) -> Non
 
 
 @pytest.mark.parametrize("released", [True, False], ids=["released", "failed"])
-def test_what_failed_stands_in_the_way_only_of_its_own_messages(
-    store: Store, released: bool
-) -> None:
+def test_a_failed_formation_blocks_only_its_messages(store: Store, released: bool) -> None:
     session, messages = make_talk(store)
     first = claim(store, session, messages[:4])
     if released:
@@ -154,7 +152,7 @@ def test_what_failed_stands_in_the_way_only_of_its_own_messages(
 
 @pytest.mark.parametrize("overlap", [slice(0, 4), slice(3, 8), slice(1, 2), slice(0, 10)])
 def test_no_message_is_in_two_formations_of_one_agent(store: Store, overlap: slice) -> None:
-    """Known failure 14: a claim that was read and then written belonged to two workers."""
+    """Known failure 14: separate read and write gave one claim to two workers."""
     session, messages = make_talk(store)
     finish(store, claim(store, session, messages[:4]))
     assert not store.formations.claim(make_formation(session, messages[overlap], seq=2))
@@ -169,7 +167,7 @@ def test_a_number_in_the_series_is_used_once(store: Store) -> None:
 
 
 def test_each_agent_of_a_session_has_its_own_progress(store: Store) -> None:
-    """Known failure 21: only the first agent of a session was ever served."""
+    """Known failure 21: only the first agent of a session was processed."""
     one, two = new_id(), new_id()
     session, messages = make_talk(store, agents=[one, two])
     first = claim(store, session, messages[:6], agent_id=one)
@@ -183,7 +181,7 @@ def test_each_agent_of_a_session_has_its_own_progress(store: Store) -> None:
     ] == [second.id]
 
 
-def test_sessions_do_not_stand_in_each_others_way(store: Store) -> None:
+def test_sessions_do_not_block_each_other(store: Store) -> None:
     agent = new_id()
     one, messages_of_one = make_talk(store, agents=[agent])
     two, messages_of_two = make_talk(store, agents=[agent])
@@ -210,7 +208,7 @@ def test_the_backlog_is_what_no_formation_has(store: Store) -> None:
 
 
 def test_late_and_simultaneous_messages_are_neither_missed_nor_repeated(store: Store) -> None:
-    """Known failure 20: a mark of the last message missed what came late, or began again."""
+    """Known failure 20: a last-message marker missed late messages, or started over."""
     session, messages = make_talk(store, 6)
     agent = session.agents[0]
     finish(store, claim(store, session, messages[:4]))
@@ -260,7 +258,7 @@ def test_a_long_backlog_is_counted_whole(store: Store) -> None:
 # -- leases --------------------------------------------------------------------------------------
 
 
-def test_a_living_claim_is_nobody_elses(store: Store) -> None:
+def test_an_active_claim_is_not_taken_over(store: Store) -> None:
     session, messages = make_talk(store)
     formation = claim(store, session, messages)
     assert reclaim(store, formation, "worker-2", now=SOON) is None
@@ -271,8 +269,8 @@ def test_a_living_claim_is_nobody_elses(store: Store) -> None:
     assert mine.lease_until == SOON + timedelta(minutes=5)
 
 
-def test_a_claim_whose_lease_ran_out_is_taken_over(store: Store) -> None:
-    """Known failure 13: work that was cut off left its messages claimed for ever."""
+def test_a_claim_with_an_expired_lease_is_taken_over(store: Store) -> None:
+    """Known failure 13: interrupted work left its messages claimed for ever."""
     session, messages = make_talk(store)
     formation = claim(store, session, messages)
     taken = reclaim(store, formation, "worker-2")
@@ -301,7 +299,7 @@ def test_a_renewed_lease_holds_longer(store: Store) -> None:
     assert not store.formations.renew(new_id(), worker="worker-1", lease_until=until)
 
 
-def test_a_recorded_one_is_taken_over_with_its_outcome(store: Store) -> None:
+def test_a_recorded_formation_is_taken_over_with_its_outcome(store: Store) -> None:
     session, messages = make_talk(store)
     formation = claim(store, session, messages)
     changes = outcome(session)
@@ -314,7 +312,7 @@ def test_a_recorded_one_is_taken_over_with_its_outcome(store: Store) -> None:
     assert stored(store, formation).changes == changes
 
 
-def test_finished_ones_are_nobodys_to_take(store: Store) -> None:
+def test_finished_formations_are_not_taken_over(store: Store) -> None:
     session, messages = make_talk(store)
     applied_one = claim(store, session, messages[:4])
     finish(store, applied_one)
@@ -329,7 +327,7 @@ def test_finished_ones_are_nobodys_to_take(store: Store) -> None:
 # -- release, fail, retry ------------------------------------------------------------------------
 
 
-def test_a_released_one_waits_for_its_time(store: Store) -> None:
+def test_a_released_formation_waits_until_due(store: Store) -> None:
     session, messages = make_talk(store)
     formation = claim(store, session, messages)
     due = NOW + timedelta(minutes=10)
@@ -348,7 +346,7 @@ def test_a_released_one_waits_for_its_time(store: Store) -> None:
     assert (taken.status, taken.attempts) == (FormationStatus.CLAIMED, 1)
 
 
-def test_by_force_a_released_one_does_not_wait_but_anothers_lease_holds(store: Store) -> None:
+def test_force_skips_the_wait_but_not_a_lease(store: Store) -> None:
     session, messages = make_talk(store)
     formation = claim(store, session, messages)
     assert reclaim(store, formation, "worker-2", now=SOON, forced=True) is None
@@ -361,7 +359,7 @@ def test_by_force_a_released_one_does_not_wait_but_anothers_lease_holds(store: S
     assert reclaim(store, formation, "worker-1", now=SOON, forced=True) is None
 
 
-def test_attempts_are_counted_unless_told_otherwise(store: Store) -> None:
+def test_attempts_are_counted_by_default(store: Store) -> None:
     session, messages = make_talk(store)
     formation = claim(store, session, messages)
     for attempts, count in ((1, True), (1, False), (2, True)):
@@ -374,7 +372,7 @@ def test_attempts_are_counted_unless_told_otherwise(store: Store) -> None:
     assert stored(store, formation).attempts == 3
 
 
-def test_a_failed_one_is_retried_by_hand(store: Store) -> None:
+def test_a_failed_formation_is_retried_manually(store: Store) -> None:
     session, messages = make_talk(store)
     formation = claim(store, session, messages[:4])
     store.formations.release(formation.id, worker="worker-1", now=SOON, error="first")
@@ -422,7 +420,7 @@ def test_an_outcome_is_recorded_before_it_is_applied(store: Store) -> None:
     assert stored(store, formation) == recorded
 
 
-def test_usage_of_failed_tries_is_kept(store: Store) -> None:
+def test_usage_of_failed_attempts_is_kept(store: Store) -> None:
     session, messages = make_talk(store)
     formation = claim(store, session, messages)
     store.formations.release(formation.id, worker="worker-1", now=SOON, usage=[USAGE])
@@ -432,7 +430,7 @@ def test_usage_of_failed_tries_is_kept(store: Store) -> None:
 
 
 def test_a_recorded_outcome_is_applied_once(store: Store) -> None:
-    """Known failure 16: a crash left it half done, or it was done twice."""
+    """Known failure 16: a crash left an outcome applied in part, or twice."""
     session, messages = make_talk(store)
     formation, changes = claim(store, session, messages), outcome(session)
     scope = Scope.user(session.agents[0], session.users[0])
@@ -469,7 +467,7 @@ def record_facts(store: Store, formation: Formation, changes: ChangeSet) -> bool
     )
 
 
-def test_a_step_that_is_recorded_is_applied_once_and_leaves_the_next(store: Store) -> None:
+def test_a_recorded_step_is_applied_once_and_leaves_the_next(store: Store) -> None:
     session, messages = make_talk(store)
     formation, changes = claim(store, session, messages), outcome(session)
     scope = Scope.user(session.agents[0], session.users[0])
@@ -493,7 +491,7 @@ def test_a_step_that_is_recorded_is_applied_once_and_leaves_the_next(store: Stor
     assert {fact.content for fact in facts_of(store, scope)} == {"Anna sings.", "Anna keeps bees."}
     assert store.formations.backlog(session.id, session.agents[0], limit=9).total == 0
     assert cursor_of(store, session.id) is None
-    late = store.formations.apply_formation(formation.id, now=SOON)  # by who stood beside
+    late = store.formations.apply_formation(formation.id, now=SOON)  # for another worker
     assert {result.status for result in late} <= {ChangeStatus.ALREADY}
     assert stored(store, formation).status is FormationStatus.CLAIMED
 
@@ -506,7 +504,7 @@ def test_a_step_that_is_recorded_is_applied_once_and_leaves_the_next(store: Stor
     assert len(store.memory.pending(scope)) == 1
 
 
-def test_a_step_that_another_applies_frees_the_next(store: Store) -> None:
+def test_a_step_applied_by_another_worker_releases_the_next(store: Store) -> None:
     session, messages = make_talk(store)
     formation = claim(store, session, messages)
     assert record_facts(store, formation, outcome(session))
@@ -526,7 +524,7 @@ def test_a_step_that_another_applies_frees_the_next(store: Store) -> None:
     assert stored(store, formation).next_step == ""
 
 
-def test_a_claim_may_be_narrowed_and_the_others_wait_again(store: Store) -> None:
+def test_narrowing_a_claim_frees_the_other_messages(store: Store) -> None:
     session, messages = make_talk(store)
     formation = claim(store, session, messages)
     kept = messages[:2]
@@ -548,8 +546,8 @@ def test_a_claim_may_be_narrowed_and_the_others_wait_again(store: Store) -> None
     claim(store, session, messages[2:], seq=2)
 
 
-def test_what_was_begun_by_hand_is_completed(store: Store) -> None:
-    """As after a crash in the middle: some of the changes are there already."""
+def test_a_partly_applied_formation_is_completed(store: Store) -> None:
+    """As after a crash: some of the changes have been applied."""
     session, messages = make_talk(store)
     formation, changes = claim(store, session, messages), outcome(session)
     assert record(store, formation, changes)
@@ -563,7 +561,7 @@ def test_what_was_begun_by_hand_is_completed(store: Store) -> None:
     assert stored(store, formation).status is FormationStatus.APPLIED
 
 
-def test_applying_late_brings_back_nothing_that_was_removed(store: Store) -> None:
+def test_applying_late_restores_nothing_removed(store: Store) -> None:
     session, messages = make_talk(store)
     formation, changes = claim(store, session, messages), outcome(session)
     assert record(store, formation, changes)
@@ -611,10 +609,10 @@ def test_formations_are_listed_latest_first(store: Store) -> None:
     assert ids(session_id=session.id, agent_id=elsewhere.agents[0]) == []
 
 
-def test_formations_of_a_pair_are_in_order_although_clocks_disagree(store: Store) -> None:
+def test_formations_of_a_pair_are_ordered_despite_clock_skew(store: Store) -> None:
     session, messages = make_talk(store, 12)
     made = []
-    for seq in range(1, 4):  # each worker's clock is an hour behind the one before
+    for seq in range(1, 4):  # each worker's clock is an hour behind the previous one
         part = messages[4 * (seq - 1) : 4 * seq]
         formation = claim(store, session, part, seq=seq, now=NOW - timedelta(hours=seq))
         made.append(formation.id)

@@ -1,4 +1,4 @@
-"""Several workers at one formation: one of them has it, and nothing is done twice."""
+"""Concurrent workers on one formation: one of them gets it, and nothing is applied twice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make_talk(store: Store, count: int = 12) -> tuple[Session, list[Message]]:
 
 
 def test_of_many_claims_of_one_range_one_wins(store: Store) -> None:
-    """Known failure 14: the claim was read, then written, and two workers both had it."""
+    """Known failure 14: separate read and write gave one claim to two workers."""
     session, messages = make_talk(store)
     claims = [make_formation(session, messages, worker=f"w{n}") for n in range(WORKERS)]
     won = at_once(WORKERS, lambda n: store.formations.claim(claims[n]))
@@ -117,7 +117,7 @@ def test_a_recorded_outcome_applied_by_many_is_applied_once(store: Store) -> Non
 
 
 def test_one_worker_records_while_another_takes_over(store: Store) -> None:
-    """Whoever comes second is told so; the outcome is that of the one who has it."""
+    """The second worker is refused; the outcome is that of the holder."""
     session, messages = make_talk(store)
     formation = make_formation(session, messages, worker="slow")
     assert store.formations.claim(formation)

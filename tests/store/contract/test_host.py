@@ -1,4 +1,4 @@
-"""Agents, users, sessions and messages: what the platform owns and memory reads."""
+"""The platform's agents, users, sessions and messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.memory import add_fact, applied
 # -- the database itself -------------------------------------------------------------------------
 
 
-def test_initialising_again_makes_nothing(store: Store) -> None:
+def test_initialising_again_creates_nothing(store: Store) -> None:
     before = store.database.info()
     assert list(store.database.initialise()) == []
     after = store.database.info()
@@ -35,7 +35,7 @@ def test_initialising_again_makes_nothing(store: Store) -> None:
     assert after == before
 
 
-def test_info_counts_what_there_is(store: Store) -> None:
+def test_info_counts_documents(store: Store) -> None:
     empty = store.database.info()
     assert empty.kind in ("sqlite", "mongodb")
     assert empty.location
@@ -52,9 +52,7 @@ def test_info_counts_what_there_is(store: Store) -> None:
         "facts": 1,
         "reflections": 0,
         "consolidations": 0,
-        "policies": store.database.info().counts[
-            "policies"
-        ],  # MongoDB keeps the revisions there too
+        "policies": store.database.info().counts["policies"],  # MongoDB keeps revisions there too
         "formations": 0,
         "history": 0,
         "audit": 1,
@@ -78,7 +76,7 @@ def test_agents_come_back_as_they_were_added(store: Store) -> None:
 
 
 def test_known_failure_56_a_switch_that_is_not_set_is_off(store: Store) -> None:
-    """Known failure 56: an agent whose switches are missing gets memory switched on."""
+    """Known failure 56: memory was on for an agent without toggles."""
     agent = Agent(id=new_id(), username="eve", owner=new_id())
     assert store.host.add_agent(agent)
     stored = store.host.agent(agent.id)
@@ -195,7 +193,7 @@ def test_a_session_comes_back_as_it_was_put(store: Store) -> None:
 
 
 def test_putting_again_adds_agents_and_users_and_takes_nothing_away(store: Store) -> None:
-    """Known failure 14: a writer that rewrites the whole session document undoes others' work."""
+    """Known failure 14: rewriting the whole session document undid other writes."""
     agents, users = [new_id(), new_id(), new_id()], [new_id(), new_id()]
     first = make_session(agents[:2], users[:1], title="First", platform="web", group_id=new_id())
     assert store.host.put_session(first)
@@ -210,7 +208,7 @@ def test_putting_again_adds_agents_and_users_and_takes_nothing_away(store: Store
         assert getattr(stored, field) == getattr(first, field), field
 
 
-def test_sessions_are_listed_by_latest_activity_of_all_who_are_named(store: Store) -> None:
+def test_sessions_match_all_filters_latest_activity_first(store: Store) -> None:
     agent, other, user, group = (new_id() for _ in range(4))
     old = make_session([agent], [user], last_activity=ago(days=3))
     new = make_session([other, agent], [user], last_activity=ago(days=1), group_id=group)
@@ -261,7 +259,7 @@ def test_messages_come_back_in_order(store: Store) -> None:
     assert list(store.host.messages(session.id, ids=[])) == []
 
 
-def test_a_message_that_is_put_again_says_something_else_in_its_place(store: Store) -> None:
+def test_putting_a_message_again_replaces_its_content(store: Store) -> None:
     session, other = make_session(parent=new_id()), make_session()
     for each in (session, other):
         store.host.put_session(each)
@@ -383,7 +381,7 @@ def test_messages_move_the_last_activity_forward_only(store: Store) -> None:
 
 @pytest.mark.slow
 def test_a_long_session_is_read_to_its_end(store: Store) -> None:
-    """Known failure 20: messages beyond a read limit were never seen."""
+    """Known failure 20: messages beyond a read limit were not seen."""
     session = make_session()
     store.host.put_session(session)
     messages = make_messages(session, 1500)
@@ -391,7 +389,7 @@ def test_a_long_session_is_read_to_its_end(store: Store) -> None:
     assert [m.id for m in store.host.messages(session.id)] == [m.id for m in messages]
 
 
-# -- who wrote -----------------------------------------------------------------------------------
+# -- senders -------------------------------------------------------------------------------------
 
 
 def test_senders_are_people_who_ever_wrote(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""A set of changes may be applied again, in pieces, and by several at once."""
+"""A set of changes may be applied repeatedly, in parts, and concurrently."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LATER = NOW + timedelta(hours=1)
 
 
 def everything_at_once(store: Store, agent: Agent, scope: Scope) -> ChangeSet:
-    """One change of every kind, none of which gets in another's way."""
+    """Independent changes of every kind."""
     assert store.host.add_agent(agent)
     fact = [add_fact(store, scope, f"fact {n}", embedding=random_unit(n)) for n in range(3)]
     reflection = [add_reflection(store, scope, f"thought {n}") for n in range(4)]
@@ -72,7 +72,7 @@ def everything_at_once(store: Store, agent: Agent, scope: Scope) -> ChangeSet:
 
 
 def state(store: Store, agent: Agent, scope: Scope) -> dict[str, Any]:
-    """All that the changes could alter."""
+    """Everything that the changes could alter."""
     texts = store.memory.consolidations([scope])
     facts = facts_of(store, scope, with_vectors=True)
     return {
@@ -107,8 +107,8 @@ def test_applying_twice_changes_nothing(store: Store) -> None:
         assert state(store, agent, scope) == after_first
 
 
-def test_applying_in_pieces_is_the_same_as_at_once(store: Store) -> None:
-    """Known failure 16: a crash in the middle left things half done for ever."""
+def test_applying_in_pieces_has_the_same_result(store: Store) -> None:
+    """Known failure 16: a crash left changes half applied for ever."""
     agent, scope = new_scope()
     changes = everything_at_once(store, agent, scope)
     total = len(changes.changes)
@@ -132,8 +132,8 @@ def test_applying_in_pieces_is_the_same_as_at_once(store: Store) -> None:
     assert final["texts"][scope].version == 1
 
 
-def test_a_change_set_survives_being_written_down(store: Store) -> None:
-    """What formation records is what is applied: the set, through JSON and back."""
+def test_a_change_set_round_trips(store: Store) -> None:
+    """A formation is recorded as JSON, and applied from it."""
     agent, scope = new_scope()
     changes = everything_at_once(store, agent, scope)
     copy = msgspec.json.decode(msgspec.json.encode(changes), type=ChangeSet)
@@ -159,7 +159,7 @@ def test_applying_from_many_threads_applies_once(store: Store) -> None:
     assert len(final["history"]) == 1
 
 
-def test_the_same_fact_from_many_threads_is_there_once(store: Store) -> None:
+def test_the_same_fact_from_many_threads_is_stored_once(store: Store) -> None:
     scope = Scope.user(new_id(), new_id())
     facts = [make_fact(scope, "Anna sings.") for _ in range(8)]
     results = at_once(8, lambda n: apply_one(store, AddFact(fact=facts[n])))

@@ -1,4 +1,4 @@
-"""What a store tells of itself, whatever is in it."""
+"""Integrity checks of a store, also with damaged data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS: tuple[RecordKind, ...] = (
 
 @pytest.fixture
 def cast(store: Store) -> Cast:
-    """Eve with a fact, a reflection in a text, one that waits, a policy and a formation."""
+    """Eve with a fact, an absorbed and a pending reflection, a policy and a formation."""
     cast = make_cast(store)
     vector = random_unit(1)
     add_fact(store, cast.anna_scope, embedding=vector, embedding_model="model")
@@ -50,7 +50,7 @@ def cast(store: Store) -> Cast:
     return cast
 
 
-def test_walks_meet_everything_once_and_decode_it(store: Store, cast: Cast) -> None:
+def test_walks_yield_everything_once_and_decoded(store: Store, cast: Cast) -> None:
     other = cast.add_agent("adam")
     for kind in KINDS:
         records = list(store.walk.documents([RecordKind(kind)]))
@@ -66,7 +66,7 @@ def test_walks_meet_everything_once_and_decode_it(store: Store, cast: Cast) -> N
         assert not list(store.walk.documents([RecordKind(kind)], Selection(agent_ids=(other.id,))))
 
 
-def test_walks_bring_what_the_store_would_read(store: Store, cast: Cast) -> None:
+def test_walks_match_reads(store: Store, cast: Cast) -> None:
     (fact,) = [record.record for record in store.walk.documents([RecordKind.FACT])]
     assert isinstance(fact, Fact)
     assert fact == store.memory.fact(fact.id)
@@ -86,7 +86,7 @@ def test_walks_are_longer_than_a_page(store: Store, monkeypatch: pytest.MonkeyPa
     assert len(list(store.walk.documents([RecordKind.FACT]))) == 3
 
 
-def test_what_is_there_and_what_is_not(store: Store, cast: Cast) -> None:
+def test_present_returns_existing_ids(store: Store, cast: Cast) -> None:
     nobody = "0" * 24
     message = next(store.host.messages(cast.session.id)).id
     waiting = store.memory.pending(cast.anna_scope)[0].id
@@ -106,12 +106,12 @@ def test_what_is_there_and_what_is_not(store: Store, cast: Cast) -> None:
         assert store.walk.present(kind, []) == set()
     linked = make_user("zoe#1", eden_user_id=new_id())
     assert store.host.add_user(linked)
-    assert linked.eden_user_id is not None  # of which there is no account
+    assert linked.eden_user_id is not None  # without an account
     known = {cast.anna_on_discord.id, linked.id, linked.eden_user_id}
     assert store.walk.present("person", [*known, nobody]) == known
 
 
-def test_people_are_those_who_are_listed_and_those_who_wrote(store: Store, cast: Cast) -> None:
+def test_people_are_members_and_senders(store: Store, cast: Cast) -> None:
     both = cast.add_session(cast.anna, cast.anna_on_discord)
     people = store.host.people_of([cast.session.id, both.id, "0" * 24])
     assert people == {
@@ -120,7 +120,7 @@ def test_people_are_those_who_are_listed_and_those_who_wrote(store: Store, cast:
     }
 
 
-def test_buffers_and_versions_are_told_as_they_are(store: Store, cast: Cast) -> None:
+def test_buffers_and_versions_are_read_as_stored(store: Store, cast: Cast) -> None:
     (waiting,) = store.memory.pending(cast.anna_scope)
     buffers = store.memory.buffers([cast.anna_scope, cast.bruno_scope])
     assert buffers.get(cast.anna_scope) == (waiting.id,)
@@ -132,8 +132,8 @@ def test_buffers_and_versions_are_told_as_they_are(store: Store, cast: Cast) -> 
     assert set(kept) == {text.id}
 
 
-def test_versions_say_how_they_came_to_be(store: Store, cast: Cast) -> None:
-    """v1 numbered its texts and kept none: two documents of one user may be version 4 and 9."""
+def test_versions_record_their_actions(store: Store, cast: Cast) -> None:
+    """v1 numbered its texts without history: a user's two documents may be versions 4 and 9."""
     mover = make_actor(command="edenmem migrate v1")
     scope = cast.bruno_scope
     for before, version in ((0, 4), (4, 9)):
@@ -166,7 +166,7 @@ def test_a_whole_memory_has_no_faults(store: Store, cast: Cast) -> None:
     assert store.changes.finish_absorbing(cast.bruno_scope) == 0
 
 
-def test_a_vector_that_is_dropped_is_missing_afterwards(store: Store, cast: Cast) -> None:
+def test_a_dropped_vector_is_missing(store: Store, cast: Cast) -> None:
     (fact,) = [record.id for record in store.walk.documents([RecordKind.FACT])]
     assert store.vectors.drop_vectors([fact]) == 1
     assert store.vectors.vector_models() == {"": 1}

@@ -1,4 +1,4 @@
-"""No reader gets anything from outside the scopes that it names, by any method."""
+"""No read method returns anything outside the given scopes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.support.memory import add_fact, applied, consolidate, set_policy
 from tests.support.vectors import random_unit
 
 CONTENTS = ("Anna keeps bees.", "Ben keeps bees.", "Anna sings.", "蜜蜂")
-OWNERS = (new_id(), new_id())  # each of them is a user, a group, a session and a shard's name
+OWNERS = (new_id(), new_id())  # users, groups, sessions and shards
 SESSIONS = (new_id(), new_id())
 
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a fact goes (agents are numbers here), and what it is."""
+    """The scope of a fact (agents are numbers here), and its fields."""
 
     agent: int
     kind: ScopeKind
@@ -75,7 +75,8 @@ def test_every_way_of_reading_facts_keeps_to_the_filter(
     session: int | None,
     limit: int,
 ) -> None:
-    """Known failures 2, 4, 5 and 31: filters that forget an id, widen, or come after the limit."""
+    """Known failures 2, 4, 5 and 31: filters without an ID, too wide, or applied after the
+    limit."""
     agents = [new_id(), new_id()]
     facts: dict[tuple[Scope, int], Fact] = {}
     for number, one in enumerate(memories):
@@ -187,16 +188,16 @@ def test_every_way_of_reading_reflections_keeps_to_the_scopes(
 
 
 @pytest.mark.parametrize("kind", list(ScopeKind))
-def test_a_scope_without_its_owner_cannot_be(kind: ScopeKind) -> None:
-    """Known failure 4: scope "user" without a user widened to all that the agent knows."""
+def test_a_scope_needs_its_owner(kind: ScopeKind) -> None:
+    """Known failure 4: scope "user" without a user matched everything the agent knows."""
     with pytest.raises(ScopeError):
         Scope(kind, "")
     with pytest.raises(ScopeError):
         Scope(kind, new_id(), "" if kind is not ScopeKind.AGENT else new_id())
 
 
-def test_no_scopes_are_nothing_never_everything(store: Store) -> None:
-    """Known failure 45: no pairs became None, and None meant no filter."""
+def test_no_scopes_match_nothing(store: Store) -> None:
+    """Known failure 45: an empty list became None, which meant no filter."""
     scope = Scope.user(new_id(), new_id())
     fact = add_fact(store, scope, "Anna sings.", embedding=random_unit(1), embedding_model="m")
     nothing = FactFilter(scopes=())

@@ -1,7 +1,7 @@
-"""A store does what the kernel says, for whatever changes in whatever order, and no more.
+"""A store behaves like the kernel, for any changes in any order.
 
-The kernel alone keeps the score, from an empty memory on; each store reads what it needs for each
-set anew. So two stores that hold to this agree with each other.
+The kernel alone tracks the expected state, starting from an empty memory; each store reads the
+state that it needs for each set. So two stores that match the kernel match each other.
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ _SALTS = map(str, itertools.count())
 
 @settings(max_examples=20)
 @given(first=moves(Scene.kinds()), second=moves(Scene.kinds()))
-def test_a_store_does_what_the_kernel_says(
-    store: Store, first: list[Move], second: list[Move]
-) -> None:
-    """Two stores once answered the same changes differently, 9 of 16 that were tried."""
+def test_a_store_matches_the_kernel(store: Store, first: list[Move], second: list[Move]) -> None:
+    """Two stores once answered 9 of 16 changes differently."""
     scene = Scene(next(_SALTS))
     for part in (first, second):
         before = len(scene.effects)
@@ -92,7 +90,7 @@ def kernel_documents(scene: Scene) -> dict[str, Any]:
 
 
 def _unordered(text: Consolidation) -> Consolidation:
-    """A text whose buffer may be kept in the order in which it came to be."""
+    """A text whose buffer may be in insertion order."""
     return msgspec.structs.replace(text, unabsorbed_ids=tuple(sorted(text.unabsorbed_ids)))
 
 
@@ -111,7 +109,7 @@ def kernel_log(scene: Scene) -> dict[str, Any]:
 
 
 def assert_history(store: Store, scene: Scene) -> None:
-    """History is what the effects wrote, and at most the version that is there after it."""
+    """History contains the written effects, and at most the current version in addition."""
     written: dict[tuple[str, str, Scope], list[HistoryEntry]] = defaultdict(list)
     for effect in scene.effects:
         for version in effect.versions:

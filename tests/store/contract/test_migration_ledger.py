@@ -1,4 +1,4 @@
-"""What a store keeps of migrations: the schema's steps, runs, and who is at work."""
+"""The ledger of migrations: schema steps, runs and leases."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make_run(**fields: object) -> MigrationRun:
     return msgspec.convert({**defaults, **fields}, MigrationRun)
 
 
-def test_a_new_store_has_had_every_step(store: Store) -> None:
+def test_a_new_store_has_every_step_applied(store: Store) -> None:
     steps = store.migrations.schema()
     assert [step.name for step in steps] == NAMES
     assert all(step.applied_at is not None for step in steps)
@@ -40,7 +40,7 @@ def test_a_new_store_has_had_every_step(store: Store) -> None:
     assert store.migrations.schema() == steps
 
 
-def test_steps_are_taken_back_and_again(store: Store) -> None:
+def test_steps_are_reverted_and_reapplied(store: Store) -> None:
     steps = [step for step in store.migrations.schema() if step.number >= 5]
     assert list(store.migrations.migrate_down(4)) == [step.name for step in reversed(steps)]
     pending = [step.name for step in store.migrations.schema() if step.applied_at is None]
@@ -49,13 +49,13 @@ def test_steps_are_taken_back_and_again(store: Store) -> None:
     assert not [step for step in store.migrations.schema() if step.applied_at is None]
 
 
-def test_what_has_no_way_back_stays(store: Store) -> None:
+def test_an_irreversible_step_stays(store: Store) -> None:
     with pytest.raises(ConflictError, match="irreversible: 0001_initial"):
         store.migrations.migrate_down(0)
     assert all(step.applied_at is not None for step in store.migrations.schema())
 
 
-def test_a_run_is_kept_as_it_was_last_written(store: Store) -> None:
+def test_the_last_state_of_a_run_is_stored(store: Store) -> None:
     run = make_run(
         options={"agents": [new_id()], "shards": "keep"},
         counts={"migrated": 7},
@@ -81,7 +81,7 @@ def test_reflections_are_read_by_their_ids(store: Store) -> None:
     assert store.memory.reflections_by_ids([]) == {}
 
 
-def test_one_is_at_work_at_a_time_and_the_dead_are_succeeded(store: Store) -> None:
+def test_one_process_holds_the_lease_until_it_expires(store: Store) -> None:
     soon = NOW + timedelta(minutes=1)
     assert store.migrations.take_migration_lease("one", now=NOW, until=soon) is None
     assert store.migrations.take_migration_lease("two", now=NOW, until=soon) == "one"
@@ -92,7 +92,7 @@ def test_one_is_at_work_at_a_time_and_the_dead_are_succeeded(store: Store) -> No
         store.migrations.take_migration_lease("two", now=later, until=later + timedelta(hours=1))
         is None
     )
-    store.migrations.end_migration_lease("one")  # which is not its any more
+    store.migrations.end_migration_lease("one")  # no longer its own
     assert store.migrations.take_migration_lease("one", now=later, until=later) == "two"
     store.migrations.end_migration_lease("two")
     assert store.migrations.take_migration_lease("one", now=later, until=later) is None

@@ -1,4 +1,4 @@
-"""What an operator does while a formation is open, recorded and not yet applied."""
+"""An operator's changes while a formation is recorded but not yet applied."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def switch_off(agent: Agent) -> Change:
     return SetAgentToggles(agent_id=agent.id, user_memory_enabled=False, at=NOW)
 
 
-#: What is done meanwhile → why what is learned of Anna is refused then.
+#: Operator's change → reason why memory of Anna is then refused.
 MEANWHILE: dict[str, tuple[Callable[[Agent, Scope], Change], str]] = {
     "paused": (lambda _, scope: pause(scope), "paused meanwhile"),
     "switched off": (lambda agent, _: switch_off(agent), "switched off meanwhile"),
@@ -56,7 +56,7 @@ MEANWHILE: dict[str, tuple[Callable[[Agent, Scope], Change], str]] = {
 
 
 @pytest.mark.parametrize("name", MEANWHILE)
-def test_a_scope_that_was_closed_meanwhile_takes_nothing_new(store: Store, name: str) -> None:
+def test_a_scope_closed_meanwhile_accepts_no_memory(store: Store, name: str) -> None:
     agent = make_agent("eve", user_memory_enabled=True, agent_memory_enabled=True)
     applied(store, AddAgent(agent=agent))
     hers, everybodys = Scope.user(agent.id, USER), Scope.agent(agent.id)
@@ -106,11 +106,11 @@ def test_a_scope_that_was_closed_meanwhile_takes_nothing_new(store: Store, name:
     assert [fact.content for fact in facts_of(store, hers)] == [known.content]
     assert store.memory.pending(hers) == []
     assert {fact.content for fact in facts_of(store, everybodys)} == {OTHERS, "Some move."}
-    # A person may go on: what one restores or imports is no formation's.
+    # Restored or imported memory is not a formation's.
     applied(store, AddFact(fact=make_fact(hers, OWN)))
 
 
-def test_nothing_is_learned_for_an_agent_that_was_removed_meanwhile(store: Store) -> None:
+def test_nothing_is_learned_for_an_agent_removed_meanwhile(store: Store) -> None:
     agent = make_agent("eve", user_memory_enabled=True)
     applied(store, AddAgent(agent=agent))
     learned = AddFact(fact=make_fact(Scope.user(agent.id, USER), OWN))

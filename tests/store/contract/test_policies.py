@@ -98,7 +98,7 @@ def test_shards_are_those_with_a_policy_by_name(store: Store) -> None:
 # -- the overview --------------------------------------------------------------------------------
 
 
-def test_every_scope_that_has_anything_is_counted(store: Store) -> None:
+def test_every_scope_with_data_is_counted(store: Store) -> None:
     facts, buffer, text, policy = (Scope.user(AGENT, new_id()) for _ in range(4))
     for number in range(3):
         add_fact(store, facts, f"fact {number}")
@@ -125,7 +125,7 @@ def test_counts_of_one_scope_come_together(store: Store) -> None:
     assert (summary.version, summary.words, summary.active) == (1, 2, True)
 
 
-def test_scopes_are_narrowed_by_all_that_is_named(store: Store) -> None:
+def test_scopes_match_all_filters(store: Store) -> None:
     agents = sorted(new_id() for _ in range(2))
     made = [
         scope
@@ -133,7 +133,7 @@ def test_scopes_are_narrowed_by_all_that_is_named(store: Store) -> None:
         for scope in (
             Scope.agent(agent),
             Scope.shard(agent, "lore"),
-            Scope.group(agent, USER),  # the same text as the user's id
+            Scope.group(agent, USER),  # the same text as the user's ID
             Scope.user(agent, USER),
             Scope.user(agent, new_id()),
             Scope.session(agent, new_id()),
@@ -171,7 +171,7 @@ def test_scopes_are_narrowed_by_all_that_is_named(store: Store) -> None:
 
 @pytest.mark.parametrize("user", [new_id(), "no such user"], ids=["unknown", "no id"])
 def test_naming_a_user_shows_no_other_users_scope(store: Store, user: str) -> None:
-    """Known failure 5: an optional id silently dropped out of a filter."""
+    """Known failure 5: an optional ID was silently dropped from a filter."""
     for scope in (SCOPE, Scope.group(AGENT, new_id()), Scope.agent(AGENT)):
         add_fact(store, scope)
     shown = [summary.scope for summary in store.memory.scopes(agent_id=AGENT, user_ids=[user])]

@@ -1,4 +1,4 @@
-"""What the platform formed and what edenmem formed, told apart by one cursor; forming again."""
+"""The platform's and edenmem's progress on one cursor, and forming again."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def waiting(store: Store, session: Session, agent: str, reach: Reach = Reach.WAI
 
 
 def form(store: Store, session: Session, messages: list[Message], **fields: Any) -> Formation:
-    """Form the messages from claim to effect, without any outcome."""
+    """Form the messages from claim to apply, without an outcome."""
     formation = make_formation(session, messages, cursor_moves=(), **fields)
     assert store.formations.claim(formation)
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
@@ -79,21 +79,21 @@ def test_known_failure_55_what_the_platform_formed_does_not_wait(
             assert waiting(store, session, agent, reach) == ids(messages)
 
 
-def test_forming_in_turns_neither_doubles_nor_loses(
+def test_forming_in_turns_neither_repeats_nor_loses_messages(
     talk: tuple[Store, Session, list[Message]],
 ) -> None:
     store, session, messages = talk
     put_cursor(store, session.id, messages[3].id)
     form(store, session, messages[4:6])
     assert cursor_of(store, session.id) == messages[5].id
-    # Our own move hides nothing: neither from the other agent, nor what comes late.
+    # Edenmem's own move hides nothing: not from the other agent, and no late message.
     assert waiting(store, session, TWO) == ids(messages[4:])
     late = make_message(session, "late", created_at=messages[4].created_at + timedelta(seconds=9))
     store.host.add_messages(session.id, [late])
     put_cursor(store, session.id, messages[7].id)
     assert waiting(store, session, ONE) == [late.id, *ids(messages[8:])]
     form(store, session, [late, *messages[8:]], seq=2)
-    # The platform writes an older copy of the session back, as it had it before each turn.
+    # Before each turn the platform writes back an older copy of the session.
     for older in (messages[9], messages[7], messages[5], messages[3]):
         put_cursor(store, session.id, older.id)
         assert waiting(store, session, ONE) == []
@@ -120,7 +120,7 @@ def test_the_cursor_never_moves_backwards(talk: tuple[Store, Session, list[Messa
     assert cursor_of(store, session.id) == gone
 
 
-def test_a_formation_from_before_moves_were_noted_moved_the_cursor(
+def test_an_older_formation_without_recorded_moves_moved_the_cursor(
     talk: tuple[Store, Session, list[Message]],
 ) -> None:
     store, session, messages = talk
@@ -133,7 +133,7 @@ def test_a_formation_from_before_moves_were_noted_moved_the_cursor(
     assert waiting(store, session, ONE) == ids(messages[:2] + messages[4:])
 
 
-def test_messages_of_a_superseded_formation_wait_again(
+def test_messages_of_a_superseded_formation_are_pending_again(
     talk: tuple[Store, Session, list[Message]], open_store: Callable[[str], Store]
 ) -> None:
     store, session, messages = talk
@@ -165,7 +165,7 @@ def test_messages_of_a_superseded_formation_wait_again(
 
     form(store, session, [messages[2], *messages[4:8]], seq=3)
     assert waiting(store, session, ONE) == ids(messages[8:])
-    for kind in ("sqlite", "secantus"):  # and so it is out of a backup
+    for kind in ("sqlite", "secantus"):  # also after a restored backup
         other = open_store(kind)
         for each in (RecordKind.SESSION, RecordKind.MESSAGE, RecordKind.FORMATION):
             records = [record for _, record in dump(store, [each])]
@@ -175,7 +175,7 @@ def test_messages_of_a_superseded_formation_wait_again(
         assert waiting(other, session, ONE) == ids(messages[8:])
 
 
-def test_a_superseded_formation_takes_the_cold_runs_note_back(
+def test_superseding_resets_the_cold_runs_note(
     talk: tuple[Store, Session, list[Message]],
 ) -> None:
     store, session, messages = talk

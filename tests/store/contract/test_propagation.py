@@ -1,4 +1,4 @@
-"""What is still to be propagated is noted in the write of the version, and settled once."""
+"""Versions to propagate are noted by the write of the version, and settled once."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ def noted(store: Store, scope: Scope) -> tuple[int, ...]:
     return store.memory.consolidations((scope,))[scope].unpropagated_versions
 
 
-def test_a_version_is_noted_by_the_write_that_makes_it(store: Store) -> None:
+def test_writing_a_version_notes_it(store: Store) -> None:
     add_reflection(store, USER)
     applied(store, written(USER, 0))
     assert noted(store, USER) == (1,)
     consolidate(store, USER, "By hand.", expected_version=1)
     applied(store, written(USER, 2))
     assert noted(store, USER) == (1, 3)
-    applied(store, written(GROUP, 0))  # a text without a buffer before it
+    applied(store, written(GROUP, 0))  # a text without an earlier buffer
     assert noted(store, GROUP) == (1,)
 
 
-def test_a_write_that_is_refused_notes_nothing(store: Store) -> None:
+def test_a_refused_write_notes_nothing(store: Store) -> None:
     applied(store, written(USER, 0, propagate=False))
     assert apply_one(store, written(USER, 0)).status is ChangeStatus.CONFLICT
     assert noted(store, USER) == ()
     assert store.propagation.find_unpropagated() == []
 
 
-def test_scopes_with_something_noted_are_found(store: Store) -> None:
+def test_scopes_with_noted_versions_are_found(store: Store) -> None:
     other = Scope.user(new_id(), new_id())
     for scope in (USER, GROUP, other):
         applied(store, written(scope, 0))
@@ -58,7 +58,7 @@ def test_scopes_with_something_noted_are_found(store: Store) -> None:
     assert store.propagation.find_unpropagated(agent_id=new_id()) == []
 
 
-def test_settling_takes_away_exactly_one_version(store: Store) -> None:
+def test_settling_removes_exactly_one_version(store: Store) -> None:
     for version in range(3):
         applied(store, written(USER, version))
     before = store.memory.consolidations((USER,))[USER]
@@ -66,7 +66,7 @@ def test_settling_takes_away_exactly_one_version(store: Store) -> None:
         store.propagation.settle_propagation(USER, 2)
         assert noted(store, USER) == (1, 3)
     store.propagation.settle_propagation(USER, 7)
-    store.propagation.settle_propagation(GROUP, 1)  # there is no such text: nothing is made of it
+    store.propagation.settle_propagation(GROUP, 1)  # a missing text is not created
     assert store.memory.consolidations((GROUP,)) == {}
     store.propagation.settle_propagation(USER, 1)
     store.propagation.settle_propagation(USER, 3)

@@ -1,4 +1,4 @@
-"""Which sessions the cold run is shown, on every store; and what takes a note back."""
+"""The quiet sessions of the cold run on every store, and what resets a note."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVE = make_agent("eve")
 
 
 def add(store: Store, *, at: datetime = NOW, messages: int = 3, **fields: Any) -> Session:
-    """A session whose last message was at ``at``."""
+    """A session with its last message at ``at``."""
     fields.setdefault("last_activity", None)
     session = make_session(fields.pop("agents", [EVE]), **fields)
     assert store.host.put_session(session)
@@ -55,8 +55,8 @@ def settle_all(store: Store) -> None:
     assert ids(store) == []
 
 
-def test_the_longest_quiet_come_first_however_old(store: Store) -> None:
-    """Known failure 21: no look-back of two days, no fifty at most, and an order."""
+def test_the_longest_quiet_come_first(store: Store) -> None:
+    """Known failure 21: no limit of two days or fifty sessions, and a defined order."""
     sessions = [add(store, at=ago(days=days)) for days in (3, 400, 0, 1, 40)]
     oldest_first = [sessions[place].id for place in (1, 4, 0, 3, 2)]
     assert ids(store) == oldest_first
@@ -64,20 +64,20 @@ def test_the_longest_quiet_come_first_however_old(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_all_are_shown_although_many_were_last_active_at_one_moment(store: Store) -> None:
-    """Known failure 21: more than one page of them, all of the same time."""
+def test_sessions_with_equal_activity_are_all_listed(store: Store) -> None:
+    """Known failure 21: more than one page of sessions with the same time."""
     expected = sorted(add(store, at=ago(days=9), messages=1).id for _ in range(230))
     assert sorted(ids(store)) == expected
     assert sorted(ids(store, rules=None)) == expected
 
 
-def test_what_was_said_lately_is_not_quiet(store: Store) -> None:
+def test_recent_sessions_are_not_quiet(store: Store) -> None:
     add(store, at=NOW)
     assert ids(store, before=NOW) == []
     assert len(ids(store, before=NOW + timedelta(seconds=1))) == 1
 
 
-def test_neither_deleted_nor_incognito_ones(store: Store) -> None:
+def test_deleted_and_incognito_sessions_are_left_out(store: Store) -> None:
     add(store, incognito=True)
     gone = make_session([EVE], deleted=True)
     store.host.put_session(gone)
@@ -86,7 +86,7 @@ def test_neither_deleted_nor_incognito_ones(store: Store) -> None:
     assert ids(store, rules=None) == [kept.id]
 
 
-def test_a_settled_session_comes_back_under_other_rules_only(store: Store) -> None:
+def test_a_settled_session_is_listed_again_only_under_other_rules(store: Store) -> None:
     session = add(store)
     settle_all(store)
     assert ids(store, rules="rules-2") == [session.id]
@@ -94,14 +94,14 @@ def test_a_settled_session_comes_back_under_other_rules_only(store: Store) -> No
     assert ids(store) == []
 
 
-def test_a_new_message_takes_the_note_back(store: Store) -> None:
+def test_a_new_message_resets_the_note(store: Store) -> None:
     session = add(store, at=ago(days=2))
     settle_all(store)
     store.host.add_messages(session.id, [make_message(session, created_at=ago(days=1))])
     assert ids(store) == [session.id]
 
 
-def test_a_late_message_with_an_old_time_and_id_takes_the_note_back(store: Store) -> None:
+def test_a_late_message_with_an_old_time_and_id_resets_the_note(store: Store) -> None:
     session = add(store, at=ago(days=2))
     settle_all(store)
     late = make_message(session, id="0" * 23 + "7", created_at=ago(days=90))
@@ -109,7 +109,7 @@ def test_a_late_message_with_an_old_time_and_id_takes_the_note_back(store: Store
     assert ids(store) == [session.id]
 
 
-def test_a_message_between_the_look_and_the_note_is_not_hidden(store: Store) -> None:
+def test_a_message_between_reading_and_settling_is_noticed(store: Store) -> None:
     session = add(store, at=ago(days=2))
     [quiet] = look(store)
     store.host.add_messages(session.id, [make_message(session, created_at=ago(days=1))])
@@ -117,7 +117,7 @@ def test_a_message_between_the_look_and_the_note_is_not_hidden(store: Store) -> 
     assert ids(store) == [session.id]
 
 
-def test_messages_that_come_while_the_sessions_are_walked_are_not_hidden(store: Store) -> None:
+def test_messages_during_the_listing_are_noticed(store: Store) -> None:
     sessions = [add(store, at=ago(days=days)) for days in (5, 4)]
     walk = store.cold.quiet_sessions(before=NOW, rules=RULES)
     first = next(walk)
@@ -129,7 +129,7 @@ def test_messages_that_come_while_the_sessions_are_walked_are_not_hidden(store: 
 
 
 @pytest.mark.parametrize("status", ["claimed", "released", "recorded"])
-def test_an_unfinished_formation_takes_the_note_back(store: Store, status: str) -> None:
+def test_an_unfinished_formation_resets_the_note(store: Store, status: str) -> None:
     session = add(store)
     settle_all(store)
     formation = make_formation(session, list(store.host.messages(session.id)))
@@ -151,7 +151,7 @@ def test_an_unfinished_formation_takes_the_note_back(store: Store, status: str) 
     assert ids(store) == [session.id]
 
 
-def test_a_retry_by_hand_takes_the_note_back(store: Store) -> None:
+def test_a_manual_retry_resets_the_note(store: Store) -> None:
     session = add(store)
     formation = make_formation(session, list(store.host.messages(session.id)))
     store.formations.claim(formation)
@@ -172,8 +172,8 @@ def test_nothing_is_written_without_rules(store: Store) -> None:
     assert ids(store) == []
 
 
-def test_the_sessions_of_every_agent(store: Store) -> None:
-    """Known failure 21: not those of the first agent alone."""
+def test_sessions_of_every_agent_are_listed(store: Store) -> None:
+    """Known failure 21: not only those of the first agent."""
     other: Agent = make_agent("adam")
     session = add(store, agents=[EVE, other])
     [quiet] = look(store)

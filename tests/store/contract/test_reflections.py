@@ -49,7 +49,7 @@ def remove(reflection: Reflection, **fields: object) -> RemoveReflection:
 
 
 def pending_ids(store: Store, scope: Scope) -> list[str]:
-    """The ids in the buffer, which the document and the reflections must agree on."""
+    """The IDs in the buffer; the document and the reflections must agree."""
     pending = [reflection.id for reflection in store.memory.pending(scope)]
     text = store.memory.consolidations([scope]).get(scope)
     assert sorted(text.unabsorbed_ids if text else ()) == sorted(pending)
@@ -72,7 +72,7 @@ def add_series(store: Store, scope: Scope, count: int) -> list[Reflection]:
 
 
 @pytest.mark.parametrize("scope", EVERY_SCOPE, ids=lambda scope: scope.kind)
-def test_a_reflection_comes_back_and_waits_in_its_buffer(store: Store, scope: Scope) -> None:
+def test_a_reflection_is_stored_and_pending(store: Store, scope: Scope) -> None:
     reflection = make_reflection(
         scope,
         source_message_ids=(new_id(), new_id()),
@@ -92,7 +92,7 @@ def test_a_reflection_comes_back_and_waits_in_its_buffer(store: Store, scope: Sc
     assert store.memory.reflection(new_id()) is None
 
 
-def test_an_absorbed_reflection_does_not_wait(store: Store) -> None:
+def test_an_absorbed_reflection_is_not_pending(store: Store) -> None:
     reflection = make_reflection(SCOPE, absorbed=True, absorbed_at=NOW, consolidated_into=new_id())
     applied(store, AddReflection(reflection=reflection, word_limit=300))
     assert store.memory.reflection(reflection.id) == reflection
@@ -100,7 +100,7 @@ def test_an_absorbed_reflection_does_not_wait(store: Store) -> None:
     assert list(store.memory.reflections([SCOPE], absorbed=True)) == [reflection]
 
 
-def test_reflections_are_listed_newest_first_and_wait_oldest_first(store: Store) -> None:
+def test_reflections_are_listed_newest_first_and_pending_oldest_first(store: Store) -> None:
     """Known failure 36: the "recent" reflections were the oldest twenty."""
     series = add_series(store, SCOPE, 30)
     ids = [reflection.id for reflection in series]
@@ -126,7 +126,7 @@ def test_a_first_reflection_from_many_threads_starts_one_buffer(store: Store) ->
 # -- revising and removing -----------------------------------------------------------------------
 
 
-def test_a_removal_empties_its_place_in_the_buffer(store: Store) -> None:
+def test_a_removed_reflection_leaves_the_buffer(store: Store) -> None:
     series = add_series(store, SCOPE, 3)
     applied(store, remove(series[1]))
     assert store.memory.reflection(series[1].id) is None
@@ -143,7 +143,7 @@ def test_a_removal_empties_its_place_in_the_buffer(store: Store) -> None:
     ids=["other user", "other agent", "agent", "session"],
 )
 def test_no_change_reaches_a_reflection_of_another_scope(store: Store, claimed: Scope) -> None:
-    """Known failure 3: an unchecked id changed what belongs to others."""
+    """Known failure 3: an unchecked ID changed other scopes."""
     mine = add_reflection(store, SCOPE)
     results = apply(
         store,
@@ -164,7 +164,7 @@ def test_no_change_reaches_a_reflection_of_another_scope(store: Store, claimed: 
 
 
 def test_consolidation_absorbs_exactly_what_it_names(store: Store) -> None:
-    """Known failures 11 and 16: text and flags were written apart; no older text was kept."""
+    """Known failures 11 and 16: text and flags were written separately; no older text was kept."""
     series = add_series(store, SCOPE, 5)
     abroad = add_reflection(store, OTHER)
     taken = [series[0].id, series[1].id, series[3].id]
@@ -192,7 +192,7 @@ def test_consolidation_absorbs_exactly_what_it_names(store: Store) -> None:
 
 
 def test_of_many_writers_one_wins(store: Store) -> None:
-    """Known failure 15: from one version, only one next version can come."""
+    """Known failure 15: a version has only one next version."""
     series = add_series(store, SCOPE, 8)
     results = at_once(
         8,
@@ -211,7 +211,7 @@ def test_of_many_writers_one_wins(store: Store) -> None:
 
 @pytest.mark.slow
 def test_five_hundred_pending_are_all_read_and_absorbed(store: Store) -> None:
-    """Known failure 10: the first hundred were read, and the rest were removed as orphans."""
+    """Known failure 10: only the first hundred were read, and the rest removed as orphans."""
     series = add_series(store, SCOPE, 500)
     ids = [reflection.id for reflection in series]
     assert pending_ids(store, SCOPE) == ids
@@ -223,8 +223,8 @@ def test_five_hundred_pending_are_all_read_and_absorbed(store: Store) -> None:
     assert len(list(store.memory.reflections([SCOPE]))) == 500
 
 
-def test_what_is_added_while_consolidating_stays_pending(store: Store) -> None:
-    """Known failures 16 and 17: what came in between was lost or absorbed unread."""
+def test_reflections_added_during_consolidation_stay_pending(store: Store) -> None:
+    """Known failures 16 and 17: concurrent additions were lost, or absorbed unread."""
     first = [r.id for r in add_series(store, SCOPE, 6)]
     late = [make_reflection(SCOPE, f"Late {n}.", formed_at=LATER) for n in range(7)]
 
@@ -245,8 +245,8 @@ def test_what_is_added_while_consolidating_stays_pending(store: Store) -> None:
     "content",
     ["VERSION: 99\nMine.", "VERSION: 1", "\n\n  indented \n", "VERSION: x\n\nVERSION: 3\n", "…"],
 )
-def test_texts_come_back_to_the_letter(store: Store, content: str) -> None:
-    """The platform's own first line is neither shown, nor taken from what somebody wrote."""
+def test_texts_round_trip(store: Store, content: str) -> None:
+    """The platform's VERSION line is not shown, and a user's similar line is kept."""
     assert consolidate(store, SCOPE, content, expected_version=0).ok
     text = store.memory.consolidations([SCOPE])[SCOPE]
     assert (text.consolidated_content, text.version) == (content, 1)

@@ -1,4 +1,4 @@
-"""Facts without a vector of the configured model: found, counted, and gone once they have one."""
+"""Facts without a vector of the configured model are found and counted until they have one."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_vectors_of_a_wrong_length_are_stale_and_counted(
     assert {count.wrong_length for count in counts if count.model != "new"} == {0}
 
 
-def test_what_got_its_vector_is_no_longer_stale(store: Store, mixed: dict[str, Fact]) -> None:
-    """A backfill that was killed goes on where it was, with nothing to remember it by."""
+def test_a_fact_with_a_new_vector_is_not_stale(store: Store, mixed: dict[str, Fact]) -> None:
+    """A killed backfill resumes without any stored progress."""
     walk = store.vectors.stale_facts("new", dimensions=len(random_unit(1)) // 4)
     done = [next(walk), next(walk)]
     store.vectors.set_vectors({f.id: (f.hash, random_unit(3)) for f in done}, model="new")
@@ -93,16 +93,16 @@ def test_what_got_its_vector_is_no_longer_stale(store: Store, mixed: dict[str, F
 def test_a_changed_fact_is_stale_again(store: Store, mixed: dict[str, Fact]) -> None:
     old = mixed["current"]
     change = ReviseFact(
-        scope=SCOPE, fact_id=old.id, expected_version=1, content="said anew", at=NOW
+        scope=SCOPE, fact_id=old.id, expected_version=1, content="changed text", at=NOW
     )
     applied(store, change)
-    assert "said anew" in stale(store)
+    assert "changed text" in stale(store)
 
 
-def test_many_come_each_once_while_they_are_written(
+def test_each_stale_fact_is_listed_once_during_a_backfill(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More than two pages, in two scopes, with the first ones done while the last are read."""
+    """More than two pages, in two scopes; the first are written while the last are read."""
     monkeypatch.setattr(mongo, "BATCH", 5)
     monkeypatch.setattr(sqlite, "BATCH", 5)
     for scope in (SCOPE, SHARED):
@@ -117,7 +117,7 @@ def test_many_come_each_once_while_they_are_written(
     assert len(stale(store)) == 24 - 18
 
 
-def test_what_meaning_cannot_find_is_counted(store: Store, mixed: dict[str, Fact]) -> None:
+def test_unsearchable_facts_are_counted(store: Store, mixed: dict[str, Fact]) -> None:
     assert store.vectors.unsearchable([SCOPE], model="new") == 1
     assert store.vectors.unsearchable([SCOPE, SHARED], model="new") == 2
     assert store.vectors.unsearchable([SCOPE, SHARED], model="neither") == 3
@@ -125,7 +125,7 @@ def test_what_meaning_cannot_find_is_counted(store: Store, mixed: dict[str, Fact
     assert store.vectors.unsearchable([], model="new") == 0
 
 
-def test_the_models_of_vectors_are_named(store: Store, mixed: dict[str, Fact]) -> None:
+def test_the_models_of_vectors_are_listed(store: Store, mixed: dict[str, Fact]) -> None:
     assert store.vectors.vector_model_names([SCOPE]) == ("new",)
     assert store.vectors.vector_model_names([SHARED, SCOPE]) == ("new", "old")
     assert store.vectors.vector_model_names([SCOPE, ELSEWHERE]) == ("new",)
@@ -133,7 +133,7 @@ def test_the_models_of_vectors_are_named(store: Store, mixed: dict[str, Fact]) -
     assert store.vectors.vector_model_names([]) == ()
 
 
-def test_a_vector_that_begins_with_zero_is_one(store: Store) -> None:
+def test_a_vector_that_begins_with_zero_is_valid(store: Store) -> None:
     add_fact(store, SCOPE, "zero", embedding=unit(0.0, 1.0), embedding_model="flat")
     add_fact(store, SCOPE, "nameless")
     assert store.vectors.vector_model_names([SCOPE]) == ("flat",)

@@ -1,4 +1,4 @@
-"""Numbers about memory."""
+"""Statistics about memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_new_store_has_nothing_to_count(store: Store) -> None:
     assert list(store.statistics.most_retrieved(limit=5)) == []
 
 
-def test_what_was_formed_counts_on_its_day_in_utc(store: Store) -> None:
+def test_formed_memory_is_counted_by_utc_day(store: Store) -> None:
     for scope, at in ((EVES, MONDAY), (ANNAS, TUESDAY), (BRUNOS, TUESDAY), (ADAMS, TUESDAY)):
         add_fact(store, scope, formed_at=at)
     add_reflection(store, ANNAS, formed_at=TUESDAY)
@@ -83,7 +83,7 @@ def test_kinds_of_scopes_are_counted(store: Store) -> None:
     assert everybody[ScopeKind.AGENT].reflections == 1
 
 
-def test_the_buffer_that_waits_longest_comes_first(store: Store) -> None:
+def test_the_oldest_buffer_comes_first(store: Store) -> None:
     session = Scope.session(EVE, new_id())
     add_reflection(store, ANNAS, content="Late.", formed_at=TUESDAY)
     add_reflection(store, session, content="Early.", formed_at=MONDAY)
@@ -99,7 +99,7 @@ def test_the_buffer_that_waits_longest_comes_first(store: Store) -> None:
 
 def test_how_facts_are_used(store: Store) -> None:
     often = add_fact(store, ANNAS, "Anna rows.")
-    add_fact(store, BRUNOS, "Anna rows.")  # said of both
+    add_fact(store, BRUNOS, "Anna rows.")  # shared by both
     once = add_fact(store, EVES, "The walk is on Saturday.")
     add_fact(store, ADAMS, "Anna rows.")  # another agent's
     for _ in range(3):
@@ -116,7 +116,7 @@ def test_how_facts_are_used(store: Store) -> None:
     assert list(store.statistics.most_retrieved(agent_id=ADAM, limit=1)) == []
 
 
-def test_what_models_cost_is_counted_by_day_and_model(store: Store) -> None:
+def test_model_costs_are_counted_by_day_and_model(store: Store) -> None:
     def spend(at: datetime, agent: str, model: str, cost: float | None) -> None:
         call = CallUsage(task="t", model=model, input_tokens=10, output_tokens=1, cost=cost)
         store.usage.add_usage(

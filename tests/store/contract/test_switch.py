@@ -1,6 +1,6 @@
-"""A switch to another embedding model: two vectors for each fact, and each search by its own.
+"""A switch to another embedding model: two vectors per fact, and each search uses its own.
 
-Known failures 37 and 66: vectors of two models shared a field, and a change of model broke search.
+Known failures 37 and 66: vectors of two models shared a field, and changing the model broke search.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SWITCH = VectorSwitch(model="new", dimensions=NEW_SIZE, previous="old", begun_at
 
 @pytest.fixture(params=["sqlite", SECANTUS_TOO, ATLAS_TOO])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
-    """The new vectors have a search index of their own on Atlas."""
+    """The new vectors have a separate search index on Atlas."""
     return open_store(request.param)
 
 
@@ -61,7 +61,7 @@ def stale(store: Store) -> list[str]:
 
 
 def built(store: Store) -> None:
-    """Wait for the index of the new vectors, where there is one."""
+    """Wait for the index of the new vectors, if there is one."""
     while (state := store.switches.switch_index()) is not None and not state.queryable:
         pass
 
@@ -71,7 +71,7 @@ def move(store: Store, before: SwitchPhase, after: SwitchPhase) -> None:
 
 
 def by(store: Store, model: str, fact: Fact, *, prepared: bool = False) -> list[str]:
-    """The ids that a search by the fact's own vector finds, best first."""
+    """The IDs that a search by the fact's own vector finds, best first."""
     vector = new_vector(fact) if model == "new" else fact.embedding
     assert vector is not None
     (found,) = store.search.semantic_candidates(
@@ -90,7 +90,7 @@ def switched(store: Store, facts: list[Fact]) -> None:
 
 
 def exhaust(store: Store) -> None:
-    """Settle and clear to the end."""
+    """Settle and clear completely."""
     while sum(store.switches.settle_vectors()):
         pass
     move(store, "settling", "clearing")
@@ -126,7 +126,7 @@ def test_there_is_one_switch_at_a_time(store: Store) -> None:
     assert store.switches.vector_switch() is None
 
 
-def test_the_old_model_finds_all_as_before_while_the_new_vectors_are_made(
+def test_the_old_model_finds_everything_during_the_backfill(
     store: Store, facts: list[Fact]
 ) -> None:
     before = by(store, "old", facts[0])
@@ -175,9 +175,7 @@ def test_the_new_model_is_refused_before_the_switch_and_both_are_served_after_it
     assert sorted(by(store, "old", facts[0])) == sorted(prepared)
 
 
-def test_a_text_that_changes_leaves_no_vector_of_the_old_one(
-    store: Store, facts: list[Fact]
-) -> None:
+def test_a_changed_text_keeps_no_old_vector(store: Store, facts: list[Fact]) -> None:
     switched(store, facts)
     applied(
         store,
@@ -185,22 +183,22 @@ def test_a_text_that_changes_leaves_no_vector_of_the_old_one(
             scope=SCOPE,
             fact_id=facts[0].id,
             expected_version=1,
-            content="said anew",
+            content="changed text",
             at=NOW,
             embedding=random_unit(9, OLD_SIZE),
             embedding_model="old",
         ),
         RemoveFact(scope=SCOPE, fact_id=facts[1].id, expected_version=1, at=NOW),
     )
-    with pytest.raises(EmbeddingModelMismatch):  # no fact of this reader has one any more
+    with pytest.raises(EmbeddingModelMismatch):  # no fact of this reader has one any longer
         by(store, "new", facts[1])
-    assert stale(store) == ["said anew"]
+    assert stale(store) == ["changed text"]
     assert list(store.switches.vectors_of([fact.id for fact in facts[:2]], model="new")) == []
-    assert fill(store, facts[0]) == 0  # it was embedded before it changed
-    assert stale(store) == ["said anew"]
+    assert fill(store, facts[0]) == 0  # it was embedded before the change
+    assert stale(store) == ["changed text"]
 
 
-def test_what_is_learned_after_the_switch_is_found_by_the_new_model(
+def test_facts_learned_after_the_switch_are_found_by_the_new_model(
     store: Store, facts: list[Fact]
 ) -> None:
     switched(store, facts)
@@ -216,7 +214,7 @@ def test_what_is_learned_after_the_switch_is_found_by_the_new_model(
             scope=SCOPE,
             fact_id=facts[0].id,
             expected_version=1,
-            content="said anew",
+            content="changed text",
             at=NOW,
             embedding=random_unit(78, NEW_SIZE),
             embedding_model="new",
@@ -230,14 +228,14 @@ def test_what_is_learned_after_the_switch_is_found_by_the_new_model(
     assert [one.fact_id for one in found] == [facts[0].id]
 
 
-def test_settled_the_new_vectors_are_the_only_ones(store: Store, facts: list[Fact]) -> None:
+def test_settling_leaves_only_the_new_vectors(store: Store, facts: list[Fact]) -> None:
     switched(store, facts)
     late = add_fact(store, OTHER, "of old", embedding=random_unit(5, 32), embedding_model="old")
     move(store, "switched", "settling")
     with pytest.raises(EmbeddingModelMismatch, match=r"'new'.*'old'"):
         by(store, "old", facts[0])
     pages = store.switches.settle_vectors()
-    next(pages)  # and then it was killed
+    next(pages)  # killed here
     assert len(store.switches.vectors_of([fact.id for fact in facts], model="new")) == 3
     assert fill(store, late) == 1
     assert sum(store.switches.clear_staged()) == 0
@@ -252,7 +250,7 @@ def test_settled_the_new_vectors_are_the_only_ones(store: Store, facts: list[Fac
     assert store.switches.vectors_of([fact.id for fact in facts], model="old") == {}
 
 
-def test_abandoned_all_is_as_it_was(store: Store, facts: list[Fact]) -> None:
+def test_abandoning_restores_the_previous_state(store: Store, facts: list[Fact]) -> None:
     store.switches.begin_switch(SWITCH)
     fill(store, *facts[:2])
     move(store, "filling", "abandoning")
@@ -273,7 +271,7 @@ def test_abandoned_all_is_as_it_was(store: Store, facts: list[Fact]) -> None:
         assert store.memory.fact(fact.id, with_vector=True) == fact
 
 
-def test_another_reader_never_finds_what_is_not_its_own(store: Store, facts: list[Fact]) -> None:
+def test_a_reader_finds_only_its_own_scopes(store: Store, facts: list[Fact]) -> None:
     switched(store, facts)
     elsewhere = FactFilter(scopes=(Scope.agent(new_id()),))
     vector = new_vector(facts[0])

@@ -1,4 +1,4 @@
-"""The changes that take others back: nothing is lost, numbers go on, the past stays as it was."""
+"""Changes that undo others: nothing is lost, versions only grow, and history is unchanged."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def hour(number: float) -> datetime:
 
 
 def pending(store: Store, scope: Scope = SCOPE) -> list[str]:
-    """What waits: as it is read, which must be what the buffer and the flags say."""
+    """The pending reflections; buffer and flags must agree."""
     waiting = [each.id for each in store.memory.pending(scope)]
     text = store.memory.consolidations([scope]).get(scope)
     assert waiting == list(text.unabsorbed_ids if text else ())
@@ -102,7 +102,7 @@ def thoughts(store: Store, count: int, scope: Scope = SCOPE) -> list[Reflection]
 
 
 @pytest.mark.parametrize("scope", [SCOPE, GROUP], ids=["user", "group"])
-def test_a_consolidation_is_taken_back_with_what_went_into_it(store: Store, scope: Scope) -> None:
+def test_reverting_a_consolidation_releases_its_reflections(store: Store, scope: Scope) -> None:
     a, b, c, d = thoughts(store, 4, scope)
     consolidate(store, scope, "One.", expected_version=0, absorbed_ids=[a.id], at=hour(1))
     consolidate(store, scope, "Two.", expected_version=1, absorbed_ids=[d.id, b.id], at=hour(2))
@@ -110,7 +110,7 @@ def test_a_consolidation_is_taken_back_with_what_went_into_it(store: Store, scop
 
     text = text_of(store, scope)
     assert (text.consolidated_content, text.version, text.absorbed_ids) == ("One.", 3, ())
-    # In their places, not at the end.
+    # In their former places, not at the end.
     assert pending(store, scope) == [b.id, c.id, d.id]
     for each in (b, d):
         stored = store.memory.reflection(each.id)
@@ -152,7 +152,7 @@ def test_a_reverted_version_is_not_propagated(store: Store) -> None:
     assert text_of(store).unpropagated_versions == (1,)
 
 
-def test_the_buffer_of_the_past_is_what_it_was(store: Store) -> None:
+def test_the_past_buffer_is_unchanged(store: Store) -> None:
     a, b = thoughts(store, 2)
     consolidate(store, SCOPE, "One.", expected_version=0, absorbed_ids=[a.id], at=hour(2))
     assert revert(store, "", version=1, released=[a], at=hour(4)) is ChangeStatus.APPLIED
@@ -173,7 +173,7 @@ def test_the_buffer_of_the_past_is_what_it_was(store: Store) -> None:
 # -- reflections ---------------------------------------------------------------------------------
 
 
-def test_a_removed_reflection_comes_back_to_its_place(store: Store) -> None:
+def test_a_removed_reflection_is_restored_to_its_place(store: Store) -> None:
     a, b, c = thoughts(store, 3)
     removal = RemoveReflection(scope=SCOPE, reflection_id=b.id, expected_version=1, at=hour(1))
     applied(store, removal)
@@ -182,7 +182,7 @@ def test_a_removed_reflection_comes_back_to_its_place(store: Store) -> None:
     applied(store, RestoreReflection(reflection=restored, word_limit=300))
     assert pending(store) == [a.id, b.id, c.id]
     assert store.memory.reflection(b.id) == restored
-    # What was decided on the one that was removed is not done to this one.
+    # Changes planned for the removed one do not apply to this one.
     assert apply_one(store, msgspec.structs.replace(removal, id=new_id())).status is (
         ChangeStatus.CONFLICT
     )
@@ -204,7 +204,8 @@ def test_a_buffer_in_order_is_left_alone(store: Store) -> None:
 
 
 def _disturb(store: Store, scope: Scope, waiting: Sequence[Reflection]) -> None:
-    """What a clean-up by hand leaves: the last that waits is not in the buffer, or not counted."""
+    """Simulate a manual clean-up: the last pending reflection is missing from the buffer or the
+    count."""
     if isinstance(store, SqliteStore):
         with sqlite3.connect(store.database.info().location) as raw:
             raw.execute("UPDATE scopes SET pending = pending - 1")
@@ -217,8 +218,8 @@ def _disturb(store: Store, scope: Scope, waiting: Sequence[Reflection]) -> None:
 
 
 @pytest.mark.parametrize("scope", [SCOPE, GROUP], ids=["user", "group"])
-def test_a_buffer_holds_again_what_waits(store: Store, scope: Scope) -> None:
-    """Known failure 17: a reflection was in no buffer, and for ever."""
+def test_a_repaired_buffer_holds_the_pending_reflections(store: Store, scope: Scope) -> None:
+    """Known failure 17: a reflection was in no buffer for ever."""
     waiting = thoughts(store, 3, scope)
     consolidate(store, scope, "One.", expected_version=0, absorbed_ids=[waiting.pop(0).id])
     _disturb(store, scope, waiting)
@@ -238,7 +239,7 @@ def test_a_buffer_holds_again_what_waits(store: Store, scope: Scope) -> None:
 # -- policies ------------------------------------------------------------------------------------
 
 
-def test_a_shard_without_its_policy_is_no_shard(store: Store) -> None:
+def test_a_shard_needs_its_policy(store: Store) -> None:
     lore = Scope.shard(AGENT, "lore")
     policy = make_policy(lore, memory_instructions="Keep lore.", word_limit=9, active=False)
     applied(store, WritePolicy(policy=policy, expected_version=0, at=NOW))
@@ -262,7 +263,7 @@ def test_a_shard_without_its_policy_is_no_shard(store: Store) -> None:
 # -- accounts ------------------------------------------------------------------------------------
 
 
-def test_agents_and_accounts_are_added_and_taken_away_on_the_record(store: Store) -> None:
+def test_adding_and_removing_agents_and_accounts_is_audited(store: Store) -> None:
     agent, user = make_agent("eve", created_at=NOW), make_user("anna", created_at=NOW)
     added = AddAgent(agent=agent), AddUser(user=user)
     applied(store, *added)
@@ -286,7 +287,7 @@ def test_agents_and_accounts_are_added_and_taken_away_on_the_record(store: Store
     applied(store, AddAgent(agent=agent), AddUser(user=user))  # the names are free again
 
 
-def test_nobody_is_taken_away_who_is_known_for_anything(store: Store) -> None:
+def test_accounts_in_use_are_not_removed(store: Store) -> None:
     agent, user = make_agent("eve", created_at=NOW), make_user("anna", created_at=NOW)
     applied(store, AddAgent(agent=agent), AddUser(user=user))
     home = Scope.user(agent.id, user.id)
@@ -306,7 +307,7 @@ def test_nobody_is_taken_away_who_is_known_for_anything(store: Store) -> None:
 
 
 @pytest.mark.parametrize("what", ["reflection", "text", "policy", "session"])
-def test_each_trace_alone_keeps_an_account(store: Store, what: str) -> None:
+def test_any_trace_keeps_an_account(store: Store, what: str) -> None:
     agent, user = make_agent("eve", created_at=NOW), make_user("anna", created_at=NOW)
     applied(store, AddAgent(agent=agent), AddUser(user=user))
     home = Scope.user(agent.id, user.id)
@@ -325,7 +326,7 @@ def test_each_trace_alone_keeps_an_account(store: Store, what: str) -> None:
 # -- the record ----------------------------------------------------------------------------------
 
 
-def test_an_undo_says_what_it_undoes(store: Store) -> None:
+def test_an_undo_references_its_entry(store: Store) -> None:
     fact = add_fact(store, SCOPE)
     first = SetPrivacy(scope=SCOPE, target_type="fact", target_id=fact.id, private=True, at=NOW)
     applied(store, first)

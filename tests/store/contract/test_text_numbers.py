@@ -1,4 +1,4 @@
-"""A text that comes from elsewhere keeps its number."""
+"""A text from another system keeps its version."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def write(scope: Scope, expected: int, content: str, as_version: int = 0) -> Wri
     )
 
 
-def test_a_text_may_begin_with_any_version_and_numbers_only_grow(store: Store) -> None:
+def test_a_text_can_start_at_any_version_and_versions_only_grow(store: Store) -> None:
     scope = Scope.user(new_id(), new_id())
     steps = (
         write(scope, 0, "third", 3),
         write(scope, 3, "seventh", 7),
-        write(scope, 7, "eighth", 2),  # never back
+        write(scope, 7, "eighth", 2),  # never backwards
         write(scope, 8, "ninth"),
     )
     results = store.changes.apply(change_set(*steps))

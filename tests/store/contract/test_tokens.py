@@ -1,4 +1,4 @@
-"""Tokens for the server, and what was used in a day, on every store."""
+"""Access tokens of the server and daily usage, on every store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def add(store: Store, token: AccessToken) -> bool:
     return store.tokens.add(token, make_entry(token))
 
 
-def test_a_token_is_read_as_it_was_written(store: Store) -> None:
+def test_a_token_round_trips(store: Store) -> None:
     limited = make_token(agents=(MIRA, OTTO), user_id=LENA, can_write=True, expires_at=ago(days=-9))
     assert add(store, limited)
     assert add(store, make_token("laptop"))
@@ -45,7 +45,7 @@ def test_a_token_is_read_as_it_was_written(store: Store) -> None:
     assert store.tokens.token(new_id()) is None
 
 
-def test_a_name_is_one_tokens_until_it_is_removed(store: Store) -> None:
+def test_a_name_is_unique_until_its_token_is_removed(store: Store) -> None:
     first, second = make_token("phone"), make_token("Phone", can_write=True)
     assert add(store, first)
     assert not add(store, second)
@@ -58,7 +58,7 @@ def test_a_name_is_one_tokens_until_it_is_removed(store: Store) -> None:
     assert sorted(actions) == ["add_token", "add_token", "remove_token"]
 
 
-def test_limits_and_use_are_changed_alone(store: Store) -> None:
+def test_limits_and_last_use_are_updated_separately(store: Store) -> None:
     token = make_token(agents=(MIRA, OTTO), user_id=LENA)
     add(store, token)
     add(store, make_token("laptop"))
@@ -72,7 +72,7 @@ def test_limits_and_use_are_changed_alone(store: Store) -> None:
     assert (other.agents, other.last_used_at) == ((MIRA,), None)
 
 
-def test_use_is_added_up_for_each_holder_and_day_and_dropped_after_two(store: Store) -> None:
+def test_usage_is_summed_by_holder_and_day_and_dropped_after_two(store: Store) -> None:
     for day in ("2026-11-20", "2026-11-21", "2026-11-21"):
         store.tokens.add_use("anna", day, DailyUse(tokens=100, cost=0.25))
     store.tokens.add_use("lena", "2026-11-21", DailyUse(tokens=7))

@@ -1,4 +1,4 @@
-"""What models cost, of formations and of other work, added up by model."""
+"""The cost of models, of formations and other work, summed by model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_nothing_was_spent_in_a_new_store(store: Store) -> None:
     assert store.usage.sum_usage() == []
 
 
-def test_calls_are_added_up_for_each_model(store: Store) -> None:
+def test_calls_are_summed_by_model(store: Store) -> None:
     store.usage.add_usage(entry(call("small", 10, 0.25), call("large", 7), call("small", 5)))
     store.usage.add_usage(entry(call("small", 1, 0.5)))
     large, small = store.usage.sum_usage()
@@ -52,7 +52,7 @@ def test_an_entry_counts_once(store: Store) -> None:
 
 
 @pytest.mark.parametrize("end", ["applied", "released", "failed"])
-def test_formations_count_with_their_failed_tries(store: Store, end: str) -> None:
+def test_formations_count_with_their_failed_attempts(store: Store, end: str) -> None:
     session = make_session([AGENT])
     store.host.put_session(session)
     messages = make_messages(session, 2)
@@ -89,7 +89,7 @@ def test_formations_count_with_their_failed_tries(store: Store, end: str) -> Non
     ]
 
 
-def test_the_time_and_the_agent_narrow_it(store: Store) -> None:
+def test_usage_is_filtered_by_time_and_agent(store: Store) -> None:
     other = new_id()
     store.usage.add_usage(entry(call("small", 1), at=ago(days=8)))
     store.usage.add_usage(entry(call("small", 2), at=ago(hours=3)))

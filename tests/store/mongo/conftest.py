@@ -1,4 +1,4 @@
-"""A MongoStore on SecantusDB whose commands can be watched."""
+"""A MongoStore on SecantusDB whose commands can be monitored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OpenMongo = Callable[..., MongoStore]
 
 @pytest.fixture
 def open_mongo(secantus_uri: str) -> Iterator[OpenMongo]:
-    """A function that opens a store on a database: a new one, or the one that is named."""
+    """A function that opens a store on a new or the given database."""
     made: set[str] = set()
     with ExitStack() as stack:
 
@@ -44,7 +44,7 @@ def open_mongo(secantus_uri: str) -> Iterator[OpenMongo]:
 
 @pytest.fixture
 def mongo(open_store: Callable[[str], MongoStore]) -> MongoStore:
-    """A store with its indexes on a database that is as new; it is connected."""
+    """A store with its indexes on a new database, connected."""
     store = open_store("secantus")
     store.database.info()
     return store
@@ -52,5 +52,5 @@ def mongo(open_store: Callable[[str], MongoStore]) -> MongoStore:
 
 @pytest.fixture
 def database(mongo: MongoStore) -> Any:
-    """The raw database under `mongo`, to put in and look at documents of the platform."""
+    """The raw database of `mongo`, to write and read documents like the platform."""
     return mongo.connection.database

@@ -1,4 +1,4 @@
-"""A MongoStore whose commands pass a function, which breaks at a chosen one."""
+"""A MongoStore whose commands call a function, which can fail at a chosen one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pymongo.errors import AutoReconnect
 
 from edenmem.store.mongo import MongoStore
 
-#: Gives a command its name, and the work that it is; what it returns is the command's answer.
+#: Receives a command's name and its work; returns the command's answer.
 Around = Callable[[str, Callable[[], Any]], Any]
 
 
 class Breaker:
-    """Counts points (before and after each command) and breaks at one of them, once."""
+    """Counts points (before and after each command), and fails at one of them, once."""
 
     def __init__(self, at: int | None = None) -> None:
         self.at = at
@@ -22,7 +22,7 @@ class Breaker:
         self.log: list[str] = []
 
     def reach(self, what: str) -> None:
-        """Pass a point, or break there."""
+        """Pass a point, or fail there."""
         point = self.points
         self.points += 1
         self.log.append(what)
@@ -30,7 +30,7 @@ class Breaker:
             raise AutoReconnect(f"broken {what}")
 
     def around(self, name: str, work: Callable[[], Any]) -> Any:
-        """A command that the server has got may have been carried out although no answer came."""
+        """Run a command; after it was sent, a failure does not mean that it was not executed."""
         self.reach(f"before {name}")
         answer = work()
         self.reach(f"after {name}")
@@ -38,7 +38,7 @@ class Breaker:
 
 
 class WrappedClient:
-    """A driver's client, each of whose commands goes through a function."""
+    """A driver's client whose commands go through a function."""
 
     def __init__(self, raw: Any, around: Around) -> None:
         self._raw = raw
@@ -51,18 +51,18 @@ class WrappedClient:
         return self._raw[name]
 
     def get_database(self, name: str, **options: Any) -> Any:
-        """A database whose collections' commands go through the function."""
+        """Return a database whose collections' commands go through the function."""
         return _Database(self._raw.get_database(name, **options), self)
 
     def start_session(self) -> Any:
-        """A session whose commits go through the function; what it takes back does not."""
+        """Return a session whose commits go through the function; its aborts do not."""
         session = self._raw.start_session()
         commit = session.commit_transaction
         session.commit_transaction = lambda: self._around("commit", commit)
         return session
 
     def collection(self, raw: Any, name: str) -> Any:
-        """A collection whose commands go through the function."""
+        """Return a collection whose commands go through the function."""
         return _Collection(raw, name, self._around)
 
 
@@ -96,14 +96,14 @@ class _Collection:
 
 
 def wrapped_store(store: MongoStore, around: Around) -> MongoStore:
-    """The same memory, by a store whose commands go through a function."""
+    """The same memory, in a store whose commands go through a function."""
     connection = store.connection
     client = WrappedClient(connection.client, around)
     return MongoStore(connection.uri, connection.settings, client=client)
 
 
 class Template:
-    """The documents of a database, to put back as often as needed."""
+    """The documents of a database, to restore as often as needed."""
 
     def __init__(self, database: Any) -> None:
         self._database = database
@@ -112,7 +112,7 @@ class Template:
         }
 
     def restore(self) -> None:
-        """Let the database hold these documents and no others."""
+        """Replace the documents of the database with these."""
         self._database.client.admin.command("killAllSessions", [])
         for name, documents in self._documents.items():
             self._database[name].delete_many({})

@@ -1,4 +1,4 @@
-"""Notes about quiet sessions in a database that the platform writes too."""
+"""Notes about quiet sessions in a database that the platform also writes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def settle(store: MongoStore) -> None:
 
 
 def add(store: MongoStore, messages: int = 3, *, at: datetime = MONTH_AGO) -> Session:
-    """A session of so long ago, through us."""
+    """A session with old messages, added by edenmem."""
     session = make_session([EVE], last_activity=None)
     store.host.put_session(session)
     store.host.add_messages(
@@ -46,7 +46,7 @@ def add(store: MongoStore, messages: int = 3, *, at: datetime = MONTH_AGO) -> Se
 def platform_writes(
     database: Any, *sessions: Session, at: datetime, written: datetime | None = None
 ) -> ObjectId:
-    """A message that the platform stores by itself, its id made ``written``."""
+    """A message stored by the platform, with an ID created at ``written``."""
     document = {
         "_id": ObjectId(new_id(written or utc_now())),
         "session": [ObjectId(session.id) for session in sessions],
@@ -58,7 +58,7 @@ def platform_writes(
     return document["_id"]
 
 
-def test_a_message_of_the_platform_takes_the_note_back(mongo: MongoStore, database: Any) -> None:
+def test_a_message_of_the_platform_resets_the_note(mongo: MongoStore, database: Any) -> None:
     session, other = add(mongo), add(mongo)
     settle(mongo)
     platform_writes(database, session, at=utc_now() - timedelta(hours=2))
@@ -66,17 +66,15 @@ def test_a_message_of_the_platform_takes_the_note_back(mongo: MongoStore, databa
     assert other.id not in quiet(mongo)
 
 
-def test_a_late_message_of_the_platform_takes_the_note_back(
-    mongo: MongoStore, database: Any
-) -> None:
-    """Its time is before that of the newest, which therefore stays the same."""
+def test_a_late_message_of_the_platform_resets_the_note(mongo: MongoStore, database: Any) -> None:
+    """Its time is before that of the newest message, which therefore stays the newest."""
     session = add(mongo)
     settle(mongo)
     platform_writes(database, session, at=MONTH_AGO - timedelta(days=1))
     assert quiet(mongo) == [session.id]
 
 
-def test_an_id_made_before_the_last_run_and_written_after_it(
+def test_an_id_created_before_the_last_run_and_written_after_it(
     mongo: MongoStore, database: Any
 ) -> None:
     session = add(mongo)
@@ -94,21 +92,21 @@ def test_one_message_less_and_one_more_are_noticed(mongo: MongoStore, database: 
     assert quiet(mongo) == [session.id]
 
 
-def test_a_message_in_two_sessions_stirs_both(mongo: MongoStore, database: Any) -> None:
+def test_a_message_in_two_sessions_resets_both_notes(mongo: MongoStore, database: Any) -> None:
     one, two = add(mongo), add(mongo)
     settle(mongo)
     platform_writes(database, one, two, at=utc_now() - timedelta(hours=2))
     assert sorted(quiet(mongo)) == sorted([one.id, two.id])
 
 
-def test_known_failure_14_a_session_that_is_written_back_whole_hides_nothing(
+def test_known_failure_14_a_session_rewritten_by_the_platform_is_noticed(
     mongo: MongoStore, database: Any
 ) -> None:
     session = add(mongo)
     old = database["sessions"].find_one({"_id": ObjectId(session.id)})
     settle(mongo)
     stale = database["sessions"].find_one({"_id": ObjectId(session.id)})
-    assert stale == old  # nothing of ours is in it
+    assert stale == old  # it contains none of our fields
     platform_writes(database, session, at=utc_now() - timedelta(hours=2))
     assert quiet(mongo) == [session.id]
     database["sessions"].replace_one({"_id": stale["_id"]}, stale)
@@ -116,7 +114,7 @@ def test_known_failure_14_a_session_that_is_written_back_whole_hides_nothing(
 
 
 def test_messages_of_an_hour_ago_stay_settled(mongo: MongoStore, database: Any) -> None:
-    """They are read again by each run, and change nothing."""
+    """Each run reads them again, without any change."""
     session = make_session([EVE], last_activity=None)
     mongo.host.put_session(session)
     platform_writes(database, session, at=utc_now() - timedelta(minutes=30))
@@ -134,7 +132,7 @@ def test_sessions_from_before_the_first_run_are_found(mongo: MongoStore, databas
     assert quiet(mongo) == [session.id for session in reversed(sessions)]
 
 
-def test_a_first_look_over_all_that_was_cut_off_is_gone_on_with(
+def test_an_interrupted_first_sweep_is_resumed(
     mongo: MongoStore, database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("edenmem.store.mongo.formations.cold._SWEEP", 2)
@@ -159,8 +157,8 @@ def test_a_first_look_over_all_that_was_cut_off_is_gone_on_with(
 
 
 @pytest.mark.slow
-def test_within_a_week_every_session_is_looked_over_again(mongo: MongoStore, database: Any) -> None:
-    """What nothing else would tell: a backup that was restored, with its old ids."""
+def test_every_session_is_checked_within_a_week(mongo: MongoStore, database: Any) -> None:
+    """Only this finds a restored backup with its old IDs."""
     sessions = [add(mongo) for _ in range(10)]
     settle(mongo)
     for session in sessions:

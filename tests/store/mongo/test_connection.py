@@ -1,5 +1,5 @@
-"""What goes wrong with a connection is said in one way, without a secret, and never looks like
-"nothing there"."""
+"""Connection failures are reported uniformly, without secrets, and never look like an empty
+result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _closed_port() -> int:
 
 
 def _shown(error: BaseException) -> str:
-    """All that a person could be shown, a traceback included."""
+    """Everything that a person could be shown, including a traceback."""
     return "".join(traceback.format_exception(error)) + repr(error)
 
 
@@ -67,7 +67,7 @@ def _long_ago() -> Any:
 
 
 @pytest.mark.parametrize("name", READS)
-def test_an_unreachable_server_is_an_error_and_no_empty_answer(name: str) -> None:
+def test_an_unreachable_server_is_an_error(name: str) -> None:
     """Known failure 29: an outage looked like "no memories"."""
     uri = f"mongodb://anna:{SECRET}@127.0.0.1:{_closed_port()}/eden"
     store = MongoStore(uri, StoreSettings(connect_timeout_seconds=0.05))
@@ -79,7 +79,7 @@ def test_an_unreachable_server_is_an_error_and_no_empty_answer(name: str) -> Non
     store.database.close()
 
 
-def test_the_time_to_connect_is_the_settings() -> None:
+def test_the_connect_timeout_is_configured() -> None:
     store = MongoStore("mongodb://127.0.0.1:1/x", StoreSettings())
     options = store.connection.database.client.options
     assert options.server_selection_timeout == 4.0
@@ -121,12 +121,12 @@ def test_a_bad_uri_is_refused_without_its_password(uri: str) -> None:
         ("mongodb://h/?tlsCertificateKeyFilePassword=p", "mongodb://h"),
     ],
 )
-def test_what_is_shown_of_a_uri(uri: str, shown: str) -> None:
+def test_a_uri_is_shown_without_secrets(uri: str, shown: str) -> None:
     assert location_of(uri) == shown
 
 
 class _Raw:
-    """A driver's collection that answers everything with an error."""
+    """A driver's collection that always fails."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -184,8 +184,8 @@ def test_every_error_of_the_driver_is_a_store_error(error: Exception, words: str
 
 
 @pytest.mark.slow
-def test_a_cursor_that_breaks_in_the_middle_ends_in_an_error(open_mongo: OpenMongo) -> None:
-    """Known failure 10: what came before a read error was taken for everything."""
+def test_a_failing_cursor_raises(open_mongo: OpenMongo) -> None:
+    """Known failure 10: results before a read error were taken for the whole."""
     store = open_mongo()
     store.database.initialise()
     add_facts(store, *(make_fact(SCOPE, f"fact {n}") for n in range(700)))
@@ -237,7 +237,7 @@ def test_the_name_of_the_database(path: str, setting: str, name: str) -> None:
 def test_a_hint_is_given_only_where_the_code_has_one_meaning(
     code: int, message: str, hint: str | None
 ) -> None:
-    """Known failure 63: every error 8000 was told as wrong credentials."""
+    """Known failure 63: every error 8000 was reported as wrong credentials."""
     error = driver.OperationFailure(message, code)
     with pytest.raises(StoreError) as caught:
         Collection(_Raw(error), "mongodb://host/db").indexes()
@@ -248,13 +248,13 @@ def test_a_hint_is_given_only_where_the_code_has_one_meaning(
 
 
 @pytest.mark.parametrize("code", [59, 115, 31082, 40324, 6047401])
-def test_these_codes_say_that_there_are_no_search_commands(code: int) -> None:
+def test_these_codes_mean_no_search_commands(code: int) -> None:
     error = driver.OperationFailure("x", code)
     assert not Collection(_Raw(error), "mongodb://host/db").answers_search()
 
 
 @pytest.mark.parametrize("code", [50, 125, 489, 13, 8000])
-def test_any_other_error_of_a_search_probe_is_told(code: int) -> None:
+def test_any_other_error_of_a_search_probe_is_raised(code: int) -> None:
     """Known failure 63: it was taken for "no search commands", and 50,000 facts were scanned."""
     error = driver.OperationFailure("the server's own words", code)
     with pytest.raises(StoreError):
@@ -262,7 +262,7 @@ def test_any_other_error_of_a_search_probe_is_told(code: int) -> None:
 
 
 def test_an_unreachable_server_is_waited_for_once() -> None:
-    """More collections than threads: each wave took the whole time-out again."""
+    """With more collections than threads, each wave took the whole timeout again."""
     settings = StoreSettings(connect_timeout_seconds=0.3)
     store = MongoStore("mongodb://127.0.0.1:9/x", settings)
     begun = 0

@@ -1,4 +1,4 @@
-"""The unique key of facts beside the platform's narrow one, and replacing the one by the other."""
+"""The unique key of facts next to the platform's narrow one, and its replacement."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ WISH = IndexWish(analyzer="lucene.english")
 
 
 def start_platform(raw: Any) -> None:
-    """Create the indexes of facts as a new process of the platform does."""
+    """Create the indexes of facts like a new process of the platform."""
     options = {"background": True}
     raw.create_index(NARROW, name="fact_dedup_idx", unique=True, **options)
     raw.create_index([("agent_id", 1), ("scope", 1)], name="fact_scope_idx", **options)
@@ -60,13 +60,13 @@ def with_platform(raw: Any) -> None:
 
 
 def with_older(raw: Any) -> None:
-    """An earlier version of edenmem was here, and somebody made the narrow key by hand."""
+    """An earlier version of edenmem was used, and an operator created the narrow key."""
     raw.create_index(FACT_KEY.keys, name="edenmem_fact_key", unique=True)
     raw.create_index([("hash", 1)], name="by_hand", unique=True)
 
 
 def with_former(raw: Any) -> None:
-    """An earlier version of edenmem was here, and two users share a sentence."""
+    """An earlier version of edenmem was used, and two users share a sentence."""
     raw.create_index(FACT_KEY.keys, name="edenmem_fact_key", unique=True)
     raw.insert_one(platform_fact(AGENT, ObjectId(), SENTENCE))
 
@@ -86,7 +86,7 @@ def unique_keys(raw: Any) -> set[str]:
 
 
 def narrow_store(open_mongo: OpenMongo) -> MongoStore:
-    """A store where the platform was first, and `initialise` came second."""
+    """A store where the platform ran first, and `initialise` second."""
     store = open_mongo()
     start_platform(store.connection.database.memory2_facts)
     store.database.initialise()
@@ -96,7 +96,7 @@ def narrow_store(open_mongo: OpenMongo) -> MongoStore:
 # -- before the replacement ----------------------------------------------------------------------
 
 
-def test_facts_are_refused_at_once_and_nothing_else_is(open_mongo: OpenMongo) -> None:
+def test_only_facts_are_refused(open_mongo: OpenMongo) -> None:
     """Known failure 54: the narrow index dropped facts, and the run was reported as applied."""
     store = open_mongo()
     raw = store.connection.database.memory2_facts
@@ -131,7 +131,7 @@ def test_facts_are_refused_at_once_and_nothing_else_is(open_mongo: OpenMongo) ->
     applied(store, RemoveFact(scope=fact.home, fact_id=fact.id, expected_version=1, at=LATER))
 
 
-def test_a_fact_that_a_foreign_index_refuses_fails_its_range(mongo: MongoStore) -> None:
+def test_a_fact_refused_by_another_index_fails_its_range(mongo: MongoStore) -> None:
     """Known failure 54: it was dropped, and its messages counted as done."""
     raw = mongo.connection.database.memory2_facts
     raw.create_index([("session_id", 1), ("hash", 1)], name="theirs", unique=True)
@@ -188,7 +188,7 @@ def test_a_fact_that_a_foreign_index_refuses_fails_its_range(mongo: MongoStore) 
 def test_a_replacement_can_be_killed_at_every_command(
     open_mongo: OpenMongo, prepare: Callable[[Any], None]
 ) -> None:
-    """Known failures 47 and 54: nothing is unprotected at any moment, and a second run ends it."""
+    """Known failures 47 and 54: facts are protected throughout, and a second run completes it."""
     at: int | None = None
     points: list[int] = []
     while True:
@@ -223,8 +223,8 @@ def is_index_command(what: str) -> bool:
     return what.endswith(("create_index memory2_facts", "drop_index memory2_facts"))
 
 
-def test_nothing_is_added_while_only_the_temporary_key_stands(open_mongo: OpenMongo) -> None:
-    """The platform's next start would delete what two users share, to create its narrow key."""
+def test_nothing_is_added_with_only_the_temporary_key(open_mongo: OpenMongo) -> None:
+    """The platform's next start would delete facts that two users share, for its narrow key."""
     store = narrow_store(open_mongo)
     raw = store.connection.database.memory2_facts
     raw.create_index(TEMPORARY_FACT_KEY.keys, name=TEMPORARY_FACT_KEY.name, unique=True)
@@ -238,7 +238,7 @@ def test_nothing_is_added_while_only_the_temporary_key_stands(open_mongo: OpenMo
 
 
 @pytest.mark.parametrize("starts", [1, 99])
-def test_the_platform_may_be_quicker(open_mongo: OpenMongo, starts: int) -> None:
+def test_the_platform_can_create_its_index_first(open_mongo: OpenMongo, starts: int) -> None:
     store = narrow_store(open_mongo)
     left = starts
 
@@ -267,12 +267,12 @@ def test_the_platform_may_be_quicker(open_mongo: OpenMongo, starts: int) -> None
 
 
 def test_a_restart_of_the_platform_deletes_nothing(mongo: MongoStore, database: Any) -> None:
-    """Known failure 54: the wide index had a name of its own."""
+    """Known failure 54: the wide index had another name."""
     raw = database.memory2_facts
     agent = new_id()
     for user in (new_id(), new_id()):
         add_fact(mongo, Scope.user(agent, user), SENTENCE)
-    with pytest.raises(OperationFailure) as caught:  # and no DuplicateKeyError, which deletes
+    with pytest.raises(OperationFailure) as caught:  # a DuplicateKeyError would delete facts
         start_platform(raw)
     assert caught.value.code == 86
     assert not isinstance(caught.value, DuplicateKeyError)
@@ -284,8 +284,8 @@ def test_a_restart_of_the_platform_deletes_nothing(mongo: MongoStore, database: 
     assert lost.related[0] != lost.target_id
 
 
-def test_stored_duplicates_keep_every_index(open_mongo: OpenMongo) -> None:
-    """Known failure 47, where the new index cannot be."""
+def test_stored_duplicates_drop_no_index(open_mongo: OpenMongo) -> None:
+    """Known failure 47, where the new index is impossible."""
     store = open_mongo()
     raw = store.connection.database.memory2_facts
     raw.create_index(NARROW, unique=True, name="partial", partialFilterExpression={"shard": "x"})
@@ -320,7 +320,7 @@ def test_a_former_key_protects_until_it_is_replaced(open_mongo: OpenMongo) -> No
     assert "--replace" in (caught.value.hint or "")
 
 
-def test_a_sharded_collection_that_does_not_fit_is_unsupported(open_mongo: OpenMongo) -> None:
+def test_an_unsuitable_shard_key_is_unsupported(open_mongo: OpenMongo) -> None:
     store = open_mongo()
     namespace = f"{store.connection.database.name}.memory2_facts"
     shards = store.connection.database.client["config"]["collections"]
@@ -345,7 +345,7 @@ def test_a_sharded_collection_that_does_not_fit_is_unsupported(open_mongo: OpenM
 
 
 def test_usernames_are_not_unique_in_the_platforms_collection(open_mongo: OpenMongo) -> None:
-    """Known failure 61: a unique index of ours made the platform fail."""
+    """Known failure 61: a unique index of edenmem made the platform fail."""
     store = open_mongo()
     index = username_index(store.connection.settings)
     raw = store.connection.database.users3

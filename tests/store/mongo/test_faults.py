@@ -1,5 +1,5 @@
-"""A set that was cut off at any command was made whole or not at all, and is completed by applying
-it again: nothing is lost, and nothing is there twice."""
+"""A set interrupted at any command is applied whole or not at all, and completed by applying it
+again."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _prepare(store: Store) -> None:
 
 
 def _state(store: Store) -> dict[str, Any]:
-    """All that the changes could alter, with ids that are new in every run made equal."""
+    """Everything that the changes could alter, with new IDs normalised."""
     scopes = (SCOPE, Scope.group(AGENT.id, "g"))
     texts = store.memory.consolidations(scopes)
     names = {text.id: scope.key for scope, text in texts.items()}
@@ -207,7 +207,7 @@ def _state(store: Store) -> dict[str, Any]:
     }
 
 
-#: All of them, with one that is refused; none gets in the way of another.
+#: Independent changes of every kind, one of them refused.
 EVERYTHING = change_set(
     *(change for changes in CHANGES.values() for change in changes),
     RemoveFact(fact_id=new_id(), expected_version=1, **SAME),
@@ -220,7 +220,7 @@ Opener = Callable[[int | None], tuple[MongoStore, Breaker]]
 
 @pytest.fixture
 def breaking(mongo: MongoStore) -> Opener:
-    """A function that opens the prepared memory anew, to break at a point."""
+    """A function that reopens the prepared memory, to fail at a point."""
     _prepare(mongo)
 
     def open_one(at: int | None) -> tuple[MongoStore, Breaker]:
@@ -230,10 +230,8 @@ def breaking(mongo: MongoStore) -> Opener:
     return open_one
 
 
-def test_a_set_that_broke_off_at_any_command_was_made_whole_or_not_at_all(
-    mongo: MongoStore, breaking: Opener
-) -> None:
-    """Known failures 16 and 9, for every kind of change: a crash left things half done."""
+def test_a_set_interrupted_at_any_command_is_atomic(mongo: MongoStore, breaking: Opener) -> None:
+    """Known failures 16 and 9, for every kind of change: a crash left changes half applied."""
     template, before = Template(mongo.connection.database), _state(mongo)
     store, breaker = breaking(None)
     expected = [result.ok for result in store.changes.apply(EVERYTHING)]
@@ -254,10 +252,10 @@ def test_a_set_that_broke_off_at_any_command_was_made_whole_or_not_at_all(
     assert {r.status for r in again if r.ok} <= {ChangeStatus.ALREADY, ChangeStatus.DUPLICATE}
 
 
-def test_a_step_that_broke_off_anywhere_is_applied_once_and_goes_on(
+def test_a_step_interrupted_anywhere_is_applied_once_and_continues(
     mongo: MongoStore, breaking: Opener
 ) -> None:
-    """Known failure 69: facts are in memory before reflections are asked for."""
+    """Known failure 69: facts are stored before reflections are requested."""
     session = make_session([AGENT])
     messages = make_messages(session, 4)
     mongo.host.put_session(session)
@@ -293,7 +291,7 @@ def test_a_step_that_broke_off_anywhere_is_applied_once_and_goes_on(
         assert str(progress["last_memory_message_id"]) == messages[-1].id
 
 
-def test_who_applies_a_step_late_does_not_undo_the_record_of_the_next(
+def test_applying_a_step_late_keeps_the_record_of_the_next(
     mongo: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = make_session([AGENT])
@@ -324,10 +322,10 @@ def test_who_applies_a_step_late_does_not_undo_the_record_of_the_next(
     assert (found.status, found.changes) == (FormationStatus.RECORDED, thought)
 
 
-def test_a_formation_that_broke_off_anywhere_is_applied_once(
+def test_a_formation_interrupted_anywhere_is_applied_once(
     mongo: MongoStore, breaking: Opener
 ) -> None:
-    """Known failures 12 and 13: messages were marked done before their memories were there."""
+    """Known failures 12 and 13: messages were marked done before their memory existed."""
     session = make_session([AGENT])
     messages = make_messages(session, 4)
     mongo.host.put_session(session)

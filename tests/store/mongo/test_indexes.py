@@ -1,4 +1,4 @@
-"""Every query that the store makes is served by an index, as ``explain`` tells."""
+"""Every query of the store is served by an index, according to ``explain``."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ from tests.support.vectors import random_unit
 
 LATER = NOW + timedelta(hours=1)
 
-#: Conditions that may be checked on what an index has narrowed down already. SecantusDB's
-#: ``explain`` names an index only if it covers the whole filter, though like MongoDB it uses one
-#: that covers a part; so these, and no others, are left out if the whole filter is not covered.
+#: Conditions that may be checked on documents selected by an index. SecantusDB's ``explain`` only
+#: names an index that covers the whole filter, although like MongoDB it uses a partial one; so only
+#: these are left out if the whole filter is not covered.
 RESIDUAL = {
     "users3": {"deleted", "eden_user_id", "owner"},
     "sessions": {"deleted", "users", "group_id", "memory_context.cached_memory_context"},
@@ -98,8 +98,8 @@ RESIDUAL = {
     "memory2_formations": {"status", "agent_id", "$or"},
 }
 
-#: What a filter must keep when residual conditions are left out: never an agent's or a kind's
-#: whole share of a collection where the owner is known.
+#: Fields that a filter must keep when residual conditions are left out: never the whole share of an
+#: agent or a kind where the owner is known.
 ANCHORS = {
     "messages": ({"session"}, {"sender"}),
     "memory2_facts": ({"agent_id", "scope"}, {"embedding_model"}),
@@ -124,10 +124,10 @@ class Watcher(CommandListener):
             self.seen.append((name, collection, dict(filter), dict(sort)))
 
     def succeeded(self, event: Any) -> None:
-        """Nothing to see."""
+        """Do nothing."""
 
     def failed(self, event: Any) -> None:
-        """Nothing to see."""
+        """Do nothing."""
 
 
 def _filters(
@@ -146,7 +146,7 @@ def _filters(
                 yield delete["q"], {}
         case "aggregate":
             first = command["pipeline"][0]
-            if "$listSearchIndexes" not in first:  # which reads no documents
+            if "$listSearchIndexes" not in first:  # it reads no documents
                 yield first.get("$match", {}), {}
         case "distinct":
             yield command.get("query") or {command["key"]: {"$gte": ""}}, {}
@@ -157,7 +157,7 @@ def _filters(
 def _explained(
     database: Any, collection: str, filter: dict[str, Any], sort: dict[str, Any]
 ) -> bool:
-    """Whether the server says that an index serves the query."""
+    """Return whether the server reports an index for the query."""
     command = {"find": collection, "filter": filter}
     if sort:
         command["sort"] = sort
@@ -170,13 +170,13 @@ def _is_served(
 ) -> bool:
     if "_id" in filter:
         return True
-    # A name in any case walks all names in the index, not the documents.
+    # A name in any case scans the names in the index, not the documents.
     filter = {
         field: {"$gte": ""} if isinstance(value, dict) and "$regex" in value else value
         for field, value in filter.items()
     }
-    # MongoDB seeks each of several agents in an index that begins with the agent; ``explain`` of
-    # the tests' server does not.
+    # MongoDB seeks each of several agents in an index on the agent; ``explain`` of the test server
+    # does not.
     agents = filter.get("agent_id")
     if isinstance(agents, dict) and len(agents.get("$in", ())) > 0:
         filter["agent_id"] = agents["$in"][0]
@@ -215,7 +215,7 @@ def _use_migrations(store: Store) -> None:
     store.migrations.schema()
     store.migrations.migrate_down(
         store.migrations.schema()[-1].number
-    )  # nothing: steps have queries of their own
+    )  # nothing: steps have separate queries
     store.migrations.migrate_up()
     store.migrations.take_migration_lease(run_id, now=NOW, until=LATER)
     store.migrations.put_migration_run(run)
@@ -313,7 +313,7 @@ def _use_everything(store: Store) -> None:
 
 
 def _back_up(store: Store, agent_id: str, user_id: str) -> None:
-    """Dump everything, in every selection, and load it where it is."""
+    """Dump everything, in every selection, and load it again."""
     kinds = tuple(backup.RecordKind)
     for selection in (
         backup.Selection(),
@@ -523,7 +523,7 @@ def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence
     store.database.repair_schema()
 
 
-#: The parts that agents use with every turn. The others read everything, or little, on request.
+#: Parts that agents use in every turn. The others read everything, or little, on request.
 DAILY = (
     "cold",
     "contexts",
@@ -538,7 +538,7 @@ DAILY = (
 
 
 class Recorder(InterposedStore):
-    """A store that tells which of its methods were called."""
+    """A store that records which of its methods are called."""
 
     def __init__(self, store: MongoStore) -> None:
         super().__init__(store)
@@ -550,7 +550,7 @@ class Recorder(InterposedStore):
 
 
 def _protocol_of(part: str) -> Any:
-    """What a part of the store has to offer."""
+    """The public methods of a part of the store."""
     name = getattr(Store, part).fget.__annotations__["return"]
     for module in pkgutil.iter_modules(protocol.__path__, f"{protocol.__name__}."):
         found = getattr(importlib.import_module(module.name), name, None)
@@ -561,7 +561,7 @@ def _protocol_of(part: str) -> Any:
 
 @pytest.mark.slow
 def test_every_query_is_served_by_an_index(watched: tuple[MongoStore, Watcher]) -> None:
-    """A method that is added to the protocol is added to `_use_everything`, too."""
+    """A method added to the protocol must be added to `_use_everything`."""
     store, watcher = watched
     recorder: Any = Recorder(store)
     _use_everything(recorder)
@@ -571,7 +571,7 @@ def test_every_query_is_served_by_an_index(watched: tuple[MongoStore, Watcher]) 
         for name, member in inspect.getmembers(_protocol_of(part))
         if not name.startswith("_") and callable(member)
     }
-    # What only forgetting asks is watched below.
+    # Queries only used by forgetting are checked below.
     for_forgetting = {
         "cached_texts",
         "accounts_of",
@@ -618,8 +618,8 @@ def _scans(store: MongoStore, seen: Sequence[tuple[str, str, Any, Any]]) -> list
 
 @pytest.mark.slow
 def test_forgetting_is_served_by_indexes(watched: tuple[MongoStore, Watcher]) -> None:
-    """Whoever is forgotten, nothing is found or removed by reading a whole collection, except for
-    the one look at every text, which walks the ids."""
+    """Finding and erasing never read a whole collection, except for one read of every text by
+    ID."""
     store, watcher = watched
     town = make_town(store)
     fill(town)
@@ -634,7 +634,7 @@ def test_forgetting_is_served_by_indexes(watched: tuple[MongoStore, Watcher]) ->
 
 
 def test_the_check_finds_a_scan(watched: tuple[MongoStore, Watcher]) -> None:
-    """The test above would fail if a query had no index."""
+    """The test above would fail for a query without an index."""
     store, _ = watched
     database = store.connection.database
     assert not _is_served(database, "memory2_facts", {"content": "x"}, {})

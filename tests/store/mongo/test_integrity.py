@@ -1,4 +1,4 @@
-"""What the driver itself cannot read keeps nothing else from being read."""
+"""A document that the driver cannot read does not block the others."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.engine.conftest import make_cast
 from tests.support.memory import add_fact
 
 
-def test_a_date_beyond_all_calendars_is_read_without_trust(mongo: MongoStore) -> None:
-    """One such document would keep all others of its batch from being read."""
+def test_an_invalid_date_is_read_leniently(mongo: MongoStore) -> None:
+    """Such a document would otherwise block all others of its batch."""
     stored = bson.encode({"_id": 1, "formed_at": DatetimeMS(2**60), "content": "x"})
     document, error = read_bson(stored)
     assert isinstance(document["formed_at"], DatetimeMS)
@@ -24,7 +24,7 @@ def test_a_date_beyond_all_calendars_is_read_without_trust(mongo: MongoStore) ->
     assert (document["content"], type(error)) == ("\ufffd", InvalidBSON)
 
 
-def test_what_belongs_to_nobody_is_no_fact(mongo: MongoStore) -> None:
+def test_a_document_without_an_owner_is_not_a_fact(mongo: MongoStore) -> None:
     cast = make_cast(mongo)
     add_fact(mongo, cast.anna_scope)
     (document,) = mongo.connection.database["memory2_facts"].find()

@@ -1,4 +1,4 @@
-"""Memory in a live database beside documents of the platform that edenmem would not have made."""
+"""Memory in a live database with odd documents of the platform."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ pytestmark = pytest.mark.slow
 SCOPE = Scope.user(new_id(), new_id())
 
 
-def test_a_text_of_one_session_of_a_user_is_not_the_users(mongo: MongoStore) -> None:
-    """The platform's key of a text has the session in it."""
+def test_a_session_text_of_a_user_is_not_the_users(mongo: MongoStore) -> None:
+    """The platform's key of a text includes the session."""
     raw = mongo.connection.database.memory2_consolidated
     foreign = {
         "_id": ObjectId(),
@@ -58,7 +58,7 @@ def test_a_text_of_one_session_of_a_user_is_not_the_users(mongo: MongoStore) -> 
     assert raw.find_one({"_id": foreign["_id"]}) == foreign
 
 
-#: A field of a document of each kind, and which of the changes then do not find their target.
+#: A damaged field of a document of each kind, and the changes that then miss their target.
 ODD: list[tuple[str, dict[str, Any], list[int]]] = [
     ("facts", {"scope": None}, [1]),
     ("facts", {"scope": ["session", "user"]}, []),
@@ -75,7 +75,7 @@ ODD: list[tuple[str, dict[str, Any], list[int]]] = [
 
 
 @pytest.mark.parametrize(("collection", "fields", "missing"), ODD)
-def test_an_odd_document_keeps_no_other_from_being_changed(
+def test_an_odd_document_blocks_no_other_change(
     mongo: MongoStore, collection: str, fields: dict[str, Any], missing: list[int]
 ) -> None:
     scope = Scope.user(new_id(), new_id())
@@ -86,7 +86,7 @@ def test_an_odd_document_keeps_no_other_from_being_changed(
     if collection == "policies":
         key = {"_id": policy_id(scope)}
     raw = mongo.connection.database[f"memory2_{collection}"]
-    # What an update cannot set, a whole document can.
+    # An insert can write what an update cannot.
     assert raw.replace_one(key, {**raw.find_one(key), **fields}).matched_count
     results = apply(
         mongo,
@@ -111,7 +111,7 @@ def test_an_odd_document_keeps_no_other_from_being_changed(
     assert mongo.memory.consolidations([scope])[scope].consolidated_content == "T"
 
 
-def test_what_stays_as_it_is_can_be_said_of_several_at_once(mongo: MongoStore) -> None:
+def test_unchanged_items_are_reported_together(mongo: MongoStore) -> None:
     one, two = add_reflection(mongo, SCOPE, "one"), add_reflection(mongo, SCOPE, "two")
     consolidate(mongo, SCOPE, "text", expected_version=0, absorbed_ids=[one.id])
     changes = [
@@ -127,7 +127,7 @@ def test_what_stays_as_it_is_can_be_said_of_several_at_once(mongo: MongoStore) -
     }
 
 
-def test_what_is_unknown_in_a_buffer_stays_when_it_is_put_in_order(mongo: MongoStore) -> None:
+def test_unknown_entries_of_a_buffer_survive_sorting(mongo: MongoStore) -> None:
     one, two = add_reflection(mongo, SCOPE, "one"), add_reflection(mongo, SCOPE, "two")
     unknown = [ObjectId(), None, "text", 7]
     raw = mongo.connection.database.memory2_consolidated

@@ -1,4 +1,4 @@
-"""Statistics of documents that hold what nobody should have written."""
+"""Statistics over damaged documents."""
 
 from __future__ import annotations
 

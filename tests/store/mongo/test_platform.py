@@ -1,4 +1,4 @@
-"""Documents as the platform writes them: old, incomplete, odd; and what is left of them."""
+"""Documents of the platform: old, incomplete or odd, and preserved."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LATER = NOW + timedelta(hours=1)
 
 
 def platform_fact(agent: ObjectId, user: ObjectId | None, content: str, **fields: Any) -> Any:
-    """A fact as the platform makes it: without any field of ours."""
+    """A fact of the platform, without edenmem's fields."""
     return {
         "content": content,
         "hash": content_hash(content),
@@ -262,10 +262,10 @@ def test_texts_of_the_platform_bring_their_version(
     assert [(e.version, e.content) for e in history] == [*before, (version + 1, "Ours.")]
 
 
-def test_a_text_that_the_platform_rewrote_is_a_newer_version(
+def test_a_text_rewritten_by_the_platform_is_a_newer_version(
     mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId]
 ) -> None:
-    """Known failure 15: whoever writes on the version that he read does not erase theirs."""
+    """Known failure 15: a writer based on an older version does not overwrite the newer one."""
     agent, user = ids
     scope = Scope.user(str(agent), str(user))
     ours = WriteConsolidation(
@@ -334,11 +334,10 @@ def test_a_reflection_whose_id_is_text_in_the_buffer_can_be_removed(
     assert database.memory2_consolidated.find_one()["unabsorbed_ids"] == []
 
 
-def test_groups_and_shards_live_beside_the_platforms_unique_index(
+def test_groups_and_shards_are_compatible_with_the_platforms_unique_index(
     mongo: MongoStore, database: Any
 ) -> None:
-    """The platform holds (agent, user, session, scope) unique; groups of one agent are equal
-    there but for what we put into it."""
+    """The platform's (agent, user, session, scope) is unique; groups of an agent would be equal."""
     database.memory2_consolidated.create_index(
         [("agent_id", 1), ("user_id", 1), ("session_id", 1), ("scope", 1)],
         unique=True,
@@ -364,7 +363,7 @@ def test_groups_and_shards_live_beside_the_platforms_unique_index(
 def test_progress_is_written_into_any_memory_context(
     mongo: MongoStore, database: Any, context: Any
 ) -> None:
-    """Known failure 14: the session's document is never written as a whole."""
+    """Known failure 14: the session's document is never rewritten."""
     agent = new_id()
     session = make_session([agent])
     mongo.host.put_session(session)
@@ -436,10 +435,8 @@ def test_progress_follows_the_first_agent_and_never_goes_back(
     assert str(progress()) == messages[5].id
 
 
-def test_a_context_that_the_platform_wrote_is_not_taken_for_ours(
-    mongo: MongoStore, database: Any
-) -> None:
-    """Known failure 7: a cached context is only as good as its fingerprint."""
+def test_a_context_written_by_the_platform_is_recognised(mongo: MongoStore, database: Any) -> None:
+    """Known failure 7: a cached context is only valid with its fingerprint."""
     agent = new_id()
     session = make_session([agent])
     mongo.host.put_session(session)
@@ -506,10 +503,8 @@ def test_old_sessions_and_messages_are_read(mongo: MongoStore, database: Any) ->
     assert len(after["agents"]) == 3
 
 
-def test_a_message_without_a_time_has_that_of_its_id_however_it_is_asked_for(
-    mongo: MongoStore, database: Any
-) -> None:
-    """A formation that is tried again asks for its messages by their ids."""
+def test_a_message_without_a_time_has_the_time_of_its_id(mongo: MongoStore, database: Any) -> None:
+    """A retried formation reads its messages by ID."""
     session = ObjectId()
     first, second, third = (ObjectId.from_datetime(NOW + n * timedelta(hours=1)) for n in range(3))
     fields = {"session": [session], "role": "user", "content": "Hello."}
@@ -539,10 +534,10 @@ def test_toggles_touch_two_fields(mongo: MongoStore, database: Any) -> None:
 # -- indexes -------------------------------------------------------------------------------------
 
 
-def test_nothing_is_added_where_no_unique_index_keeps_it_from_being_there_twice(
+def test_nothing_is_added_without_its_unique_index(
     open_mongo: OpenMongo,
 ) -> None:
-    """On a database that nobody prepared, every worker would get every claim."""
+    """On an unprepared database, every worker would get every claim."""
     store = open_mongo()
     session = make_session()
     messages = make_messages(session, 4)
@@ -565,7 +560,7 @@ def test_nothing_is_added_where_no_unique_index_keeps_it_from_being_there_twice(
         assert attempt()
 
 
-def test_duplicates_that_keep_a_key_from_being_made_can_be_removed(open_mongo: OpenMongo) -> None:
+def test_duplicates_that_prevent_a_key_can_be_removed(open_mongo: OpenMongo) -> None:
     store = open_mongo()
     agent = ObjectId()
     twice = [platform_fact(agent, None, "Same.") for _ in range(2)]
@@ -593,7 +588,7 @@ def test_names_of_collections_are_settings(open_mongo: OpenMongo) -> None:
 
 @pytest.mark.slow
 def test_additions_take_few_round_trips(open_mongo: OpenMongo) -> None:
-    """Known failure 9, and the price of it: a thousand facts are not a thousand writes."""
+    """Known failure 9, and its cost: a thousand facts are not a thousand writes."""
     from tests.store.mongo.test_indexes import Watcher
 
     watcher = Watcher()
@@ -615,17 +610,17 @@ def test_additions_take_few_round_trips(open_mongo: OpenMongo) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cursor", ["none", "null", "old", "deleted"])
-def test_forgetting_writes_its_own_fields_of_a_session_alone(
+def test_forgetting_writes_only_its_own_fields_of_a_session(
     mongo: MongoStore, database: Any, cursor: str
 ) -> None:
-    """Known failures 7, 49 and 58: memory of somebody was left in the platform's caches, and its
-    progress before the forgotten messages."""
+    """Known failures 7, 49 and 58: memory was left in the platform's caches, with its old
+    cursor."""
     town = make_town(mongo)
     key = {"_id": ObjectId(town.shared.id)}
     messages = list(mongo.host.messages(town.shared.id))
     later = make_messages(town.shared, 2, start=LATER, sender=town.bruno.id)
     mongo.host.add_messages(town.shared.id, later)
-    # The message of a progress was deleted: the platform formed all that was said until then.
+    # The message at the cursor was deleted: the platform formed everything up to then.
     gone = ObjectId.from_datetime(LATER + timedelta(seconds=10))
     leftovers = {
         "cached_episode_memories": [{"content": "quince"}],

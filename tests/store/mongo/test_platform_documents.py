@@ -1,4 +1,4 @@
-"""Documents that edenmem writes beside the platform: what the platform makes of them."""
+"""Documents that edenmem writes must work for the platform."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def test_known_failure_56_switches_are_read_as_the_platform_reads_them(
 @pytest.mark.parametrize(
     ("agents", "shared", "served"), [(1, True, True), (1, False, False), (2, True, False)]
 )
-def test_known_failure_59_the_platform_is_left_only_what_it_may_serve(
+def test_known_failure_59_the_platform_gets_only_contexts_it_may_serve(
     mongo: MongoStore, database: Any, agents: int, shared: bool, served: bool
 ) -> None:
-    """It serves the cache to the next person who speaks, whichever agent answers."""
+    """The platform serves the cache to the next user who writes, for any agent."""
     session = make_session([new_id() for _ in range(agents)], [new_id()])
     mongo.host.put_session(session)
     context = CachedContext(xml="<x/>", fingerprint="f", built_at=NOW)
@@ -157,7 +157,7 @@ def test_known_failure_60_every_document_fits_the_platforms_models(
     assert calls[3]["result"] == [{"output": "a"}, {"$oid": "b"}, {"output": None}]
 
 
-def test_known_failure_60_an_owner_is_asked_for(mongo: MongoStore, sqlite_store: Store) -> None:
+def test_known_failure_60_an_owner_is_required(mongo: MongoStore, sqlite_store: Store) -> None:
     bare = Agent(id=new_id(), username="mira")
     said = [{"role": "user", "content": "Hello."}]
     line = json.dumps({"session": "one", "agent": "mira", "messages": said})
@@ -177,7 +177,7 @@ def test_known_failure_60_an_owner_is_asked_for(mongo: MongoStore, sqlite_store:
     with pytest.raises(InputError, match="--owner USER"):
         imported(mongo, backup)
     assert list(mongo.host.users()) == []
-    imported(mongo, backup, owner="anna")  # whom only the file knows
+    imported(mongo, backup, owner="anna")  # only named in the file
     assert [agent.owner for agent in mongo.host.agents()] == [ANNA.id]
     assert [session.owner for session in mongo.host.sessions()] == [ANNA.id]
     other = json.dumps({"session": "two", "agent": "otto", "messages": said})
@@ -186,7 +186,7 @@ def test_known_failure_60_an_owner_is_asked_for(mongo: MongoStore, sqlite_store:
 
 
 @pytest.mark.parametrize("sign", ["index", "session", "fact"])
-def test_known_failure_60_binary_vectors_are_refused_beside_the_platform(
+def test_known_failure_60_binary_vectors_are_refused_next_to_the_platform(
     mongo: MongoStore, database: Any, open_mongo: OpenMongo, sign: str
 ) -> None:
     """Known failure 60: one BSON vector hides all facts from the platform's context."""
@@ -244,7 +244,7 @@ VALUES: dict[str, Any] = {
 def test_known_failure_64_any_value_is_shown_formed_and_comes_back_equal(
     mongo: MongoStore, database: Any, open_mongo: OpenMongo, sqlite_store: Store
 ) -> None:
-    """Known failure 64: an Int64 in a tool call ends export and session show with a bug."""
+    """Known failure 64: an Int64 in a tool call ended export and session show with a bug."""
     deep: Any = Int64(1)
     for _ in range(40):
         deep = [{"in": deep}]
@@ -289,7 +289,7 @@ def test_known_failure_64_any_value_is_shown_formed_and_comes_back_equal(
     [*VALUES.values(), *(DatetimeMS(sign * 10**15) for sign in (1, -1)), {"a": re.compile("b")}],
 )
 def test_a_value_of_bson_is_json_and_back(value: Any) -> None:
-    """Also a time that no server of the tests takes: of the year 33658."""
+    """Includes a time that the test servers refuse, in the year 33658."""
     options: CodecOptions[Any] = CodecOptions(
         tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
     )
@@ -312,7 +312,7 @@ def as_text(database: Any) -> str:
 def test_known_failure_65_a_document_that_is_too_large_is_refused_before_anything(
     mongo: MongoStore, sqlite_store: Store
 ) -> None:
-    """Known failure 65: a message over 16 MB is skipped, and the rest of the import stored."""
+    """Known failure 65: a message over 16 MB was skipped, and the rest of the import stored."""
     mongo.host.add_agent(AGENT)
     sqlite_store.host.add_agent(AGENT)
     huge = {"role": "user", "content": "ä" * (9 * 1024 * 1024)}

@@ -1,4 +1,4 @@
-"""Search on a server without search commands: exact, within a limit, and it says so."""
+"""Search on a server without search commands: exact, limited, and reported."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ def _fill(store: MongoStore, count: int) -> None:
     )
 
 
-def test_the_scan_says_what_it_is(small: MongoStore) -> None:
-    """Known failure 29: a fallback in silence."""
+def test_the_scan_describes_itself(small: MongoStore) -> None:
+    """Known failure 29: a silent fallback."""
     ability = small.search.search_ability()
     assert ability.kind == "scan"
     assert "10" in ability.notice
     assert not ability.text_floor
 
 
-def test_beyond_the_limit_is_an_error_and_no_part_of_an_answer(small: MongoStore) -> None:
-    """Known failure 31: what is beyond a limit was left out in silence."""
+def test_exceeding_the_limit_is_an_error(small: MongoStore) -> None:
+    """Known failure 31: facts beyond a limit were silently left out."""
     _fill(small, 11)
     for search in (
         lambda f: small.search.semantic_candidates(f, [random_unit(1, 8)], model="m", limit=3),
@@ -76,7 +76,7 @@ def test_beyond_the_limit_is_an_error_and_no_part_of_an_answer(small: MongoStore
         assert len(found) == 3
 
 
-def test_vectors_of_another_length_are_another_model(small: MongoStore) -> None:
+def test_vectors_of_another_length_are_an_error(small: MongoStore) -> None:
     """Known failure 28: vectors of two models under one name."""
     _fill(small, 3)
     with pytest.raises(EmbeddingModelMismatch, match="8 dimensions"):
@@ -86,7 +86,7 @@ def test_vectors_of_another_length_are_another_model(small: MongoStore) -> None:
 
 
 class _Answering:
-    """A driver's collection that answers search commands with this."""
+    """A driver's collection with this answer to search commands."""
 
     def __init__(self, answer: Exception | None) -> None:
         self.answer = answer
@@ -97,11 +97,11 @@ class _Answering:
         return self
 
     def close(self) -> None:
-        """As a cursor has it."""
+        """Close, like a cursor."""
 
 
-def test_what_the_server_can_is_asked_of_it() -> None:
-    """Known failures 29 and 32: an outage is neither "no search" nor an empty answer."""
+def test_the_server_is_asked_for_its_abilities() -> None:
+    """Known failures 29 and 32: an outage is neither "no search" nor an empty result."""
     not_enabled = OperationFailure("needs Atlas", 31082, {"codeName": "SearchNotEnabled"})
     assert not Collection(_Answering(not_enabled), "x").answers_search()
     assert Collection(_Answering(None), "x").answers_search()
@@ -167,7 +167,7 @@ def test_ranking() -> None:
 
     assert [key for key, _ in best("Anna bees")][:1] == ["a"]
     assert [key for key, _ in best("lisbn")] == ["a"]
-    assert [key for key, _ in best("sings")] == ["c", "d"]  # equal scores by id
+    assert [key for key, _ in best("sings")] == ["c", "d"]  # equal scores by ID
     assert best("sings", 1) == best("sings")[:1]
     assert best("nothing of it") == []
     assert all(score > 0 for _, score in best("Anna keeps bees in Lisbon"))
@@ -192,7 +192,7 @@ def test_recent_facts_of_one_time_are_cut_by_id(small: MongoStore) -> None:
 
 
 def test_definitions_of_search_indexes() -> None:
-    """Known failure 24: names and definitions stood in two places."""
+    """Known failure 24: names and definitions were in two places."""
     vector, text = collections.search_indexes(dimensions=384, analyzer="lucene.standard")
     fields = vector.definition["fields"]
     assert fields[0] == {

@@ -1,4 +1,4 @@
-"""The schema's steps on MongoDB: facts of the platform, cut off, and at once."""
+"""The schema's steps on MongoDB: on the platform's facts, interrupted, and concurrent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def step(number: int) -> migrations.Migration:
     return next(each for each in migrations.migrations() if each.number == number)
 
 
-def test_facts_of_the_platform_are_given_what_they_lack(open_mongo: OpenMongo) -> None:
+def test_facts_of_the_platform_get_missing_fields(open_mongo: OpenMongo) -> None:
     store = open_mongo()
     agent = ObjectId()
     facts = [platform_fact(agent, f"fact {n}") for n in range(1200)]  # more than two batches
@@ -47,7 +47,7 @@ def test_facts_of_the_platform_are_given_what_they_lack(open_mongo: OpenMongo) -
     assert len(list(store.memory.facts(FactFilter(scopes=(Scope.agent(str(agent)),))))) == 1200
 
 
-def test_a_step_that_was_cut_off_goes_on_where_it_stopped(
+def test_an_interrupted_step_is_resumed(
     open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_mongo()
@@ -82,7 +82,7 @@ def test_a_step_that_was_cut_off_goes_on_where_it_stopped(
     assert raw.count_documents({"hash": {"$regex": "^h"}}) == 700
 
 
-def test_a_text_that_the_scope_has_already_stays_as_it_is(open_mongo: OpenMongo) -> None:
+def test_an_existing_text_of_the_scope_is_kept(open_mongo: OpenMongo) -> None:
     store = open_mongo()
     store.database.initialise()
     store.migrations.migrate_down(4)
@@ -108,7 +108,7 @@ def test_a_database_in_use_is_migrated_by_its_own_command_alone(open_mongo: Open
     assert [s for s in store.migrations.schema() if s.applied_at is None]
 
 
-def test_another_process_at_work_is_named_and_a_dead_one_succeeded(open_mongo: OpenMongo) -> None:
+def test_another_process_is_named_and_an_expired_lease_taken(open_mongo: OpenMongo) -> None:
     store = open_mongo()
     store.database.initialise()
     ledger = store.connection.database.memory2_migrations
@@ -124,7 +124,7 @@ def test_another_process_at_work_is_named_and_a_dead_one_succeeded(open_mongo: O
     assert ledger.find_one({"_id": "lease/schema"}) is None
 
 
-def test_a_step_that_fails_is_not_noted_and_lets_others_in(
+def test_a_failed_step_is_not_recorded_and_ends_its_lease(
     open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_mongo()

@@ -1,4 +1,4 @@
-"""A switch of the embedding model beside a platform, and processes, that know nothing of it."""
+"""A switch of the embedding model with a platform and processes that are unaware of it."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ def stale(store: MongoStore) -> list[str]:
     return [fact.content for fact in store.vectors.stale_facts("new", dimensions=6)]
 
 
-def test_what_the_platform_changes_is_embedded_again(store: MongoStore) -> None:
+def test_facts_changed_by_the_platform_are_embedded_again(store: MongoStore) -> None:
     """Known failures 19 and 37: changed text kept the old vector, under any model's name."""
     fact = add_fact(store, SCOPE, "as it was", **OLD)
     store.switches.begin_switch(SWITCH)
     store.vectors.set_vectors({fact.id: (fact.hash, random_unit(2, 6))}, model="new", staged=True)
     assert stale(store) == []
-    anew = {"content": "by the platform", "hash": content_hash("by the platform")}
-    store.connection.facts.update_one({"_id": object_id(fact.id)}, {"$set": anew})
+    changed = {"content": "by the platform", "hash": content_hash("by the platform")}
+    store.connection.facts.update_one({"_id": object_id(fact.id)}, {"$set": changed})
     assert stale(store) == ["by the platform"]
     assert store.switches.vectors_of([fact.id], model="new") == {}
     for before, after in (("filling", "switched"), ("switched", "settling")):
         store.switches.move_switch("new", before=before, after=after, at=NOW)  # type: ignore[arg-type]
-    assert sum(store.switches.settle_vectors()) == 0  # and it takes the place of none
+    assert sum(store.switches.settle_vectors()) == 0  # it replaces none
     stored = store.memory.fact(fact.id, with_vector=True)
     assert stored is not None
     assert stored.embedding_model == "old"
 
 
-def test_a_process_that_missed_the_beginning_or_the_end_is_found_out(
+def test_a_process_with_an_outdated_switch_is_corrected(
     store: MongoStore, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.setattr(slots, "_BELIEVED", math.inf)  # rather than for a few seconds
@@ -81,15 +81,15 @@ def test_a_process_that_missed_the_beginning_or_the_end_is_found_out(
     assert sum(store.switches.clear_staged()) == 2
     assert store.switches.end_switch("new")
     revision = ReviseFact(
-        scope=SCOPE, fact_id=fact.id, expected_version=1, content="anew", at=NOW, **new
+        scope=SCOPE, fact_id=fact.id, expected_version=1, content="changed", at=NOW, **new
     )
     applied(late, revision)
-    assert stale(store) == ["anew"]
+    assert stale(store) == ["changed"]
     (found,) = late.search.semantic_candidates(MINE, [random_unit(3, 6)], model="new", limit=9)
     assert [one.fact_id for one in found] == [missing[0].id]
 
 
-def test_a_document_holds_no_vector_of_the_switch_when_it_is_over(store: MongoStore) -> None:
+def test_no_staged_vector_remains_after_the_switch(store: MongoStore) -> None:
     fact = add_fact(store, SCOPE, "first", **OLD)
     before = store.connection.facts.find_one({"_id": object_id(fact.id)})
     store.switches.begin_switch(SWITCH)

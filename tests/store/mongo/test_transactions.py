@@ -1,5 +1,4 @@
-"""Transactions: what makes the driver run one again, what guards the reads of one, and where there
-are none."""
+"""Transactions: retries, guards against write skew, and servers without transactions."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ SCOPE = Scope.user(new_id(), new_id())
 
 @contextmanager
 def failing(uri: str, commands: list[str], times: int = 1, **data: Any) -> Iterator[None]:
-    """A server on which these commands fail so many times."""
+    """A server on which these commands fail the given number of times."""
     with MongoClient[Any](uri) as client:
 
         def set_point(mode: Any, **data: Any) -> None:
@@ -68,7 +67,7 @@ def failing(uri: str, commands: list[str], times: int = 1, **data: Any) -> Itera
             yield
         finally:
             set_point("off")
-            client.admin.command("killAllSessions", [])  # a commit that failed so is open still
+            client.admin.command("killAllSessions", [])  # the transaction is still open
 
 
 def contents(store: MongoStore, scope: Scope = SCOPE) -> list[str]:
@@ -77,7 +76,7 @@ def contents(store: MongoStore, scope: Scope = SCOPE) -> list[str]:
 
 # -- running again -------------------------------------------------------------------------------
 
-#: What goes wrong, and at which command. Afterwards the server has made it, or takes it again.
+#: A failure, and the command that fails. Afterwards the server has executed it, or accepts a retry.
 TROUBLE: dict[str, tuple[list[str], dict[str, Any]]] = {
     "a write conflict": (
         ["insert"],
@@ -94,10 +93,10 @@ TROUBLE: dict[str, tuple[list[str], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", TROUBLE)
-def test_what_may_succeed_is_run_again_and_made_once(mongo: MongoStore, name: str) -> None:
+def test_transient_failures_are_retried_and_applied_once(mongo: MongoStore, name: str) -> None:
     commands, data = TROUBLE[name]
     twin = add_fact(mongo, SCOPE, "one")
-    # After a failover the driver looks for the new primary as often as this.
+    # After a failover the driver looks for the new primary this often.
     impatient = MongoStore(
         f"{mongo.connection.uri}?heartbeatFrequencyMS=500", mongo.connection.settings
     )
@@ -113,7 +112,7 @@ def test_what_may_succeed_is_run_again_and_made_once(mongo: MongoStore, name: st
     assert len(list(mongo.log.audit())) == 3
 
 
-def test_what_cannot_succeed_is_an_error_and_leaves_nothing(mongo: MongoStore) -> None:
+def test_permanent_failures_are_errors_and_leave_nothing(mongo: MongoStore) -> None:
     with (
         failing(mongo.connection.uri, ["insert"], errorCode=13),
         pytest.raises(StoreError, match="code 13"),
@@ -137,7 +136,7 @@ def test_a_set_that_is_too_large_is_halved(mongo: MongoStore) -> None:
 
 
 @pytest.mark.parametrize("code", [112, 225, 388])
-def test_what_ends_a_transaction_may_be_said_of_one_document(
+def test_a_transaction_error_can_be_reported_for_one_document(
     mongo: MongoStore, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     real, left = PymongoCollection.bulk_write, [code, code]
@@ -165,7 +164,7 @@ def test_a_transaction_is_bounded() -> None:
     assert [len(part) for part in portions(small)] == [500, 500, 200]
     parts = list(portions(large))
     assert [change for part in parts for change in part] == large
-    assert max(map(len, parts)) < 400  # of about 20 KB each
+    assert max(map(len, parts)) < 400  # about 20 KB each
     assert list(portions([])) == []
 
 
@@ -173,7 +172,7 @@ def test_a_transaction_is_bounded() -> None:
 
 
 def in_between(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
-    """Let something happen once after what changes need was read, before anything is written."""
+    """Run something once, after the state was read and before it is written."""
     real, left = applying.plan_all, [work]
 
     def planned(*args: Any, **options: Any) -> Any:
@@ -185,10 +184,10 @@ def in_between(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None
     monkeypatch.setattr(applying, "plan_all", planned)
 
 
-def test_a_twin_that_is_quicker_makes_it_a_duplicate(
+def test_a_concurrent_duplicate_is_detected(
     mongo: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The platform's writes are guarded by the unique index alone."""
+    """Only the unique index guards against writes of the platform."""
     twin = add_fact(mongo, SCOPE, "the same")
     raw = mongo.connection.database.memory2_facts
     document = raw.find_one_and_delete({})
@@ -201,8 +200,7 @@ def test_a_twin_that_is_quicker_makes_it_a_duplicate(
 
 
 class Meanwhile:
-    """Work of another client that begins while a transaction of the first is open, and cannot be
-    done before that is over."""
+    """Work of another client that starts during a transaction, and must wait for its end."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
         self._found: list[Any] = []
@@ -220,7 +218,7 @@ def other(mongo: MongoStore, open_mongo: OpenMongo) -> MongoStore:
     return open_mongo(database=mongo.connection.database.name)
 
 
-def test_what_one_takes_away_the_other_does_not_find(
+def test_concurrent_removals_conflict(
     mongo: MongoStore, other: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fact = add_fact(mongo, SCOPE, "one")
@@ -233,10 +231,10 @@ def test_what_one_takes_away_the_other_does_not_find(
     assert len(list(mongo.log.audit(target_id=fact.id))) == 2
 
 
-def test_of_two_that_make_way_for_each_other_one_stays(
+def test_one_of_two_mutually_replacing_facts_stays(
     mongo: MongoStore, other: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each would go in favour of the other, which it saw."""
+    """Each would be replaced by the other one, which it read."""
     one, two = add_fact(mongo, SCOPE, "one"), add_fact(mongo, SCOPE, "two")
 
     def revise(fact: Fact, content: str) -> ChangeSet:
@@ -252,11 +250,10 @@ def test_of_two_that_make_way_for_each_other_one_stays(
     assert contents(mongo) == ["one"]
 
 
-def test_a_forgetting_that_begins_sees_what_was_being_learned(
+def test_a_forgetting_sees_memory_being_learned(
     mongo: MongoStore, other: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A formation that read that nobody is being forgotten, and a forgetting that saw none of what
-    it learns, would both be made."""
+    """Write skew: a formation read no forgetting, and the forgetting did not read its memory."""
     blocks = (block("scope", SCOPE.key),)
     begun = Forgetting(id=new_id(), kind="user", begun_at=NOW, blocks=blocks)
 
@@ -272,7 +269,7 @@ def test_a_forgetting_that_begins_sees_what_was_being_learned(
     assert (result.status, "forgotten" in result.detail) == (ChangeStatus.CONFLICT, True)
 
 
-def test_an_agent_that_comes_into_use_meanwhile_stays(
+def test_an_agent_used_meanwhile_is_not_removed(
     mongo: MongoStore, other: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = make_agent()
@@ -294,7 +291,7 @@ def test_of_two_agents_with_one_name_one_is_added(
     assert len(list(mongo.host.agents())) == 1
 
 
-def test_what_changes_nothing_leaves_no_trace(mongo: MongoStore) -> None:
+def test_a_set_without_effect_writes_nothing(mongo: MongoStore) -> None:
     fact = add_fact(mongo, SCOPE, "one")
     before = mongo.memory.revisions([SCOPE])
     removal = RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=7, at=NOW)
@@ -306,7 +303,7 @@ def test_what_changes_nothing_leaves_no_trace(mongo: MongoStore) -> None:
 # -- servers -------------------------------------------------------------------------------------
 
 
-def test_a_standalone_server_is_read_and_a_write_says_what_is_missing(mongo: MongoStore) -> None:
+def test_a_standalone_server_is_read_only(mongo: MongoStore) -> None:
     fact = add_fact(mongo, SCOPE, "one")
     session = make_session()
     mongo.host.put_session(session)
@@ -360,9 +357,7 @@ def test_a_database_of_another_schema_is_not_written(mongo: MongoStore, open_mon
 
 
 @pytest.mark.parametrize("acknowledged", [0, 1])
-def test_a_uri_that_reads_from_secondaries_writes_all_the_same(
-    mongo: MongoStore, acknowledged: int
-) -> None:
+def test_a_uri_that_reads_from_secondaries_can_write(mongo: MongoStore, acknowledged: int) -> None:
     uri = f"{mongo.connection.uri}?readPreference=secondaryPreferred&w={acknowledged}"
     store = MongoStore(uri, mongo.connection.settings)
     with closing(store.database):
@@ -372,7 +367,7 @@ def test_a_uri_that_reads_from_secondaries_writes_all_the_same(
         assert store.vectors.set_vectors(vectors, model="m") == 1
 
 
-def test_what_a_killed_client_held_is_free_when_its_time_is_over(
+def test_locks_of_a_killed_client_expire(
     mongo: MongoStore, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its transaction is open until the server's limit."""
@@ -389,7 +384,7 @@ def test_what_a_killed_client_held_is_free_when_its_time_is_over(
 
 
 def test_the_tests_server_is_as_strict_as_mongod(mongo: MongoStore) -> None:
-    """It would let a transaction make indexes and collections, and count from metadata."""
+    """It would let a transaction create indexes and collections, and count from metadata."""
     raw = mongo.connection.database
     for work in (
         lambda session: raw.memory2_facts.create_index("content", session=session),
@@ -404,9 +399,7 @@ def test_the_tests_server_is_as_strict_as_mongod(mongo: MongoStore) -> None:
             assert caught.value.code == 263
 
 
-def test_conflicts_without_end_are_an_error(
-    mongo: MongoStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_conflicts_are_an_error(mongo: MongoStore, monkeypatch: pytest.MonkeyPatch) -> None:
     fact = add_fact(mongo, SCOPE, "one")
     monkeypatch.setattr(applying.Writer, "write", _raise_stale)
     with pytest.raises(ConflictError, match="gave up after 3 conflicting writes to facts"):

@@ -1,7 +1,7 @@
-"""The step of the schema that finishes what was written without transactions.
+"""The schema step that completes writes made without transactions.
 
-It was also tried on what the last edenmem that wrote so leaves when it is cut off at each of 409
-commands, against what that edenmem itself made of it.
+It was also verified against the last edenmem that wrote in this way, interrupted at each of 409
+commands, and that edenmem's own recovery.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def database() -> Any:
 
 
 def entry(database: Any, action: str, target: ObjectId, **fields: Any) -> ObjectId:
-    """A pending entry, whose id is the change's."""
+    """A pending entry with the change's ID."""
     scope: Scope | None = fields.pop("scope", SCOPE)
     document: Document = {
         "_id": ObjectId(),
@@ -79,7 +79,7 @@ def statuses(database: Any) -> dict[ObjectId, str]:
 
 
 def finish(database: Any, made: list[ObjectId]) -> None:
-    """Take the step, twice: the entries of these changes are done, the others are gone."""
+    """Apply the step twice: these changes are done, the others have no entry."""
     for _ in range(2):
         STEP.up("mongo", database)
         assert statuses(database) == dict.fromkeys(made, "done")
@@ -115,7 +115,7 @@ def test_changes_of_facts(database: Any) -> None:
     finish(database, made)
     (came_back,) = database.memory2_history.find({"target_id": restored})
     assert (came_back["life"], came_back["action"], came_back["actor"]) == (1, "restore", "anna")
-    # A tombstone of a removal that never was is gone; a removal's own is not.
+    # A tombstone without its removal is gone; that of a removal is kept.
     assert database.memory2_history.count_documents({"action": "delete"}) == 1
     (policy,) = database.memory2_policies.find()
     assert (policy["_id"], policy["revision"]) == (policy_id(SCOPE), len(made))
@@ -210,7 +210,7 @@ def test_settings_and_accounts(database: Any) -> None:
     finish(database, made)
 
 
-def test_what_is_finished_is_left_alone(database: Any) -> None:
+def test_finished_changes_are_left_alone(database: Any) -> None:
     done = ObjectId()
     database.memory2_audit.insert_one({"_id": done, "status": "done", "action": "add_fact"})
     database.memory2_audit.create_index([("status", 1), ("at", 1)], name="edenmem_audit_pending")
@@ -218,7 +218,7 @@ def test_what_is_finished_is_left_alone(database: Any) -> None:
     assert "edenmem_audit_pending" not in database.memory2_audit.index_information()
 
 
-def test_what_cannot_be_told_is_kept(database: Any) -> None:
+def test_undecidable_changes_are_kept(database: Any) -> None:
     unknown = entry(database, "add_dream", ObjectId())
     rewritten = ObjectId()
     restored = entry(database, "add_fact", rewritten, after={"id": str(rewritten)})

@@ -1,4 +1,4 @@
-"""The walk over everything: nothing is lost between two pages, and no cursor is left open."""
+"""Reading everything: nothing is lost between pages, and no cursor is left open."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def add(store: MongoStore, number: int) -> list[str]:
-    """Add facts; their ids, in order."""
+    """Add facts; return their IDs, in order."""
     facts = [make_fact(SCOPE, f"fact {n}") for n in range(number)]
     add_facts(store, *facts)
     return sorted(fact.id for fact in facts)
@@ -68,8 +68,8 @@ def ids(store: MongoStore, kind: RecordKind, selection: Selection) -> list[str]:
 
 
 @narrowed
-def test_each_comes_once_whatever_its_id_is(mongo: MongoStore, selection: Selection) -> None:
-    """A comparison of ids of one type passes over all others."""
+def test_each_document_is_read_once(mongo: MongoStore, selection: Selection) -> None:
+    """A comparison with an ID of one type skips all other types."""
     facts = add(mongo, 5)
     raw = mongo.connection.database.memory2_facts
     odd: list[Any] = [7, "text", "texts", b"bytes", True, None, {"a": 1}]
@@ -80,7 +80,7 @@ def test_each_comes_once_whatever_its_id_is(mongo: MongoStore, selection: Select
     assert [key for key in found if key in facts] == facts
 
 
-def test_what_is_stale_comes_once_whatever_its_id_is(mongo: MongoStore) -> None:
+def test_each_stale_fact_is_read_once(mongo: MongoStore) -> None:
     facts = add(mongo, 5)
     stored = mongo.connection.facts.find_one({}) or {}
     texts = [f"text {n}" for n in range(3)]
@@ -91,12 +91,12 @@ def test_what_is_stale_comes_once_whatever_its_id_is(mongo: MongoStore) -> None:
 
 
 @narrowed
-def test_versions_come_target_by_target(mongo: MongoStore, selection: Selection) -> None:
+def test_versions_are_grouped_by_target(mongo: MongoStore, selection: Selection) -> None:
     facts = add(mongo, 3)
     for fact_id in facts[:2]:
         for version in (1, 2, 3):
             revise(mongo, fact_id, version)
-    # Of a target whose id is text, all come before those of others.
+    # For a target whose ID is text, they come before those of others.
     first = {"target_id": ObjectId(facts[0])}
     mongo.connection.history.update_many(first, {"$set": {"target_id": facts[0]}})
     records = [document.record for document in documents(mongo, RecordKind.HISTORY, selection)]
@@ -105,7 +105,7 @@ def test_versions_come_target_by_target(mongo: MongoStore, selection: Selection)
 
 
 @narrowed
-def test_documents_larger_than_an_answer_come_too(mongo: MongoStore, selection: Selection) -> None:
+def test_documents_larger_than_an_answer_are_read(mongo: MongoStore, selection: Selection) -> None:
     facts = add(mongo, 3)
     large = {"$set": {"previous_content": "x" * 9_000_000}}
     mongo.connection.facts.update_many({}, large)
@@ -113,7 +113,7 @@ def test_documents_larger_than_an_answer_come_too(mongo: MongoStore, selection: 
 
 
 class _Garbling:
-    """A cursor whose answers have a text in them that is no UTF-8."""
+    """A cursor with invalid UTF-8 in its answers."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -133,8 +133,8 @@ class _Garbling:
         return answer.replace(b"bad!", b"bad\xff")
 
 
-def test_a_text_that_is_no_utf8_is_a_fault_of_its_document_alone(mongo: MongoStore) -> None:
-    """The server of the tests takes no such text, as others do."""
+def test_invalid_utf8_is_a_fault_of_its_document_only(mongo: MongoStore) -> None:
+    """The test server refuses such text; other servers do not."""
 
     def garble(name: str, work: Callable[[], Any]) -> Any:
         return _Garbling(work()) if name.startswith("find_raw") else work()
@@ -152,7 +152,7 @@ def test_a_text_that_is_no_utf8_is_a_fault_of_its_document_alone(mongo: MongoSto
 
 
 class _Cursors(CommandListener):
-    """The cursors that are open on the server."""
+    """The open cursors on the server."""
 
     def __init__(self) -> None:
         self.open: set[int] = set()
@@ -176,7 +176,7 @@ class _Cursors(CommandListener):
 
 
 @narrowed
-def test_no_cursor_is_open_while_a_document_is_looked_at(
+def test_no_cursor_is_open_while_a_document_is_processed(
     open_mongo: OpenMongo, selection: Selection
 ) -> None:
     cursors = _Cursors()

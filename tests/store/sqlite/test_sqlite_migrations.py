@@ -71,9 +71,9 @@ def test_they_are_found_in_order_of_their_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"0001_a.py": GOOD, "0001_b.py": GOOD}, "two migrations have one number"),
+        ({"0001_a.py": GOOD, "0001_b.py": GOOD}, "migrations have the same number"),
         ({"0001_a.py": "def up_sqlite(c): ...\nNO_WAY_BACK = 'x'"}, "has no up_mongo"),
-        ({"0001_a.py": GOOD.replace("'because'", "''")}, "whether it can go back"),
+        ({"0001_a.py": GOOD.replace("'because'", "''")}, "neither down_sqlite"),
     ],
     ids=["same number", "no function", "no way back"],
 )

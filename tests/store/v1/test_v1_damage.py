@@ -1,4 +1,4 @@
-"""Damaged input: what can be read is read, and what is missing is named with its file and place."""
+"""Damaged input: readable documents are read, and damage is reported with its file and position."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SESSIONS = "memory_sessions"
 
 
 def _database() -> Database:
-    """One document of each kind that refers to another one, and nothing wrong."""
+    """One intact document of each kind, with references to others."""
     listed = [oid(1, 0.1), oid(2, 0.2)]
     return {
         SESSIONS: [
@@ -39,7 +39,7 @@ def _database() -> Database:
 
 
 def _found(folder: Path) -> tuple[list[V1Damage], int]:
-    """What is missing, and how many documents there are all the same."""
+    """The damage found, and the number of documents read."""
     with plan_of(folder) as plan:
         assert sum(len(item.sources) for item in plan.items()) >= sum(plan.totals.values())
         return list(plan.incomplete), sum(plan.totals.values())
@@ -62,7 +62,7 @@ def _edit(path: Path, change: Callable[[bytes], bytes]) -> None:
 
 @pytest.mark.parametrize("write", [write_dump, write_ejson])
 @pytest.mark.parametrize("gz", [False, True])
-def test_what_is_whole_is_complete(tmp_path: Path, write: Any, gz: bool) -> None:
+def test_intact_input_is_complete(tmp_path: Path, write: Any, gz: bool) -> None:
     assert _found(write(tmp_path, _database(), gz=gz)) == ([], 5)
 
 
@@ -110,7 +110,7 @@ class TestEndsEarly:
     @pytest.mark.parametrize("write", [write_dump, write_ejson])
     @pytest.mark.parametrize("cut", [1, 8, 30])
     def test_gzip(self, tmp_path: Path, write: Any, cut: int) -> None:
-        """Also where all documents are there, and only the gzip's own end is not."""
+        """Also if all documents are complete, and only the end of the gzip is missing."""
         write(tmp_path, _database(), gz=True)
         (path,) = tmp_path.rglob(f"{SESSIONS}.[bj]son.gz")
         _edit(path, lambda raw: raw[:-cut])
@@ -186,7 +186,7 @@ class TestUnreadable:
 
 
 class TestNotCut:
-    """Bytes that no document was cut from are told as what they are."""
+    """Damage that is not a truncation is reported as such."""
 
     @pytest.mark.parametrize(
         ("end", "why"),
@@ -221,7 +221,7 @@ class TestNotCut:
         _edit(path, lambda raw: raw + b"hello\n")
         ((damage,), documents) = _found(tmp_path)
         assert (damage.kind, damage.documents, documents) == (Kind.UNREADABLE, None, 5)
-        assert "what follows is not gzip data" in damage.detail
+        assert "followed by data that is not gzip" in damage.detail
 
     def test_a_gzip_that_is_damaged_in_the_middle(self, tmp_path: Path) -> None:
         write_dump(tmp_path, _database(), gz=True)
@@ -232,7 +232,7 @@ class TestNotCut:
 
 
 class TestMissing:
-    def test_metadata_without_data(self, dump: Path) -> None:
+    def test_metadata_without_documents(self, dump: Path) -> None:
         (dump / "memory_agent.bson").unlink()
         ((damage,), _) = _found(dump)
         assert (damage.kind, damage.where) == (Kind.NO_DATA, "memory_agent.metadata.json")
@@ -243,7 +243,7 @@ class TestMissing:
     def test_a_collection_that_others_refer_to(
         self, export: Path, collection: str, documents: int | None
     ) -> None:
-        """Nothing here refers to a shard, so that an agent without shards is nothing missing."""
+        """Nothing here refers to a shard, so an agent without shards is complete."""
         (export / f"{collection}.json").unlink()
         found = [(damage.kind, damage.where, damage.documents) for damage in _found(export)[0]]
         assert found == ([(Kind.NO_COLLECTION, collection, documents)] if documents else [])

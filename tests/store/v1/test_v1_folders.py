@@ -1,4 +1,4 @@
-"""Which files of a folder are read: what can be meant in two ways is for a person to say."""
+"""The files read from a folder: ambiguous input needs a choice."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _all_of(name: str) -> set[str]:
 
 
 def _export(folder: Path, database: str, *, ending: str = "json", prefix: str = "") -> None:
-    """The collections of a database as files that are called after both."""
+    """The collections of a database as files named after both."""
     write_ejson(folder / "made", _of(database))
     for path in (folder / "made").iterdir():
         path.rename(folder / f"{prefix}{path.stem}.{ending}")
@@ -72,7 +72,7 @@ class TestDatabases:
         assert _contents(tmp_path, database="eden") == _all_of("eden")
 
     def test_each_with_another_collection(self, tmp_path: Path) -> None:
-        """Nothing is there twice, and yet it is not one database."""
+        """Nothing is there twice, yet there are two databases."""
         _export(tmp_path, "eden", prefix="eden.")
         (tmp_path / f"eden.{TEXTS}.json").rename(tmp_path / f"staging.{TEXTS}.json")
         assert _refused(tmp_path, "--database") == ("eden", "staging")

@@ -1,4 +1,4 @@
-"""Each odd value has one result; ``edenmem/docs/migration.md`` has the same table."""
+"""The result for each odd value; ``edenmem/docs/migration.md`` has the same table."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ def test_times(value: Any, wanted: datetime) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_time(value: Any) -> None:
+def test_invalid_times(value: Any) -> None:
     assert _moment(value) == (None, {Kind.WRONG_SHAPE})
 
 
 @pytest.mark.parametrize("value", [None, "", WHEN])
-def test_nothing_is_said_of_times_that_are_right_or_missing(value: Any) -> None:
+def test_valid_and_missing_times_have_no_notes(value: Any) -> None:
     assert _moment(value) == (value or None, set())
 
 
@@ -159,14 +159,14 @@ def test_entries_of_lists(entry: Any, ids: list[str], said: set[Kind]) -> None:
     assert {kind for kind, _ in notes.found} == said
 
 
-def test_messages_are_named_by_ids_alone() -> None:
+def test_only_ids_name_messages() -> None:
     given = [ONE, 7, "lantern", None, [TWO], str(TWO)]
     document, read = _read("memory_sessions", {"source_message_ids": given, "createdAt": WHEN})
     assert document.message_ids == ("1" * 24, "2" * 24, "2" * 24)
     assert Kind.NOT_AN_ID in {kind for kind, _ in read.notes}
 
 
-def test_a_related_user_who_cannot_be_told_is_not_nobody() -> None:
+def test_an_unknown_related_user_is_kept() -> None:
     for stranger in (7, "mira", {"name": "mira"}, True):
         document, _ = _read("memory_sessions", {"related_users": [stranger], "createdAt": WHEN})
         assert len(document.users) == 1
@@ -183,7 +183,7 @@ def test_a_list_of_a_million_wrong_entries_says_so_in_a_few_notes() -> None:
 # -- older documents -----------------------------------------------------------------------------
 
 
-def test_older_names_read_like_todays() -> None:
+def test_former_names_are_read_like_current_names() -> None:
     user, _ = _read("memory_user", {"user_id": USER, "unabsorbed_directive_ids": [ONE]})
     assert isinstance(user, V1UserText)
     assert (user.pending, user.extra) == (("1" * 24,), "")
@@ -195,7 +195,7 @@ def test_older_names_read_like_todays() -> None:
     assert (shard.facts, shard.assembled, shard.extra) == (("1" * 24,), "Whales.", "")
 
 
-def test_what_older_names_hold_comes_before_todays_and_once() -> None:
+def test_former_lists_come_first_without_duplicates() -> None:
     both = {"relevant_facts": [TWO, ONE], "facts": [ONE, OTHER, OTHER]}
     shard, _ = _read("memory_agent", both)
     assert shard.facts == tuple(map(str, (TWO, ONE, OTHER, OTHER)))
@@ -273,7 +273,7 @@ def test_a_document_whose_owner_text_or_kind_is_of_a_wrong_type_is_damaged(
     assert read.damage is V1DamageKind.WRONG_TYPE
 
 
-def test_what_is_merely_missing_or_odd_is_not_damage() -> None:
+def test_missing_or_odd_values_are_not_damage() -> None:
     for fields in ({}, {"content": None, "agent_id": None}, {"createdAt": "x", "shard_id": 5}):
         document, read = _read("memory_sessions", fields)
         assert isinstance(document, V1Memory)

@@ -1,5 +1,4 @@
-"""Apply change sets: read the state, plan by the rules of `edenmem.memory`, and write, in
-transactions."""
+"""Apply change sets: read the state, plan with `edenmem.memory`, and write, in transactions."""
 
 from __future__ import annotations
 

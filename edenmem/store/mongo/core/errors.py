@@ -46,8 +46,7 @@ def location_of(uri: str) -> str:
 
 
 def bad_uri(uri: str) -> StoreError:
-    """Return the error for an invalid URI; the driver's message is omitted, since it quotes
-    parts."""
+    """Return the error for an invalid URI, without the driver's message, which quotes parts."""
     return StoreError(
         f"invalid MongoDB URI of {location_of(uri)}",
         hint="use mongodb://user:password@host:port/database; characters such as @ : / % in the "

@@ -124,8 +124,7 @@ def at_or_after(moment: datetime) -> Filter:
 
 
 def within_times(since: datetime | None, before: datetime | None) -> Filter:
-    """Return a range of stored times from ``since`` until before ``before``; empty without
-    bounds."""
+    """Return a range of stored times: ``since`` ≤ time < ``before``; empty without bounds."""
     first = at_or_after(since) if since is not None else {}
     last = {"$lt": before} if before is not None else {}
     return {**first, **last}

@@ -37,8 +37,7 @@ def settle_session(
     accounts: Sequence[str] | None,
     at: datetime,
 ) -> int:
-    """Settle the messages of a session, or those of accounts in it; see
-    `Erasure.settle_formations`."""
+    """Settle all messages of a session, or those of accounts; see `Erasure.settle_formations`."""
     said = find_said_messages(db, session_id, accounts)
     of_session: Filter = {"session_id": object_id(session_id)}
     if agent_id is not None:

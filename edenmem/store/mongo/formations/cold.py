@@ -79,8 +79,10 @@ class MongoColdSessions:
     # -- reading the notes -------------------------------------------------------------------
 
     def _walk(self, settled: str | None, before: datetime) -> Iterator[Document]:
-        """Yield notes settled under these rules, oldest activity first, in pages without a
-        cursor."""
+        """Yield notes settled under these rules, oldest activity first.
+
+        Pages have no cursor in between.
+        """
         order = (("activity", 1), ("_id", 1))
         after: Filter = {"activity": {"$gt": EPOCH, "$lt": before}}
         while True:

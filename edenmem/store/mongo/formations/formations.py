@@ -247,8 +247,7 @@ class MongoFormations:
         decisions: Sequence[Decision] = (),
         unset: Sequence[str] = (),
     ) -> Document | None:
-        """End the worker's claim with these fields, adding its calls and decisions to earlier
-        ones."""
+        """End the worker's claim with these fields; append its calls and decisions."""
         added = {"usage": usage, "decisions": decisions}
         update: Document = {
             "$set": fields,

@@ -28,8 +28,7 @@ CONTEXT_FIELDS = (_XML, _TIME, _FINGERPRINT)
 
 
 class MongoContexts:
-    """Implements `edenmem.store.protocol.host.Contexts`; uses the platform's fields where
-    allowed."""
+    """Implements `edenmem.store.protocol.host.Contexts`, in the platform's fields if allowed."""
 
     def __init__(self, db: Connection) -> None:
         self._db = db

@@ -142,8 +142,7 @@ class MongoHost:
         return self._add_account(host_codec.user_document(user))
 
     def _add_account(self, document: Document) -> bool:
-        """Insert an account in a transaction: the platform allows duplicate names, so no unique
-        index exists."""
+        """Insert an account in a transaction: usernames have no unique index on the platform."""
         users = self._db.settings.users_collection
         key = {"type": document["type"], "username": document["username"]}
 

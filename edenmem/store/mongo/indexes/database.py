@@ -39,8 +39,7 @@ _BEYOND = (
 
 
 class MongoDatabase:
-    """Implements `edenmem.store.protocol.database.Database`: creates missing indexes, drops
-    none."""
+    """Implements `edenmem.store.protocol.database.Database`; never drops an index."""
 
     def __init__(self, db: Connection, readiness: Readiness, migrations: Migrations) -> None:
         self._db = db

@@ -277,8 +277,7 @@ class AtlasSearch:
     # -- consistency -----------------------------------------------------------------------
 
     def finds(self, fact: Fact) -> bool:
-        """Return whether both indexes have the current state of the fact; they lag behind
-        writes."""
+        """Return whether both indexes have the current state of the fact."""
         clauses = text_filter(_moment_of(fact, self._text_index == names.TEXT_INDEX))
         index = self._index_for_text(clauses)
         by_text = self._run_text_search(index, current_text_query(fact, clauses), _MOST)

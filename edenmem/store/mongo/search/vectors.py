@@ -170,8 +170,7 @@ class MongoVectors:
                     yield codec.fact_from(document)
 
     def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
-        """See `Vectors.unsearchable`. A count of 0 is cached for a while: every search asks for
-        it."""
+        """See `Vectors.unsearchable`. A count of 0 is cached: every search asks for it."""
         key, now = (frozenset(scopes), model), time.monotonic()
         if now - self._all_fit.get(key, -_BELIEVED) < _BELIEVED:
             return 0
@@ -238,8 +237,7 @@ def models_of(db: Connection, agent: Any) -> list[str | None]:
 def _unfit(
     db: Connection, of_model: Filter, dimensions: int | None
 ) -> Iterator[tuple[Document, bool]]:
-    """Yield documents that name the model without a valid vector, and whether they have a
-    vector."""
+    """Yield documents that name the model without a valid vector, and if they have a vector."""
     for way in _not_of_length(dimensions):
         for document in pages_by_id(db, {**of_model, **way}):
             vector = stored.decode(document.get("embedding"))

@@ -80,8 +80,7 @@ def refuse(detail: str) -> LoadResult:
 
 
 class RecordLoader:
-    """Loads records with one function per kind, which returns a result for each record's
-    position."""
+    """Loads records; one function per kind returns a result for each record's position."""
 
     def __init__(
         self, db: Connection, readiness: Readiness, slots: Slots, host: Host, memory: Memory
@@ -543,8 +542,7 @@ _OF_ANOTHER = LoadResult(status=LoadStatus.KEPT, detail="its target differs here
 
 
 class _Target(msgspec.Struct):
-    """A document whose versions are loaded: its current version, and whether its origin is
-    recorded."""
+    """A document whose versions are loaded; ``is_marked`` if its origin is recorded."""
 
     key: Document
     current: Kept
