@@ -12,7 +12,7 @@ from tests.support.stores import SECANTUS_TOO
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
-#: Files that run on both stores in the quick run too.
+#: Marks files that run on both stores in the quick run too.
 ON_BOTH = pytest.mark.parametrize("store", ["sqlite", "secantus"], indirect=True)
 
 
