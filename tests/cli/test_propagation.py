@@ -43,7 +43,7 @@ def test_what_is_general_moves_up_once_the_policy_says_so(cli: Cli) -> None:
     )
     done = cli("consolidate", *LENA, "--force", env=env).ok()
     assert "proposed 1 reflection above" in done.err
-    assert "not proposed, from a reflection that was not offered" in done.err
+    assert "not proposed, unknown reflection number" in done.err
     assert GENERAL in above(cli)
     again = cli("consolidate", *LENA, "--force", env=env).ok()
     assert "proposed" not in again.err

@@ -1,4 +1,4 @@
-"""Sessions that went cold, processed from cron.
+"""Process quiet sessions from cron.
 
 May import: formation, reports, runtime.
 """

@@ -1,4 +1,4 @@
-"""What there is to do for a quiet session: a look that claims nothing and asks no model."""
+"""Assess the work on a quiet session, without a claim and without a model."""
 
 from __future__ import annotations
 
@@ -19,15 +19,21 @@ from edenmem.settings.schema import FormationSettings
 
 Work = Literal["form", "resume", "complete", "waiting", "taken", "nothing"]
 
-#: What a range of messages, or its claim, may be in that somebody can go on with now.
+#: Work that can be done now.
 TO_DO: frozenset[Work] = frozenset({"form", "resume", "complete"})
 
 
 class Prospect(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be done of a session for one agent, how many messages and (estimated) tokens it
-    has. "resume" was begun and given back before; "complete" needs no model. ``formed``, if there
-    is nothing to do, says whether there was once. ``by_platform`` counts messages that are left out
-    because the platform formed them."""
+    """The work on a session for one agent.
+
+    Attributes:
+        agent: The agent.
+        work: The work; "resume" was begun and released, "complete" needs no model.
+        messages: Number of messages.
+        tokens: Estimated number of tokens.
+        formed: Whether there are earlier formations, if there is nothing to do now.
+        by_platform: Number of messages left out because the platform formed them.
+    """
 
     agent: Agent
     work: Work
@@ -37,8 +43,8 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True):
     by_platform: int = 0
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as it is now. There are no prospects if it is incognito or still ``active``."""
+class Assessment(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a session; without prospects if the session is incognito or ``active``."""
 
     session: Session
     spoken: datetime | None
@@ -48,7 +54,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rules_of(settings: FormationSettings, *, all_status: bool, reach: Reach) -> str:
-    """A name of the settings and options that decide whether a session has anything to do."""
+    """Return a hash of the settings and options that determine which sessions are due."""
     names = (
         "min_messages",
         "token_interval",
@@ -65,19 +71,18 @@ def rules_of(settings: FormationSettings, *, all_status: bool, reach: Reach) -> 
     return derived_id("cold", *map(str, values))[:12]
 
 
-def is_taken(session: Session) -> bool:
-    """Whether a cold run takes the session by its status: an active one, as the platform does, or
-    one that edenmem stored itself, which has another status so that the platform leaves it."""
+def is_eligible(session: Session) -> bool:
+    """Return whether a cold run processes sessions of this status: active or imported ones."""
     return session.status == "active" or session.imported
 
 
-class Looker:
-    """Looks at sessions. Its methods block.
+class Assessor:
+    """Assess sessions. Blocks.
 
     Args:
-        runtime: Where the sessions are, how much is enough, and the time.
-        estimates: Also estimate tokens, which is of use to a dry run only.
-        reach: Which messages to take.
+        runtime: The store, the settings and the clock.
+        estimates: Also estimate tokens, for a dry run.
+        reach: The messages to include.
     """
 
     def __init__(
@@ -89,13 +94,13 @@ class Looker:
         self._clock = runtime.clock
         self._estimates = estimates
 
-    def see(self, session_id: str, *, only: str | None, before: datetime) -> Sight | None:
-        """A session and what may be done of it, None if it is gone by now.
+    def assess(self, session_id: str, *, only: str | None, before: datetime) -> Assessment | None:
+        """Assess a session; return None if it no longer exists.
 
         Args:
-            session_id: Which.
-            only: Look at this one of its agents; None: at all that exist.
-            before: Who spoke at or after this moment is still active.
+            session_id: The session.
+            only: ID of the only agent to include (None: all agents of the session).
+            before: A session with messages at or after this time is active.
         """
         session = self._store.host.session(session_id)
         if session is None:
@@ -106,16 +111,15 @@ class Looker:
         agents = [agent for agent in map(self._store.host.agent, wanted) if agent is not None]
         active = spoken is not None and spoken >= before
         idle = session.incognito or active
-        return Sight(
+        return Assessment(
             session=session,
             spoken=spoken,
             agents=len(agents),
             active=active,
-            prospects=() if idle else tuple(self.look(session, agent) for agent in agents),
+            prospects=() if idle else tuple(self._prospect(session, agent) for agent in agents),
         )
 
-    def look(self, session: Session, agent: Agent) -> Prospect:
-        """What may be done of a session for one of its agents."""
+    def _prospect(self, session: Session, agent: Agent) -> Prospect:
         found = self._store.formations.list_formations(
             session_id=session.id, agent_id=agent.id, statuses=UNFINISHED, limit=1
         )
@@ -149,7 +153,7 @@ class Looker:
             )
         tokens = 0
         if self._estimates:
-            share = backlog.total / max(1, len(backlog.messages))  # one range stands for others
+            share = backlog.total / max(1, len(backlog.messages))  # extrapolate from one range
             tokens = round(self._tokens(backlog.messages) * share)
         return Prospect(
             agent=agent,
@@ -159,8 +163,8 @@ class Looker:
             by_platform=by_platform,
         )
 
-    def not_looked_at(self, seen: Set[str], *, only: str | None) -> Iterator[tuple[Session, int]]:
-        """The sessions that are not among those ``seen``, and how many messages wait in them."""
+    def find_others(self, seen: Set[str], *, only: str | None) -> Iterator[tuple[Session, int]]:
+        """Yield the sessions not in ``seen``, with their numbers of pending messages."""
         for session in self._store.host.sessions(agent_id=only):
             if session.id not in seen:
                 agents = session.agents if only is None else (only,)

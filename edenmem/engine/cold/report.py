@@ -1,4 +1,4 @@
-"""What a cold run did: counted while it runs, and told as one report."""
+"""Count the results of a cold run, and report them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ StopKind = Literal["interrupted", "budget", "provider", "database", "configurati
 
 
 class ColdFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """What went wrong with a session for one of its agents (None: with the session as a whole).
+    """A failure of a session for one of its agents (None: of the whole session).
 
-    ``attempts`` counts the failed tries of the formation, 0 if this one was not its fault;
-    ``final`` says that it will not be tried again by itself, ``not_before`` else when it will.
+    ``attempts`` counts the failed attempts of the formation (0: this failure does not count);
+    ``final``: there is no automatic retry, otherwise ``not_before`` is its earliest time.
     """
 
     session_id: str
@@ -32,10 +32,10 @@ class ColdFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ColdPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dry run would do with a session for one agent: ``work`` is "form", "resume" (a range
-    that was given back) or "complete" (apply what was recorded, without a model).
+    """The planned work on a session for one agent.
 
-    ``tokens`` estimates what the messages are in a prompt.
+    ``work`` is "form", "resume" (a released range) or "complete" (apply a recorded formation,
+    without a model); ``tokens`` is the estimated size of the messages in a prompt.
     """
 
     session_id: str
@@ -46,8 +46,8 @@ class ColdPlan(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
 
 
-#: Why messages are not taken up. "status": of a session that is not active; "formed_by_platform";
-#: "below_threshold": too few; "failed": kept as failed; "taken", "waiting": by a claim.
+#: Why messages are skipped. "status": the session is not active; "below_threshold": too few
+#: messages; "failed": a failed formation; "taken", "waiting": claimed.
 Rule = Literal[
     "status",
     "formed_by_platform",
@@ -63,8 +63,7 @@ Rule = Literal[
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rule leaves out: how many sessions, and how many messages, which count once for
-    each agent of their session."""
+    """Numbers of sessions and messages left out by a rule; messages count once per agent."""
 
     rule: Rule
     sessions: int
@@ -72,16 +71,15 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ColdReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cold run did.
+    """The result of a cold run.
 
-    ``considered`` and ``left_out`` count sessions; ``not_due``, ``taken`` (another worker is at
-    it), ``waiting`` (for the next try), ``incognito`` count sessions for each of their agents;
-    ``formed`` and ``completed`` (recorded earlier, now applied) count ranges of messages.
-    ``active`` are sessions in which somebody spoke again before their turn came. ``timed_out`` and
-    ``given_back`` (as the run was stopped) are labels of sessions whose messages wait, with
-    nothing lost and no failed try counted. ``left_out_by_…`` were due, but beyond ``--limit`` or
-    ``--max-age``, or of another status. ``left_out`` counts for each rule, and in a dry run looks
-    at all sessions. ``duration`` is in seconds.
+    ``considered`` and ``left_out`` count sessions; ``not_due``, ``taken`` (by another worker),
+    ``waiting`` (for a retry) and ``incognito`` count sessions per agent; ``formed`` and
+    ``completed`` (recorded earlier, applied now) count ranges of messages. ``active`` counts
+    sessions with new messages. ``timed_out`` and ``given_back`` (the run was stopped) list labels
+    of sessions whose messages stay pending, without a failed attempt. ``left_out_by_…`` count due
+    sessions beyond ``--limit`` or ``--max-age``, or of another status. ``left_out`` has counts per
+    rule, in a dry run of all sessions. ``duration`` is in seconds.
     """
 
     started_at: datetime
@@ -116,12 +114,12 @@ class ColdReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> int:
-        """All tokens, in and out."""
+        """Return the number of input and output tokens."""
         return sum(total.input_tokens + total.output_tokens for total in self.usage)
 
     @property
     def cost(self) -> float:
-        """US dollars, as far as prices are known."""
+        """Return the cost in US dollars, as far as prices are configured."""
         return sum(total.cost for total in self.usage)
 
 
@@ -137,7 +135,7 @@ _COUNTERS = {
 
 
 class Tally:
-    """Counts of a run that is under way; attribute for attribute as in `ColdReport`."""
+    """The running counts of a run, with the attributes of `ColdReport`."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
@@ -155,7 +153,7 @@ class Tally:
         self.counts[name] = self.counts.get(name, 0) + number
 
     def leave_out(self, rule: Rule, messages: int) -> None:
-        """Count a session of which a rule leaves out messages."""
+        """Count a session with messages left out by a rule."""
         counts = self._left_out.setdefault(rule, [0, 0])
         counts[0] += 1
         counts[1] += messages
@@ -164,15 +162,15 @@ class Tally:
         return self.counts.get(name, 0)
 
     def stop(self, kind: StopKind, reason: str, hint: str | None = None) -> None:
-        """Why the run ends early; the first reason stays."""
+        """Note why the run ends early; the first reason is kept."""
         if self.stopped_early is None:
             self.stopped_early, self.reason, self.hint = kind, reason, hint
 
     def add_formations(self, reports: Sequence[FormationReport]) -> None:
-        """Count what became of ranges; those that failed are counted by who knows their tries."""
+        """Count the outcomes of ranges, except failures."""
         for report in reports:
             if report.outcome == "not_due" and len(reports) > 1:
-                continue  # there was something to do first
+                continue  # earlier ranges were due
             if report.outcome in _COUNTERS and not _is_failure(report):
                 self.count(_COUNTERS[report.outcome])
             if report.outcome in ("applied", "resumed"):
@@ -192,7 +190,7 @@ class Tally:
         dry_run: bool,
         usage: tuple[UsageTotal, ...],
     ) -> ColdReport:
-        """All of it."""
+        """Return the report."""
         return ColdReport(
             started_at=started_at,
             duration=duration,
@@ -217,7 +215,7 @@ class Tally:
 
 
 def failures_of(reports: Sequence[FormationReport]) -> list[FormationReport]:
-    """Those that failed, for now or for good."""
+    """Return the reports of failures, temporary or permanent."""
     return [report for report in reports if _is_failure(report)]
 
 

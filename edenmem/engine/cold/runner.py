@@ -1,9 +1,9 @@
-"""The cold run: memories of sessions that went quiet, of all of them, sooner or later.
+"""The cold run: form memories of all quiet sessions.
 
-Any number of runs may go on at once, on any number of hosts: each range of messages is claimed in
-the database before a model is asked. Sessions come longest quiet first. Those whose last try was
-given back come after all others, so that what fails again and again holds nobody up. A session
-in which there is nothing to do is noted as settled, and costs nothing until something happens.
+Any number of runs may work concurrently, on any number of hosts: each range of messages is claimed
+in the database before a model is called. The longest quiet sessions come first; released ranges
+come last, so that repeated failures do not block others. A session without work is marked as
+settled, and costs nothing until it changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from edenmem.engine.cold.assessment import TO_DO, Looker, Prospect, is_taken, rules_of
+from edenmem.engine.cold.assessment import TO_DO, Assessor, Prospect, is_eligible, rules_of
 from edenmem.engine.cold.report import (
     ColdFailure,
     ColdPlan,
@@ -51,11 +51,11 @@ from edenmem.store.protocol.formations import QuietSession
 
 
 class Ending:
-    """Decides when a run ends, and tells ``tally`` why.
+    """Decide when a run ends early, and note the reason in ``tally``.
 
-    A refused key, a wrong setting, vectors that the platform could not search, an index that facts
-    need or a spent budget ends it at once; an outage after ``outage_after`` sessions in a row that
-    met it. ``cut`` is set if those in work are not to be waited for.
+    A rejected API key, a wrong setting, unsearchable vectors, an unusable index or a spent budget
+    ends the run immediately; an outage ends it after ``outage_after`` sessions in a row. ``cut`` is
+    set if running sessions have to stop too.
     """
 
     def __init__(self, tally: Tally, *, outage_after: int) -> None:
@@ -67,11 +67,11 @@ class Ending:
         self._outage: tuple[StopKind, EdenmemError] | None = None
         self._formed = False
 
-    def trouble(self, error: Exception, session: Session, agent_id: str | None) -> None:
-        """Tell of an error that a session met; end the run if the others would meet it too."""
+    def handle_error(self, error: Exception, session: Session, agent_id: str | None) -> None:
+        """Report the error of a session; end the run if it affects all sessions."""
         match error:
             case BudgetExceeded():
-                # Those in work meet it by themselves; what was paid for before is kept.
+                # Running sessions raise the same error; paid results are kept.
                 self._tally.stop("budget", error.message, error.hint)
                 self.ended = True
             case ProviderAuthError():
@@ -90,40 +90,40 @@ class Ending:
                 self.fail(session, agent_id, f"{type(error).__name__}: {error}")
 
     def fail(self, session: Session, agent_id: str | None, reason: str) -> None:
-        """Tell of a failure that counted as no try."""
+        """Report a failure that does not count as an attempt."""
         self._tally.failed.append(
             ColdFailure(
                 session_id=session.id, session=session.label, agent_id=agent_id, reason=reason
             )
         )
 
-    def all_is_well(self) -> None:
-        """A session was formed, so there is no outage."""
+    def note_success(self) -> None:
+        """Note that a session was formed: there is no outage."""
         self._in_a_row.clear()
         self._formed = True
 
     def conclude(self) -> None:
-        """Take what sessions met for an outage, however few they were, if none was formed."""
+        """Report an outage even after few sessions, if none was formed."""
         if self._outage is not None and not self._formed:
             kind, error = self._outage
             self._tally.stop(kind, error.message, error.hint)
 
     def end(self, kind: StopKind, reason: str, hint: str | None = None) -> None:
-        """Begin no more sessions, and wait for those in work no longer than the grace."""
+        """Start no more sessions, and cancel running ones after the grace period."""
         self._tally.stop(kind, reason, hint)
         self.ended = True
         self.cut.set()
 
     def _count(self, kind: StopKind, error: EdenmemError, session: Session) -> None:
-        if kind != "configuration":  # which may be that of one session's scopes
+        if kind != "configuration":  # that may affect only one session's scopes
             self._outage = kind, error
-        self._in_a_row.add(session.id)  # agents of one session are one
+        self._in_a_row.add(session.id)  # the agents of a session count once
         if len(self._in_a_row) >= self._outage_after:
             self.end(kind, error.message, error.hint)
 
 
 def _outage(error: EdenmemError) -> StopKind | None:
-    """What may be down, or wrong, for every session."""
+    """Return the kind of an error that may affect all sessions."""
     match error:
         case StoreError():
             return "database"
@@ -138,11 +138,10 @@ T = TypeVar("T")
 
 
 class ColdOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to take up: sessions of one agent, at most ``limit``, quiet for at most ``max_age``.
+    """The selection of sessions: of one agent, at most ``limit``, quiet for at most ``max_age``.
 
-    ``all_status``: not only sessions that are active, or that edenmem stored itself.
-    ``include_formed``: also messages that the platform formed. What each rule leaves out is
-    counted. A dry run asks no model and writes nothing.
+    ``all_status``: include sessions that are neither active nor imported. ``include_formed``:
+    include messages formed by the platform. A dry run calls no model and writes nothing.
     """
 
     agent_id: str | None = None
@@ -154,12 +153,12 @@ class ColdOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reach(self) -> Reach:
-        """Which messages are taken."""
+        """Return the messages to include."""
         return Reach.INCLUDE_FORMED if self.include_formed else Reach.WAITING
 
 
 class SessionWork(Protocol):
-    """What is done with a session; `edenmem.engine.service.MemoryService` does it."""
+    """The work on a session, implemented by `edenmem.engine.service.MemoryService`."""
 
     async def form_memories(
         self,
@@ -170,22 +169,22 @@ class SessionWork(Protocol):
         reach: Reach,
         is_time_up: Callable[[], bool] | None,
     ) -> list[FormationReport]:
-        """Form what is due, and consolidate what is due then."""
+        """Form the due messages, then consolidate the due scopes."""
 
     async def consolidate_session(
         self, session_id: str, *, agent_id: str
     ) -> list[ConsolidationReport]:
-        """Consolidate what is due in the scopes of a session."""
+        """Consolidate the due scopes of a session."""
 
 
 class ColdRunner:
-    """Runs of one worker. The store and the providers stay open.
+    """Execute cold runs. The store and the providers stay open.
 
     Args:
-        runtime: Its settings say how many at once, for how long, and when to give up. Without an
-            ``llm`` what was recorded earlier is completed, and nothing else can be done.
-        serve: Makes what works on sessions with a runtime.
-        progress: Called whenever a session is done with.
+        runtime: The store, settings and providers. Without an ``llm`` only recorded formations
+            are completed.
+        serve: Returns the implementation of the work for a runtime.
+        progress: Called after each session.
     """
 
     def __init__(
@@ -202,14 +201,14 @@ class ColdRunner:
     async def run(
         self, options: ColdOptions | None = None, *, stop: asyncio.Event | None = None
     ) -> ColdReport:
-        """Work through all sessions that are due.
+        """Process all due sessions.
 
-        Never raises for what goes wrong with a session or a provider: that is in the report.
+        Errors of sessions and providers are reported, not raised.
 
         Args:
-            options: What to take up.
-            stop: When it is set no more sessions are begun; those in work have
-                ``cold.grace_seconds``, and are then given back.
+            options: The selection of sessions.
+            stop: When set, no more sessions are started, and running ones are released after
+                ``cold.grace_seconds``.
         """
         meter = Meter()
         llm, embedder = self._runtime.llm, self._runtime.embedder
@@ -231,7 +230,7 @@ class ColdRunner:
 
 
 class _Run:
-    """One run: its sessions, its workers, and what ends it."""
+    """One run with its sessions and workers."""
 
     def __init__(
         self,
@@ -247,7 +246,7 @@ class _Run:
         self._clock = runtime.clock
         self._options = options
         self._progress = progress
-        self._looker = Looker(runtime, estimates=options.dry_run, reach=options.reach)
+        self._assessor = Assessor(runtime, estimates=options.dry_run, reach=options.reach)
         self._rules = rules_of(
             runtime.settings.formation, all_status=options.all_status, reach=options.reach
         )
@@ -265,7 +264,7 @@ class _Run:
     # -- workers -----------------------------------------------------------------------------
 
     async def work(self, stop: asyncio.Event) -> None:
-        """Have the workers go through all sessions, or until something ends the run."""
+        """Let the workers process all sessions, until the end of the run."""
         workers = [asyncio.create_task(self._worker()) for _ in range(self._settings.concurrency)]
         watching = asyncio.create_task(self._watch(stop))
         cutting = asyncio.create_task(self._cut_off(workers))
@@ -278,7 +277,7 @@ class _Run:
         self._ending.conclude()
         for worker in workers:
             if not worker.cancelled() and (error := worker.exception()) is not None:
-                raise error  # a mistake of ours, not a session's
+                raise error  # a bug, not an error of a session
         if self._options.dry_run and not self._ending.ended:
             try:
                 await in_thread(self._count_others)
@@ -286,9 +285,9 @@ class _Run:
                 self._ending.end("database", error.message, error.hint)
 
     def _count_others(self) -> None:
-        """Count, for a dry run, what was not even looked at, and what failed. Blocks."""
+        """Count the sessions not assessed, and failed formations, for a dry run. Blocks."""
         only = self._options.agent_id
-        for session, messages in self._looker.not_looked_at(self._seen, only=only):
+        for session, messages in self._assessor.find_others(self._seen, only=only):
             if session.incognito or messages:
                 self.tally.leave_out("incognito" if session.incognito else "not_quiet", messages)
         failed: dict[str, int] = {}
@@ -302,7 +301,7 @@ class _Run:
 
     async def _watch(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        self._ending.end("interrupted", "the run was told to stop")
+        self._ending.end("interrupted", "the run was stopped")
 
     async def _cut_off(self, workers: Sequence[asyncio.Task[None]]) -> None:
         await self._ending.cut.wait()
@@ -317,12 +316,12 @@ class _Run:
                 return
             try:
                 await self._take(quiet, again)
-            except Exception as error:  # noqa: BLE001 - one session's trouble is told, and no other's
-                self._ending.trouble(error, quiet.session, None)
+            except Exception as error:  # noqa: BLE001 - reported; other sessions continue
+                self._ending.handle_error(error, quiet.session, None)
             self._progress(self.tally)
 
     async def _next(self) -> tuple[QuietSession | None, bool]:
-        """The next session, and whether this is the second time that it comes."""
+        """Return the next session, and whether it was postponed before."""
         async with self._turn:
             if not self._exhausted:
                 try:
@@ -338,74 +337,76 @@ class _Run:
     # -- one session -------------------------------------------------------------------------
 
     async def _take(self, quiet: QuietSession, again: bool) -> None:
-        """Look at a session as it is by now, and do what there is to do."""
+        """Assess a session, and do its work."""
         only = self._options.agent_id
-        sight = await in_thread(self._looker.see, quiet.session.id, only=only, before=self._before)
-        if sight is None or (only is not None and not sight.agents):
+        found = await in_thread(
+            self._assessor.assess, quiet.session.id, only=only, before=self._before
+        )
+        if found is None or (only is not None and not found.agents):
             return
-        session, looks = sight.session, sight.prospects
+        session, prospects = found.session, found.prospects
         if not again:
             self.tally.count("considered")
         if session.incognito:
-            self.tally.count("incognito", sight.agents)
+            self.tally.count("incognito", found.agents)
             return
-        if sight.active:
+        if found.active:
             self.tally.count("active")
             return
         if self._options.dry_run:
             self._seen.add(session.id)
-        # What was begun is brought to its end, whatever the session's status.
-        wrong_status = not (self._options.all_status or is_taken(session))
+        # Unfinished formations are completed regardless of the session's status.
+        wrong_status = not (self._options.all_status or is_eligible(session))
         due = [
-            look
-            for look in looks
-            if look.work in TO_DO and not (wrong_status and look.work == "form")
+            each
+            for each in prospects
+            if each.work in TO_DO and not (wrong_status and each.work == "form")
         ]
-        if not again and any(look.work == "resume" for look in due):
+        if not again and any(each.work == "resume" for each in due):
             self._tried_before.append(quiet)
             return
-        self._count_left_out(looks, wrong_status)
+        self._count_left_out(prospects, wrong_status)
         if due:
-            if not self._is_left_out(sight.spoken, due):
+            if not self._is_left_out(found.spoken, due):
                 await self._do(session, due)
         elif (
             self._may_settle
-            and all(look.work in ("nothing", "form") for look in looks)
-            and await self._finish(session, [look.agent.id for look in looks if look.formed])
+            and all(each.work in ("nothing", "form") for each in prospects)
+            and await self._finish(session, [each.agent.id for each in prospects if each.formed])
         ):
             await in_thread(self._store.cold.settle, session.id, seen=quiet.seen, rules=self._rules)
 
     @property
     def _may_settle(self) -> bool:
-        """Whether all agents of a session were looked at, and a note may be written."""
+        """Return whether the run covers all agents and may write."""
         return self._options.agent_id is None and not self._options.dry_run
 
-    def _count_left_out(self, looks: Sequence[Prospect], wrong_status: bool) -> None:
+    def _count_left_out(self, prospects: Sequence[Prospect], wrong_status: bool) -> None:
         left_out: dict[Rule, int] = {}
 
         def leave_out(rule: Rule, messages: int) -> None:
             left_out[rule] = left_out.get(rule, 0) + messages
 
-        for look in looks:
-            match look.work:
+        for each in prospects:
+            match each.work:
                 case "waiting" | "taken":
-                    self.tally.count(look.work)
-                    leave_out(look.work, look.messages)
+                    self.tally.count(each.work)
+                    leave_out(each.work, each.messages)
                 case "nothing":
                     self.tally.count("not_due")
-                    if look.messages:
-                        leave_out("below_threshold", look.messages)
+                    if each.messages:
+                        leave_out("below_threshold", each.messages)
                 case "form" if wrong_status:
-                    leave_out("status", look.messages)
-            if look.by_platform:
-                leave_out("formed_by_platform", look.by_platform)
+                    leave_out("status", each.messages)
+            if each.by_platform:
+                leave_out("formed_by_platform", each.by_platform)
         self.tally.count("left_out_by_status", "status" in left_out)
         for rule, messages in left_out.items():
             self.tally.leave_out(rule, messages)
 
     def _is_left_out(self, spoken: datetime | None, due: Sequence[Prospect]) -> bool:
         options = self._options
-        messages = sum(look.messages for look in due)
+        messages = sum(each.messages for each in due)
         oldest = self._clock() - options.max_age if options.max_age is not None else None
         if oldest is not None and spoken is not None and spoken < oldest:
             self.tally.count("left_out_by_age")
@@ -424,16 +425,17 @@ class _Run:
                 ColdPlan(
                     session_id=session.id,
                     session=session.label,
-                    agent_id=look.agent.id,
-                    work=look.work,
-                    messages=look.messages,
-                    tokens=look.tokens,
+                    agent_id=each.agent.id,
+                    work=each.work,
+                    messages=each.messages,
+                    tokens=each.tokens,
                 )
-                for look in due
+                for each in due
             )
             return
         await self._in_time(
-            session, lambda is_time_up: [self._form(session, look, is_time_up) for look in due]
+            session,
+            lambda is_time_up: [self._form(session, each.agent.id, is_time_up) for each in due],
         )
 
     async def _in_time(
@@ -441,13 +443,15 @@ class _Run:
         session: Session,
         begin: Callable[[Callable[[], bool]], Sequence[Coroutine[Any, Any, T]]],
     ) -> list[T]:
-        """What the work on a session's agents comes to; nothing if time ran out. ``begin`` gets
-        what says whether it did."""
+        """Return the results of the work on a session's agents; nothing after a timeout.
+
+        ``begin`` starts the work, and gets a function that returns whether the time is up.
+        """
         try:
             async with asyncio.timeout(self._settings.session_timeout_seconds) as limit:
                 work = begin(limit.expired)
-                # All agents at once: one that hangs takes no time from another. Each brings its
-                # own trouble home, so that here nothing but a cancellation can be raised.
+                # Concurrently, so that a slow agent takes no time from others. They report their
+                # own errors: only a cancellation can be raised here.
                 found = await asyncio.gather(*work, return_exceptions=True)
                 return [each for each in found if not isinstance(each, BaseException)]
         except TimeoutError:
@@ -458,9 +462,10 @@ class _Run:
         return []
 
     async def _finish(self, session: Session, agents: Sequence[str]) -> bool:
-        """Consolidate what a run that died after it had formed a session left due, and whether
-        nothing is left of that. The session is looked at once more after it was formed, and then
-        settled, so it is never far to look for."""
+        """Consolidate scopes left due by a killed run; return whether none is left.
+
+        Each session is assessed once more after its formation, before it is settled.
+        """
         if not agents:
             return True
         done = await self._in_time(
@@ -471,20 +476,19 @@ class _Run:
     async def _consolidate(self, session: Session, agent_id: str) -> bool:
         try:
             texts = await self._work.consolidate_session(session.id, agent_id=agent_id)
-        except Exception as error:  # noqa: BLE001 - told in the report; nobody else's session ends
-            self._ending.trouble(error, session, agent_id)
+        except Exception as error:  # noqa: BLE001 - reported; other sessions continue
+            self._ending.handle_error(error, session, agent_id)
             return False
         self.tally.count("consolidations", sum(text.outcome == "written" for text in texts))
         self._report_failed(session, agent_id, texts)
-        # What failed without an answer is tried again by the next run. What a model was paid for
-        # and did wrong is not: it would be every ten minutes. The next formation tries it again.
+        # The next run retries failures without an answer. A rejected answer has a cost, and is
+        # retried only with the next formation.
         return all(
             text.outcome != "not_tried" and (text.outcome != "failed" or text.usage)
             for text in texts
         )
 
-    async def _form(self, session: Session, look: Prospect, is_time_up: Callable[[], bool]) -> None:
-        agent_id = look.agent.id
+    async def _form(self, session: Session, agent_id: str, is_time_up: Callable[[], bool]) -> None:
         try:
             reports = await self._work.form_memories(
                 session.id,
@@ -495,12 +499,12 @@ class _Run:
             )
             for report in failures_of(reports):
                 self.tally.failed.append(await self._failure(report, session))
-        except Exception as error:  # noqa: BLE001 - told in the report; nobody else's session ends
-            self._ending.trouble(error, session, agent_id)
+        except Exception as error:  # noqa: BLE001 - reported; other sessions continue
+            self._ending.handle_error(error, session, agent_id)
             return
         self.tally.add_formations(reports)
         if any(report.outcome == "applied" for report in reports):
-            self._ending.all_is_well()
+            self._ending.note_success()
         for report in reports:
             self._report_failed(session, agent_id, report.consolidations)
 
@@ -517,7 +521,7 @@ class _Run:
             session_id=session.id,
             session=session.label,
             agent_id=report.agent_id,
-            reason=report.error or "no reason is known",
+            reason=report.error or "unknown error",
             formation_id=report.formation_id,
             attempts=formation.attempts if formation else 0,
             final=report.outcome == "failed",

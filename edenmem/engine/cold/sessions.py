@@ -1,4 +1,4 @@
-"""Sessions that went quiet: the runs over them, and the ranges that wait or failed."""
+"""Operate cold runs: run them, list unfinished ranges, and retry failed ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STATES: tuple[tuple[FormationStatus, ...], ...] = (
 
 
 class RetryReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a formation that was to be retried."""
+    """The result of retrying a formation."""
 
     id: str
     session_id: str
@@ -30,7 +30,7 @@ class RetryReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ColdSessions:
-    """What an operator does about quiet sessions."""
+    """Operations on quiet sessions."""
 
     def __init__(self, runtime: Runtime, serve: Callable[[Runtime], SessionWork]) -> None:
         self._runtime = runtime
@@ -40,12 +40,12 @@ class ColdSessions:
     async def run(
         self, options: ColdOptions, *, stop: asyncio.Event, progress: Callable[[Tally], None]
     ) -> ColdReport:
-        """Form what is left of them; see `ColdRunner.run`."""
+        """Process quiet sessions; see `ColdRunner.run`."""
         runner = ColdRunner(self._runtime, self._serve, progress=progress)
         return await runner.run(options, stop=stop)
 
     def unfinished(self, agent_id: str | None = None) -> list[Formation]:
-        """Return the ranges that are in work, then those that wait, then those that failed."""
+        """Return the running ranges, then the waiting and the failed ones."""
         return [
             formation
             for statuses in _STATES
@@ -53,14 +53,14 @@ class ColdSessions:
         ]
 
     def failed(self, agent_id: str | None = None) -> list[Formation]:
-        """Return the ranges that failed; of one session, the oldest first."""
+        """Return the failed ranges; of one session, the oldest first."""
         found = self._formations.list_formations(
             agent_id=agent_id, statuses=(FormationStatus.FAILED,)
         )
         return list(found)[::-1]
 
     def retry(self, formation: Formation, *, dry_run: bool = False) -> RetryReport:
-        """Have a range that failed tried again by the next run, with no failed try counted."""
+        """Let the next run retry a failed range; its attempts start from zero."""
         why_not = None
         if formation.status is not FormationStatus.FAILED:
             why_not = f"it is {formation.status}, not failed"

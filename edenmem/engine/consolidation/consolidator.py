@@ -1,8 +1,8 @@
-"""Consolidation: pending reflections become part of the one text of their scope.
+"""Consolidate pending reflections into the text of their scope.
 
-The model is asked for the whole new text. It is checked before anything is written, and written in
-one atomic step that names the version it was made from and exactly the reflections that it holds.
-Whatever goes wrong, the text and the buffer stay as they were, and the next run tries again.
+The model drafts the whole new text. After validation the text is written in one atomic change,
+which names the previous version and the absorbed reflections. After any failure the text and the
+buffer are unchanged, and the next run retries.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from edenmem.text import word_count
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
-    """A scope as one attempt found it."""
+    """The state of a scope at the beginning of an attempt."""
 
     scope: Scope
     agent: Agent
@@ -68,13 +68,15 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown_owner(self) -> str:
-        """Whose text it is, in a prompt's own words: on one line and without its syntax, since
-        people choose their names and the titles of sessions themselves."""
+        """Return the owner for the prompt, on one line and without prompt syntax.
+
+        Users choose their names and the titles of sessions: these are untrusted.
+        """
         return tidy_name(self.owner_name or self.agent.label) or f"one {self.scope.kind}"
 
     @property
     def key(self) -> str:
-        """What names the request in a replay file: names, so that it survives a new database."""
+        """Return the key in replay files, made of names, which a new database keeps."""
         names = [str(self.scope.kind), self.agent.username]
         return "/".join(
             [*names, *([self.owner_name] if self.owner_name else []), str(self.version)]
@@ -82,10 +84,10 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Consolidator:
-    """Rewrites the texts of scopes.
+    """Consolidate the texts of scopes.
 
     Args:
-        runtime: Without an ``llm`` every call that would need it is a `ConfigError`.
+        runtime: Without an ``llm`` every call that needs a model raises `ConfigError`.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -97,22 +99,22 @@ class Consolidator:
         self._propagator = Propagator(runtime)
 
     async def due(self, scopes: Sequence[Scope], *, at_once: bool = False) -> list[Scope]:
-        """Return those of the scopes that are active and have reached their threshold, or have a
-        version that is still to be propagated; in two reads. ``at_once``: one reflection is
-        enough."""
+        """Return the active scopes at their threshold, or with a pending propagation.
+
+        ``at_once``: the threshold is one reflection.
+        """
         return await in_thread(self._due, tuple(dict.fromkeys(scopes)), at_once)
 
     async def consolidate_many(
         self, scopes: Iterable[Scope], *, force: bool = False, dry_run: bool = False
     ) -> list[ConsolidationReport]:
-        """`consolidate` for each scope, several at once; the reports are in the scopes' order.
+        """Consolidate scopes concurrently; return the reports in the order of the scopes.
 
-        A scope that fails is reported as failed and keeps no other from being done, unless it
-        fails for what all would fail for: after ``cold.outage_after`` of these in a row the others
-        are not tried.
+        A failed scope does not stop the others. After ``cold.outage_after`` outages in a row the
+        others are not tried.
 
         Raises:
-            ConfigError: a model is needed and none is configured.
+            ConfigError: no language model is configured.
         """
         limit = asyncio.Semaphore(self._settings.consolidation.concurrency)
         in_a_row = 0
@@ -125,7 +127,7 @@ class Consolidator:
                 try:
                     report = await self.consolidate(scope, force=force, dry_run=dry_run)
                 except ConfigError:
-                    raise  # would be the same for every scope
+                    raise  # affects every scope
                 except EdenmemError as error:
                     report = ConsolidationReport(
                         scope=scope,
@@ -143,23 +145,23 @@ class Consolidator:
     async def consolidate(
         self, scope: Scope, *, force: bool = False, dry_run: bool = False
     ) -> ConsolidationReport:
-        """Work the scope's pending reflections into its text, if there are enough of them.
+        """Consolidate the scope's pending reflections into its text, if the scope is due.
 
-        If more are pending than one prompt takes, the oldest go in and the others stay pending;
+        If one prompt cannot hold all of them, the oldest are absorbed and the others stay pending;
         the report's ``left`` counts them.
 
         Args:
-            scope: Whose text.
-            force: Also below the threshold, and although the scope is paused.
-            dry_run: Ask the model and show what it would write, but write nothing.
+            scope: The scope.
+            force: Ignore the threshold, and whether the scope is paused.
+            dry_run: Let the model draft the text, but write nothing.
 
         Returns:
-            What became of the scope. A model that fails, or whose text is refused, is reported
-            as "failed" with the reason, not raised.
+            The report. A failed model call or a rejected draft is reported as "failed" with the
+            reason, not raised.
 
         Raises:
             NotFoundError: the agent does not exist.
-            ConfigError: a model is needed and none is configured.
+            ConfigError: no language model is configured.
             StoreError: the database cannot be used.
         """
         usage: list[CallUsage] = []
@@ -184,14 +186,14 @@ class Consolidator:
     async def _consolidate(
         self, scope: Scope, usage: list[CallUsage], force: bool, dry_run: bool
     ) -> tuple[ConsolidationReport, bool]:
-        """What became of the scope, and whether a version of it is still to be propagated;
-        ``usage`` grows with each call."""
-        for _ in range(self._settings.consolidation.conflict_retries + 1):
+        """Return the report, and whether a propagation is pending; add calls to ``usage``."""
+        attempts = self._settings.consolidation.conflict_retries + 1
+        for _ in range(attempts):
             state = await in_thread(self._load, scope)
-            waiting = bool(state.unpropagated)
+            unpropagated = bool(state.unpropagated)
             outcome = _idle(state, force=force)
             if outcome:
-                return _report(state, outcome, usage=usage), waiting
+                return _report(state, outcome, usage=usage), unpropagated
             if not dry_run:
                 await in_thread(self._store.database.require_writable)
             taken = _fitting(state, self._settings.formation.max_characters)
@@ -208,31 +210,32 @@ class Consolidator:
                     usage=[*usage, *asker.spent],
                     error=error.advised_message if is_size else error.message,
                 )
-                return msgspec.structs.replace(report, is_outage=is_outage(error)), waiting
+                return msgspec.structs.replace(report, is_outage=is_outage(error)), unpropagated
             finally:
                 usage.extend(asker.spent)
             if dry_run:
-                return _report(state, "dry_run", usage=usage, text=text, taken=taken), waiting
+                return _report(state, "dry_run", usage=usage, text=text, taken=taken), unpropagated
             result = await in_thread(self._write, state, text, taken)
             if result.ok:
                 report = _report(state, "written", usage=usage, text=text, taken=taken)
-                return report, waiting or state.propagates
+                return report, unpropagated or state.propagates
             if result.status is not ChangeStatus.CONFLICT:
                 error_text = result.detail or result.status
-                return _report(state, "failed", usage=usage, error=error_text), waiting
+                return _report(state, "failed", usage=usage, error=error_text), unpropagated
+        conflicts = "1 conflicting write" if attempts == 1 else f"{attempts} conflicting writes"
         return _report(
-            state, "failed", usage=usage, error="other writers were first, time and again"
-        ), waiting
+            state, "failed", usage=usage, error=f"gave up after {conflicts}"
+        ), unpropagated
 
-    # -- the store's side, in a thread ---------------------------------------------------------
+    # -- store access, in a thread -------------------------------------------------------------
 
     def _due(self, scopes: tuple[Scope, ...], at_once: bool) -> list[Scope]:
         documents = self._store.memory.consolidations(scopes)
-        waiting = [scope for scope in scopes if scope in documents]
-        policies = self._store.memory.policies(waiting)
+        existing = [scope for scope in scopes if scope in documents]
+        policies = self._store.memory.policies(existing)
         return [
             scope
-            for scope in waiting
+            for scope in existing
             if documents[scope].unpropagated_versions
             or is_due(
                 self._settings,
@@ -246,9 +249,8 @@ class Consolidator:
     def _load(self, scope: Scope) -> _State:
         agent = self._store.host.agent(scope.agent_id)
         if agent is None:
-            raise NotFoundError(f"there is no agent {scope.agent_id}")
-        # The version is read before the buffer: a reflection that another writer absorbs in
-        # between makes the version stale and the write a conflict, never the other way round.
+            raise NotFoundError(f"unknown agent: {scope.agent_id}")
+        # Read the version before the buffer, so that a concurrent write leads to a conflict.
         others = other_scopes(self._store, scope)
         documents = self._store.memory.consolidations((scope, *others))
         document = documents.get(scope)
@@ -308,7 +310,7 @@ class Consolidator:
         )
         return result
 
-    # -- the model's side ----------------------------------------------------------------------
+    # -- model calls ---------------------------------------------------------------------------
 
     async def _draft(self, state: _State, taken: Sequence[Reflection], asker: Asker) -> str:
         assignment = Assignment(
@@ -347,7 +349,7 @@ class Consolidator:
             from edenmem.engine.factory import LLM_HINT
 
             raise ConfigError(
-                "consolidation needs a language model and none is configured", hint=LLM_HINT
+                "consolidation needs a language model, but none is configured", hint=LLM_HINT
             )
         return Asker(self._llm, state.key)
 
@@ -359,7 +361,7 @@ def _or_raise(result: ConsolidationReport | BaseException) -> ConsolidationRepor
 
 
 def is_outage(error: EdenmemError) -> bool:
-    """Whether every scope would fail for the same: nothing can be asked or written now."""
+    """Return whether an error affects all scopes: a model or the store is unavailable."""
     is_of_one = isinstance(error, ProviderAnswerInvalid | ContextOverflow | ReplayMiss)
     return isinstance(error, UnavailableError) and not is_of_one
 
@@ -367,15 +369,14 @@ def is_outage(error: EdenmemError) -> bool:
 def is_due(
     settings: Settings, scope: Scope, policy: Policy | None, pending: int, *, at_once: bool = False
 ) -> bool:
-    """Whether a scope with so many pending reflections is active and at its threshold, which is
-    one with ``at_once``."""
+    """Return whether a scope is active and at its threshold (``at_once``: 1)."""
     if policy is not None and not policy.active:
         return False
     return pending >= (1 if at_once else consolidate_at_of(settings, scope, policy))
 
 
 def _idle(state: _State, *, force: bool) -> str:
-    """Why nothing is to be done; "" if something is."""
+    """Return why a scope is not due, or ""."""
     if state.paused and not force:
         return "paused"
     if not state.pending:
@@ -386,14 +387,14 @@ def _idle(state: _State, *, force: bool) -> str:
 
 
 def _instructions(policy: Policy | None) -> str | None:
-    """What the scope's keeper wants of the text, or, failing that, wants remembered at all."""
+    """Return the instructions for the text, or else those for memory."""
     if policy is None:
         return None
     return policy.consolidation_instructions or policy.memory_instructions
 
 
 def _fitting(state: _State, characters: int) -> tuple[Reflection, ...]:
-    """The oldest pending reflections that fit into one prompt; one at least."""
+    """Return the oldest pending reflections that fit into one prompt, at least one."""
     room = characters - len(state.text) - sum(map(len, state.known))
     for count, reflection in enumerate(state.pending):
         room -= len(reflection.content)
@@ -411,7 +412,7 @@ def _report(
     taken: Sequence[Reflection] = (),
     error: str | None = None,
 ) -> ConsolidationReport:
-    """``text`` is the new one if there is one; a dry run reports it as if it had been written."""
+    """Return a report; ``text`` is the new text, in a dry run too."""
     after = state.text if text is None else text
     return ConsolidationReport(
         scope=state.scope,

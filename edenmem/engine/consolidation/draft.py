@@ -1,4 +1,4 @@
-"""A scope's text as a model drafts it: what it is asked, and what is accepted of its answer."""
+"""Build the prompt for a scope's text, and validate the model's draft."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from edenmem.models.memory import Reflection
 from edenmem.models.scope import ScopeKind
 from edenmem.text import clean, one_line, word_count
 
-#: A text that had at least this many words is not replaced by one with less than this share of
-#: them: that is an apology or "no changes", not a memory.
+#: A text of at least this many words is not replaced by one with less than this share of them:
+#: that is an apology or "no changes", not a memory.
 LOSS_FROM_WORDS = 50
 LOSS_SHARE = 0.1
 
-#: The version number is ours; the platform's own texts begin with it and models like to copy it.
-#: No run of marks is gone through twice: a model that is stuck repeats one without end.
+#: The platform's texts begin with a version line, which models copy. Possessive quantifiers keep
+#: the time linear for endlessly repeated marks.
 _VERSION_FIRST = re.compile(
     r"\A(?:[\s*_#`>-]*+version[\s*_]*+(?:[:=#][\s*_]*+)?v?\d++[\s*_.]*(?:\n|\Z))+", re.I
 )
@@ -28,12 +28,15 @@ _CODE_BLOCK = re.compile(r"\A```[a-z]*\n(.*)\n```\Z", re.S)
 
 
 class DraftRefused(EdenmemError):
-    """A model's text that is not written, and why."""
+    """A rejected draft of a model."""
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one draft is made from. ``owner`` is the name of whose memory the text is, ``known``
-    the texts of the same user's other accounts."""
+    """The input of a draft.
+
+    ``owner`` is the name of the scope's owner, ``known`` the texts of the same user's other
+    accounts.
+    """
 
     kind: ScopeKind
     owner: str
@@ -46,8 +49,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prompt_values(assignment: Assignment) -> dict[str, object]:
-    """The values of the prompt that asks for the whole new text."""
-    # One line for each: a reflection with line breaks would read as several of them.
+    """Return the variables of the prompt for the whole new text."""
+    # A reflection with line breaks would read as several reflections.
     reflections = [
         msgspec.structs.replace(reflection, content=one_line(reflection.content))
         for reflection in assignment.reflections
@@ -56,44 +59,43 @@ def prompt_values(assignment: Assignment) -> dict[str, object]:
 
 
 def validate_draft(answer: str, assignment: Assignment) -> str:
-    """The answer as it may be stored: cleaned, without code block and version lines.
+    """Return the cleaned answer, without code block and version lines.
 
-    Its length is not judged here; see `demand_length`.
+    The length is not checked; see `demand_length`.
 
     Raises:
-        DraftRefused: nothing is left of it, it repeats the prompt, or it drops nearly all that
-            the text it replaces says.
+        DraftRefused: the answer is blank, repeats the prompt, or drops nearly all of the text that
+            it replaces.
     """
     text = _without_wrapping(clean(answer))
     words = word_count(text)
     if not words:
         raise DraftRefused("the model's text is blank")
     if has_fence(text):
-        raise DraftRefused("the model's text repeats the marks that fence data in its prompt")
+        raise DraftRefused("the model's text repeats the data delimiters of its prompt")
     if assignment.instructions and text == assignment.instructions.strip():
-        raise DraftRefused("the model's text is the scope's instructions, not its memory")
+        raise DraftRefused("the model's text repeats the scope's instructions")
     before = word_count(assignment.current)
     if before >= LOSS_FROM_WORDS and words < before * LOSS_SHARE:
-        raise DraftRefused(f"the model's text has {words} words where {before} were before")
+        raise DraftRefused(f"the model's text has {words} words, the previous one had {before}")
     return text
 
 
 def demand_length(text: str, word_limit: int) -> None:
-    """Refuse a text that is over the limit.
+    """Check the length of a text.
 
     Raises:
-        DraftRefused: it is.
+        DraftRefused: the text is over the limit.
     """
     words = word_count(text)
     if words > word_limit:
         raise DraftRefused(
-            f"the model's text has {words} words, the limit is {word_limit}, "
-            "and shortening it did not help"
+            f"the model's text has {words} words after shortening, the limit is {word_limit}"
         )
 
 
 def without_version(text: str) -> str:
-    """``text`` without the version lines that a model or the platform put into it."""
+    """Return the text without version lines added by a model or the platform."""
     return _VERSION_LINE.sub("", _VERSION_FIRST.sub("", text)).strip()
 
 

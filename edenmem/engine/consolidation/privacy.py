@@ -1,7 +1,6 @@
-"""What must not reach people whom it was not told: checks of a text before it moves to them.
+"""Check a text for private content before other people can read it.
 
-No model is trusted with this. The checks are pure and strict: they would rather keep back what is
-harmless than let through what was told in confidence.
+The checks are pure, use no model, and prefer to hold back harmless text over revealing a secret.
 """
 
 from __future__ import annotations
@@ -10,16 +9,16 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-#: So many words in a row that a text shares with a private one are a quotation.
+#: Number of consecutive words shared with a private text that count as a quotation.
 RUN = 4
-#: So large a share of the telling words of one in the other is a paraphrase.
+#: Share of common significant words that counts as a paraphrase.
 SHARE = 0.6
-#: Words from this length on tell something; shorter ones are mostly "the" and "with".
-TELLING = 4
-#: Parts of a name from this length on are looked for by themselves.
+#: Minimum length of significant words; shorter ones are mostly like "the" and "with".
+SIGNIFICANT = 4
+#: Minimum length of a part of a name that is searched by itself.
 NAME_PART = 3
 
-#: Scripts that put no spaces between words: each character stands for itself.
+#: Scripts without spaces between words: each character counts as a word.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 _WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+")
@@ -28,12 +27,12 @@ _EMAIL = re.compile(r"[^\s@<>()]+@[^\s@<>()]+\.\w{2,}")
 _HANDLE = re.compile(r"(?<![\w.])@\w{2,}")
 _DATE = re.compile(r"\b(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})\b")
 _NUMBER = re.compile(r"(?<!\w)\+?\(?\d[\d\s().\-/]{5,}\d(?!\w)")
-#: A telephone number has at least so many digits.
+#: Minimum number of digits of a telephone number.
 _DIGITS = 7
 
 
-def _plain(text: str) -> str:
-    """``text`` without what makes equal words look different to a program alone."""
+def plain(text: str) -> str:
+    """Normalise a text for comparison: NFKC, without invisible format characters."""
     if text.isascii():
         return text
     shown = unicodedata.normalize("NFKC", text)
@@ -41,33 +40,33 @@ def _plain(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text as they are compared; of scripts without spaces, the characters."""
-    return _WORD.findall(_plain(text).casefold())
+    """Return the words of a text for comparison; characters in scripts without spaces."""
+    return _WORD.findall(plain(text).casefold())
 
 
 class Confidences:
-    """Private texts, against which others are held."""
+    """Private texts to compare others with."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._runs: set[tuple[str, ...]] = set()
-        self._telling: list[frozenset[str]] = []
+        self._significant: list[frozenset[str]] = []
         for text in texts:
             said = words(text)
             if said:
                 self._runs.update(_runs(said))
-                self._telling.append(_telling(said))
+                self._significant.append(_significant(said))
 
     def reveals(self, text: str) -> bool:
-        """Whether ``text`` quotes or paraphrases one of them."""
+        """Return whether a text quotes or paraphrases a private one."""
         said = words(text)
         if any(tuple(said[start:end]) in self._runs for start, end in _spans(len(said))):
             return True
-        own = _telling(said)
-        return any(_alike(own, other) for other in self._telling)
+        own = _significant(said)
+        return any(_is_paraphrase(own, other) for other in self._significant)
 
 
 def _spans(length: int) -> Iterable[tuple[int, int]]:
-    """Every place of a run, and of the shorter ones that short private texts are."""
+    """Yield all spans of up to `RUN` words: short private texts have fewer words."""
     for size in range(1, RUN + 1):
         for start in range(length - size + 1):
             yield start, start + size
@@ -79,24 +78,22 @@ def _runs(said: list[str]) -> Iterable[tuple[str, ...]]:
     return [tuple(said[start : start + RUN]) for start in range(len(said) - RUN + 1)]
 
 
-def _telling(said: Iterable[str]) -> frozenset[str]:
-    return frozenset(word for word in said if len(word) >= TELLING or not _is_small(word))
+def _significant(said: Iterable[str]) -> frozenset[str]:
+    return frozenset(
+        word
+        for word in said
+        if len(word) >= SIGNIFICANT or word[0].isdigit() or _UNSPACED_CHARACTER.match(word)
+    )
 
 
-def _is_small(word: str) -> bool:
-    """Whether a short word is one of those that tell nothing: no number, no character of a script
-    in which it may be a whole word."""
-    return not word[0].isdigit() and _UNSPACED_CHARACTER.match(word) is None
-
-
-def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
+def _is_paraphrase(one: frozenset[str], other: frozenset[str]) -> bool:
     common = len(one & other)
     return common >= 2 and common >= SHARE * min(len(one), len(other))
 
 
 def has_contact(text: str) -> bool:
-    """Whether there is an e-mail address, a handle or a telephone number in it."""
-    shown = _plain(text)
+    """Return whether a text contains an e-mail address, a handle or a telephone number."""
+    shown = plain(text)
     if _EMAIL.search(shown) or _HANDLE.search(shown):
         return True
     numbers = _NUMBER.findall(_DATE.sub(" ", shown))
@@ -104,14 +101,14 @@ def has_contact(text: str) -> bool:
 
 
 def find_name(text: str, names: Iterable[str]) -> str | None:
-    """The first of the people's names that is in the text, if one is.
+    """Return the first of these names that a text contains, or None.
 
-    A whole name is found in any case and spelling; a part of one ("Anna" of "Anna Lind") where it
-    begins with a capital, since many a part is a word of its own.
+    A whole name matches in any case; a part of one ("Anna" of "Anna Lind") only if capitalised,
+    since many parts are also common words.
     """
     said = words(text)
     whole = f" {' '.join(said)} "
-    capitalised = {word.casefold() for word in _WORD.findall(_plain(text)) if not word[0].islower()}
+    capitalised = {word.casefold() for word in _WORD.findall(plain(text)) if not word[0].islower()}
     for name in names:
         parts = words(name)
         if not parts:
@@ -125,11 +122,6 @@ def find_name(text: str, names: Iterable[str]) -> str | None:
     return None
 
 
-def plain(text: str) -> str:
-    """``text`` as it is compared, before it is taken apart into `words`."""
-    return _plain(text)
-
-
 def locate_words(shown: str) -> list[tuple[str, int, int]]:
-    """The `words` of a `plain` text, each with the place where it stands."""
+    """Return the `words` of a `plain` text with their start and end positions."""
     return [(m.group().casefold(), m.start(), m.end()) for m in _WORD.finditer(shown)]

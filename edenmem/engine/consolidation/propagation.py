@@ -1,12 +1,12 @@
-"""Propagation: what is general in a narrow scope is proposed, as reflections, to the one above.
+"""Propagate general insights of a narrow scope, as reflections, to the scope above.
 
-Off by default. The text of a scope is never shown to a model for this, only reflections that it
-absorbed and that are not private; and whatever comes back is held against all that is private
-there before it is written, because a model may not do as it is told.
+Off by default. The model sees only absorbed reflections that are not private, never the text of
+the scope. Its proposals are compared with all private content before they are written, because a
+model may ignore its instructions.
 
-Consolidation notes, in its own atomic write, that a version is still to be propagated; the note is
-taken away when all has been applied. What is applied has ids that follow from the version and the
-reflection, so that doing it again after a crash adds nothing twice.
+Consolidation marks a version as pending propagation in the same atomic write; the mark is removed
+when all proposals are applied. Their IDs are derived from the version and the reflection, so that
+a retry after a crash adds no duplicates.
 """
 
 from __future__ import annotations
@@ -39,15 +39,14 @@ from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from edenmem.text import flat, tidy
 
-#: The kinds from which anything moves up.
+#: Kinds of scopes that propagate.
 SOURCES = (ScopeKind.USER, ScopeKind.GROUP)
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """Reflections of one version that have the same scope above them, in their order.
+    """Reflections of one version with the same target scope, in order.
 
-    ``text_id`` is the id of the consolidated text whose version it is, ``memory`` what the target
-    says already, line by line.
+    ``text_id`` is the ID of the source text, ``memory`` the existing lines of the target.
     """
 
     source: Scope
@@ -60,8 +59,11 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What a proposal may not say: ``movable`` are the ids that may move at this moment,
-    ``people`` names that must not go where everybody reads, ``said`` what is known there."""
+    """The restrictions on proposals.
+
+    ``movable`` are the IDs that may be propagated, ``people`` names that must not become public,
+    ``said`` the existing lines of the target.
+    """
 
     movable: frozenset[str]
     confidences: Confidences
@@ -70,7 +72,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wants_propagation(settings: Settings, scope: Scope, policy: Policy | None) -> bool:
-    """Whether what this scope absorbs is looked through for the scope above."""
+    """Return whether propagation is enabled for a scope."""
     if scope.kind not in SOURCES or (policy is not None and policy.private):
         return False
     own = policy.propagate if policy is not None else None
@@ -78,7 +80,7 @@ def wants_propagation(settings: Settings, scope: Scope, policy: Policy | None) -
 
 
 def batches(store: Store, settings: Settings, scope: Scope, version: int) -> list[Batch]:
-    """What there is to be proposed from a version; nothing where it is off or private by now."""
+    """Return the batches of a version; none if propagation is off or the scope private."""
     text = store.memory.consolidations((scope,)).get(scope)
     agent = store.host.agent(scope.agent_id)
     if text is None or agent is None:
@@ -106,7 +108,7 @@ def batches(store: Store, settings: Settings, scope: Scope, version: int) -> lis
 
 
 def bounds(store: Store, settings: Settings, batch: Batch) -> Bounds:
-    """Read anew, after the model was asked: what was made private meanwhile counts."""
+    """Return the restrictions, read after the model call to include recent privacy changes."""
     ids = [reflection.id for reflection in batch.reflections]
     movable = frozenset(r.id for r in _movable(store, settings, batch.source, ids))
     sessions = _sessions(store, batch.reflections)
@@ -138,7 +140,7 @@ def _read_absorbed_ids(store: Store, text: Consolidation, version: int) -> tuple
 def _movable(
     store: Store, settings: Settings, scope: Scope, ids: Iterable[str]
 ) -> Iterator[Reflection]:
-    """Those of the scope's reflections that are not private, nor came from one that is by now."""
+    """Yield the scope's reflections that are not private, nor derived from a private one."""
     if not wants_propagation(settings, scope, store.memory.policies((scope,)).get(scope)):
         return
     for reflection_id in ids:
@@ -158,10 +160,10 @@ def _is_confidential(store: Store, reflection_id: str) -> bool:
 
 
 def _above(store: Store, agent: Agent, scope: Scope, reflection: Reflection) -> Scope | None:
-    """The scope that a reflection may be proposed to.
+    """Return the target scope of a reflection, or None.
 
-    A person's goes to the group in whose session it was learned, and where there was no group to
-    everybody. Where nobody can tell, because the session is gone, it stays.
+    A user's reflection goes to the group of its session, or to the agent if there is no group. It
+    is not propagated if the session is gone or incognito.
     """
     if scope.kind is ScopeKind.USER and reflection.session_id is not None:
         session = store.host.session(reflection.session_id)
@@ -185,7 +187,7 @@ def _sessions(store: Store, reflections: Sequence[Reflection]) -> list[Session]:
 
 
 def _private_texts(store: Store, source: Scope, sessions: Sequence[Session]) -> Iterator[str]:
-    """All that is private in the scope, and in the conversations that the reflections are from."""
+    """Yield the private texts of the scope and of the source sessions."""
     talks = [Scope.session(source.agent_id, session.id) for session in sessions]
     for reflection in store.memory.reflections((source, *talks)):
         if reflection.private:
@@ -196,7 +198,7 @@ def _private_texts(store: Store, source: Scope, sessions: Sequence[Session]) -> 
 
 
 def _people(store: Store, batch: Batch, sessions: Sequence[Session]) -> Iterator[str]:
-    """The names of all who took part: of their accounts, and as the conversations show them."""
+    """Yield the names of all participants: their usernames and names in messages."""
     accounts = {batch.source.owner} if batch.source.kind is ScopeKind.USER else set[str]()
     for session in sessions:
         accounts.update(session.users, store.host.senders(session.id))
@@ -212,8 +214,11 @@ def _people(store: Store, batch: Batch, sessions: Sequence[Session]) -> Iterator
 
 
 class Propagation(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a scope's versions: how many reflections were added above, each proposal
-    with what was decided about it, what it cost, and why it could not be finished."""
+    """The result of a propagation.
+
+    ``added`` counts added reflections, ``decisions`` has each proposal with its decision, and
+    ``error`` the reason if versions are still pending.
+    """
 
     added: int = 0
     decisions: tuple[Decision, ...] = ()
@@ -222,17 +227,17 @@ class Propagation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _NumberedReflection(msgspec.Struct, frozen=True):
-    """A reflection as the prompt shows it."""
+    """A reflection in the prompt."""
 
     number: int
     content: str
 
 
 class Propagator:
-    """Proposes what is general to the scope above.
+    """Propagate versions of scopes.
 
     Args:
-        runtime: Without an ``llm`` nothing is propagated, and what is to be done stays noted.
+        runtime: Without an ``llm`` nothing is propagated, and versions stay pending.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -243,15 +248,14 @@ class Propagator:
         self._clock = runtime.clock
 
     async def propagate(self, scope: Scope) -> Propagation:
-        """Work off every version of the scope that is noted as still to be propagated.
+        """Propagate all pending versions of a scope.
 
-        Fails for nobody: what could not be done is in the result's ``error``, and is tried again
-        the next time. Where propagation was switched off, or the scope made private since, the
-        note is taken away and nothing is asked.
+        Failures are not raised but returned as ``error``, and retried the next time. If propagation
+        was disabled or the scope made private since, the pending marks are removed.
         """
         done = Propagation()
         try:
-            for version in await in_thread(self._waiting, scope):
+            for version in await in_thread(self._pending, scope):
                 for batch in await in_thread(batches, self._store, self._settings, scope, version):
                     done = await self._propose(batch, done)
                     if done.error is not None:
@@ -261,12 +265,12 @@ class Propagator:
             return msgspec.structs.replace(done, error=error.message)
         return done
 
-    def _waiting(self, scope: Scope) -> tuple[int, ...]:
+    def _pending(self, scope: Scope) -> tuple[int, ...]:
         text = self._store.memory.consolidations((scope,)).get(scope)
         return text.unpropagated_versions if text is not None else ()
 
     async def _propose(self, batch: Batch, done: Propagation) -> Propagation:
-        """``done``, and what became of one batch."""
+        """Propagate one batch, and return ``done`` with its result added."""
         asker = Asker(self._demand_llm(), await in_thread(self._key, batch))
         decisions: tuple[Decision, ...] = ()
         added, failure = 0, None
@@ -288,11 +292,11 @@ class Propagator:
 
     def _demand_llm(self) -> LLM:
         if self._llm is None:
-            raise ConfigError("propagation needs a language model and none is configured")
+            raise ConfigError("propagation needs a language model, but none is configured")
         return self._llm
 
     def _key(self, batch: Batch) -> str:
-        """What names the request in a replay file."""
+        """Return the key in replay files."""
         agent = self._store.host.agent(batch.source.agent_id)
         owner = batch.source.owner
         if batch.source.kind is ScopeKind.USER:
@@ -325,12 +329,12 @@ class Propagator:
         )
         return answer.items
 
-    # -- the store's side, in a thread ---------------------------------------------------------
+    # -- store access, in a thread -------------------------------------------------------------
 
     def _apply(
         self, batch: Batch, items: Sequence[PropagatedItem]
     ) -> tuple[int, tuple[Decision, ...]]:
-        """Write what stands up to examination; how much that was, and what was decided."""
+        """Write the accepted proposals; return their number and all decisions."""
         if not items:
             return 0, ()
         now = self._clock()
@@ -343,7 +347,7 @@ class Propagator:
             source = _find_reflection(batch, item.reflection)
             why = _refusal(content, source, limits, said, everybody=_is_for_everybody(batch))
             if why is None and source is not None and source.id in changes:
-                why = "a second proposal from one reflection"
+                why = "second proposal from the same reflection"
             if why is not None or source is None:
                 decisions.append(Decision(content=content, action="REJECTED", reason=why or ""))
                 continue
@@ -391,7 +395,7 @@ def _is_for_everybody(batch: Batch) -> bool:
 
 
 def _find_reflection(batch: Batch, number: int) -> Reflection | None:
-    """The reflection that was offered under this number."""
+    """Return the reflection with this number in the prompt."""
     if 1 <= number <= len(batch.reflections):
         return batch.reflections[number - 1]
     return None
@@ -400,20 +404,20 @@ def _find_reflection(batch: Batch, number: int) -> Reflection | None:
 def _refusal(
     content: str, source: Reflection | None, limits: Bounds, said: set[str], *, everybody: bool
 ) -> str | None:
-    """Why a proposal does not move; None if it does."""
+    """Return why a proposal is rejected, or None."""
     if source is None:
-        return "from a reflection that was not offered"
+        return "unknown reflection number"
     if source.id not in limits.movable:
-        return "from a reflection that may not move any more"
+        return "its reflection may no longer be propagated"
     why = object_to(content)
     if why is not None:
         return why
     if normal(content) in said:
-        return "said already"
+        return "already known"
     if limits.confidences.reveals(content):
-        return "reveals what is private"
+        return "reveals private content"
     if has_contact(content):
-        return "holds an address or a number of a person"
+        return "contains contact details of a person"
     if everybody and find_name(content, limits.people) is not None:
         return "names a person"
     return None

@@ -1,4 +1,4 @@
-"""Vectors of facts: backfill, and the switch to another model.
+"""Embed facts: backfill missing vectors, and switch to another model.
 
 May import: indexes, runtime.
 """

@@ -1,8 +1,7 @@
-"""Giving facts the vectors that they lack: of the configured model, a batch at a time.
+"""Backfill the vectors of facts with the configured model, batch by batch.
 
-Nothing is remembered about a run, since nothing needs to be: a fact that has its vector is no
-longer among those that lack one, so a run that was stopped or killed goes on where it was. Until
-the new vector of a fact is written, it keeps its old one.
+A run has no stored state: facts with a current vector are skipped, so an interrupted run simply
+resumes. A fact keeps its old vector until the new one is written.
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ from edenmem.errors import (
 from edenmem.models.formation import CallUsage, UsageTotal
 from edenmem.models.memory import Fact
 
-#: Facts in one batch: one request to most endpoints, one write to the store.
+#: Number of facts per batch: one request to most endpoints, one write to the store.
 BATCH = 100
-#: Facts that are held at most while batches of one agent each fill up.
+#: Maximum number of facts held while batches per agent fill up.
 _HELD = 20 * BATCH
-#: Facts whose length the estimate goes by.
+#: Number of facts sampled to estimate tokens.
 _SAMPLE = 1000
-#: Batches in a row that fail before the run is given up: the endpoint is down, not the batch.
+#: Number of consecutive failed batches before the run gives up.
 _GIVE_UP = 5
-#: What no further batch would fare better with.
+#: Errors that every further batch would repeat.
 _HOPELESS = (ProviderAuthError, ProviderMisconfigured, BudgetExceeded)
 
 
 class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backfill would do, and about what it costs.
+    """The work of a backfill, and its estimated cost.
 
-    ``facts`` are those that would be embedded, ``replaced`` those of them (at most) that have a
-    vector already. ``tokens`` is estimated from the facts' lengths; ``cost`` is in US dollars,
-    None if no price is known.
+    ``facts`` counts the facts to embed, ``replaced`` (at most) those of them with a vector to
+    replace. ``tokens`` is estimated from a sample; ``cost`` is in US dollars (None: no price is
+    configured).
     """
 
     model: str
@@ -58,7 +57,7 @@ class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailedBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts that got no vector, and why. ``blank``: they never can, since they say nothing."""
+    """Facts that were not embedded, and why; ``blank`` texts cannot be embedded at all."""
 
     fact_ids: tuple[str, ...]
     reason: str
@@ -67,11 +66,10 @@ class FailedBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackfillReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backfill did.
+    """The result of a backfill.
 
-    ``embedded`` facts have their vector; ``changed`` ones were edited or deleted meanwhile, and
-    an edited one is up to the next run. ``stopped_early`` is the error that no further batch
-    would have escaped.
+    ``embedded`` counts facts with a new vector, ``changed`` those edited or deleted concurrently:
+    the next run embeds edited ones. ``stopped_early`` is the error that ended the run, if any.
     """
 
     model: str
@@ -85,21 +83,21 @@ class BackfillReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> int:
-        """What was read by the model."""
+        """Return the number of input tokens."""
         return sum(total.input_tokens for total in self.usage)
 
     @property
     def cost(self) -> float | None:
-        """In US dollars; None if no price is known."""
+        """Return the cost in US dollars; None if no price is configured."""
         if any(total.unpriced for total in self.usage):
             return None
         return sum(total.cost for total in self.usage)
 
 
 class Backfiller:
-    """Looks at the vectors of a store, and makes those that are missing.
+    """Embed the facts of a store that have no current vector.
 
-    ``staged``: only those of a switch to the embedder's model, which are put beside the others.
+    ``staged``: write the vectors of a switch to the embedder's model, next to the current ones.
     """
 
     def __init__(self, runtime: Runtime, *, staged: bool = False) -> None:
@@ -110,7 +108,7 @@ class Backfiller:
         self._staged = staged
 
     def status(self, agent_id: str | None = None) -> VectorStatus:
-        """How many facts have which vectors.
+        """Count facts by their vectors.
 
         Raises:
             StoreError: the database cannot be used.
@@ -120,10 +118,10 @@ class Backfiller:
         )
 
     def plan(self, *, agent_id: str | None = None, limit: int | None = None) -> BackfillPlan:
-        """What `run` would do; asks no model.
+        """Plan a run, without model calls.
 
         Raises:
-            ConflictError: the platform uses the database, with vectors of another model.
+            ConflictError: the platform uses the database with another embedding model.
             StoreError: the database cannot be used.
         """
         demand_own_database(self._store, self._settings, self._embedder.model)
@@ -153,22 +151,22 @@ class Backfiller:
         concurrency: int = 4,
         tell: Callable[[int], None] = lambda done: None,
     ) -> BackfillReport:
-        """Embed the facts that need it. ``tell`` is called with how many were gone through.
+        """Embed stale facts. ``tell`` is called with the number of processed facts.
 
-        A batch that the model fails is reported and does not stop the others, unless they would
-        all fail. Cancelling keeps what is written.
+        A failed batch is reported and does not stop the others, unless all would fail. Written
+        vectors stay if the run is cancelled.
 
         Raises:
             StoreError: the database cannot be used.
-            ConflictError: vectors were to be put beside others, and somebody ended the switch; or
-                the platform uses the database, with vectors of another model.
+            ConflictError: the switch was ended concurrently, or the platform uses the database
+                with another embedding model.
         """
         began = time.monotonic()
         model = self._embedder.model
         await in_thread(demand_own_database, self._store, self._settings, model)
         work = _Run(self._runtime, tell, staged=self._staged)
         facts = itertools.islice(self._stale(agent_id), limit)
-        batches = of_one_agent(facts, BATCH, held=_HELD)
+        batches = batch_by_agent(facts, BATCH, held=_HELD)
         under_way: set[asyncio.Task[None]] = set()
         try:
             while not work.stopped_early:
@@ -199,18 +197,18 @@ class Backfiller:
         try:
             return self._embedder.dimensions
         except ConfigError:
-            return None  # nothing has said it yet, so no length is wrong
+            return None  # unknown before the first answer: no length is wrong
 
     def _price(self) -> float | None:
-        """US dollars for a million tokens; None if it is not known."""
+        """Return US dollars per million tokens; None if unknown."""
         settings = self._settings.embedding
         if self._embedder.model.partition("@")[0] != settings.model:
-            return 0.0  # a model of this machine
+            return 0.0  # a local model
         return settings.prices.get(settings.model)
 
 
 class _Run:
-    """What one run has done so far."""
+    """The progress of one run."""
 
     def __init__(self, runtime: Runtime, tell: Callable[[int], None], *, staged: bool) -> None:
         self._store = runtime.store
@@ -227,12 +225,12 @@ class _Run:
         self.stopped_early: ProviderError | None = None
 
     async def embed(self, batch: list[Fact]) -> None:
-        """Give the facts of a batch, all of one agent, their vectors."""
+        """Embed a batch of facts of one agent."""
         facts = [fact for fact in batch if fact.content.strip()]
         if len(facts) < len(batch):
             blank = tuple(fact.id for fact in batch if fact not in facts)
             self._failed.append(
-                FailedBatch(fact_ids=blank, reason="a blank text has no meaning", blank=True)
+                FailedBatch(fact_ids=blank, reason="blank texts cannot be embedded", blank=True)
             )
         if facts:
             await self._embed(facts)
@@ -277,7 +275,7 @@ class _Run:
             self.stopped_early = self.stopped_early or error
 
     def report(self, *, seconds: float) -> BackfillReport:
-        """All of it."""
+        """Return the report."""
         stopped = self.stopped_early
         return BackfillReport(
             model=self._embedder.model,
@@ -291,21 +289,21 @@ class _Run:
         )
 
 
-def of_one_agent(facts: Iterable[Fact], size: int, *, held: int) -> Iterator[list[Fact]]:
-    """Lists of up to ``size`` facts, each of one agent, since each agent's costs are its own.
+def batch_by_agent(facts: Iterable[Fact], size: int, *, held: int) -> Iterator[list[Fact]]:
+    """Yield batches of up to ``size`` facts of one agent, since usage is recorded per agent.
 
-    At most ``held`` facts wait for their lists to fill up; then the longest one goes as it is.
+    At most ``held`` facts are held at a time; beyond that, the longest partial batch is yielded.
     """
-    waiting: dict[str, list[Fact]] = {}
+    partial: dict[str, list[Fact]] = {}
     total = 0
     for fact in facts:
-        batch = waiting.setdefault(fact.agent_id, [])
+        batch = partial.setdefault(fact.agent_id, [])
         batch.append(fact)
         total += 1
         if len(batch) < size and total >= held:
-            batch = max(waiting.values(), key=len)
+            batch = max(partial.values(), key=len)
         if len(batch) >= size or total >= held:
-            del waiting[batch[0].agent_id]
+            del partial[batch[0].agent_id]
             total -= len(batch)
             yield batch
-    yield from waiting.values()
+    yield from partial.values()

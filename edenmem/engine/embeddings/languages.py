@@ -1,4 +1,4 @@
-"""Whether the embedding model knows the language of the facts."""
+"""Check whether the embedding model knows the languages of the facts."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from edenmem.store.protocol.store import Store
 
 #: The command that changes the model.
 MULTILINGUAL = (
-    "'edenmem embed backfill --to local_model=multilingual-e5-small' changes the model"
+    "change the model with 'edenmem embed backfill --to local_model=multilingual-e5-small'"
     ' (pip install "edenmem[multilingual]")'
 )
-#: Facts that are looked at; so few of them say nothing about a memory.
+#: Number of sampled facts, and the minimum for a notice.
 _SAMPLE = 200
 _FEWEST = 5
 
 
 def language_notice(store: Store, model: str) -> str:
-    """Return a sentence if most facts are in languages that ``model`` does not know, else "".
+    """Return a notice if most facts are in languages that ``model`` does not know, else "".
 
-    A sample is read, and only for a model that is known to know English alone.
+    Reads a sample of facts, and only for English-only models.
 
     Raises:
         StoreError: the database cannot be used.
@@ -34,18 +34,18 @@ def language_notice(store: Store, model: str) -> str:
         return ""
     documents = islice(store.walk.documents((RecordKind.FACT,)), _SAMPLE)
     texts = [each.record.content for each in documents if isinstance(each.record, Fact)]
-    foreign = count_foreign(texts)
-    if len(texts) < _FEWEST or foreign * 2 <= len(texts):
+    others = count_not_english(texts)
+    if len(texts) < _FEWEST or others * 2 <= len(texts):
         return ""
-    return f"{foreign} of {len(texts)} facts are not English, which is all that {model} knows"
+    return f"{others} of {len(texts)} facts are not in English, but {model} knows only English"
 
 
-def count_foreign(texts: Iterable[str]) -> int:
-    """Return how many texts are in another language than English, by script and common words."""
+def count_not_english(texts: Iterable[str]) -> int:
+    """Count the texts in other languages than English, by script and common words."""
     return sum(language_of(text) not in ("en", "") for text in texts)
 
 
 def language_advice(runtime: Runtime) -> str:
-    """Return the notice for the configured model with the command that helps, or ""."""
+    """Return the notice for the configured model and the command to fix it, or ""."""
     notice = language_notice(runtime.store, runtime.embedder.model) if runtime.embedder else ""
     return f"{notice}; {MULTILINGUAL}" if notice else ""

@@ -1,4 +1,4 @@
-"""How many facts have vectors of which model, and what to do if that is not the configured one."""
+"""Count facts by the model of their vectors, and advise on mismatches."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from edenmem.store.protocol.vectors import VectorCount
 
-#: What to do about facts without vectors, if nothing speaks against the configured model.
-BACKFILL = "'edenmem embed backfill' makes their vectors"
+#: The advice on facts without vectors, if the configured model fits.
+BACKFILL = "create the vectors with 'edenmem embed backfill'"
 
 
 def find_local_embedder(runtime: Runtime) -> Embedder | None:
-    """Return the embedder if its model runs on this machine: no network, no cost."""
+    """Return the embedder if its model runs locally, without network and cost."""
     embedder = runtime.embedder
     if embedder is None or embedder.model.partition("@")[0] == runtime.settings.embedding.model:
         return None
@@ -30,9 +30,9 @@ def find_local_embedder(runtime: Runtime) -> Embedder | None:
 
 
 class VectorState(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of one agent, or of all ("") together, by what their vectors are.
+    """The facts of one agent, or of all ("") together, by their vectors.
 
-    ``others`` maps other models to their number of facts; ``stale`` is what a backfill would do.
+    ``others`` maps other models to numbers of facts.
     """
 
     agent_id: str = ""
@@ -44,17 +44,17 @@ class VectorState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def replaced(self) -> int:
-        """Facts that have a vector, which a backfill replaces."""
+        """Return the number of facts with a vector that a backfill replaces."""
         return self.wrong_length + sum(self.others.values())
 
     @property
     def stale(self) -> int:
-        """Facts that meaning does not find as things are."""
+        """Return the number of facts without a current vector, which a backfill embeds."""
         return self.missing + self.replaced
 
 
 class VectorStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """All facts by their vectors. ``dimensions`` None: not known before the first answer."""
+    """All facts by their vectors; ``dimensions`` is None if unknown before the first answer."""
 
     model: str
     dimensions: int | None
@@ -65,7 +65,7 @@ class VectorStatus(msgspec.Struct, frozen=True, kw_only=True):
 def vector_status(
     store: Store, model: str, *, dimensions: int | None, agent_id: str | None = None
 ) -> VectorStatus:
-    """How many facts have which vectors, seen from ``model``.
+    """Count facts by their vectors, compared with ``model``.
 
     Raises:
         StoreError: the database cannot be used.
@@ -106,7 +106,7 @@ def _state(counts: Iterable[VectorCount], model: str, agent_id: str) -> VectorSt
 
 
 def vector_advice(store: Store, settings: Settings, model: str, others: Iterable[str] = ()) -> str:
-    """What to do about facts without vectors of ``model``, some of which have those of ``others``.
+    """Return advice on facts without vectors of ``model``, some with those of ``others``.
 
     Raises:
         StoreError: the database cannot be used.
@@ -119,7 +119,7 @@ def vector_advice(store: Store, settings: Settings, model: str, others: Iterable
     is_chosen = embedding.api_key or embedding.base_url or is_named
     if names and names[0] in LOCAL_MODELS and not embedding.local_path and not platform:
         return (
-            f"the facts have vectors of {listed}, and edenmem uses {model}: set"
+            f"the facts have vectors of {listed}, but edenmem uses {model}: set"
             f" embedding.local_model = {LOCAL_MODELS[names[0]]!r} and embedding.provider = 'local',"
             " or let 'edenmem embed backfill' replace them"
         )
@@ -131,13 +131,12 @@ def vector_advice(store: Store, settings: Settings, model: str, others: Iterable
             f"set {key}" + ("" if platform else ", or let 'edenmem embed backfill' replace them")
         )
     if platform:
-        return f"the platform searches by vectors of {platform}: set embedding.model = {platform!r}"
+        return f"the platform searches vectors of {platform}: set embedding.model = {platform!r}"
     return BACKFILL
 
 
 def platform_advice(runtime: Runtime) -> str:
-    """What to do if the platform searches by vectors of another model than the configured one; ""
-    if it does not.
+    """Return advice if the platform searches vectors of another model, else "".
 
     Raises:
         StoreError: the database cannot be used.
@@ -149,32 +148,31 @@ def platform_advice(runtime: Runtime) -> str:
 
 
 def explain_mismatch(store: Store, settings: Settings, error: EmbeddingModelMismatch) -> None:
-    """Give an error that a store raised the hint that fits these settings."""
+    """Add a hint for these settings to an error raised by a store."""
     advice = vector_advice(store, settings, error.current, (error.stored,))
     if error.is_unexplained and advice != BACKFILL:
         error.hint = advice
 
 
 def demand_own_database(store: Store, settings: Settings, model: str) -> None:
-    """Refuse to give facts vectors of ``model`` where the platform searches by another.
+    """Check that the platform does not search vectors of another model than ``model``.
 
     Raises:
-        ConflictError: it does.
+        ConflictError: the platform uses the database with another embedding model.
         StoreError: the database cannot be used.
     """
     platform = store.switches.platform_model(model)
     if platform:
         raise ConflictError(
-            f"vectors of {model!r} are not searchable by the platform, which uses this database "
-            f"with {platform!r}",
+            f"the platform uses this database with {platform!r}, and cannot search vectors of "
+            f"{model!r}",
             hint=f"{vector_advice(store, settings, model)}; or, if the platform's memory is off, "
             "set store.other_model_beside_platform = true",
         )
 
 
 def misfit_notice(store: Store, settings: Settings, model: str) -> str:
-    """What to tell of facts that are stored without vectors of ``model``, since the platform could
-    not search by them; "" if it can.
+    """Return a notice on facts stored without vectors that the platform cannot search, or "".
 
     Raises:
         StoreError: the database cannot be used.
@@ -182,17 +180,18 @@ def misfit_notice(store: Store, settings: Settings, model: str) -> str:
     if not store.switches.platform_model(model):
         return ""
     advice = vector_advice(store, settings, model)
-    return f"stored without a vector, so it is found by its words only; {advice}"
+    return f"stored without a vector, so search finds it by words only; {advice}"
 
 
 def demand_comparable(
     store: Store, settings: Settings, model: str, places: Iterable[Sequence[Scope]]
 ) -> None:
-    """Demand that new facts can be compared with those of each of these places by vectors of
-    ``model``, and that the platform can search by them.
+    """Check that vectors of ``model`` are comparable with those stored in each of these places.
+
+    The platform must be able to search them too.
 
     Raises:
-        EmbeddingModelMismatch: they cannot.
+        EmbeddingModelMismatch: the vectors are not comparable.
         StoreError: the database cannot be used.
     """
     platform = store.switches.platform_model(model)

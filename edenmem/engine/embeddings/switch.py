@@ -1,12 +1,11 @@
-"""Switching a whole store to another embedding model, while everybody goes on searching.
+"""Switch a whole store to another embedding model without interrupting searches.
 
-The new vectors are made beside the old ones, which are in force until all of the new ones are
-there, can be searched and, if labelled queries are given, have been seen to find as well. The
-switch itself is one small write. From then on the new model is in force, and readers of the old
-one are still served, until the old vectors are dropped.
+The new vectors are staged next to the old ones, which stay in force until all new vectors are
+searchable and, with labelled queries, as good. The switch itself is one small write. The new model
+is in force from then on; readers with the old model are served until the old vectors are dropped.
 
-Every step may be cut off and done again: where a switch stands is in the store, and what is left
-to do is what has no vector of the new model yet.
+Every step can be interrupted and repeated: the store records the phase of the switch, and the
+remaining work is to embed facts without a vector of the new model.
 """
 
 from __future__ import annotations
@@ -28,13 +27,12 @@ from edenmem.models.switch import WAY_ON, SwitchPhase, VectorSwitch
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 
-#: Passes that may follow the first: each takes what was learned or changed during the one before.
+#: Maximum number of passes; each embeds the facts changed during the previous one.
 _PASSES = 20
 
 
 class SwitchPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a switch would do. ``switch`` is where it stands, or how it would begin; ``begun``
-    says which of the two."""
+    """The work of a switch; ``begun`` tells whether ``switch`` is under way or would be new."""
 
     switch: VectorSwitch
     begun: bool
@@ -42,11 +40,12 @@ class SwitchPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelSwitcher:
-    """Makes the vectors of a new model, and brings it into force.
+    """Embed all facts with a new model, and bring the model into force.
 
     Args:
-        runtime: With the settings of the new embedding model, and the model.
-        monotonic: Seconds that only grow, and ``sleep`` to pass them, for waiting for indexes.
+        runtime: The runtime with the new embedding model and its settings.
+        monotonic: Clock for waiting, in seconds.
+        sleep: Function for waiting, in seconds.
     """
 
     def __init__(
@@ -61,13 +60,12 @@ class ModelSwitcher:
         self._backfiller = Backfiller(runtime, staged=True)
 
     async def plan(self) -> SwitchPlan:
-        """What there is to do. A model whose dimensions nobody knows is asked for one vector.
+        """Plan the switch. Calls the model once if its dimensions are unknown.
 
         Raises:
-            UsageError: there is nothing to switch from, since no fact has a vector of another
-                model.
+            UsageError: no fact has a vector of another model.
             ConflictError: another switch is under way, or this one is being ended.
-            ProviderError: the model could not be asked.
+            ProviderError: the model is unavailable.
             StoreError: the database cannot be used.
         """
         model = self._embedder.model
@@ -79,7 +77,7 @@ class ModelSwitcher:
             if not previous:
                 raise UsageError(
                     f"no fact has a vector of another model than {model!r}",
-                    hint="'edenmem embed backfill' without a switch makes what is missing",
+                    hint="create missing vectors with 'edenmem embed backfill', without a switch",
                 )
             switch = VectorSwitch(
                 model=model, dimensions=dimensions, previous=previous, begun_at=self._clock()
@@ -105,13 +103,13 @@ class ModelSwitcher:
         concurrency: int = 4,
         tell: Callable[[int], None] = lambda done: None,
     ) -> BackfillReport:
-        """Make the new vectors that are missing, until none is; searches go on as before.
+        """Create all missing new vectors; searches are unaffected.
 
-        It may be stopped at any time, and called again. Some may be left: those that failed are
-        in the report, and so is why the run was ended early.
+        Can be interrupted and repeated. The report has the failures, and the reason of an early
+        end.
 
         Raises:
-            ConflictError: another switch is under way, or somebody ended this one.
+            ConflictError: another switch is under way, or this one was ended concurrently.
             StoreError: the database cannot be used.
         """
         if plan.switch.phase == "filling":
@@ -132,14 +130,14 @@ class ModelSwitcher:
     async def wait(
         self, *, patience: float, tell: Callable[[str], None] = lambda why: None
     ) -> None:
-        """Wait until search finds all new vectors that were made so far.
+        """Wait until search finds all new vectors.
 
         Args:
-            patience: Seconds.
-            tell: Called with what is waited for.
+            patience: Time limit in seconds.
+            tell: Called with the reason for waiting.
 
         Raises:
-            StoreError: the index of the new vectors failed, or takes longer than ``patience``.
+            StoreError: the index of the new vectors failed, or the time limit is exceeded.
         """
         await in_thread(self._wait, patience, tell)
 
@@ -153,12 +151,12 @@ class ModelSwitcher:
                 raise StoreError(
                     f"the search index {state.name} is {state.status}"
                     + (f": {state.note}" if state.note else ""),
-                    hint=f"'edenmem index create {state.name}' makes it",
+                    hint=f"create the index with 'edenmem index create {state.name}'",
                 )
             if state is not None and not state.queryable:
                 why = f"the search index {state.name} is being built"
             elif not self._store.switches.finds_vectors(self._embedder.model):
-                why = "search has not taken up the latest vectors yet"
+                why = "search does not find the latest vectors yet"
             else:
                 return True
             tell(why)
@@ -167,30 +165,31 @@ class ModelSwitcher:
         if not poll(ready, timeout=patience, clock=self._monotonic, sleep=self._sleep):
             raise StoreError(
                 f"after {patience:,.0f} s {why}",
-                hint="run the same command again to go on waiting; searches are as before",
+                hint="run the command again to continue waiting; searches are unaffected",
             )
 
     async def commit(self, *, concurrency: int = 4, patience: float = 900.0) -> BackfillReport:
-        """Bring the new model into force, if every fact that can has its vector.
+        """Bring the new model into force, once all facts have new vectors.
 
-        What is learned or changed at that very moment is embedded right afterwards.
+        Facts added or changed concurrently are embedded afterwards.
 
         Returns:
-            What was embedded on the way.
+            The report on the vectors created meanwhile.
 
         Raises:
-            ConflictError: facts are without their new vectors, or somebody ended the switch.
-            StoreError: the new vectors cannot be searched.
+            ConflictError: new vectors are missing, or the switch was ended concurrently.
+            StoreError: the new vectors are not searchable.
         """
         plan = await self.plan()
         if plan.switch.phase == "switched":
             return await self.fill(plan, concurrency=concurrency)
         first = await self.fill(plan, concurrency=concurrency)
-        left = lacking(first)
+        left = count_missing(first)
         if left or first.stopped_early:
+            facts = "1 fact has" if left == 1 else f"{left:,} facts have"
             raise ConflictError(
-                first.stopped_early or f"{left:,} facts are without a vector of {first.model!r}",
-                hint="run the same command again; until all have one, the old model is in force",
+                first.stopped_early or f"{facts} no vector of {first.model!r}",
+                hint="run the command again; until all have one, the old model is in force",
             )
         await self.wait(patience=patience)
         moved = await in_thread(
@@ -201,22 +200,22 @@ class ModelSwitcher:
             at=self._clock(),
         )
         if not moved:
-            raise ConflictError(f"somebody ended the switch to {first.model!r} meanwhile")
+            raise ConflictError(f"the switch to {first.model!r} was ended concurrently")
         plan = await self.plan()
         return _join_reports([first, await self.fill(plan, concurrency=concurrency)])
 
     async def _dimensions(self, under_way: VectorSwitch | None) -> int:
         try:
             return self._embedder.dimensions
-        except ConfigError:  # only an answer of the model tells, or told when the switch began
+        except ConfigError:  # known from the beginning of the switch, or from an answer
             if under_way is not None and under_way.model == self._embedder.model:
                 return under_way.dimensions
             answer = await self._embedder.embed(["dimensions"], role="passage")
             return len(answer.vectors[0]) // 4
 
 
-def lacking(report: BackfillReport) -> int:
-    """How many facts got no vector and should have one."""
+def count_missing(report: BackfillReport) -> int:
+    """Count the facts without a vector, except blank ones."""
     return sum(len(batch.fact_ids) for batch in report.failed if not batch.blank)
 
 
@@ -225,7 +224,7 @@ def _commonest(models: dict[str, int]) -> str:
 
 
 def _join_reports(reports: Sequence[BackfillReport]) -> BackfillReport:
-    """One report of several passes. What failed in the last pass is what is left."""
+    """Join the reports of several passes; failures are those of the last pass."""
     last = reports[-1]
     return msgspec.structs.replace(
         last,
@@ -240,8 +239,11 @@ Tell = Callable[[str, int], None]
 
 
 class SwitchEnding(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a switch: ``in_force`` is the model to configure. ``facts`` were changed, and
-    ``stale`` have no vector of that model, so that a backfill is due."""
+    """The result of ending a switch.
+
+    ``in_force`` is the model to configure; ``facts`` counts changed facts, ``stale`` those without
+    a vector of that model, which need a backfill.
+    """
 
     action: str
     in_force: str
@@ -250,7 +252,7 @@ class SwitchEnding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def switch_status(store: Store) -> tuple[VectorSwitch, VectorStatus] | None:
-    """The switch that is under way, and how many facts have vectors of the new model.
+    """Return the current switch, with counts of facts by vectors of the new model.
 
     Raises:
         StoreError: the database cannot be used.
@@ -262,37 +264,36 @@ def switch_status(store: Store) -> tuple[VectorSwitch, VectorStatus] | None:
 
 
 def check_not_staged(store: Store, model: str) -> None:
-    """Refuse to backfill with the model of a switch that is being prepared: it would only prepare
-    the switch.
+    """Check that no switch to this model is being prepared: a backfill would only stage vectors.
 
     Raises:
-        ConflictError: such a switch is under way.
+        ConflictError: a switch to this model is being prepared.
     """
     under_way = store.switches.vector_switch()
     if under_way is not None and under_way.phase == "filling" and under_way.model == model:
         raise ConflictError(
-            f"a switch to {model!r} is being prepared, and {under_way.previous!r} is in force",
-            hint="'edenmem embed backfill --switch' goes on with it",
+            f"a switch to {model!r} is being prepared; {under_way.previous!r} is still in force",
+            hint="continue the switch with 'edenmem embed backfill --switch'",
         )
 
 
 def check_model_name(settings: Settings, model: str) -> None:
-    """See that the model which was named is the one that was opened.
+    """Check that the opened model is the requested one.
 
     Raises:
-        UsageError: it is another.
+        UsageError: another model was opened.
     """
     wanted = settings.embedding.model
     default = type(settings.embedding)().model
     if wanted != default and model.partition("@")[0] != wanted:
         raise UsageError(
-            f"--model {wanted!r}: the configured provider gives {model!r}",
-            hint="name the provider too: --to provider=openai, or --to provider=local",
+            f"--model {wanted!r}: the configured provider uses {model!r}",
+            hint="specify the provider too: --to provider=openai, or --to provider=local",
         )
 
 
 class SwitchEnder:
-    """Ends the one switch that a store is in. ``timeout``: seconds to wait for search indexes."""
+    """End the current switch of a store; ``timeout`` limits waiting for indexes, in seconds."""
 
     def __init__(
         self,
@@ -310,33 +311,35 @@ class SwitchEnder:
         self._sleep = sleep
 
     def expect(self, *phases: SwitchPhase) -> VectorSwitch:
-        """The switch, if it is in one of these phases.
+        """Return the switch, if it is in one of these phases.
 
         Raises:
             NotFoundError: no switch is under way.
-            ConflictError: it is in another phase.
+            ConflictError: the switch is in another phase.
         """
         switch = self._store.switches.vector_switch()
         if switch is None:
             raise NotFoundError(
                 "no switch of the embedding model is under way",
-                hint="'edenmem embed backfill --model NAME' begins one",
+                hint="begin one with 'edenmem embed backfill --model NAME'",
             )
         if switch.phase not in phases:
             raise ConflictError(
-                f"the switch from {switch.previous!r} to {switch.model!r} is {switch.phase}, "
-                "so this cannot be done to it",
+                f"not possible while the switch from {switch.previous!r} to {switch.model!r} is "
+                f"{switch.phase}",
                 hint=WAY_ON[switch.phase],
             )
         return switch
 
     def back(self) -> SwitchEnding:
-        """Bring the old model back into force, in one step. The new vectors are kept, and what was
-        learned since with vectors of the new model alone is found by a backfill.
+        """Bring the old model back into force, in one step.
+
+        The new vectors are kept. Facts added since the switch have only new vectors, and need a
+        backfill.
 
         Raises:
             NotFoundError: no switch is under way.
-            ConflictError: it has not been made, or the old vectors are being dropped.
+            ConflictError: the new model is not in force, or the old vectors are being dropped.
             StoreError: the database cannot be used.
         """
         switch = self.expect("switched")
@@ -347,24 +350,26 @@ class SwitchEnder:
         )
 
     def drop_old(self, tell: Tell = lambda what, done: None) -> SwitchEnding:
-        """Put the new vectors in the place of the old ones, for good. Readers of the new model are
-        served all the while; those of the old one are refused from now on.
+        """Replace the old vectors by the new ones permanently.
+
+        Readers with the new model are served meanwhile; those with the old model are refused from
+        now on.
 
         Args:
-            tell: Called with what is done, and to how many facts so far.
+            tell: Called with the current step, and the number of facts done.
 
         Raises:
             NotFoundError: no switch is under way.
-            ConflictError: it has not been made, facts have no vector of the new model, or the
-                platform uses the database, with vectors of the old one.
-            StoreError: the search index of the settled vectors is not there in time.
+            ConflictError: the new model is not in force, facts have no new vector, or the platform
+                uses the database with the old model.
+            StoreError: the search index of the settled vectors is not ready in time.
         """
         switch = self.expect("switched", "settling", "clearing")
         if switch.phase == "switched":
             demand_own_database(self._store, self._settings, switch.model)
         facts = 0
         if switch.phase == "switched":
-            self._refuse_to_lose(switch)
+            self._check_complete(switch)
             self._move(switch, "switched", "settling")
             switch = self.expect("settling")
         if switch.phase == "settling":
@@ -376,11 +381,11 @@ class SwitchEnder:
         return SwitchEnding(action="drop-old", in_force=switch.model, facts=facts)
 
     def abandon(self, tell: Tell = lambda what, done: None) -> SwitchEnding:
-        """Take the new vectors away; the old model is in force as it was all the time.
+        """Drop the new vectors; the old model stays in force.
 
         Raises:
             NotFoundError: no switch is under way.
-            ConflictError: it has been made already.
+            ConflictError: the new model is already in force.
             StoreError: the database cannot be used.
         """
         switch = self.expect("filling", "abandoning")
@@ -396,21 +401,21 @@ class SwitchEnder:
             switch.model, before=before, after=after, at=self._clock()
         ):
             raise ConflictError(
-                f"somebody else moved the switch to {switch.model!r} on meanwhile",
-                hint="'edenmem embed status' tells where it stands",
+                f"the switch to {switch.model!r} was changed concurrently",
+                hint="show its phase with 'edenmem embed status'",
             )
 
-    def _refuse_to_lose(self, switch: VectorSwitch) -> None:
-        """See that every fact which meaning finds by the old model is found by the new one."""
+    def _check_complete(self, switch: VectorSwitch) -> None:
+        """Check that every fact has a vector of the new model."""
         stale = self._store.vectors.stale_facts(switch.model, dimensions=switch.dimensions)
         if any(fact.content.strip() for fact in stale):
             raise ConflictError(
-                f"some facts have no vector of {switch.model!r} yet, and would lose what they have",
-                hint="'edenmem embed backfill' with the new model configured makes them",
+                f"some facts have no vector of {switch.model!r} yet, and would lose their old one",
+                hint="configure the new model, and run 'edenmem embed backfill'",
             )
 
     def _repeat(self, step: Callable[[], Iterator[int]], what: str, tell: Tell) -> int:
-        """Pass after pass, until one finds nothing to do."""
+        """Repeat a step until a pass finds nothing to do."""
         done = 0
         while True:
             before = done
@@ -421,8 +426,7 @@ class SwitchEnder:
                 return done
 
     def _index_settled(self, switch: VectorSwitch, tell: Tell) -> None:
-        """Have the search index of the vectors' place take up the new ones before it is searched;
-        until then the other one is."""
+        """Wait until the permanent search index has the new vectors, before it is used."""
         wish = IndexWish(dimensions=switch.dimensions, analyzer=self._settings.search.analyzer)
 
         def states() -> list[IndexState]:
@@ -447,16 +451,16 @@ class SwitchEnder:
             raise StoreError(
                 f"the search index {wrong[0].name} is {wrong[0].status}"
                 + (f": {wrong[0].note}" if wrong[0].note else ""),
-                hint="run the same command again; until it is ready the other index is searched",
+                hint="run the command again; until then the other index is used",
             )
         self._until(
             lambda: self._store.switches.finds_vectors(switch.model),
-            "search has not taken up the vectors",
+            "search does not find the vectors",
         )
 
     def _clear(self, switch: VectorSwitch, tell: Tell) -> int:
         self._until(
-            self._store.switches.drop_switch_index, "the index of the new vectors is still there"
+            self._store.switches.drop_switch_index, "the index of the new vectors still exists"
         )
         done = self._repeat(self._store.switches.clear_staged, "clearing", tell)
         self._store.switches.end_switch(switch.model)
@@ -464,9 +468,7 @@ class SwitchEnder:
 
     def _until(self, done: Callable[[], bool], why: str) -> None:
         if not poll(done, timeout=self._timeout, clock=self._monotonic, sleep=self._sleep):
-            raise StoreError(
-                f"after {self._timeout:,.0f} s {why}", hint="run the same command again"
-            )
+            raise StoreError(f"after {self._timeout:,.0f} s {why}", hint="run the command again")
 
 
 def _building(states: Sequence[IndexState]) -> list[IndexState]:

@@ -1,4 +1,4 @@
-"""Indexes: create, compare, wait for them, and try them on a cluster.
+"""Create, compare, change and drop indexes, and test them on a cluster.
 
 May import: runtime.
 """

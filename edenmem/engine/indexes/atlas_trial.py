@@ -1,8 +1,7 @@
-"""What search relies on, tried on the configured cluster: a scratch collection is made, searched
-in every way that edenmem searches, and removed.
+"""Test on the configured cluster that search works as edenmem needs.
 
-The stand-in of the tests answers as MongoDB's documentation says; this is for whoever has the
-real thing.
+The test creates a scratch collection, runs every kind of search on it, and removes it. The
+simulated server of the test suite follows MongoDB's documentation; this checks a real cluster.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MODEL = "edenmem-trial"
 
 
 class AtlasWorld:
-    """Facts, all with the word "bees" in them, and what is known of each."""
+    """Facts that all contain the word "bees", with their expected scores."""
 
     DIMENSIONS = 8
 
@@ -77,28 +76,31 @@ class AtlasWorld:
         return fact
 
     def ids_of(self, *scopes: Scope) -> set[str]:
-        """The ids of the facts in these scopes."""
+        """Return the IDs of the facts in these scopes."""
         return {fact.id for fact in self.facts if fact.home in scopes}
 
 
 def _angle(place: int) -> float:
-    """Wide enough apart that no rounding changes the order."""
+    """Return an angle; neighbours are far enough apart that rounding keeps the order."""
     return place * math.pi / 7
 
 
 def _vector(angle: float) -> bytes:
-    """A unit vector at this angle to that of angle 0."""
+    """Return the unit vector of an angle."""
     numbers: Sequence[float] = (math.cos(angle), math.sin(angle), *([0.0] * 6))
     return struct.pack(f"<{AtlasWorld.DIMENSIONS}f", *numbers)
 
 
-#: How far a score may be from (1 + cosine) / 2: float32, and what an index rounds.
+#: Maximum difference of a score from (1 + cosine) / 2, due to float32 and index rounding.
 _TOLERANCE = 1e-3
 
 
 class CheckStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was tried. ``outcome``: "passed", "failed", or "skipped" since something
-    that it needs had failed. ``seen`` is what the cluster did, in words."""
+    """The result of one step.
+
+    ``outcome`` is "passed", "failed", or "skipped" after the failure of a required step; ``seen``
+    describes the behaviour of the cluster.
+    """
 
     name: str
     outcome: str
@@ -107,7 +109,7 @@ class CheckStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AtlasReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was tried. ``removed``: nothing of it is left on the cluster."""
+    """The results of all steps; ``removed``: nothing is left on the cluster."""
 
     location: str
     server_version: str
@@ -117,16 +119,16 @@ class AtlasReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Whether all went as edenmem needs it."""
+        """Return whether all steps passed."""
         return self.removed and all(step.outcome == "passed" for step in self.steps)
 
 
 class _Unexpected(Exception):
-    """The cluster answered, and not as it has to."""
+    """A wrong answer of the cluster."""
 
 
 class AtlasCheck:
-    """One run. ``timeout`` is for building the indexes, and again for new documents to appear."""
+    """One test run; ``timeout`` limits building the indexes, and finding new documents."""
 
     def __init__(
         self,
@@ -148,7 +150,7 @@ class AtlasCheck:
         self._steps: list[CheckStep] = []
 
     def run(self) -> AtlasReport:
-        """Try everything.
+        """Run all steps.
 
         Raises:
             StoreError: the database cannot be reached, or has no search commands.
@@ -159,7 +161,6 @@ class AtlasCheck:
         try:
             self._try_all(trial)
         finally:
-            # Whatever happened, an interruption included.
             removed = self._remove(trial)
         return AtlasReport(
             location=info.location,
@@ -172,14 +173,14 @@ class AtlasCheck:
     def _remove(self, trial: SearchTrial) -> bool:
         def remove() -> str:
             trial.remove()
-            return "gone"
+            return "removed"
 
         return self._step("scratch collection is removed", remove)
 
     def _try_all(self, trial: SearchTrial) -> None:
         world = self._world
         needed = (
-            ("indexes are made", lambda: self._prepare(trial)),
+            ("indexes are created", lambda: self._prepare(trial)),
             ("indexes become queryable", lambda: self._await_indexes(trial)),
             ("vectors as arrays are found", lambda: self._add(trial, world.arrays, "array")),
             ("vectors as bindata are found", lambda: self._add(trial, world.bindata, "bindata")),
@@ -208,9 +209,9 @@ class AtlasCheck:
             self._step(name, work, skip=not ready)
 
     def _step(self, name: str, work: Callable[[], str], *, skip: bool = False) -> bool:
-        """Try one thing and note what was seen; whether it went well."""
+        """Run a step and note its result; return whether it passed."""
         if skip:
-            seen, outcome, seconds = "something that it needs had failed", "skipped", 0.0
+            seen, outcome, seconds = "a required step failed", "skipped", 0.0
         else:
             self._tell(name)
             begun = self._clock()
@@ -222,14 +223,14 @@ class AtlasCheck:
         self._steps.append(CheckStep(name=name, outcome=outcome, seconds=seconds, seen=seen))
         return outcome == "passed"
 
-    # -- what everything else needs ----------------------------------------------------------
+    # -- required steps ----------------------------------------------------------------------
 
     def _prepare(self, trial: SearchTrial) -> str:
         trial.prepare(self._wish)
         states = trial.states(self._wish)
         missing = [state.name for state in states if state.status == "missing"]
         if missing:
-            raise _Unexpected(f"not listed after they were made: {', '.join(missing)}")
+            raise _Unexpected(f"not listed after creation: {', '.join(missing)}")
         return _statuses(states)
 
     def _await_indexes(self, trial: SearchTrial) -> str:
@@ -247,13 +248,13 @@ class AtlasCheck:
             clock=self._clock,
             sleep=self._sleep,
         )
-        told = " → ".join(path)
+        phases = " → ".join(path)
         wrong = [f"{s.name}: {'; '.join(s.differences) or s.note}" for s in states if s.differences]
         if wrong:
-            raise _Unexpected(f"the definitions came back otherwise: {'; '.join(wrong)}")
+            raise _Unexpected(f"the listed definitions differ: {'; '.join(wrong)}")
         if not all(state.queryable for state in states):
-            raise _Unexpected(f"not queryable: {told}")
-        return told
+            raise _Unexpected(f"not queryable: {phases}")
+        return phases
 
     def _add(self, trial: SearchTrial, facts: Sequence[Fact], storage: str) -> str:
         trial.add(facts, storage="bindata" if storage == "bindata" else "array")
@@ -302,7 +303,7 @@ class AtlasCheck:
     def _by_text(self, trial: SearchTrial) -> Callable[[FactFilter], list[Candidate]]:
         return lambda filter: self._text(trial, filter, "bees")
 
-    # -- what is tried -----------------------------------------------------------------------
+    # -- search steps ------------------------------------------------------------------------
 
     def _scores(self, trial: SearchTrial) -> str:
         found = self._near(trial, self._world.everywhere)
@@ -329,7 +330,7 @@ class AtlasCheck:
             self._expect(_ids(search(FactFilter(scopes=scopes))), world.ids_of(*scopes))
         stranger = Scope.user(world.anna.agent_id, world.stranger)
         self._expect(_ids(search(FactFilter(scopes=(stranger,)))), set())
-        return "one, several at once, and one with nothing in it"
+        return "one scope, several scopes, and an empty one"
 
     def _moments(self, search: Callable[[FactFilter], list[Candidate]]) -> str:
         world = self._world
@@ -340,7 +341,7 @@ class AtlasCheck:
         self._expect(since, world.ids_of(*scopes) - {world.old.id})
         session = FactFilter(scopes=scopes, session_id=world.old.session_id)
         self._expect(_ids(search(session)), {world.old.id})
-        return "before, after, and of one session"
+        return "before, after, and in one session"
 
     def _other_model(self, trial: SearchTrial) -> str:
         try:
@@ -355,7 +356,7 @@ class AtlasCheck:
         world = self._world
         found = self._text(trial, world.everywhere, f"bees {world.rare_word}")
         if not found or found[0].fact_id != world.rare.id:
-            raise _Unexpected("a fact with both words was not the first")
+            raise _Unexpected("the fact with both words is not the first result")
         self._expect(_ids(self._text(trial, world.everywhere, "xylophone")), set())
         return f"best score {found[0].score:.2f}, last {found[-1].score:.2f}"
 
@@ -373,7 +374,9 @@ class AtlasCheck:
 
     def _expect(self, found: object, wanted: object) -> None:
         if found != wanted:
-            raise _Unexpected(f"found {self._name_facts(found)}, wanted {self._name_facts(wanted)}")
+            raise _Unexpected(
+                f"found {self._name_facts(found)}, expected {self._name_facts(wanted)}"
+            )
 
     def _name_facts(self, ids: object) -> str:
         assert isinstance(ids, list | set)

@@ -1,7 +1,6 @@
-"""Indexes: making, comparing, changing and dropping them, and waiting until they answer.
+"""Create, compare, update and drop indexes, and wait until they are ready.
 
-What an index should be comes from the store's own definitions and from the configured embedding
-model and analyzer; nothing is changed here that was not asked for.
+The expected definitions come from the store, the configured embedding model and the analyzer.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from edenmem.errors import (
 )
 from edenmem.models.indexes import IndexState, IndexWish
 
-#: Seconds between looks: short at first, for small indexes, then longer.
+#: Seconds between polls: short at first, for small indexes, then longer.
 _FIRST, _LONGEST, _GROWTH = 0.2, 5.0, 1.5
 
 Clock = Callable[[], float]
@@ -37,7 +36,7 @@ def poll(
     clock: Clock = time.monotonic,
     sleep: Sleep = time.sleep,
 ) -> bool:
-    """Look until ``done``, for ``timeout`` seconds; whether it was. It is looked once at least."""
+    """Poll until ``done``, at least once and for ``timeout`` seconds; return whether it was."""
     deadline = clock() + timeout
     pause = _FIRST
     while not done():
@@ -57,9 +56,9 @@ def wait_for_indexes(
     clock: Clock = time.monotonic,
     sleep: Sleep = time.sleep,
 ) -> Sequence[IndexState]:
-    """Look until none is building any more, or the time is over; how they were at the last look.
+    """Wait until no index is building, or until the timeout; return the last states.
 
-    An index that failed, or turned out otherwise than wanted, is waited for no longer.
+    Failed indexes and those with another definition are not waited for.
     """
     seen: Sequence[IndexState] = ()
 
@@ -73,7 +72,7 @@ def wait_for_indexes(
     return seen
 
 
-#: Words that stand for several indexes.
+#: Names for groups of indexes, by kind.
 _GROUPS = {
     "ordinary": ("ordinary",),
     "vector": ("vector",),
@@ -84,9 +83,12 @@ _GROUPS = {
 
 
 class IndexAction(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one index: "made", "there", "different" and "to_replace" (left as it is),
-    "left_out" (it cannot be had), "updated", "dropped", "replaced", or with ``dry_run``
-    "would_…". ``state`` is how the index is afterwards."""
+    """The result of an operation on an index.
+
+    ``outcome`` is "made", "there", "different" or "to_replace" (both unchanged), "left_out"
+    (unavailable), "updated", "dropped", "replaced", or "would_…" in a dry run. ``state`` is the
+    state of the index afterwards.
+    """
 
     name: str
     outcome: str
@@ -119,15 +121,15 @@ class IndexKeeper:
             self.notices.append(f"the vector index is skipped: {error.message}{hint}")
             return None
 
-    # -- looking -----------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------
 
     @property
     def follow_later(self) -> bool:
-        """Whether search finds a fact only some time after it was written."""
+        """Return whether search finds a fact only some time after its write."""
         return self._store.search.search_ability().kind == "atlas"
 
     def await_fact(self, fact_id: str, *, timeout: float) -> bool:
-        """Wait until search finds a fact, for ``timeout`` seconds; whether it does."""
+        """Wait up to ``timeout`` seconds until search finds a fact; return whether it does."""
         return poll(
             lambda: self._store.search.is_searchable(fact_id),
             timeout=timeout,
@@ -136,11 +138,12 @@ class IndexKeeper:
         )
 
     def states(self, named: Sequence[str] = ()) -> list[IndexState]:
-        """How indexes are: all, or those that are named, by name or by kind ("search": vector and
-        text).
+        """Return the states of all indexes, or of those with a name or kind.
+
+        The kind "search" includes "vector" and "text".
 
         Raises:
-            NotFoundError: there is none of a name.
+            NotFoundError: an index is unknown.
         """
         every = self._store.indexes.list_indexes(self.wish)
         if not named:
@@ -150,8 +153,8 @@ class IndexKeeper:
             found = [s.name for s in every if s.name == word or s.kind in _GROUPS.get(word, ())]
             if not found:
                 raise NotFoundError(
-                    f"there is no index {word!r}",
-                    hint=f"it is a name that 'edenmem index list' shows, or {', '.join(_GROUPS)}",
+                    f"unknown index: {word!r}",
+                    hint=f"use a name from 'edenmem index list', or {', '.join(_GROUPS)}",
                 )
             wanted.update(found)
         return [state for state in every if state.name in wanted]
@@ -163,7 +166,7 @@ class IndexKeeper:
         timeout: float,
         tell: Callable[[Sequence[IndexState]], None] = lambda states: None,
     ) -> Sequence[IndexState]:
-        """Look until none of these is building, or for ``timeout`` seconds; how they are then."""
+        """Wait up to ``timeout`` seconds until none of these is building; return the states."""
         if not names:
             return ()
         return wait_for_indexes(
@@ -174,20 +177,20 @@ class IndexKeeper:
             sleep=self._sleep,
         )
 
-    # -- changing ----------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------
 
     def create(self, named: Sequence[str] = (), *, dry_run: bool = False) -> list[IndexAction]:
-        """Begin to make the indexes that are missing. One that is otherwise than wanted stays.
+        """Create missing indexes; those with another definition stay unchanged.
 
         Raises:
-            StoreError: one that was named cannot be made; what could be made before it was.
+            StoreError: a named index cannot be created; earlier ones were.
         """
         return [self._create(state, named, dry_run) for state in self.states(named)]
 
     def _create(self, state: IndexState, named: Sequence[str], dry_run: bool) -> IndexAction:
         if state.replaces:
             return IndexAction(name=state.name, outcome="to_replace", state=state, note=state.note)
-        # Of an index that is not needed its kind is not enough: it has to be named.
+        # An unneeded index has to be given by name: its kind is not enough.
         described = state.status == "unwanted" and state.wanted is not None
         asked_for = state.name in named if described else bool(named) or state.kind == "ordinary"
         if state.status in ("unwanted", "unavailable") and not asked_for:
@@ -201,15 +204,15 @@ class IndexKeeper:
         return self._after(state.name, "made")
 
     def to_replace(self) -> list[IndexState]:
-        """The indexes that replace older ones."""
+        """Return the indexes that replace older ones."""
         return [state for state in self.states() if state.replaces]
 
     def replace(self, states: Sequence[IndexState], *, dry_run: bool = False) -> list[IndexAction]:
-        """Replace older indexes by these; can be killed at any moment and repeated.
+        """Replace older indexes by these; can be interrupted and repeated.
 
         Raises:
             ConflictError: another process migrates the database, or recreates an older index.
-            StoreError: stored data keep an index from being created; none was dropped then.
+            StoreError: stored data prevent the creation of an index; none was dropped.
         """
         actions = []
         for state in states:
@@ -225,9 +228,9 @@ class IndexKeeper:
         return actions
 
     def update(
-        self, states: Sequence[IndexState], *, anew: bool = False, dry_run: bool = False
+        self, states: Sequence[IndexState], *, rebuild: bool = False, dry_run: bool = False
     ) -> list[IndexAction]:
-        """Begin to change the indexes that are otherwise than wanted; ``anew``: all of them."""
+        """Update the indexes that differ from their definition; ``rebuild``: all of them."""
         actions = []
         for state in states:
             if state.status in ("missing", "unwanted", "unavailable", "foreign"):
@@ -236,7 +239,7 @@ class IndexKeeper:
                 action = IndexAction(
                     name=state.name, outcome="to_replace", state=state, note=state.note
                 )
-            elif state.status != "different" and not anew:
+            elif state.status != "different" and not rebuild:
                 action = IndexAction(name=state.name, outcome="there", state=state)
             elif dry_run:
                 action = IndexAction(name=state.name, outcome="would_update", state=state)
@@ -247,13 +250,12 @@ class IndexKeeper:
         return actions
 
     def drop(self, named: Sequence[str], *, dry_run: bool = False) -> list[IndexAction]:
-        """Drop indexes, named as `states` takes them. Of a kind those are left out that are not
-        there or have to stay.
+        """Drop indexes, given as for `states`; of a kind, only those that exist and may be dropped.
 
         Raises:
-            NotFoundError: there is none of a name.
-            ConflictError: one that was named, or each of a kind, protects uniqueness, is the
-                platform's too, or is a part of the store. Nothing was dropped.
+            NotFoundError: an index is unknown.
+            ConflictError: a named index, or every index of a kind, protects uniqueness, is used by
+                the platform, or is part of the store. Nothing was dropped.
         """
         actions: list[IndexAction] = []
         refused: list[ConflictError | NotFoundError | StoreError] = []
@@ -278,7 +280,7 @@ class IndexKeeper:
         if planned.outcome != "would_drop":
             return planned
         self._store.indexes.drop_index(planned.name)
-        # A foreign one is not listed any more.
+        # Indexes of other programs are no longer listed.
         left = [state for state in self.states() if state.name == planned.name]
         state = left[0] if left else planned.state
         return IndexAction(name=planned.name, outcome="dropped", state=state)
@@ -289,14 +291,14 @@ class IndexKeeper:
 
 
 def _change(state: IndexState) -> str:
-    """The keys of the older index and those that replace them."""
+    """Return the old and new keys of a replaced index."""
     before, after = _keys(state.found, state.wanted), _keys(state.wanted, state.found)
     older = "" if state.replaces == (state.name,) else f"{', '.join(state.replaces)} "
     return f"{older}{before} \N{RIGHTWARDS ARROW} {after}"
 
 
 def _keys(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> str:
-    """The keys of an index; whether it is unique only where the other differs in that."""
+    """Return the keys of an index, and whether it is unique if the other one differs."""
     mine, others = one or {}, other or {}
     differs = mine.get("unique") != others.get("unique")
     kind = ("unique " if mine.get("unique") else "not unique ") if differs else ""
@@ -304,10 +306,10 @@ def _keys(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> str
 
 
 def _of_old_vectors(state: IndexState) -> str:
-    """A word on the vectors that an index of other dimensions does not take up."""
+    """Return a note on vectors of other dimensions, which the index ignores."""
     if state.kind != "vector" or not any("numDimensions" in one for one in state.differences):
         return ""
     return (
-        "vectors of another length are not in it; 'edenmem embed backfill' makes those of the "
-        "configured model"
+        "the index ignores vectors of another length; create those of the configured model with "
+        "'edenmem embed backfill'"
     )

@@ -1,4 +1,4 @@
-"""Making the store, or what is missing in it. Blocks."""
+"""Create the store, or missing parts of it. Blocks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edenmem.store.protocol.store import Store
 
 
 class Setup:
-    """Where the store is, whether it is there, and what it takes to make it."""
+    """The location and state of the store, and its creation."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
@@ -17,26 +17,25 @@ class Setup:
 
     @property
     def location(self) -> str:
-        """Where memory is, without secrets."""
+        """Return the location of the store, without secrets."""
         return self._store.database.info().location
 
     @property
     def is_embedded(self) -> bool:
-        """Whether the store is a file of this machine."""
+        """Return whether the store is a local file."""
         return self._store.database.info().kind == "sqlite"
 
     @property
     def is_made(self) -> bool:
-        """Whether the store is there."""
+        """Return whether the store is initialised."""
         return self._store.database.info().initialised
 
     def make(self) -> list[str]:
-        """Make what is missing; what was made, in words."""
+        """Create missing parts; return descriptions of them."""
         return list(self._store.database.initialise())
 
     def lacks_search_indexes(self) -> bool:
-        """Return whether search needs indexes that `make` does not: on Atlas they take a while,
-        and are made when asked for."""
+        """Return whether search indexes are missing: on Atlas, `make` does not create them."""
         if self._store.search.search_ability().kind != "atlas":
             return False
         wish = IndexWish(analyzer=self._settings.search.analyzer)

@@ -1,4 +1,4 @@
-"""Conversations from elsewhere: imported from files, or handed over by a program.
+"""Store conversations imported from files or added by a program.
 
 May import: edits, reports, runtime, scopes.
 """

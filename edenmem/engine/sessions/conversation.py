@@ -1,4 +1,4 @@
-"""Conversations of a host that is a program: its own ids, and messages as chat APIs have them."""
+"""Store conversations of a host program, with its own IDs and messages in chat API form."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from edenmem.text import clean
 
 T = TypeVar("T")
 
-#: The longest name that a host may use for something.
+#: Maximum length of the host's keys in characters.
 _MAX_KEY = 1000
 
 
 def ensure_agent(runtime: Runtime, agent: str, *, owner: str | None = None) -> Agent:
-    """Return the agent with this username or ID; add it, with its memory on, if there is none.
+    """Return the agent with this username or ID; add an agent with memory on if there is none.
 
     Raises:
-        UsageError: the name is blank, or the store demands an owner.
-        ConflictError: the ID belongs to an agent that was deleted.
+        UsageError: the name is blank, or the store requires an owner.
+        ConflictError: the ID belongs to a deleted agent.
     """
     people = People(runtime.store)
     people.owner_id = Resolver(runtime.store).user(owner).id if owner else None
@@ -40,7 +40,7 @@ def ensure_agent(runtime: Runtime, agent: str, *, owner: str | None = None) -> A
     if found is not None:
         return found
     add_account(runtime, people.agent_or_new(name))
-    return _there(People(runtime.store).agent(name), "agent", name)
+    return _require(People(runtime.store).agent(name), "agent", name)
 
 
 def ensure_user(runtime: Runtime, user: str) -> User:
@@ -48,7 +48,7 @@ def ensure_user(runtime: Runtime, user: str) -> User:
 
     Raises:
         UsageError: the name is blank.
-        ConflictError: the ID belongs to an account that was deleted.
+        ConflictError: the ID belongs to a deleted account.
     """
     people = People(runtime.store)
     name = require_key("user", user)
@@ -56,7 +56,7 @@ def ensure_user(runtime: Runtime, user: str) -> User:
     if found is not None:
         return found
     add_account(runtime, people.user_or_new(name))
-    return _there(People(runtime.store).user(name), "user", name)
+    return _require(People(runtime.store).user(name), "user", name)
 
 
 def ensure_session(
@@ -69,18 +69,19 @@ def ensure_session(
     title: str | None = None,
     incognito: bool = False,
 ) -> Session:
-    """Return the session with the host's key, with these agents and users in it; add what is
-    missing. Group, title and incognito are those of a session that is new.
+    """Return the session with the host's key, after adding missing agents and users.
+
+    A missing session is created with ``group``, ``title`` and ``incognito``.
 
     Raises:
-        UsageError: the key is blank, there is no agent, or the store demands an owner.
-        ConflictError: the session is deleted, or is not incognito as it should be.
+        UsageError: the key is blank, there is no agent, or the store requires an owner.
+        ConflictError: the session is deleted, or exists without ``incognito``.
     """
     key = require_key("session", session)
     session_id = key if is_id(key) else derived_id("session", key)
     stored = runtime.store.host.session(session_id)
     if incognito and stored is not None and not stored.incognito:
-        raise ConflictError(f"the session exists already, and is not incognito: {key!r}")
+        raise ConflictError(f"the session exists and is not incognito: {key!r}")
     if not agents and stored is None:
         raise UsageError("a session needs an agent")
     wanted = stored or Session(
@@ -103,9 +104,9 @@ def ensure_session(
         return stored
     wanted = msgspec.structs.replace(wanted, owner=owner_of(wanted, agents))
     if reason := runtime.store.host.refusal(wanted):
-        raise UsageError(reason, hint="name a user, or an agent with an owner")
+        raise UsageError(reason, hint="specify a user, or an agent with an owner")
     runtime.store.host.put_session(wanted)
-    return _there(runtime.store.host.session(session_id), "session", key)
+    return _require(runtime.store.host.session(session_id), "session", key)
 
 
 def store_messages(
@@ -116,18 +117,18 @@ def store_messages(
     user: str | None = None,
     agent: str | None = None,
 ) -> int:
-    """Store messages of a session; returns how many were new.
+    """Store messages of a session; return the number of new ones.
 
     Args:
-        runtime: Where to.
+        runtime: The store and clock.
         session_ref: The session: ID or name.
         given: Messages, or dicts in the form of chat APIs; see `MemoryService.add_messages`.
-        user: Who wrote the messages of people that name nobody; None: the session's only user.
-        agent: Which agent wrote the answers that name none; None: the session's first.
+        user: Default sender of user messages (None: the session's only user).
+        agent: Default sender of assistant messages (None: the session's first agent).
 
     Raises:
-        NotFoundError: there is no such session, or a sender does not exist.
-        UsageError: it is not a list of messages, or nobody can tell who wrote one.
+        NotFoundError: the session or a sender does not exist.
+        UsageError: ``given`` is not a list of messages, or a sender is ambiguous.
         InputError: a dict is not a message.
     """
     if isinstance(given, str | bytes | Mapping | Message):
@@ -139,17 +140,17 @@ def store_messages(
     for place, each in enumerate(given):
         path = f"messages[{place}]"
         if isinstance(each, Message):
-            messages.append(_own(each, session, senders, path))
+            messages.append(_resolve_sender(each, session, senders, path))
         elif isinstance(each, Mapping):
             at = now + timedelta(milliseconds=place)
-            messages.append(_converted(each, session, senders, path, at))
+            messages.append(_convert(each, session, senders, path, at))
         else:
             raise UsageError(f"{path} must be a Message or a dict: {type(each).__name__}")
     return add_messages(runtime.store, session.id, messages)
 
 
 class _Senders:
-    """Who wrote the messages of a session, by what the host calls them."""
+    """The senders of a session's messages, by the host's names."""
 
     def __init__(
         self, store: Store, session: Session, *, user: str | None, agent: str | None
@@ -161,7 +162,7 @@ class _Senders:
         self._known: dict[tuple[str, str], str] = {}
 
     def of(self, role: str, named: str | None, path: str) -> str | None:
-        """Return the ID of a sender: the one that is named, or the only one that it can be."""
+        """Return the ID of the named or default sender."""
         if role == "assistant":
             return self._look_up(role, named) if named else self._agent
         if role != "user":
@@ -170,7 +171,7 @@ class _Senders:
             return self._look_up(role, named)
         if self._user is None and len(self._session.users) > 1:
             raise UsageError(
-                f"{path}: who wrote it? the session has {len(self._session.users)} users",
+                f"{path}: ambiguous sender: the session has {len(self._session.users)} users",
                 hint="set 'name' in the message, or pass user=",
             )
         return self._user or next(iter(self._session.users), None)
@@ -188,10 +189,10 @@ class _Senders:
         return (self._resolver.agent(named) if is_agent else self._resolver.user(named)).id
 
 
-def _own(message: Message, session: Session, senders: _Senders, path: str) -> Message:
+def _resolve_sender(message: Message, session: Session, senders: _Senders, path: str) -> Message:
     """Return a message with the ID of its sender in place of a name."""
     if message.session_id != session.id:
-        raise UsageError(f"{path}: it is of another session: {message.session_id}")
+        raise UsageError(f"{path}: belongs to another session: {message.session_id}")
     if not is_id(message.id):
         raise UsageError(f"{path}: the id must be 24 hex digits: {message.id!r}")
     if message.sender is None or is_id(message.sender):
@@ -200,10 +201,10 @@ def _own(message: Message, session: Session, senders: _Senders, path: str) -> Me
     return msgspec.structs.replace(message, sender=sender)
 
 
-def _converted(
+def _convert(
     given: Mapping[str, Any], session: Session, senders: _Senders, path: str, at: datetime
 ) -> Message:
-    """Return the message that a dict describes."""
+    """Convert a dict in chat API form to a message."""
     try:
         parsed = parse_message(given, path)
     except BadLine as error:
@@ -221,11 +222,11 @@ def _converted(
 
 
 def _id_of(key: object, session: Session, path: str) -> str:
-    """Return an ID for the host's own; without one the message is a new one."""
+    """Return the ID for the host's key; a new ID without a key."""
     if key is None:
         return new_id()
     if not isinstance(key, str) or not key.strip():
-        raise InputError(f"{path}.id: a text is expected")
+        raise InputError(f"{path}.id: expected a text")
     return key if is_id(key) else derived_id("message", session.id, key)
 
 
@@ -234,24 +235,24 @@ def _time_of(given: object, parsed: ParsedMessage, path: str) -> datetime | None
 
 
 def require_key(what: str, given: object) -> str:
-    """Return what a host calls something, without the space around it.
+    """Return the host's key without surrounding space.
 
     Raises:
-        UsageError: it is not a text, is blank, or is too long.
+        UsageError: the key is not a text, blank, or too long.
     """
     if not isinstance(given, str):
-        raise UsageError(f"a {what} is named by a text: {type(given).__name__}")
+        raise UsageError(f"the {what} must be a text: {type(given).__name__}")
     key = clean(given).strip()
     if not key or len(key) > _MAX_KEY:
-        raise UsageError(f"a {what} needs a name of 1 to {_MAX_KEY} characters: {key[:40]!r}")
+        raise UsageError(f"the {what} must have 1 to {_MAX_KEY} characters: {key[:40]!r}")
     return key
 
 
-def _union(there: Sequence[str], more: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*there, *more)))
+def _union(known: Sequence[str], more: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*known, *more)))
 
 
-def _there(found: T | None, what: str, name: str) -> T:
+def _require(found: T | None, what: str, name: str) -> T:
     if found is None:
-        raise ConflictError(f"the {what} cannot be added, it was deleted: {name!r}")
+        raise ConflictError(f"the {what} was deleted and cannot be added again: {name!r}")
     return found

@@ -1,10 +1,10 @@
-"""One line of `session import`: what it may say, and what it means.
+"""Parse the lines of `session import`.
 
-A line is ``{"session": …, "agent": …, "users": […], "messages": […], …}``. Messages are as
-edenmem writes them, or as OpenAI's chat API has them (content in parts, tool calls as functions,
-no names and no times). Unknown fields of a message are left alone, since APIs add some all the
-time; an unknown field of the line itself is an error, since a mistyped "incognito" must not make
-memory of a private conversation.
+A line is ``{"session": …, "agent": …, "users": […], "messages": […], …}``. Messages have edenmem's
+own form or that of OpenAI's chat API (content in parts, tool calls as functions, no names and no
+times). Unknown fields of a message are ignored, since APIs add fields over time; an unknown field
+of the line is an error, since a mistyped "incognito" must not turn a private conversation into
+memory.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from edenmem.models.host import Role, ToolCall
 from edenmem.models.ids import as_utc
 from edenmem.text import clean
 
-#: The longest line that is read, in bytes.
+#: Maximum length of a line in bytes.
 LINE_BYTES = 64 * 1024 * 1024
 
-#: What is spooled in memory before it goes to a temporary file.
+#: Number of bytes buffered in RAM before a temporary file is used.
 _SPOOL_BYTES = 8 * 1024 * 1024
 
 _CHUNK = 1024 * 1024
@@ -34,17 +34,17 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line that is not blank, and its number from 1; ``data`` None: it is too long."""
+    """A line that is not blank, and its number from 1; ``data`` is None if it is too long."""
 
     number: int
     data: bytes | None
 
 
 class TwiceReadable:
-    """Lines that can be gone through twice: `first`, and when that has ended, `again`.
+    """Lines that can be read twice: all of `first`, then `again`.
 
-    A context manager, which removes the temporary file. A line that is appended to the file
-    between the two is not read.
+    A context manager that removes its temporary file. Lines appended between the passes are
+    ignored.
     """
 
     def __init__(self, lines: Iterable[bytes | str], *, line_bytes: int = LINE_BYTES) -> None:
@@ -62,9 +62,9 @@ class TwiceReadable:
             self._spool.close()
 
     def first(self) -> Iterator[Line]:
-        """All lines, for the first time."""
+        """Yield all lines of the first pass."""
         if self._start is None:
-            # closed in __exit__, since it outlives this pass
+            # closed in __exit__, after the second pass
             self._spool = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115
         for data in self._read_bounded(self._source):
             self._count += 1
@@ -73,7 +73,7 @@ class TwiceReadable:
             yield from self._line(self._count, data)
 
     def again(self) -> Iterator[Line]:
-        """The same lines once more."""
+        """Yield the same lines again."""
         source: Any = self._spool if self._spool is not None else self._source
         source.seek(0 if self._spool is not None else self._start)
         for number, data in enumerate(self._read_bounded(source), 1):
@@ -88,7 +88,7 @@ class TwiceReadable:
             yield Line(number, data)
 
     def _read_bounded(self, source: Any) -> Iterator[bytes | None]:
-        """Lines as bytes; None for one that is too long, of which only a part is ever held."""
+        """Yield lines as bytes; None for a line that is too long, which is never held in RAM."""
         if not hasattr(source, "readline"):
             for line in source:
                 data = _encode(line)
@@ -109,7 +109,7 @@ def _encode(line: bytes | str) -> bytes:
 
 
 def _position(source: object) -> int | None:
-    """Where to rewind to; None if it cannot be."""
+    """Return the position to rewind to, or None for a stream."""
     if isinstance(source, io.IOBase) and source.seekable():
         return source.tell()
     return None
@@ -117,20 +117,20 @@ def _position(source: object) -> int | None:
 
 Name = Annotated[str, Meta(min_length=1, max_length=1000)]
 
-#: Roles of other formats, and what they are here.
+#: Roles of other formats, and their equivalents.
 _ROLES = {"developer": "system", "function": "tool", "human": "user", "ai": "assistant"}
 
 
-#: Levels of lists and objects in what a tool was asked or gave. MongoDB takes a hundred in all.
+#: Maximum nesting of tool arguments and results. MongoDB allows 100 levels in a document.
 MOST_LEVELS = 64
 
 
 class BadLine(Exception):
-    """What is wrong with a line, beginning with the path of the field."""
+    """An error in a line, beginning with the path of the field."""
 
 
 class ParsedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message, cleaned. ``at`` None: the line gives no time."""
+    """A cleaned message; ``at`` is None if the line has no time."""
 
     role: Role
     content: str
@@ -140,7 +140,7 @@ class ParsedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParsedSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as the line has it; agents and users by what the line calls them."""
+    """A session with the agent and user names of the line."""
 
     session: str
     agents: tuple[str, ...]
@@ -191,16 +191,16 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def parse(data: bytes) -> ParsedSession:
-    """The session that a line describes.
+    """Parse a line.
 
     Raises:
-        BadLine: the line is not JSON, or not such a session.
+        BadLine: the line is not JSON, or not a session.
     """
     line = _line(data)
     agents = dict.fromkeys(_name(name) for name in ([line.agent] if line.agent else []))
     agents |= dict.fromkeys(_name(name) for name in line.agents or ())
     if not agents:
-        raise BadLine("agent: missing; name the agent of the session, or several in 'agents'")
+        raise BadLine("agent: missing; specify 'agent', or several in 'agents'")
     return ParsedSession(
         session=_name(line.session),
         agents=tuple(agents),
@@ -218,10 +218,10 @@ def parse(data: bytes) -> ParsedSession:
 
 
 def parse_message(value: Mapping[str, Any], path: str) -> ParsedMessage:
-    """The message that an object in the form of a chat API describes.
+    """Parse a message in chat API form.
 
     Raises:
-        BadLine: it is not a message.
+        BadLine: ``value`` is not a message.
     """
     at = value.get("created_at")
     given = {**value, "created_at": at if isinstance(at, str) else None}
@@ -234,7 +234,7 @@ def parse_message(value: Mapping[str, Any], path: str) -> ParsedMessage:
 
 def _line(data: bytes) -> _Line:
     try:
-        # not msgspec's decoder, which refuses the lone surrogates of chats that were cut short
+        # not msgspec's decoder, which rejects the lone surrogates of truncated chats
         value = json.loads(data.decode("utf-8", "surrogatepass"))
     except RecursionError:
         raise BadLine("nested too deeply") from None
@@ -245,7 +245,7 @@ def _line(data: bytes) -> _Line:
     except ValueError as error:
         raise BadLine(f"not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise BadLine("expected a JSON object for one session; a file has one session a line")
+        raise BadLine("expected a JSON object with one session per line")
     try:
         return msgspec.convert(value, _Line)
     except msgspec.ValidationError as error:
@@ -253,11 +253,11 @@ def _line(data: bytes) -> _Line:
 
 
 def _readable(message: str) -> str:
-    """The message of msgspec, path first: "messages[0].role: Expected `str`, got `int`"."""
+    """Return msgspec's message, path first: "messages[0].role: Expected `str`, got `int`"."""
     what, _, path = message.partition(" - at `")
     path = path.rstrip("`").removeprefix("$").removeprefix(".").removeprefix("key ")
     if "unknown field" in what:
-        what += f"; a session has {', '.join(_Line.__struct_fields__)}"
+        what += f"; valid fields: {', '.join(_Line.__struct_fields__)}"
     return f"{path}: {what}" if path else what
 
 
@@ -267,7 +267,7 @@ def _message(message: _Message, path: str) -> ParsedMessage:
         roles = ", ".join(get_args(Role))
         raise BadLine(f"{path}.role: {message.role!r} is not one of {roles}")
     if message.content is msgspec.UNSET and not message.tool_calls:
-        raise BadLine(f"{path}.content: missing; a text, or a list of parts, is expected")
+        raise BadLine(f"{path}.content: missing; expected a text or a list of parts")
     known_role: Any = role
     return ParsedMessage(
         role=known_role,
@@ -282,7 +282,7 @@ def _message(message: _Message, path: str) -> ParsedMessage:
 
 
 def _content(content: str | list[Any] | msgspec.UnsetType | None, path: str) -> str:
-    """The words of a content: of its parts, those that are text; pictures have none."""
+    """Return the text of a content, joined from its text parts."""
     if isinstance(content, str):
         return clean(content)
     if not isinstance(content, list):
@@ -305,7 +305,7 @@ def _content(content: str | list[Any] | msgspec.UnsetType | None, path: str) -> 
 def _tool_call(call: _Call, path: str) -> ToolCall:
     tool = call.tool or (call.function.name if call.function is not None else "")
     if not tool:
-        raise BadLine(f"{path}.tool: missing; the name of the tool is expected")
+        raise BadLine(f"{path}.tool: missing; expected the name of the tool")
     args = call.function.arguments if call.function is not None else call.args
     if call.function is not None and isinstance(args, str):
         args = _arguments(args)
@@ -319,7 +319,7 @@ def _tool_call(call: _Call, path: str) -> ToolCall:
 
 
 def _arguments(text: str) -> Any:
-    """OpenAI's arguments are JSON in a string, written by a model: mostly JSON."""
+    """Decode OpenAI's arguments: a string with JSON, which a model may have malformed."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -330,7 +330,7 @@ def _clean(value: Any, path: str, levels: int = MOST_LEVELS) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        return str(value)  # larger than any store's integers
+        return str(value)  # exceeds the integers of stores
     if isinstance(value, list | dict) and not levels:
         raise BadLine(f"{path}: nested more than {MOST_LEVELS} levels deep")
     if isinstance(value, list):
@@ -343,12 +343,12 @@ def _clean(value: Any, path: str, levels: int = MOST_LEVELS) -> Any:
 def _name(text: str) -> str:
     name = clean(text).strip()
     if not name:
-        raise BadLine("a name of the session, an agent, a user or the group is blank")
+        raise BadLine("the name of the session, an agent, a user or the group is blank")
     return name
 
 
 def _time(text: str | None, path: str) -> datetime | None:
-    """A time in ISO 8601; without a zone it is UTC."""
+    """Parse an ISO 8601 time; the default zone is UTC."""
     if text is None:
         return None
     try:

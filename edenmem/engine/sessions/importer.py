@@ -1,7 +1,7 @@
-"""`session import`: conversations from JSON Lines, a session a line.
+"""Import conversations from JSON Lines, one session per line.
 
-The whole file is judged before anything is written, so that by default all of it is imported or
-nothing. Importing again adds only what is new; see `edenmem.engine.sessions.importer`.
+The whole file is checked before the first write, so that by default all or nothing is imported.
+Repeated imports add only new messages.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ from edenmem.models.host import (
 )
 from edenmem.models.ids import derived_id, is_id
 
-#: Between messages whose times are not given.
+#: The time between messages without times.
 _STEP = timedelta(seconds=1)
 _TIE = timedelta(milliseconds=1)
 
 
-class _Said(msgspec.Struct):
-    """What tells a tool call from another. These fields and their order make the ids of messages
-    that were imported long ago."""
+class _CallIdentity(msgspec.Struct):
+    """The identity of a tool call. Message IDs depend on these fields and their order."""
 
     tool: str
     args: Any
@@ -55,17 +54,17 @@ class _Said(msgspec.Struct):
 
 
 def session_id_of(parsed: ParsedSession) -> str:
-    """The id that the line gives, or one that belongs to the name it gives."""
+    """Return the ID of the line's session, derived from its name if needed."""
     return parsed.session if is_id(parsed.session) else derived_id("session", parsed.session)
 
 
 def message_ids(parsed: ParsedSession, session_id: str) -> list[str]:
-    """The id of each message. Equal messages are told apart by their order."""
+    """Return the ID of each message; equal messages are distinguished by order."""
     seen: Counter[str] = Counter()
     ids = []
     for message in parsed.messages:
-        said = [_Said(c.tool, c.args, c.status, c.result) for c in message.tool_calls]
-        calls = msgspec.json.encode(said, order="deterministic").decode()
+        identities = [_CallIdentity(c.tool, c.args, c.status, c.result) for c in message.tool_calls]
+        calls = msgspec.json.encode(identities, order="deterministic").decode()
         at = message.at.isoformat() if message.at is not None else ""
         identity = derived_id(
             "message", session_id, message.role, message.name or "", message.content, calls, at
@@ -85,10 +84,10 @@ def session_of(
     stored: Session | None = None,
     owner: str | None = None,
 ) -> Session:
-    """The session as it is stored if it is new.
+    """Return the session to store if it is new.
 
-    It is marked as imported, and its status keeps the platform's cold run away, unless it is a
-    session of the platform: one that is there without the mark, and has no name of an import.
+    The session is marked as imported, and its status keeps the platform's cold run away, unless
+    it is an existing session of the platform.
     """
     ours = stored is None or stored.imported or _is_named(stored)
     session = Session(
@@ -109,7 +108,7 @@ def session_of(
 
 
 def _is_named(stored: Session) -> bool:
-    """Whether an import gave the session its id, also before imported sessions were marked."""
+    """Return whether an import created the session, maybe before imports were marked."""
     return stored.name is not None and stored.id == derived_id("session", stored.name)
 
 
@@ -121,7 +120,7 @@ def messages_of(
     speakers: Mapping[str | None, str | None],
     agents: Sequence[Agent],
 ) -> list[Message]:
-    """The messages as they are stored; ``speakers`` is from `user_speakers`."""
+    """Return the messages to store; ``speakers`` comes from `user_speakers`."""
     return [
         Message(
             id=id,
@@ -150,15 +149,14 @@ def user_speakers(
     people: People,
     earlier: Callable[[], Set[str]],
 ) -> dict[str | None, str | None]:
-    """The account behind each name that messages of the role "user" have (None: no name).
+    """Return the account of each name in messages of the role "user" (None: no name).
 
-    A name that is another known user's adds that user to ``users``: with two people in it, a
-    session is a group's. A name that nobody has is a display name; it is the one user's if there
-    is one user and one such name, those of messages that are stored (``earlier``) included.
+    The name of another known user adds that user to ``users``. An unknown name is a display name:
+    of the only user, if there is only one such name, including stored messages (``earlier``).
 
     Raises:
-        BadLine: messages under several names, where the line has one user and does not say who
-            the others are: their words would become that user's memory.
+        BadLine: a line with one user has messages under several names: the words of others would
+            become that user's memory.
     """
     names = dict.fromkeys(m.name for m in parsed.messages if m.role == "user")
     known: dict[str | None, str | None] = {}
@@ -168,13 +166,13 @@ def user_speakers(
             known[name] = account.id
             if account.id not in {user.id for user in users}:
                 users.append(account)
-    strangers = [name for name in names if name is not None and name not in known]
+    unknown = [name for name in names if name is not None and name not in known]
     only = users[0].id if len(users) == 1 else None
-    if only is not None and strangers and len({name for name in names if name} | earlier()) > 1:
-        place = next(i for i, m in enumerate(parsed.messages) if m.name == strangers[0])
+    if only is not None and unknown and len({name for name in names if name} | earlier()) > 1:
+        place = next(i for i, m in enumerate(parsed.messages) if m.name == unknown[0])
         raise BadLine(
-            f"messages[{place}].name: {strangers[0]!r} is not among the session's users; "
-            "several people speak in it, so name them all in 'users'"
+            f"messages[{place}].name: {unknown[0]!r} is not among the session's users; "
+            "list all people of the session in 'users'"
         )
     return {name: known.get(name, only) for name in names}
 
@@ -185,11 +183,11 @@ def times_of(
     stored: Mapping[str, datetime],
     now: datetime,
 ) -> list[datetime]:
-    """A time for each message, such that their order is the file's.
+    """Return a time for each message that keeps the order of the file.
 
-    Messages of the same time are set a millisecond apart. One without a time follows the one
-    before it by a second; the first ones lead up to the next time that is known, or else to
-    ``now``. A message that is stored keeps the time that it has.
+    Messages of the same time are set a millisecond apart. A message without a time is a second
+    after the previous one; leading ones count back from the next known time, or from ``now``.
+    Stored messages keep their times.
     """
     ties: Counter[datetime] = Counter()
     known: list[datetime | None] = []
@@ -251,7 +249,7 @@ def _sender(
     return next((id for id, labels in names if called and called in labels), None)
 
 
-#: Problems that a report lists; more are counted.
+#: Maximum number of problems in a report; all are counted.
 MAX_PROBLEMS = 1000
 
 
@@ -265,24 +263,23 @@ def import_sessions(
     line_bytes: int = LINE_BYTES,
     owner: str | None = None,
 ) -> ImportReport:
-    """Store the sessions and messages that the lines describe.
+    """Store the sessions and messages of lines.
 
     Args:
-        runtime: Where to, who is written into the audit entries of added agents and users, and the
-            time up to which messages without times are placed.
-        lines: A file, best opened as bytes, or its lines. What cannot be rewound is spooled.
+        runtime: The store, the actor for audit entries, and the clock.
+        lines: A file, preferably binary, or its lines. Streams are buffered.
         skip_bad: Import the good lines and report the bad ones.
-        add_missing: Add agents and users that are not known.
-        dry_run: Write nothing; the report says what would be.
-        line_bytes: The longest line that is taken.
-        owner: The id or username of the user who owns agents that are added, and sessions whose
-            line has no ``owner``; None: a session is its first user's, else its agent's owner's.
-            One that is not known has to be among the people whom the lines add.
+        add_missing: Add unknown agents and users.
+        dry_run: Write nothing.
+        line_bytes: Maximum length of a line.
+        owner: ID or username of the owner of added agents, and of sessions whose line has no
+            ``owner`` (None: the session's first user, else the owner of its agent). An unknown
+            owner must be among the users that the lines add.
 
     Raises:
         InputError: a line is bad, and ``skip_bad`` is off. Nothing was written.
-        NotFoundError: an agent or user is not known, and neither option is on; or the owner is
-            not. Nothing was written.
+        NotFoundError: an agent or user is unknown, and neither option is on; or the owner is
+            unknown. Nothing was written.
     """
     job = _Import(runtime, add_missing=add_missing, line_bytes=line_bytes, owner=owner)
     with TwiceReadable(lines, line_bytes=line_bytes) as source:
@@ -299,7 +296,7 @@ def import_sessions(
             try:
                 plan = job.plan(line)
             except BadLine as error:
-                # known since the first pass, or at odds with an earlier line that is stored by now
+                # known from the first pass, or in conflict with an earlier line that is now stored
                 judged.add_late(line.number, error, skip_bad=skip_bad)
                 continue
             job.carry_out(plan, totals, dry_run=dry_run)
@@ -316,14 +313,14 @@ def import_sessions(
 
 
 class UnknownNames(BadLine):
-    """A line names agents or users that are not known."""
+    """A line with unknown agents or users."""
 
     def __init__(self, agents: list[str], users: list[str]) -> None:
         self.agents = agents
         self.users = users
         self.commands = _commands(agents, users)
         names = ", ".join([f"agent {a!r}" for a in agents] + [f"user {u!r}" for u in users])
-        super().__init__(f"not known: {names}; add with {'; '.join(self.commands)}")
+        super().__init__(f"unknown: {names}; add with {'; '.join(self.commands)}")
 
 
 class _Plan(msgspec.Struct, frozen=True):
@@ -346,7 +343,7 @@ class _Totals:
 
 
 class _Import:
-    """What lines have in common: the store, the people, and the rules."""
+    """The context of all lines: the store, the people, and the options."""
 
     def __init__(
         self, runtime: Runtime, *, add_missing: bool, line_bytes: int, owner: str | None
@@ -359,10 +356,10 @@ class _Import:
         self._owner = owner
 
     def plan(self, line: Line) -> _Plan:
-        """What is to be done with a line.
+        """Check a line, and plan its import.
 
         Raises:
-            BadLine: nothing can be.
+            BadLine: the line is invalid.
         """
         if line.data is None:
             raise BadLine(f"longer than {self._line_bytes:,} bytes; split the session's messages")
@@ -387,20 +384,20 @@ class _Import:
 
     def _owner_id(self, parsed: ParsedSession) -> str | None:
         if self._owner and self.people.owner_id is None:
-            # Whoever it is: `demand_owner` refuses one whom nobody knows.
+            # `demand_owner` rejects an unknown owner later.
             self.people.owner_id = self.people.user_or_new(self._owner).id
         return self._user_id(parsed.owner) if parsed.owner else self.people.owner_id
 
     def demand_owner(self) -> None:
-        """Refuse an owner who neither exists nor is added, once all lines were judged.
+        """Check that the owner exists or is added, after all lines are planned.
 
         Raises:
-            NotFoundError: there is no such user.
+            NotFoundError: the owner is unknown.
         """
         if self._owner and self.people.user(self._owner) is None:
             raise NotFoundError(
-                f"there is no user {self._owner!r}. Nothing was imported",
-                hint=f"name a user that exists with --owner, or {_commands([], [self._owner])[0]}",
+                f"unknown user: {self._owner!r}; nothing was imported",
+                hint=f"use an existing user as --owner, or {_commands([], [self._owner])[0]}",
             )
 
     def _user_id(self, name: str) -> str:
@@ -414,7 +411,7 @@ class _Import:
 
     def _check(self, record: Agent | Session) -> None:
         if reason := self._store.host.refusal(record):
-            raise BadLine(f"{reason}; name a user with --owner, or in the line's 'owner'")
+            raise BadLine(f"{reason}; specify a user with --owner, or in the line's 'owner'")
 
     def _check_messages(self, parsed: ParsedSession, session_id: str) -> None:
         for place, message in enumerate(parsed.messages):
@@ -433,21 +430,21 @@ class _Import:
                 raise BadLine(f"messages[{place}]: {reason}")
 
     def _names_in(self, stored: Session | None) -> set[str]:
-        """The names under which people speak in a session already."""
+        """Return the display names in the stored messages of a session."""
         if stored is None:
             return set()
         spoken = self._store.host.messages(stored.id)
         return {message.name for message in spoken if message.role == "user" and message.name}
 
     def carry_out(self, plan: _Plan, totals: _Totals, *, dry_run: bool) -> None:
-        """Store a line's session and messages, and count."""
+        """Store a line's session and messages, and count them."""
         ids = message_ids(plan.parsed, plan.session_id)
-        there: dict[str, datetime] = {}
+        existing: dict[str, datetime] = {}
         untimed = any(message.at is None for message in plan.parsed.messages)
         if plan.stored is not None and ids and (untimed or dry_run):
             known = self._store.host.messages(plan.session_id, ids=ids)
-            there = {message.id: message.created_at for message in known}
-        times = times_of(plan.parsed, ids, there, self._now)
+            existing = {message.id: message.created_at for message in known}
+        times = times_of(plan.parsed, ids, existing, self._now)
         begun = min(times, default=self._now)
         session = session_of(
             plan.parsed,
@@ -465,7 +462,7 @@ class _Import:
         totals.messages += len(messages)
         if dry_run:
             totals.new_sessions += plan.stored is None
-            totals.new_messages += len(set(ids) - there.keys())
+            totals.new_messages += len(set(ids) - existing.keys())
         else:
             totals.new_sessions += self._store.host.put_session(session)
             totals.new_messages += self._add(session.id, messages)
@@ -489,7 +486,7 @@ class _Import:
 
 
 class _FirstPass:
-    """What was found wrong in the first pass."""
+    """The problems found in the first pass."""
 
     def __init__(self) -> None:
         self._problems: list[tuple[int, str]] = []
@@ -500,7 +497,7 @@ class _FirstPass:
         self._users: dict[str, None] = {}
 
     def add(self, line: int, error: BadLine) -> None:
-        """Note what is wrong with a line."""
+        """Note the error of a line."""
         self._lines.add(line)
         if isinstance(error, UnknownNames):
             self._agents |= dict.fromkeys(error.agents)
@@ -513,26 +510,26 @@ class _FirstPass:
             self._more += 1
 
     def add_late(self, line: int, error: BadLine, *, skip_bad: bool) -> None:
-        """Note what is wrong with a line in the second pass.
+        """Note the error of a line in the second pass.
 
         Raises:
-            InputError: it was good in the first one, and no line may be skipped.
+            InputError: the line was good in the first pass, and ``skip_bad`` is off.
         """
         if line in self._lines:
             return
         self.add(line, error)
         if not skip_bad:
             raise InputError(
-                str(error), line=line, hint="the lines before it were imported; mend it, run again"
+                str(error), line=line, hint="earlier lines were imported; fix the line and retry"
             )
 
     def report(self) -> tuple[tuple[int, str], ...]:
-        """All problems, or the first ones and how many more lines are bad."""
+        """Return the first problems, and the number of further bad lines."""
         more = [(self._problems[-1][0], f"and {self._more} more bad lines")] if self._more else []
         return (*self._problems, *more)
 
     def refuse(self) -> None:
-        """Raise what is wrong with the file as a whole, if anything is."""
+        """Raise an error if any line is bad."""
         if self._bad:
             line, text = self._bad[0]
             others = [f"line {number}: {problem}" for number, problem in self._bad[1:5]]
@@ -541,7 +538,7 @@ class _FirstPass:
             raise InputError(
                 "\n".join([text, *others]),
                 line=line,
-                hint="nothing was imported; --skip-bad imports the good lines",
+                hint="nothing was imported; import the good lines with --skip-bad",
             )
         if self._agents or self._users:
             agents, users = list(self._agents), list(self._users)
@@ -549,8 +546,8 @@ class _FirstPass:
             shown = ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
             commands = "; ".join(_commands(agents, users)[:8])
             raise NotFoundError(
-                f"not known: {shown}. Nothing was imported",
-                hint=f"{commands}; or --add-missing adds them all",
+                f"unknown: {shown}; nothing was imported",
+                hint=f"{commands}; or add all with --add-missing",
             )
 
 
@@ -562,14 +559,14 @@ def _judge(job: _Import, line: Line, judged: _FirstPass) -> None:
 
 
 def _check_same(stored: Session, parsed: ParsedSession) -> None:
-    """That the line does not say otherwise than the session that is stored."""
+    """Check that the line matches the stored session."""
     if stored.incognito != parsed.incognito:
         raise BadLine(
-            f"incognito: the session is stored as {str(stored.incognito).lower()}, "
-            "and an import does not change that"
+            f"incognito: differs from the stored session ({str(stored.incognito).lower()}), "
+            "and cannot be changed"
         )
     if parsed.group is not None and parsed.group != stored.group_id:
-        raise BadLine(f"group: the session is stored with group {stored.group_id!r}")
+        raise BadLine(f"group: differs from the stored session ({stored.group_id!r})")
 
 
 def _commands(agents: list[str], users: list[str]) -> list[str]:

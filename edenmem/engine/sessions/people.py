@@ -1,4 +1,4 @@
-"""Whom the names in an import mean: the host's agents and users, or ones to be added."""
+"""Resolve names in an import to agents and users, existing or to be added."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ Account = TypeVar("Account", Agent, User)
 
 
 class People:
-    """Looks names up once each. Only a whole id or a whole username counts, never a prefix: what
-    stands in a file was not typed by somebody who sees the candidates."""
+    """Cached lookup of names by full ID or username; a prefix would be too ambiguous in a file."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        #: Who owns the agents that are to be added.
+        #: Owner of added agents.
         self.owner_id: str | None = None
         self._agents: dict[str, Agent | None] = {}
         self._users: dict[str, User | None] = {}
@@ -32,19 +31,19 @@ class People:
         self.new_users: dict[str, User] = {}
 
     def agent(self, name: str) -> Agent | None:
-        """The agent called so, if the host knows one or it is to be added."""
+        """Return the agent with this name, existing or planned."""
         if name not in self._agents:
             self._agents[name] = self._look_up("agent", name, self._store.host.agent)
         return self._agents[name] or self.new_agents.get(name)
 
     def user(self, name: str) -> User | None:
-        """The account called so, if the host knows one or it is to be added."""
+        """Return the account with this name, existing or planned."""
         if name not in self._users:
             self._users[name] = self._look_up("user", name, self._store.host.user)
         return self._users[name] or self.new_users.get(name)
 
     def agent_or_new(self, name: str) -> Agent:
-        """The agent called so, or the one that `add` would make: with its memory on."""
+        """Return the agent with this name, or a new one with memory on."""
         id = name if is_id(name) else derived_id("agent", normalize_name(name))
         return self.agent(name) or Agent(
             id=id,
@@ -56,12 +55,12 @@ class People:
         )
 
     def user_or_new(self, name: str) -> User:
-        """The account called so, or the one that `add` would make."""
+        """Return the account with this name, or a new one."""
         id = name if is_id(name) else derived_id("user", normalize_name(name))
         return self.user(name) or User(id=id, username=normalize_name(name))
 
     def plan(self, agents: Iterable[str], users: Iterable[str]) -> None:
-        """Note which of these are to be added."""
+        """Plan to add those that do not exist."""
         for name in agents:
             if self.agent(name) is None:
                 self.new_agents[name] = self.agent_or_new(name)
@@ -70,17 +69,17 @@ class People:
                 self.new_users[name] = self.user_or_new(name)
 
     def add(self, runtime: Runtime) -> None:
-        """Add those that were planned, on the record.
+        """Add the planned accounts, with audit entries.
 
         Raises:
-            ConflictError: an id is taken, by an account that was deleted.
+            ConflictError: an ID belongs to a deleted account.
         """
         for agent in self.new_agents.values():
             if not add_account(runtime, agent):
-                raise ConflictError(f"agent {agent.username!r} cannot be added: deleted before")
+                raise ConflictError(f"agent was deleted and cannot be added: {agent.username!r}")
         for user in self.new_users.values():
             if not add_account(runtime, user):
-                raise ConflictError(f"user {user.username!r} cannot be added: deleted before")
+                raise ConflictError(f"user was deleted and cannot be added: {user.username!r}")
 
     def _look_up(
         self, kind: ReferenceKind, name: str, load: Callable[[str], Account | None]

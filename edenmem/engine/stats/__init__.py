@@ -1,4 +1,4 @@
-"""Statistics of memory, as numbers and as a page.
+"""Compute statistics of memory, and render them as a page.
 
 May import: reports, scopes.
 """

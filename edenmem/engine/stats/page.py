@@ -1,4 +1,4 @@
-"""Stacked bars as inline SVG, in the colours of the page that they stand in."""
+"""Render statistics as an HTML page with stacked bars in inline SVG."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from edenmem.text import one_line
 
 WIDTH, HEIGHT = 900, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 10, 28
-#: Labels below the bars, so that they do not run into each other.
+#: Maximum number of labels below the bars, so that they do not overlap.
 _MOST_LABELS = 14
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """A drawing, and what its colours mean: names of the series, in order."""
+    """A drawing, and the names of its series in the order of colours."""
 
     svg: str
     legend: tuple[str, ...]
 
 
 def draw_stacked_bars(labels: Sequence[str], series: Mapping[str, Sequence[float]]) -> Chart | None:
-    """Bars, one for each label, with the series above one another; None if all are nought.
+    """Draw one stacked bar per label; return None if all values are zero.
 
-    The series have the colours ``--series-1``, ``--series-2``, … of the page; each piece says its
-    label, name and number when it is pointed at.
+    The series have the colours ``--series-1``, ``--series-2``, … of the page; each segment has a
+    tooltip with its label, name and value.
 
     Args:
-        labels: Short words below the bars.
-        series: Name → a number of nought or more for each label.
+        labels: Short texts below the bars.
+        series: Name → a non-negative value for each label.
     """
     highest = max(map(sum, zip(*series.values(), strict=True)), default=0.0)
     if not highest:
@@ -69,7 +69,7 @@ def draw_stacked_bars(labels: Sequence[str], series: Mapping[str, Sequence[float
 
 
 def ticks_of(highest: float) -> list[float]:
-    """At most six numbers from nought on, at round distances (1, 2, 5, 10, …), to ``highest``."""
+    """Return at most six ticks from 0 to ``highest``, at round distances (1, 2, 5, 10, …)."""
     distance = 10.0**-4
     steps = (2.0, 2.5, 2.0)  # 1, 2, 5, 10
     step = 0
@@ -91,12 +91,12 @@ def _format_number(value: float) -> str:
 
 
 def page(statistics: MemoryStatistics, store: Store, *, place: str) -> str:
-    """The whole page; it follows the browser's choice of light or dark.
+    """Render the page; it follows the browser's choice of light or dark.
 
     Args:
-        statistics: What it shows.
-        store: Knows the names of agents and owners.
-        place: Where memory is, without secrets, for the heading.
+        statistics: The statistics.
+        store: The store, for names of agents and owners.
+        place: The location of the store, without secrets, for the heading.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 

@@ -1,4 +1,4 @@
-"""Numbers about memory over time, for ``stats``. The store counts; here it is put together."""
+"""Compute statistics of memory over time from the counts of the store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edenmem.store.protocol.store import Store
 
 
 class WeekCount(msgspec.Struct, frozen=True, kw_only=True):
-    """What was formed in the week that begins on the Monday ``week`` (ISO 8601 date, UTC)."""
+    """Numbers formed in the week that begins on the Monday ``week`` (ISO 8601 date, UTC)."""
 
     week: str
     facts: int = 0
@@ -27,11 +27,11 @@ class WeekCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``stats`` shows; sizes are those of ``at``, ``weeks`` and ``days`` begin at ``since``.
+    """Statistics; sizes are those at the time ``at``, ``weeks`` and ``days`` begin at ``since``.
 
-    ``weeks`` has every week of the period, also those in which nothing was formed; ``days`` only
-    those on which a model was asked. ``texts`` are those with most words for their limit, fullest
-    first, of ``text_count``, of which ``over_limit`` are longer than they should be.
+    ``weeks`` has every week of the period, ``days`` only those with model calls. ``texts`` are the
+    fullest ones relative to their word limit, of ``text_count``, of which ``over_limit`` exceed
+    their limit.
     """
 
     at: datetime
@@ -58,15 +58,15 @@ def gather(
     agent_id: str | None = None,
     top: int = 5,
 ) -> MemoryStatistics:
-    """Count what an operator wants to know of memory, in bounded space.
+    """Compute the statistics, in bounded space.
 
     Args:
-        store: Where memory is.
-        settings: The limits in force.
-        since: Where growth and cost begin; growth with the whole of its week.
+        store: The store.
+        settings: The word limits.
+        since: The beginning of growth (from the Monday of that week) and cost.
         now: The end of the period.
         agent_id: Only this agent's memory.
-        top: How many texts, buffers and facts are named.
+        top: Number of listed texts, buffers and facts.
     """
     first = _monday(as_utc(since).date())
     begin = as_utc(datetime(first.year, first.month, first.day, tzinfo=as_utc(now).tzinfo))
@@ -92,7 +92,7 @@ def gather(
 
 
 def _by_rule(rejected: Mapping[str, int]) -> dict[str, int]:
-    """Count each rule alone, most often broken first."""
+    """Count rejections by single rule, most frequent first."""
     counts: Counter[str] = Counter()
     for rules, count in rejected.items():
         for rule in rules.split(","):
@@ -101,9 +101,9 @@ def _by_rule(rejected: Mapping[str, int]) -> dict[str, int]:
 
 
 def weekly(days: Iterable[FormedOnDay], first: date, last: date) -> tuple[WeekCount, ...]:
-    """The days added up to weeks, from the one that begins on ``first`` to that of ``last``.
+    """Sum days by week, from the one that begins on ``first`` to that of ``last``.
 
-    What is dated later than ``last``, as by a clock that is wrong, counts in the last week.
+    Days after ``last``, due to a wrong clock, count in the last week.
     """
     facts: dict[date, int] = {}
     reflections: dict[date, int] = {}
@@ -125,7 +125,7 @@ def weekly(days: Iterable[FormedOnDay], first: date, last: date) -> tuple[WeekCo
 
 
 def daily(days: Sequence[UsageOnDay]) -> list[UsageOnDay]:
-    """The usage of all models of a day added up, oldest first; ``model`` names them all."""
+    """Sum the usage of all models by day, oldest first; ``model`` lists their names."""
     merged: dict[str, UsageOnDay] = {}
     for one in days:
         so_far = merged.get(one.day)
@@ -150,7 +150,7 @@ def _monday(day: date) -> date:
 
 
 class _Fullest:
-    """The texts that fill most of their limit, among any number of them."""
+    """The fullest texts relative to their limits, among any number of texts."""
 
     def __init__(self, top: int) -> None:
         self._top = top
@@ -172,5 +172,5 @@ class _Fullest:
 
     @property
     def statuses(self) -> tuple[ScopeStatus, ...]:
-        """Fullest first."""
+        """Return the texts, fullest first."""
         return tuple(status for _, _, status in sorted(self._heap, reverse=True))

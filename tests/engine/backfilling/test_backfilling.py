@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from edenmem.embed.protocol import Embedding, Role
-from edenmem.engine.embeddings.backfill import Backfiller, of_one_agent
+from edenmem.engine.embeddings.backfill import Backfiller, batch_by_agent
 from edenmem.engine.embeddings.status import BACKFILL, vector_advice
 from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import BudgetExceeded, ProviderAuthError, ProviderTimeout
@@ -212,9 +212,9 @@ async def test_search_goes_on_while_models_are_mixed(
     assert report.notices == ()
 
 
-def test_batches_are_of_one_agent_and_few_facts_wait() -> None:
+def test_batches_are_batch_by_agent_and_few_facts_wait() -> None:
     facts = [make_fact(Scope.agent(f"{n % 7:024x}"), f"{n}") for n in range(100)]
-    batches = list(of_one_agent(facts, 10, held=20))
+    batches = list(batch_by_agent(facts, 10, held=20))
     assert sorted(f.id for batch in batches for f in batch) == sorted(f.id for f in facts)
     assert all(len({fact.agent_id for fact in batch}) == 1 for batch in batches)
     assert all(0 < len(batch) <= 10 for batch in batches)

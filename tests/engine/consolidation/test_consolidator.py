@@ -382,7 +382,7 @@ async def test_one_failing_scope_stops_no_other(cast: Cast, llm: FakeLLM) -> Non
     reports = await consolidator(cast, llm).consolidate_many([*scopes, ghost, cast.anna_scope])
     assert [report.scope for report in reports] == [*scopes, ghost]
     assert [report.outcome for report in reports] == ["written", "failed", "written", "failed"]
-    assert "there is no agent" in (reports[3].error or "")
+    assert "unknown agent" in (reports[3].error or "")
 
 
 async def test_scopes_are_done_at_once_and_not_too_many(cast: Cast, llm: FakeLLM) -> None:

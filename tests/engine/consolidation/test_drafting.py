@@ -65,7 +65,7 @@ def test_known_failure_11_a_blank_answer_is_refused(answer: str) -> None:
 def test_an_answer_that_repeats_the_prompt_is_refused() -> None:
     work = assignment("Anna likes teal.", "Keep it in rhymes.")
     _, user = render("consolidate", **prompt_values(work))
-    with pytest.raises(DraftRefused, match="fence"):
+    with pytest.raises(DraftRefused, match="delimiters"):
         validate_draft(user, work)
     with pytest.raises(DraftRefused, match="instructions"):
         validate_draft("Keep it in rhymes.\n", work)
@@ -80,14 +80,14 @@ def test_an_answer_that_repeats_one_mark_without_end_is_read_in_one_go(marks: st
 
 def test_an_apology_in_place_of_a_long_text_is_refused() -> None:
     work = assignment("Anna likes teal. " * 40)
-    with pytest.raises(DraftRefused, match="3 words where 120 were"):
+    with pytest.raises(DraftRefused, match="3 words, the previous one had 120"):
         validate_draft("No changes needed.", work)
     assert validate_draft("Anna likes teal. " * 5, work)
 
 
 def test_known_failure_37_limits_count_words_of_every_script() -> None:
     """Known failure 37: word limits live only in the prompt and count by spaces."""
-    with pytest.raises(DraftRefused, match="400 words, the limit is 300"):
+    with pytest.raises(DraftRefused, match="400 words after shortening, the limit is 300"):
         demand_length("记" * 400, 300)
     demand_length("记" * 300, 300)
 

@@ -13,7 +13,7 @@ import pytest
 from edenmem.engine.doctor.catalogue import select_checks
 from edenmem.engine.doctor.report import CheckResult, DoctorReport, State
 from edenmem.engine.doctor.session import open_session
-from edenmem.engine.embeddings.languages import count_foreign, language_notice
+from edenmem.engine.embeddings.languages import count_not_english, language_notice
 from edenmem.errors import ProviderMisconfigured, ProviderTimeout, StoreError
 from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.changes import AddFact
@@ -239,7 +239,7 @@ def test_a_memory_that_is_not_english_and_a_model_that_is(
     assert "--to local_model=multilingual-e5-small" in remedy()
     notice = language_notice(on_sqlite.store, model)
     assert notice.startswith("99 of ")
-    assert f"not English, which is all that {model} knows" in notice
+    assert f"but {model} knows only English" in notice
     for other in ("multilingual-e5-small-int4", "text-embedding-3-small", "another"):
         assert not language_notice(on_sqlite.store, other)
 
@@ -257,7 +257,7 @@ def test_a_memory_that_is_not_english_and_a_model_that_is(
     ],
 )
 def test_what_counts_as_another_language(text: str, is_foreign: bool) -> None:
-    assert count_foreign([text]) == is_foreign
+    assert count_not_english([text]) == is_foreign
 
 
 @pytest.mark.slow

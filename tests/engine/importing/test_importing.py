@@ -535,7 +535,7 @@ def test_whom_an_import_adds_is_on_the_record(store: Store) -> None:
 
 def test_an_owner_exists_or_is_named_by_the_lines(store: Store) -> None:
     new = [line(message(), agent="mira", users=["lena"])]
-    with pytest.raises(NotFoundError, match="no user 'nobody'"):
+    with pytest.raises(NotFoundError, match="unknown user: 'nobody'"):
         take(store, new, add_missing=True, owner="nobody")
     assert {user.username for user in store.host.users()} == {"anna", "ben"}
     named = take(store, new, add_missing=True, owner="lena")

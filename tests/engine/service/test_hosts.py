@@ -178,7 +178,7 @@ WRONG: dict[str, tuple[Call, type[EdenmemError], str]] = {
     "another session's message": (
         lambda s: s.add_messages("talk", [make_message(UNKNOWN)]),
         UsageError,
-        "of another session",
+        "belongs to another session",
     ),
     "users as a text": (
         lambda s: s.ensure_session("chat", agents=["mira"], users="lena"),
@@ -186,11 +186,11 @@ WRONG: dict[str, tuple[Call, type[EdenmemError], str]] = {
         "must be lists",
     ),
     "no agents": (lambda s: s.ensure_session("chat", agents=[]), UsageError, "needs an agent"),
-    "blank name": (lambda s: s.ensure_user("  "), UsageError, "needs a name"),
+    "blank name": (lambda s: s.ensure_user("  "), UsageError, "must have 1 to"),
     "number as a name": (
         lambda s: s.ensure_user(42),  # type: ignore[arg-type]
         UsageError,
-        "named by a text: int",
+        "must be a text: int",
     ),
 }
 
@@ -254,7 +254,7 @@ async def test_in_a_group_a_message_must_say_who_wrote_it(
 ) -> None:
     group = await service.ensure_session("group", agents=["mira"], users=["lena", "tomas"])
     hello = {"role": "user", "content": "Hello."}
-    with pytest.raises(UsageError, match="who wrote it"):
+    with pytest.raises(UsageError, match="ambiguous sender"):
         await service.add_messages("group", [hello])
     await service.add_messages("group", [hello], user="tomas")
     await service.add_messages("group", [{**hello, "name": "lena"}])

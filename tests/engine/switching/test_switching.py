@@ -12,7 +12,12 @@ import msgspec
 import pytest
 
 from edenmem.embed.protocol import Embedding, Role
-from edenmem.engine.embeddings.switch import ModelSwitcher, SwitchEnder, lacking, switch_status
+from edenmem.engine.embeddings.switch import (
+    ModelSwitcher,
+    SwitchEnder,
+    count_missing,
+    switch_status,
+)
 from edenmem.engine.search.searcher import Searcher
 from edenmem.errors import (
     BudgetExceeded,
@@ -212,12 +217,12 @@ async def test_the_plan_says_what_it_is_and_a_second_run_goes_on(sqlite: Store) 
 async def test_facts_without_their_vectors_keep_the_old_model_in_force(sqlite: Store) -> None:
     new = new_model()
     new.failures = [ProviderTimeout("slow"), ProviderTimeout("slow")]
-    with pytest.raises(ConflictError, match="8 facts are without a vector"):
+    with pytest.raises(ConflictError, match="8 facts have no vector"):
         await switcher(sqlite, new).commit()
     assert (await found(sqlite, OLD))[0] == CAT
     add_fact(sqlite, MIRA, " ")  # what says nothing has no vector, and is in nobody's way
     report = await switcher(sqlite).commit()
-    assert lacking(report) == 0
+    assert count_missing(report) == 0
     assert [batch.blank for batch in report.failed] == [True]
 
 

@@ -151,7 +151,7 @@ def _read_labelled_set(run: Invocation, file: str | None) -> LabelledSet | None:
 def _fill_vectors(
     run: Invocation, settings: Settings, wishes: Wishes, plan: SwitchPlan
 ) -> BackfillReport:
-    from edenmem.engine.embeddings.switch import lacking
+    from edenmem.engine.embeddings.switch import count_missing
 
     async def fill(service: MemoryService) -> BackfillReport:
         async with service.embeddings.switching(settings) as switcher:
@@ -159,7 +159,7 @@ def _fill_vectors(
                 return await switcher.fill(plan, concurrency=wishes.concurrency, tell=show)
 
     report = run.serve(fill)
-    if report.stopped_early or lacking(report):
+    if report.stopped_early or count_missing(report):
         print_report(run, report)
         run.out.note(f"{plan.switch.in_force} is in force as before; run the same command to go on")
         raise typer.Exit(ExitCode.UNAVAILABLE if report.stopped_early else ExitCode.SOME_FAILED)

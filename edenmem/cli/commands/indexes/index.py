@@ -203,7 +203,7 @@ def update(
     if not dry_run and not confirm(f"Update {_describe_indexes(states)}?", yes=yes):
         run.out.note("nothing was changed")
         return
-    actions = keeper.update(states, anew=rebuild, dry_run=dry_run)
+    actions = keeper.update(states, rebuild=rebuild, dry_run=dry_run)
     _finish(run, keeper, actions, wait=wait and not dry_run, timeout=seconds)
 
 
