@@ -7,6 +7,7 @@ two facts of one topic have a cosine of about 0.55, of one matter 0.75, others 0
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -24,8 +25,9 @@ from tests.benchmarks.vocabulary import question, sentence
 
 Floats = npt.NDArray[np.float32]
 
-DIMENSIONS = 1536
-MODEL = "synthetic-1536"
+#: ``BENCH_DIMENSIONS=384`` measures with shorter vectors.
+DIMENSIONS = int(os.environ.get("BENCH_DIMENSIONS", "1536"))
+MODEL = f"synthetic-{DIMENSIONS}"
 AGENTS = 10
 USERS = 10
 NOW = datetime(2026, 3, 14, 12, 0, tzinfo=UTC)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 import sys
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.benchmarks import __main__ as runner
-from tests.benchmarks import growth
+from tests.benchmarks import growth, plain
 from tests.benchmarks.data import DIMENSIONS, facts, questions, unit
 from tests.benchmarks.measure import Bench, Row, Target, interleaved, p95
 from tests.benchmarks.subjects import ON_REQUEST, SUBJECTS
 from tests.benchmarks.table import render
+from tests.benchmarks.world import World
 
 _SIZE = 200
 
@@ -137,3 +141,28 @@ def test_growth_is_told_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[
     pytest.importorskip("matplotlib", reason="the extra `bench` draws")
     growth.main(["--sizes", "1000,10000", "--json", str(kept), "--plot", str(drawn)])
     assert "</svg>" in drawn.read_text()
+
+
+def test_an_interrupted_build_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between the two files, then asked for more facts: both have each fact once."""
+    add = plain.add
+    calls: list[int] = []
+
+    def killed(connection: sqlite3.Connection, rows: Sequence[plain.Row]) -> None:
+        calls.append(len(rows))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        add(connection, rows)
+
+    monkeypatch.setattr("tests.benchmarks.world.BATCH", 20)
+    with monkeypatch.context() as patch:
+        patch.setattr(plain, "add", killed)
+        with pytest.raises(KeyboardInterrupt):
+            _ = World(tmp_path, 90, with_vectors=False).edenmem
+    world = World(tmp_path, 130, with_vectors=False)
+    for path in (world.edenmem, world.plain):
+        with closing(sqlite3.connect(path)) as connection:
+            counts = connection.execute("SELECT count(*), count(DISTINCT id) FROM facts")
+            assert counts.fetchone() == (130, 130)
+    with pytest.raises(ValueError, match="already has more than 100"):
+        _ = World(tmp_path, 100, with_vectors=False).edenmem
