@@ -124,7 +124,7 @@ class _Trips(CommandListener):
         """Nothing to see."""
 
 
-async def test_a_search_is_both_lists_side_by_side_and_one_find(
+async def test_a_search_is_both_lists_side_by_side_and_one_read(
     store: MongoStore, embedder: FakeEmbedder, clock: FixedClock
 ) -> None:
     """In a process that has searched before; also where one list finds what the other does not,
@@ -145,10 +145,12 @@ async def test_a_search_is_both_lists_side_by_side_and_one_find(
         report = await searcher.search(["a grey cat"], scopes, track=False)
         assert report.hits[0].fact.content == facts[1].content
         assert any("completed" in hit.explain["text"] for hit in report.hits)
-        assert trips.names == ["aggregate", "aggregate", "find"]
+        assert trips.names[:2] == ["aggregate", "aggregate"]
+        assert len(trips.names) == 3
         trips.names.clear()
         await searcher.search(["river", "marine biology"], scopes, track=False)
-        assert trips.names == ["aggregate"] * 4 + ["find"]
+        assert trips.names[:4] == ["aggregate"] * 4
+        assert len(trips.names) == 5
 
 
 async def test_names_of_those_who_are_searched_are_left_out(

@@ -397,6 +397,8 @@ def test_completed_semantic_scores_match_the_list(store: Store) -> None:
         assert scores == pytest.approx(expected, abs=1e-6)
     assert completed.semantic[2] == {}
     assert len(completed.text) == 3
+    loaded = store.search.complete_scores(MINE, gaps, model="m", load=[fact.id for fact in facts])
+    assert loaded.semantic == completed.semantic  # vectors are read of the facts to compare alone
 
 
 def test_completion_loads_the_requested_facts(store: Store) -> None:

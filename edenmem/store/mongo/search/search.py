@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import partial
 
 import msgspec
 
@@ -14,9 +15,9 @@ from edenmem.models.switch import check_in_force
 from edenmem.search.words import leave_out_names
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
-from edenmem.store.mongo.core.collections import STAGED, VectorSlot
+from edenmem.store.mongo.core.collections import OWN, STAGED, VectorSlot
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import IN_LIMIT, fact_filters, object_id, object_ids
+from edenmem.store.mongo.core.filters import IN_LIMIT, Filter, fact_filters, object_id, object_ids
 from edenmem.store.mongo.core.readiness import Readiness
 from edenmem.store.mongo.search.atlas_search import AtlasSearch
 from edenmem.store.mongo.search.choice import SearchChoice
@@ -123,7 +124,8 @@ class MongoSearch:
         """See `Search.complete_scores`."""
         search = self._choice.current()
         lacking = [id for gap in gaps for id in (*gap.semantic, *gap.text, *(gap.source or ()))]
-        documents = self._read(filter, [*lacking, *load])
+        compared = {id for gap in gaps for id in gap.semantic}
+        documents = self._read(filter, [*lacking, *load], compared)
         facts = {id: codec.fact_from(document) for id, document in documents.items()}
         vectors = {id: vector_in(document, model) for id, document in documents.items()}
         completion = Completion(
@@ -151,16 +153,34 @@ class MongoSearch:
             source_reach=tuple(search.reach(filter, gap.query, source=True) for gap in gaps),
         )
 
-    def _read(self, filter: FactFilter, fact_ids: Sequence[str]) -> dict[str, Document]:
-        """Read the facts that the filter matches, usually in one query."""
+    def _read(
+        self, filter: FactFilter, fact_ids: Iterable[str], with_vector: Set[str]
+    ) -> dict[str, Document]:
+        """Read the facts that the filter matches, usually in one query; vectors only of some."""
         owners = fact_filters(filter)
         admitted = owners[0] if len(owners) == 1 else {"$or": owners}
-        filters = [
-            {"_id": {"$in": object_ids(part)}, **admitted}
+        queries = [
+            partial(self._read_part, part, admitted, with_vector)
             for part in batched(dict.fromkeys(fact_ids), IN_LIMIT)
         ]
-        found = self._db.find_all(self._db.facts, filters)
+        found = [document for documents in self._db.run_all(queries) for document in documents]
         return {str(document["_id"]): document for document in found}
+
+    def _read_part(
+        self, fact_ids: Sequence[str], admitted: Filter, with_vector: Set[str]
+    ) -> list[Document]:
+        matching: Filter = {"_id": {"$in": object_ids(fact_ids)}, **admitted}
+        compared = [fact_id for fact_id in fact_ids if fact_id in with_vector]
+        if not compared:
+            return list(self._db.facts.find(matching, codec.NO_VECTOR))
+        if len(compared) == len(fact_ids):
+            return list(self._db.facts.find(matching))
+        is_compared = {"$in": ["$_id", object_ids(compared)]}
+        vectors = {
+            slot.field: {"$cond": [is_compared, f"${slot.field}", "$$REMOVE"]}
+            for slot in (OWN, STAGED)
+        }
+        return list(self._db.facts.aggregate([{"$match": matching}, {"$addFields": vectors}]))
 
     def require_formable(
         self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
