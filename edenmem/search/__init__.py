@@ -1,1 +1,1 @@
-"""Fusion, scoring, rerank and diversity: pure functions over what a store found."""
+"""Fusion, scoring, reranking and diversity: pure functions over the candidates of a store."""

@@ -1,14 +1,14 @@
-"""From the lists of a semantic and a text search to one.
+"""Fusion of the lists of one query into one ranking.
 
-Two ways to fuse, both in [0, 1], whatever the number of hits:
+There are two methods, both with scores in [0, 1] for any number of hits:
 
-- `convex`: a weighted sum of the two scores, each a share of the way from its zero to the best.
-- `rrf`: reciprocal rank fusion, which looks at ranks alone.
+- `convex`: a weighted sum of the scores, each scaled from its zero to the best score.
+- `rrf`: reciprocal rank fusion, by ranks alone.
 
-See Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid Retrieval" (2022),
-https://arxiv.org/abs/2210.11934, for why the first is the default: it keeps how far apart the
-scores are, and has one weight that can be tuned on few examples. Its zeros are what a score is at
-least worth (section 4.1), not the lowest score of a list, which depends on how long the list is.
+`convex` is the default because it keeps the distances between scores and has one weight, which can
+be tuned on few examples: Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid
+Retrieval" (2022), https://arxiv.org/abs/2210.11934. Its zeros are theoretical minima (section 4.1),
+not the lowest score of a list, which depends on the length of the list.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from edenmem.search.ranking import Cut, Pool, ScoredFact, by_score, rank_hits
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """One list as a store gave it, cut to the depth that fusion looks at.
+    """The list of one store search, cut to the depth of fusion.
 
-    ``floor`` is compared with the list's own scores (semantic: (1 + cosine) / 2, not the cosine);
-    None is no floor. ``zero`` is the score that is worth nothing; None is the lowest score there
-    is. ``completed`` are scores of facts that the list did not find, by fact. ``reach`` is a score
-    that is worth everything, if the best is below it.
+    ``floor`` is compared with the raw scores (semantic: (1 + cosine) / 2, not the cosine); None is
+    no floor. ``zero`` is the raw score that is scaled to 0; None is the lowest score. ``completed``
+    are scores of facts that the list did not find. ``reach`` is the raw score that is scaled to 1,
+    unless the best score is higher.
     """
 
     name: ListName
@@ -40,9 +40,9 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A fact's place in a list: rank from 0, raw score, share of the way from zero to the best.
+    """The place of a fact in a list: rank from 0, raw score, and the score scaled to [0, 1].
 
-    A rank of None: the list did not find the fact, its score was computed afterwards.
+    A rank of None means that the score was completed; the list did not find the fact.
     """
 
     rank: int | None
@@ -50,16 +50,16 @@ class Entry(msgspec.Struct, frozen=True):
     share: float
 
     def passes(self, floor: float | None) -> bool:
-        """Report whether the list found the fact and its score reaches the floor."""
+        """Return whether the list found the fact and its score reaches the floor."""
         return self.rank is not None and (floor is None or self.score >= floor)
 
 
-#: What each list has of each fact, found or completed.
+#: The entries of each list by fact, found or completed.
 Entries = Mapping[ListName, Mapping[str, Entry]]
 Floors = Mapping[ListName, float | None]
 #: The weight of each list; the sum is 1.
 Weights = Mapping[ListName, float]
-#: What each list adds to the score of each fact.
+#: The part of each list in the score of each fact.
 Parts = Mapping[ListName, Mapping[str, float]]
 
 
@@ -71,7 +71,7 @@ def semantic_list(
     zero: float | None = None,
     completed: Mapping[str, float] = {},
 ) -> Listing:
-    """The best ``depth`` by meaning. ``zero`` belongs to the embedding model."""
+    """Keep the best ``depth`` by meaning. ``zero`` belongs to the embedding model."""
     return Listing(
         name="semantic",
         candidates=tuple(by_score(candidates)[:depth]),
@@ -131,11 +131,11 @@ def convex(*listings: Listing, weights: Weights) -> Pool:
 
 
 def rrf(semantic: Listing, text: Listing, *, k: int, floor: float = 0.0) -> Pool:
-    """Σ 1 / (k + rank) over the lists, ranks from 0; the score is the share of the highest sum.
+    """Score by Σ 1 / (k + rank) over the lists, ranks from 0, divided by the highest possible sum.
 
-    The raw sum is at most 2 / k (0.033 for k = 60): it is kept in ``explain`` as ``raw`` and
-    compared with ``floor``, but it is no relevance and is not shown as one. A floor of 0.015
-    cuts every fact that one list alone has after its 7th place, so there is none by default.
+    The raw sum is at most 2 / k (0.033 for k = 60). It is kept in ``explain`` as ``raw`` and
+    compared with ``floor``, but never shown as a relevance. A floor of 0.015 cuts every fact that
+    only one list found, from its 8th place on, so the default is no floor.
     """
     listings = (semantic, text)
     entries = entries_of(*listings)
@@ -160,19 +160,19 @@ def rrf(semantic: Listing, text: Listing, *, k: int, floor: float = 0.0) -> Pool
 
 
 def single(listing: Listing) -> Pool:
-    """One list alone: semantic scores as they are, text scores as shares of the best one."""
+    """Rank one list alone: semantic scores unchanged, text scores divided by the best."""
     entries = entries_of(listing)
     scores = single_scores(entries)
     return _pool(listing.name, (listing,), entries, scores, lambda _: {})
 
 
 def entries_of(*listings: Listing) -> Entries:
-    """Return what each list has of each fact that it found or was completed for."""
+    """Return the entries of each list, found and completed."""
     return {listing.name: _entries(listing) for listing in listings}
 
 
 def convex_parts(entries: Entries, weights: Weights) -> Parts:
-    """Return what each list adds to the score of each candidate that it has: weight times share."""
+    """Return the part of each list in the score of each candidate: weight times share."""
     return {
         name: {fact_id: weights[name] * entry.share for fact_id, entry in of.items()}
         for name, of in entries.items()
@@ -192,7 +192,7 @@ def rrf_parts(entries: Entries, k: int, floors: Floors) -> Parts:
 
 
 def sum_parts(parts: Parts) -> dict[str, float]:
-    """Add up what the lists give to each candidate."""
+    """Add up the parts of each candidate."""
     sums: dict[str, float] = {}
     for of in parts.values():
         for fact_id, part in of.items():
@@ -201,12 +201,12 @@ def sum_parts(parts: Parts) -> dict[str, float]:
 
 
 def rrf_scores(sums: Mapping[str, float], k: int) -> dict[str, float]:
-    """Score each sum as a share of the highest that two lists can give."""
+    """Divide each sum by the highest possible sum of two lists."""
     return {fact_id: min(1.0, raw / (2 / k)) for fact_id, raw in sums.items()}
 
 
 def single_scores(entries: Entries) -> dict[str, float]:
-    """Score the candidates of one list: by meaning as they are, by words as shares of the best."""
+    """Score the candidates of one list: semantic scores unchanged, text scores scaled."""
     ((name, of),) = entries.items()
     if name == "semantic":
         return {fact_id: min(1.0, max(0.0, entry.score)) for fact_id, entry in of.items()}
@@ -214,7 +214,7 @@ def single_scores(entries: Entries) -> dict[str, float]:
 
 
 def candidates_of(entries: Entries) -> list[str]:
-    """List the facts that a list found, each once, in the order of the lists."""
+    """List the facts that any list found, each once, in list order."""
     return list(
         dict.fromkeys(
             fact_id
@@ -226,7 +226,7 @@ def candidates_of(entries: Entries) -> list[str]:
 
 
 def passing(entries: Entries, floors: Floors) -> set[str]:
-    """Return the facts that at least one list brings in."""
+    """Return the facts that pass the floor of at least one list."""
     return {
         fact_id
         for name, of in entries.items()
@@ -240,7 +240,7 @@ def _of_fact(parts: Parts, fact_id: str) -> dict[ListName, float]:
 
 
 def _entries(listing: Listing) -> dict[str, Entry]:
-    """What the list has of each fact that it is asked about: those found and those completed."""
+    """Scale the scores of a list, found and completed."""
     scores = {candidate.fact_id: candidate.score for candidate in listing.candidates}
     found = len(scores)
     scores |= {id: score for id, score in listing.completed.items() if id not in scores}
@@ -253,7 +253,7 @@ def _entries(listing: Listing) -> dict[str, Entry]:
     def share(score: float) -> float:
         if span > 0:
             return max(0.0, (score - zero) / span)
-        return 1.0 if listing.zero is None else 0.0  # all are equal, or none is worth anything
+        return 1.0 if listing.zero is None else 0.0  # all equal, or all at zero
 
     return {
         fact_id: Entry(place if place < found else None, score, share(score))
@@ -268,7 +268,7 @@ def _pool(
     scores: Mapping[str, float],
     explain_score: Callable[[str], dict[str, Any]],
 ) -> Pool:
-    """Rank the candidates that a list brings in, and say of each how its score came about."""
+    """Rank the candidates that pass a floor, with an explanation of each score."""
     hits: list[ScoredFact] = []
     cuts: list[Cut] = []
     kept = passing(entries, {listing.name: listing.floor for listing in listings})

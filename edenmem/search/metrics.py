@@ -1,10 +1,7 @@
-"""How good a ranking is, measured against facts that a person has labelled as relevant.
+"""Measures of a ranking against facts that a person has labelled as relevant.
 
-A label is relevant or not (no grades), so the formulas are those for binary relevance. All three
-are in [0, 1], higher is better, and are not defined for a query that nothing answers: whoever
-averages leaves such a query out.
-
-A ranking names each fact once, best first.
+Relevance is binary. All three measures are in [0, 1], higher is better, and undefined for a query
+without an answer, which means leave out. A ranking names each fact once, best first.
 """
 
 from __future__ import annotations
@@ -14,11 +11,10 @@ from collections.abc import Collection, Sequence
 
 
 def recall(ranking: Sequence[str], relevant: Collection[str], *, k: int) -> float:
-    """The share of the relevant facts that are among the first ``k``: |relevant ∩ top k| /
-    |relevant|.
+    """Return the share of the relevant facts in the first ``k``: |relevant ∩ top k| / |relevant|.
 
-    Manning, Raghavan and Schütze, "Introduction to Information Retrieval" (2008), section 8.3. It
-    cannot reach 1 if there are more than ``k`` of them.
+    Manning, Raghavan and Schütze, "Introduction to Information Retrieval" (2008), section 8.3.
+    Stays below 1 with more than ``k`` relevant facts.
 
     Raises:
         ValueError: nothing is relevant.
@@ -28,9 +24,9 @@ def recall(ranking: Sequence[str], relevant: Collection[str], *, k: int) -> floa
 
 
 def reciprocal_rank(ranking: Sequence[str], relevant: Collection[str], *, k: int) -> float:
-    """1 / rank of the first relevant fact among the first ``k``, ranks from 1; 0 if none is.
+    """Return 1 / rank of the first relevant fact in the first ``k``, ranks from 1; 0 without one.
 
-    Its mean over queries is MRR@k: Voorhees, "The TREC-8 Question Answering Track Report" (1999).
+    The mean over queries is MRR@k: Voorhees, "The TREC-8 Question Answering Track Report" (1999).
 
     Raises:
         ValueError: nothing is relevant.
@@ -43,12 +39,12 @@ def reciprocal_rank(ranking: Sequence[str], relevant: Collection[str], *, k: int
 
 
 def ndcg(ranking: Sequence[str], relevant: Collection[str], *, k: int) -> float:
-    """Normalised discounted cumulative gain: DCG@k = Σ gain / log2(rank + 1), divided by that of
-    the best ranking there could be, which has the relevant facts first.
+    """Return the normalised discounted cumulative gain.
 
-    Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques" (2002), with the
-    discount of Burges et al., "Learning to Rank using Gradient Descent" (2005), which is the usual
-    one today. A gain is 1 or 0.
+    DCG@k = Σ gain / log2(rank + 1), divided by the DCG of the ideal ranking, which has the relevant
+    facts first. A gain is 1 or 0. Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR
+    techniques" (2002), with the discount of Burges et al., "Learning to Rank using Gradient
+    Descent" (2005).
 
     Raises:
         ValueError: nothing is relevant.
@@ -67,5 +63,5 @@ def _discount(rank: int) -> float:
 
 def _require_relevant(relevant: Collection[str]) -> frozenset[str]:
     if not relevant:
-        raise ValueError("a ranking is measured by what is relevant, and nothing is")
+        raise ValueError("no relevant facts to measure a ranking by")
     return frozenset(relevant)

@@ -1,7 +1,7 @@
-"""What the stages of a search hand to each other: a ranked pool, and what was cut out of it.
+"""The ranked pool that the stages of a search pass on, with the facts that were cut.
 
-Every stage takes a `Pool` and gives back a `Pool`, with an entry under its own name in the
-``explain`` of each hit, so that a stage more is one function more.
+Every stage takes a `Pool` and returns a `Pool`, with an entry under its own name in the ``explain``
+of each hit.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from edenmem.models.search import Candidate
 
 
 class ScoredFact(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact with the score of the last stage that it came through, in [0, 1].
+    """A fact with the score of the last stage that it passed, in [0, 1].
 
-    ``explain`` maps each stage to what it said: ``rank`` (from 1), ``score``, ``threshold`` (None:
-    there was none) and the stage's own figures.
+    ``explain`` maps each stage to its figures: ``rank`` (from 1), ``score``, ``threshold`` (None:
+    no threshold) and others.
     """
 
     fact_id: str
@@ -27,7 +27,7 @@ class ScoredFact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact that did not come through ``stage``, and why; ``explain`` as of `ScoredFact`."""
+    """A fact that was dropped by ``stage``, and why; ``explain`` as in `ScoredFact`."""
 
     fact_id: str
     stage: str
@@ -36,14 +36,14 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """Hits, best first, equal scores by id; and all that was cut so far."""
+    """Hits, best first, equal scores by ID; and all cuts so far."""
 
     hits: tuple[ScoredFact, ...] = ()
     cuts: tuple[Cut, ...] = ()
 
 
 def rank_hits(stage: str, hits: Iterable[ScoredFact], cuts: Sequence[Cut] = ()) -> Pool:
-    """The hits in order of their new scores, with the rank that each has in ``stage``."""
+    """Order the hits by their new scores and note the rank of each in ``stage``."""
     ordered = sorted(hits, key=lambda hit: (-hit.score, hit.fact_id))
     placed = tuple(
         ScoredFact(
@@ -57,13 +57,13 @@ def rank_hits(stage: str, hits: Iterable[ScoredFact], cuts: Sequence[Cut] = ()) 
 
 
 def explain_hit(hit: ScoredFact, stage: str, **figures: Any) -> ScoredFact:
-    """``hit`` with these figures under the stage's name, ahead of those it has there."""
+    """Add figures to the entry of a stage, before the figures that it has."""
     entry = {**figures, **hit.explain.get(stage, {}), **figures}
     return msgspec.structs.replace(hit, explain={**hit.explain, stage: entry})
 
 
 def before(pool: Pool) -> dict[str, dict[str, Any]]:
-    """Where each hit stands ahead of a stage, as figures for that stage's entry in ``explain``."""
+    """Return rank and score of each hit before a stage, as figures for ``explain``."""
     return {
         hit.fact_id: {"rank_before": rank, "score_before": hit.score}
         for rank, hit in enumerate(pool.hits, 1)
@@ -71,7 +71,7 @@ def before(pool: Pool) -> dict[str, dict[str, Any]]:
 
 
 def by_score(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Candidates best first, equal scores by id, each fact once."""
+    """Order candidates, best first, equal scores by ID, each fact once."""
     ordered = sorted(candidates, key=lambda candidate: (-candidate.score, candidate.fact_id))
     best: dict[str, Candidate] = {}
     for candidate in ordered:
@@ -80,7 +80,7 @@ def by_score(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def top(pool: Pool, *, top_k: int) -> Pool:
-    """The first ``top_k``; what comes after them is cut."""
+    """Keep the first ``top_k`` hits and cut the rest."""
     total = len(pool.hits)
     late = tuple(
         Cut(
@@ -95,7 +95,7 @@ def top(pool: Pool, *, top_k: int) -> Pool:
 
 
 def _describe_demotion(hit: ScoredFact, top_k: int) -> str:
-    """The stages that put a hit down from among the first ``top_k``."""
+    """Name the stages that moved a hit out of the first ``top_k``."""
     moves = [
         f"; {stage} put it from rank {figures['rank_before']} to {figures['rank']}"
         for stage, figures in hit.explain.items()
@@ -105,7 +105,7 @@ def _describe_demotion(hit: ScoredFact, top_k: int) -> str:
 
 
 def keep(pool: Pool, fact_ids: Iterable[str], *, stage: str, why: str) -> Pool:
-    """Only the hits among ``fact_ids``; the others are cut for the reason given."""
+    """Keep the hits among ``fact_ids``; cut the others, for the given reason."""
     kept = frozenset(fact_ids)
     gone = tuple(
         Cut(fact_id=hit.fact_id, stage=stage, why=why, explain=hit.explain)
@@ -117,12 +117,12 @@ def keep(pool: Pool, fact_ids: Iterable[str], *, stage: str, why: str) -> Pool:
 
 
 def join(pools: Sequence[Pool]) -> Pool:
-    """The results of several queries as one: each fact once, with its best score.
+    """Join the results of several queries: each fact once, with its best score.
 
-    Each pool keeps its own ``top_k``, as the platform's agents have it, so the result may be as
-    long as all of them together. A fact that one query cut and another one found is not cut.
-    With several pools, ``explain["query"]`` names the best one and all that found the fact, by
-    number from 1; what the stages say in ``explain`` is of the best one.
+    Each pool keeps its own ``top_k``, as on the platform, so the result may be as long as all pools
+    together. A fact that one query cut and another found is not cut. With several pools,
+    ``explain["query"]`` names the best pool and all pools that found the fact, by number from 1;
+    the other entries of ``explain`` are those of the best pool.
     """
     if len(pools) == 1:
         return pools[0]

@@ -1,4 +1,4 @@
-"""How a search goes, as data: which lists, how they are fused, which stages come after."""
+"""Recipes of a search, as data: its lists, their fusion, and the stages after it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,15 @@ from edenmem.settings.schema import SearchSettings
 #: The score of a fact with every word of the query, by list of words.
 Reach = Mapping[ListName, float]
 
-#: Queries that one search may have.
+#: Maximum number of queries in one search.
 MAX_QUERIES = 3
 
 
 class Stage(StrEnum):
-    """What a recipe may add to its fusion, in order of execution: a third list with the words of
-    the source messages, then after fusion relevance, age and diversity."""
+    """Options of a recipe, in order of execution.
+
+    `SOURCE` is a third list, by the words of the source messages. The others follow fusion.
+    """
 
     SOURCE = "source"
     RERANK = "rerank"
@@ -50,7 +52,7 @@ class Stage(StrEnum):
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """A way to search: ``base`` is the name of the fusion, `RECIPES` has those there are."""
+    """A way to search. ``base`` names the fusion; see `RECIPES`."""
 
     base: str
     own_lists: tuple[ListName, ...]
@@ -59,7 +61,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The base and the stages: "convex+rerank+mmr"."""
+        """Return the base and the stages: "convex+rerank+mmr"."""
         return "+".join([self.base, *self.stages])
 
     @property
@@ -79,16 +81,16 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def semantic(self) -> bool:
-        """Whether the query is needed as a vector."""
+        """Return whether the query is needed as a vector."""
         return "semantic" in self.lists
 
     @property
     def needs_both_scores(self) -> bool:
-        """Whether each candidate needs the scores of both lists."""
+        """Return whether each candidate needs the scores of all lists."""
         return self.fusion == "convex"
 
     def depth(self, settings: SearchSettings, top_k: int) -> int:
-        """How many candidates each list is asked for."""
+        """Return the number of candidates to request from each list."""
         least = settings.rerank_depth if Stage.RERANK in self.stages else 0
         if self.fusion == "rrf":
             return max(least, 2 * top_k)
@@ -112,19 +114,18 @@ WITH_SOURCE = ("convex", "text")
 
 
 def recipe(name: str, *, stages: Mapping[Stage, bool | None] = {}) -> Recipe:
-    """The recipe of this name. Stages may be part of it: "convex+recency+mmr".
+    """Return the recipe of a name such as "convex+recency+mmr".
 
-    ``stages`` that are True are added to it, those that are False left out; whatever is said, they
-    come in the order of `Stage`.
+    ``stages`` adds (True) or removes (False) stages. They run in the order of `Stage`.
 
     Raises:
-        UsageError: there is none of this name.
+        UsageError: the name is unknown, or a stage does not fit the fusion.
     """
     base, *named = name.split("+")
     if base not in RECIPES or not set(named) <= set(Stage):
         raise UsageError(
-            f"there is no search recipe {name!r}",
-            hint=f"it is one of {', '.join(RECIPES)}, and after it, if wanted, "
+            f"unknown search recipe: {name!r}",
+            hint=f"one of {', '.join(RECIPES)}, optionally with "
             + ", ".join(f"+{stage}" for stage in Stage),
         )
     wanted = dict.fromkeys(map(Stage, named), True)
@@ -139,7 +140,7 @@ def recipe(name: str, *, stages: Mapping[Stage, bool | None] = {}) -> Recipe:
 
 
 def semantic_floor(settings: SearchSettings, model: str) -> float | None:
-    """The least (1 + cosine) / 2 of a result: the configured one, else that of the model."""
+    """Return the minimum (1 + cosine) / 2 of a result: as configured, else by the model."""
     if settings.semantic_floor is None:
         return scale_of(model).floor_score
     return settings.semantic_floor or None
@@ -159,13 +160,13 @@ def fuse(
     """Fuse the lists of one query into one pool.
 
     Args:
-        recipe: How.
-        lists: The candidates, as many as ``depth`` or more.
+        recipe: The recipe.
+        lists: The candidates, ``depth`` of them or more.
         settings: Weights and floors.
-        depth: How many candidates of each list count.
-        text_floor: The text scores are on Lucene's scale, so that its floor means something.
-        model: The embedding model, whose scale the semantic scores have.
-        completed: Scores of facts that a list did not find, by fact.
+        depth: Number of candidates of each list to use.
+        text_floor: Whether the text scores are on Lucene's scale and its floor applies.
+        model: The embedding model, which sets the scale of semantic scores.
+        completed: Scores of facts that a list did not find.
         reach: The score of a fact with every word of the query, by list; missing if unknown.
     """
     floors = floors_of(settings, model=model, text_floor=text_floor)
@@ -207,8 +208,10 @@ def unite(
     completed: Mapping[ListName, Mapping[str, float]] = {},
     reach: Mapping[ListName, float] = {},
 ) -> Entries:
-    """Return what each list has of each candidate, so that `best_first` can order them by any
-    weights and floors. The arguments are those of `fuse`."""
+    """Return the entries of each list, for `best_first` with any weights and floors.
+
+    The arguments are those of `fuse`.
+    """
     return entries_of(
         *_listings(recipe, lists, {}, depth=depth, model=model, completed=completed, reach=reach)
     )
@@ -217,10 +220,10 @@ def unite(
 def best_first(
     recipe: Recipe, entries: Entries, settings: SearchSettings, floors: Floors
 ) -> list[str]:
-    """Order the candidates as `fuse` does, by the same scores, without floors for a result.
+    """Order the candidates by the scores of `fuse`, without the floors of a result.
 
-    Of the settings it reads the weight for "convex" and k and the floors for "rrf"; `passing` says
-    which of the candidates `fuse` would keep.
+    Reads only the weights for "convex", and k and the floors for "rrf". `passing` returns the
+    candidates that `fuse` would keep.
     """
     if recipe.fusion == "convex":
         scores = sum_parts(convex_parts(entries, weights_of(recipe, settings)))
@@ -230,7 +233,9 @@ def best_first(
         scores = rrf_scores(enough, settings.rrf_k)
     else:
         scores = single_scores(entries)
-    return sorted(sorted(scores), key=scores.__getitem__, reverse=True)  # of equals the lower id
+    return sorted(
+        sorted(scores), key=scores.__getitem__, reverse=True
+    )  # equal scores: lower ID first
 
 
 def _listings(

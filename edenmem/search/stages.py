@@ -1,4 +1,4 @@
-"""The stages that may follow fusion: recency, diversity, and the order of a reranker."""
+"""The optional stages after fusion: recency, diversity, and the order of a reranker."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def recency(pool: Pool, ages: Mapping[str, float], *, weight: float, days: float) -> Pool:
-    """(1 − ``weight``) · score + ``weight`` · exp(−age / ``days``), in [0, 1].
+    """Score by (1 − ``weight``) · score + ``weight`` · exp(−age / ``days``), in [0, 1].
 
-    ``ages`` are in days since a fact was made or last corrected; one in the future counts as now.
+    ``ages`` are in days since a fact was formed or last corrected; a time in the future counts as
+    now.
     """
     old = before(pool)
     hits = []
@@ -33,12 +34,12 @@ def recency(pool: Pool, ages: Mapping[str, float], *, weight: float, days: float
     return rank_hits("recency", hits, pool.cuts)
 
 
-#: The best so many times ``top_k`` are chosen from; what ranks lower is not relevant enough.
+#: MMR chooses from this many times ``top_k`` hits; lower ranks are not relevant enough.
 POOL_FACTOR = 3
 
 
 def narrow(pool: Pool, *, top_k: int) -> Pool:
-    """The hits that `mmr` chooses from, so that only their vectors need to be read."""
+    """Keep the hits that `mmr` chooses from, so that only their vectors are read."""
     size = POOL_FACTOR * top_k
     why = f"not among the best {POOL_FACTOR} × top_k"
     cuts = tuple(_cut(hit, why) for hit in pool.hits[size:])
@@ -53,23 +54,21 @@ def mmr(
     trade_off: float,
     zero: float = 0.0,
 ) -> Pool:
-    """Choose ``top_k``, one by one, each for what it adds to those chosen before.
+    """Choose ``top_k`` hits, one by one, each by relevance and by its distance from the chosen.
 
-    ``trade_off`` is λ: 1 is relevance alone, 0 diversity alone. A hit's score becomes
-    λ · score + (1 − λ) · (1 − redundancy), where redundancy is the highest cosine with a chosen
-    one, as a share of the way from ``zero`` to 1 (a cosine below it is none). ``zero`` belongs to
-    the embedding model, as in fusion: with some, facts that have nothing in common have cosines
-    of 0.75, and would all count as repetitions. That is Carbonell and Goldstein's
-    λ · score − (1 − λ) · redundancy, moved into [0, 1]; along the choices it never rises, so that
-    the order by score is the order of choice.
+    ``trade_off`` is λ: 1 is relevance alone, 0 diversity alone. A score becomes
+    λ · score + (1 − λ) · (1 − redundancy). Redundancy is the highest cosine with a chosen hit,
+    scaled from ``zero`` to 1. ``zero`` belongs to the embedding model, as in fusion: in some models
+    unrelated facts have cosines of 0.75 and would all count as repetitions. The formula is
+    Carbonell and Goldstein's λ · score − (1 − λ) · redundancy, shifted into [0, 1]. Scores never
+    rise from choice to choice, so the order by score is the order of choice.
 
-    ``vectors`` are of one model. A fact without one is taken to be like no other.
+    ``vectors`` are of one model. A fact without a vector has redundancy 0.
     """
     pool = narrow(pool, top_k=top_k)
     chosen, rest = _choose(pool, vectors, top_k=top_k, trade_off=trade_off, zero=zero)
     cuts = tuple(
-        _cut(hit, f"others add more: redundancy {redundancy:.3f} with a result")
-        for hit, redundancy in rest
+        _cut(hit, f"redundancy {redundancy:.3f} with a result") for hit, redundancy in rest
     )
     return Pool(hits=tuple(chosen), cuts=pool.cuts + cuts)
 
@@ -89,7 +88,7 @@ def _choose(
     chosen: list[ScoredFact] = []
     while len(chosen) < min(top_k, len(hits)):
         scores = trade_off * relevance + (1.0 - trade_off) * (1.0 - redundancy)
-        # hits come ordered by score and id, and argmax takes the first of equal ones
+        # hits are ordered by score and ID; argmax takes the first of equal ones
         best = int(np.argmax(np.where(left, scores, -1.0)))
         left[best] = False
         score = float(scores[best])
@@ -104,7 +103,7 @@ def _choose(
 
 
 def _matrix(vectors: list[bytes | None]) -> NDArray[np.float64]:
-    """Unit rows; a fact without a vector has a row of zeros."""
+    """Return unit rows; zeros for a fact without a vector."""
     import numpy as np
 
     width = next((len(vector) // 4 for vector in vectors if vector), 1)
@@ -122,13 +121,13 @@ def _cut(hit: ScoredFact, why: str) -> Cut:
 
 
 def shortlist(pool: Pool, *, depth: int) -> Pool:
-    """The best ``depth`` hits: what the model is given to read."""
+    """Keep the best ``depth`` hits for the reranker."""
     total = len(pool.hits)
     late = tuple(
         Cut(
             fact_id=hit.fact_id,
             stage="rerank",
-            why=f"rank {rank} of {total}, the best {depth} are read again",
+            why=f"rank {rank} of {total}, only the best {depth} are reranked",
             explain=hit.explain,
         )
         for rank, hit in enumerate(pool.hits[depth:], depth + 1)
@@ -137,7 +136,7 @@ def shortlist(pool: Pool, *, depth: int) -> Pool:
 
 
 def rerank(pool: Pool, scores: Mapping[str, float], *, floor: float | None, model: str) -> Pool:
-    """The hits by their ``scores`` alone, in [0, 1]; those below ``floor`` are cut.
+    """Order the hits by ``scores`` alone, in [0, 1]; cut those below ``floor``.
 
     Raises:
         KeyError: a hit has no score.

@@ -1,12 +1,11 @@
-"""Ranking by words: BM25 with Lucene's weights, within what is searched.
+"""Ranking by words: BM25 with Lucene's weights, within the searched texts.
 
-A word's weight is ``ln(1 + (N - n + 0.5) / (n + 0.5))`` where ``n`` of ``N`` texts have it. It is
-never zero, so that five texts are ranked as well as five thousand (Lucene's BM25Similarity; k1 and
-b are its defaults). ``N``, ``n`` and the mean length are those of the texts that are searched: a
-name that all of them have weighs next to nothing.
+The weight of a word is ``ln(1 + (N - n + 0.5) / (n + 0.5))``, where ``n`` of ``N`` texts have the
+word. The weight is never zero, so five texts are ranked as well as five thousand (Lucene's
+BM25Similarity, with its defaults for k1 and b). ``N``, ``n`` and the mean length are taken over the
+searched texts: a name in all of them has almost no weight.
 
-Every store that ranks by itself scores by `WeighedQuery`; stores differ in how they find the texts
-that have a word.
+All stores without Lucene score by `WeighedQuery`; they differ in how they find the matching texts.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ import msgspec
 
 from edenmem.search.words import index_words, is_fuzzy, query_words, within_one_edit
 
-#: A word as the index has it, or several that have to follow each other.
+#: A word in its index form, or several consecutive words.
 Term = tuple[str, ...]
 
 _K1 = 1.2
 _B = 0.75
 
-#: Where more texts are searched, words that most of them have are no help to find one.
+#: Above this number of texts, words in more than half of them are ignored.
 MANY = 10_000
-#: Words that one which nobody used may stand for; the commonest come first.
+#: Maximum number of similar words for an unknown word; most frequent first.
 MOST_NEIGHBOURS = 10
-#: Sums of the same weights in another order shall be equal.
+#: Rounding, so that sums of the same weights in another order are equal.
 _DIGITS = 12
 
 
 class WeighedQuery(msgspec.Struct, frozen=True):
-    """The terms of a query with their weights, and the mean length of the texts searched.
+    """The terms of a query with their weights, and the mean length of the searched texts.
 
-    ``reach`` is the score of a text of mean length that has each word of the query once, those
-    included that no text has: what a match of some words is to be measured by.
+    ``reach`` is the score of a text of mean length with each word of the query once, including
+    words that no text has. Partial matches are measured against this score.
     """
 
     weights: Mapping[Term, float]
@@ -45,7 +44,7 @@ class WeighedQuery(msgspec.Struct, frozen=True):
     reach: float
 
     def score(self, words: Sequence[str]) -> float:
-        """The score of a text, given as the words of the index; 0 if it has no term."""
+        """Score a text, given as index words; 0 if the text has no term."""
         return self.sum_up(
             self.share(term, count, len(words))
             for term in self.weights
@@ -53,12 +52,12 @@ class WeighedQuery(msgspec.Struct, frozen=True):
         )
 
     def share(self, term: Term, count: int, length: int) -> float:
-        """What a term adds to the score of a text of ``length`` words that has it so often."""
+        """Return the part of a term with this count in the score of a text of ``length`` words."""
         relative = length / self.mean_length
         return self.weights[term] * count / (count + _K1 * (1 - _B + _B * relative))
 
     def sum_up(self, shares: Iterable[float]) -> float:
-        """The score that shares add up to."""
+        """Add up shares to a score."""
         return round(sum(shares), _DIGITS)
 
 
@@ -69,10 +68,10 @@ def weigh(
     total: int,
     mean_length: float,
 ) -> WeighedQuery:
-    """The query whose terms stand in so many of ``total`` texts; those that none has are left out.
+    """Weigh the terms of a query by the number of texts that have them.
 
-    Of many texts also those that most have, unless nothing else remains. ``words`` has the terms
-    that each word of the query may stand for.
+    Terms without a text are left out, and above `MANY` texts also terms that most texts have,
+    unless nothing else remains. ``words`` are the alternative terms of each word of the query.
     """
 
     def weight(count: int) -> float:
@@ -90,7 +89,7 @@ def weigh(
 
 
 def count_term(term: Term, words: Sequence[str]) -> int:
-    """How often a text has a term."""
+    """Count a term in a text."""
     first, *rest = term
     if not rest:
         return words.count(first)
@@ -99,7 +98,7 @@ def count_term(term: Term, words: Sequence[str]) -> int:
 
 
 def query_terms(query: str) -> list[tuple[str, Term]]:
-    """What to look for, as it was written and as the index has it."""
+    """Return the words to search for, as written and in their index form."""
     words = query_words(query)
     terms = zip(words, map(tuple, index_words(words)), strict=True)
     return [(word, term) for word, term in terms if term]
@@ -119,14 +118,14 @@ class Corpus:
         self._mean_length = sum(map(len, self._words.values())) / max(len(self._words), 1)
 
     def weigh(self, query: str) -> WeighedQuery:
-        """The query with the weights that its words have among these texts."""
+        """Weigh the words of a query among these texts."""
         words = [self._match(word, term) for word, term in query_terms(query)]
         terms = dict.fromkeys(term for terms in words for term in terms)
         having = {term: sum(1 for _ in self._texts_with(term)) for term in terms}
         return weigh(words, having, total=len(self._words), mean_length=self._mean_length)
 
     def best(self, query: WeighedQuery, limit: int) -> list[tuple[str, float]]:
-        """The texts that have any of the query's words, best first, equal scores by id."""
+        """Return the texts with any word of the query, best first, equal scores by ID."""
         matching = dict.fromkeys(key for term in query.weights for key in self._texts_with(term))
         scores = ((key, query.score(self._words[key])) for key in matching)
         return sorted(scores, key=lambda item: (-item[1], item[0]))[:limit]
@@ -137,7 +136,7 @@ class Corpus:
                 yield key
 
     def _match(self, word: str, term: Term) -> Sequence[Term]:
-        """The term itself or, if no text has it, its neighbours, if there are any."""
+        """Return the term or, if no text has it, the similar words of the texts."""
         if not is_fuzzy(word) or next(self._texts_with(term), None) is not None:
             return (term,)
         near = [(known,) for known in self._having if within_one_edit(term[0], known)]

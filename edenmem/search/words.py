@@ -1,10 +1,9 @@
-"""The words of a text as the full-text index has them, and the words of a query.
+"""The words of texts and queries, in the form of the full-text index.
 
-FTS5 splits, folds and stems: in a file's index and, for texts that are in none, in memory. Two
-things it cannot do by itself are done here, in the same way for facts and for queries:
-compatibility forms are made one (NFKC), and scripts that put no spaces between words are taken
-apart, so that each character is a word of the index and a query's runs are looked up as
-overlapping pairs (Han, kana, Hangul) or threes (Thai and its neighbours).
+FTS5 splits, folds and stems: in the index of a file, or in memory. Two more steps are taken here,
+for facts and queries: compatibility normalisation (NFKC), and segmentation of scripts without
+spaces. There each character is a word of the index, and a query is split into overlapping pairs
+(Han, kana, Hangul) or threes (Thai, Lao, Burmese, Khmer).
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ _PAIRS = (
 )
 _THREES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\ua9e0-\ua9ff\uaa60-\uaa7f"
 
-#: The one of the index in a SQLite file, which cannot be changed without a migration.
+#: The tokenizer of the index in a SQLite file. A change needs a migration.
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 
-#: Shorter words are near to too many others ("cat", "car"); longer ones are no misspelling.
+#: Shorter words have too many neighbours ("cat", "car"); longer ones are not misspellings.
 _SHORTEST_FUZZY, _LONGEST_FUZZY = 4, 32
 
 _POSSESSIVE = re.compile("['\u2019]s\\W*$")
 _PUNCTUATION = ".,;:!?\"'()[]{}\u2018\u2019\u201c\u201d\u2026@"
 
-#: Longer queries are cut after so many different words.
+#: Maximum number of different words in a query.
 MOST_WORDS = 64
 
 _STOP_WORDS = """
@@ -42,13 +41,13 @@ our ours out over own re s same she should so some such t than that the their th
 there these they this those through to too under until up us ve very was we were what when where
 which while who whom whose why will with would you your yours
 """
-#: English words that say nothing of what a fact is about, question words included.
+#: English words without meaning for search, including question words.
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
-@cache  # compiled when first needed: it takes milliseconds, and most commands need none of it
+@cache  # compiled on first use: takes milliseconds, and most commands need no patterns
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """One unspaced character; a run of them, by the length of its windows."""
+    """Return the patterns for one unspaced character, and for a run by its window size."""
     return (
         re.compile(f"[{_PAIRS}{_THREES}]"),
         re.compile(f"([{_PAIRS}]+)|([{_THREES}]+)"),
@@ -67,8 +66,10 @@ def source_text(contents: Iterable[str]) -> str:
 
 
 def normalise_for_index(text: str) -> str:
-    """The text as it is given to the index. Never changed without a migration: the index can
-    only forget a fact if it is given the very words that it was taught."""
+    """Prepare a text for the index.
+
+    A change needs a migration: the index can only remove the exact words that were added.
+    """
     if text.isascii():
         return text
     return _patterns()[0].sub(r" \g<0> ", unicodedata.normalize("NFKC", text))
@@ -80,20 +81,22 @@ def _is_word_character(character: str) -> bool:
 
 
 def _pieces(text: str) -> list[str]:
-    """The words of a text without unspaced scripts, in lower case."""
+    """Split a text without unspaced scripts into lower-case words."""
     spaced = "".join(c if _is_word_character(c) else " " for c in text.lower())
     return spaced.split()
 
 
 def _windows(run: str, size: int) -> list[str]:
-    """Overlapping runs of ``size`` characters, each as a phrase of one-character words."""
+    """Return overlapping runs of ``size`` characters, each as a phrase of one-character words."""
     size = min(size, len(run))
     return [" ".join(run[i : i + size]) for i in range(len(run) - size + 1)]
 
 
 def query_words(query: str) -> list[str]:
-    """What to look for, each once: words, and phrases of single characters. Stop words are left
-    out, unless there is nothing else."""
+    """Split a query into distinct words, and phrases of single characters.
+
+    Stop words are left out, unless there is nothing else.
+    """
     text = unicodedata.normalize("NFKC", query)
     found: list[str] = []
     end = 0
@@ -107,10 +110,10 @@ def query_words(query: str) -> list[str]:
 
 
 def leave_out_names(query: str, names: Iterable[str]) -> str:
-    """The query without these names, where other words than stop words remain; else as it is.
+    """Remove names from a query, unless only stop words would remain.
 
-    Meant for names that all of the searched texts have. A name of several words is one only as a
-    whole: who is called "Harbour Guide" asks about harbours all the same.
+    For names that occur in all searched texts. A name of several words is removed only as a whole:
+    with the name "Harbour Guide", "harbour" alone stays.
     """
     words = query.split()
     plain = [_POSSESSIVE.sub("", word.casefold()).strip(_PUNCTUATION) for word in words]
@@ -125,12 +128,12 @@ def leave_out_names(query: str, names: Iterable[str]) -> str:
 
 
 def is_fuzzy(word: str) -> bool:
-    """Whether a word that nobody used may be a misspelling of another one."""
+    """Return whether an unknown word may be a misspelling."""
     return word.isalpha() and _SHORTEST_FUZZY <= len(word) <= _LONGEST_FUZZY
 
 
 def within_one_edit(one: str, other: str) -> bool:
-    """Whether one insertion, deletion, replacement, or swap of neighbours makes them equal."""
+    """Return whether two words differ by one insertion, deletion, replacement or swap."""
     if abs(len(one) - len(other)) > 1:
         return False
     start = 0
@@ -146,14 +149,14 @@ def within_one_edit(one: str, other: str) -> bool:
     )
 
 
-#: Words of plain ASCII texts with what the index makes of each; emptied when it has so many.
+#: Index forms of words of plain ASCII texts; cleared at `_MOST_STEMS`.
 _stems: dict[str, str] = {}
 _MOST_STEMS = 50_000
 _ASCII_WORDS = re.compile("[a-z0-9]+")
 
 
 def index_words(texts: Iterable[str]) -> list[list[str]]:
-    """The words of each text, in order, as the index would have them: folded and stemmed."""
+    """Split texts into the words of the index: in order, folded and stemmed."""
     given = list(texts)
     plain = {text: _ASCII_WORDS.findall(text.lower()) for text in given if text.isascii()}
     stems = _stem({word for words in plain.values() for word in words})
@@ -164,7 +167,7 @@ def index_words(texts: Iterable[str]) -> list[list[str]]:
 
 
 def _stem(words: set[str]) -> dict[str, str]:
-    """What the index makes of single words; the scratch index is asked only for new ones."""
+    """Return the index forms of single words; only new words go to the scratch index."""
     found = {word: _stems[word] for word in words if word in _stems}
     new = [word for word in words if word not in found]
     if new:
@@ -177,7 +180,7 @@ def _stem(words: set[str]) -> dict[str, str]:
 
 
 def _split_and_stem(texts: Sequence[str]) -> list[list[str]]:
-    """The words of each text, by a scratch index."""
+    """Split texts by a scratch index."""
     if not texts:
         return []
     placed: list[list[tuple[int, str]]] = [[] for _ in texts]
@@ -194,10 +197,10 @@ def _split_and_stem(texts: Sequence[str]) -> list[list[str]]:
 
 
 def match_spans(text: str, queries: Iterable[str]) -> list[tuple[int, int]]:
-    """Where a text has words of the queries, stop words aside: begin and end of each, in order.
+    """Find the words of queries in a text, without stop words: start and end of each, in order.
 
-    Words match by their stem, as they do in the index. In scripts without spaces a query's pairs or
-    threes of characters are looked for.
+    Words match by their stem, as in the index. Scripts without spaces match by pairs or threes of
+    characters.
     """
     unspaced = _patterns()[0]
     words = {word for query in queries for word in query_words(query)}
@@ -216,7 +219,7 @@ def match_spans(text: str, queries: Iterable[str]) -> list[tuple[int, int]]:
 
 
 def _merge(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The spans in order, those that touch or overlap made one."""
+    """Sort the spans and merge those that touch or overlap."""
     merged: list[tuple[int, int]] = []
     for begin, end in sorted(spans):
         if merged and begin <= merged[-1][1]:
@@ -230,7 +233,7 @@ _of_thread = threading.local()
 
 
 def _scratch() -> sqlite3.Connection:
-    """An empty index in memory; each thread has its own."""
+    """Return the empty in-memory index of this thread."""
     scratch: sqlite3.Connection | None = getattr(_of_thread, "scratch", None)
     if scratch is None:
         scratch = _of_thread.scratch = sqlite3.connect(":memory:", isolation_level=None)

@@ -53,7 +53,7 @@ def test_without_a_reranker_it_names_what_to_set(inside: Inside, options: tuple[
 def test_an_unknown_recipe_is_a_usage_error(inside: Inside, name: str) -> None:
     result = inside(*SEARCH, "--recipe", name)
     assert result.code == 2
-    assert f"there is no search recipe {name!r}" in result.err
+    assert f"unknown search recipe: {name!r}" in result.err
     assert "+rerank" in result.err
 
 

@@ -65,7 +65,7 @@ class TestRerank:
     def test_only_the_best_are_read(self) -> None:
         pool = shortlist(pool_of(a=0.9, b=0.8, c=0.7), depth=2)
         assert order(pool) == ["a", "b"]
-        assert cuts_of(pool) == [("c", "rerank", "rank 3 of 3, the best 2 are read again")]
+        assert cuts_of(pool) == [("c", "rerank", "rank 3 of 3, only the best 2 are reranked")]
 
     @given(POOLS, st.integers(1, 25), st.floats(0, 1), st.data())
     def test_nobody_is_lost(

@@ -157,7 +157,7 @@ async def test_only_the_best_are_read_and_the_others_fall_out(
     assert query == "grey cat"
     assert len(documents) == len(report.hits) == 5
     assert {(cut.stage, cut.why.split(", ")[1]) for cut in report.dropped} == {
-        ("rerank", "the best 5 are read again")
+        ("rerank", "only the best 5 are reranked")
     }
 
 
@@ -283,7 +283,7 @@ class TestWhyNot:
         facts = add(cast.store, embedder, cast.anna_scope, "grey cat", "a cat in the house")
         answer = await self.ask(cast, embedder, Reading(), facts[1], rerank_depth=1)
         assert answer.stage == "rerank"
-        assert "the best 1 are read again" in answer.why
+        assert "only the best 1 are reranked" in answer.why
         assert "search.rerank_depth" in answer.advice
 
     async def test_a_fact_below_the_floor(self, cast: Cast, embedder: FakeEmbedder) -> None:
