@@ -74,7 +74,7 @@ def choose_file(path: Path, *, database: str, patterns: Sequence[str]) -> Chosen
             "--database and --file apply only to a folder",
             hint=f"leave them out: --from names the file {format_path(path.name)}",
         )
-    _demand_file(path)
+    _require_file(path)
     _refuse_archive(path)
     for pattern, is_bson in ((_BSON, True), (_JSON, False)):
         if match := pattern.fullmatch(path.name):
@@ -103,7 +103,7 @@ def choose_files(folder: Path, *, database: str, patterns: Sequence[str]) -> Cho
         if found:
             files.append(_choose_one(folder, collection, found, patterns))
     for file in files:
-        _demand_file(file.path)
+        _require_file(file.path)
     return Chosen(tuple(files), tuple(chosen.without_data))
 
 
@@ -259,7 +259,7 @@ def _read_metadata(path: Path) -> tuple[str | None, str]:
     return _collection_named(str(metadata.get("collectionName", ""))), database
 
 
-def _demand_file(path: Path) -> None:
+def _require_file(path: Path) -> None:
     """Refuse broken links, which look like empty collections, and pipes: files are read twice."""
     if not path.is_file():
         raise InputError(f"not a file, or a broken link: {format_path(path)}")

@@ -68,7 +68,7 @@ class MongoChanges:
 
     def apply(self, changes: ChangeSet) -> list[ChangeResult]:
         """See `Changes.apply`."""
-        self._readiness.demand()
+        self._readiness.require()
         self._readiness.require_keys(keys_for(changes.changes))
         self._slots.switch()  # cache it before the transaction
         results: list[ChangeResult] = []

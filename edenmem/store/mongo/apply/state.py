@@ -20,6 +20,7 @@ from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.filters import (
     IN_LIMIT,
+    NOT_DELETED,
     Filter,
     build_consolidated_filters,
     fact_fields,
@@ -40,7 +41,6 @@ from edenmem.store.mongo.memory.history import (
 )
 from edenmem.store.protocol.store import batched
 
-_LIVING: Filter = {"deleted": {"$ne": True}}
 _ID = {"_id": 1}
 #: Maximum number of documents to count for an account; fewer already show that it is in use.
 _COUNTED = 20_000
@@ -242,7 +242,7 @@ class Loader:
         )
         for kind, ids, accounts, read in readers:
             accounts.update(dict.fromkeys(ids))
-            for document in self._by_id(users, ids, type=kind, **_LIVING):
+            for document in self._by_id(users, ids, type=kind, **NOT_DELETED):
                 accounts[str(document["_id"])] = read(document)
                 self.stored[kind, str(document["_id"])] = document
         state.ids = dict.fromkeys(needs.ids, False)
@@ -262,11 +262,13 @@ class Loader:
             owner: Filter = {"agent_id": account}
             use.policies = self._count(names.POLICIES, {**owner, "version": {"$gte": 1}})
         else:
-            living = [each["_id"] for each in self._find(users, {"type": "agent", **_LIVING}, _ID)]
+            living = [
+                each["_id"] for each in self._find(users, {"type": "agent", **NOT_DELETED}, _ID)
+            ]
             owner = {"agent_id": {"$in": living}, "scope": "user", "user_id": account}
             policies = self._policies({Scope.user(str(agent), account_id) for agent in living})
             use.policies = sum(1 for policy in policies.values() if policy is not None)
-            use.agents = self._count(users, {"type": "agent", "owner": account, **_LIVING})
+            use.agents = self._count(users, {"type": "agent", "owner": account, **NOT_DELETED})
         if kind == "agent" or living:
             use.facts = self._count(names.FACTS, owner)
             use.reflections = self._count(names.REFLECTIONS, owner)

@@ -29,10 +29,11 @@ from edenmem.store.mongo.core.errors import (
 Document = dict[str, Any]
 Sort = Sequence[tuple[str, int]]
 
-_OPTIONS: CodecOptions[Any] = CodecOptions(
+#: Times that Python cannot represent are read as the driver's type.
+CODEC_OPTIONS: CodecOptions[Any] = CodecOptions(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-_LENIENT_OPTIONS = _OPTIONS.with_options(unicode_decode_error_handler="replace")
+_LENIENT_OPTIONS = CODEC_OPTIONS.with_options(unicode_decode_error_handler="replace")
 #: Documents per batch of a cursor; vectors make them large.
 BATCH = 500
 _DUPLICATE_KEY = 11000
@@ -59,7 +60,7 @@ def read_bson(raw: bytes) -> Read:
     this document only, and the broken characters are replaced.
     """
     try:
-        return Read(bson.decode(raw, _OPTIONS))
+        return Read(bson.decode(raw, CODEC_OPTIONS))
     except BSONError as error:
         return Read(bson.decode(raw, _LENIENT_OPTIONS), error)
 

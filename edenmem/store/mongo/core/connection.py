@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Any, TypeVar
 
-from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import MongoClient
 from pymongo import errors as driver
 from pymongo.write_concern import WriteConcern
 
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo.core import collections as names
-from edenmem.store.mongo.core.collection import Collection, Document, Sort
+from edenmem.store.mongo.core.collection import CODEC_OPTIONS, Collection, Document, Sort
 from edenmem.store.mongo.core.errors import bad_uri, location_of, translate_errors
-from edenmem.store.mongo.core.filters import Filter
+from edenmem.store.mongo.core.filters import Filter, id_parts
 
 _T = TypeVar("_T")
 DEFAULT_DATABASE = "eden"
@@ -227,6 +226,17 @@ class Connection:
 
         return list(pool.map(run_unless_failed, calls))
 
+    def find_by_ids(
+        self,
+        collection: Collection,
+        ids: Iterable[str],
+        projection: Filter | None = None,
+        **more: Any,
+    ) -> Iterator[Document]:
+        """Yield the documents with these IDs that also match ``more``; see `find_all`."""
+        filters = [{"_id": {"$in": part}, **more} for part in id_parts(ids)]
+        return self.find_all(collection, filters, projection)
+
     def find_all(
         self,
         collection: Collection,
@@ -247,12 +257,9 @@ class Connection:
 
 def _lenient(client: Any, name: str) -> Any:
     """Return the database with lenient times and acknowledged writes."""
-    options: CodecOptions[Any] = CodecOptions(
-        tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-    )
     try:
         # A URI can ask for unacknowledged writes, whose outcome would be unknown.
         concern = None if client.write_concern.acknowledged else WriteConcern("majority")
-        return client.get_database(name, codec_options=options, write_concern=concern)
+        return client.get_database(name, codec_options=CODEC_OPTIONS, write_concern=concern)
     except NotImplementedError:  # a mock of a server
         return client[name]

@@ -28,6 +28,9 @@ IN_LIMIT = 1000
 #: Every document of a collection, by the index on IDs.
 EVERYTHING: Filter = {"_id": {"$exists": True}}
 
+#: The platform marks deleted accounts and sessions.
+NOT_DELETED: Filter = {"deleted": {"$ne": True}}
+
 
 def object_id(text: str) -> ObjectId | str:
     """Return the stored form of an ID; an invalid one stays text and matches nothing."""

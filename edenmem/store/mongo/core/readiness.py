@@ -32,7 +32,7 @@ class Readiness:
         self._has_schema = False
         self._seen: set[str] = set()  # unique indexes known to exist
 
-    def demand(self) -> None:
+    def require(self) -> None:
         """Check all preconditions, also before paying for a model call."""
         self.require_transactions()
         self.require_schema()
@@ -44,8 +44,7 @@ class Readiness:
             WriteRefused: the store is open for reading only.
             StoreError: the server is a standalone, or lacks transactions.
         """
-        if self._db.settings.read_only:
-            raise WriteRefused(f"MongoDB at {self._db.location} is open for reading only")
+        require_writable(self._db)
         if self._has_transactions:
             return
         if is_standalone(self._db):
@@ -156,7 +155,7 @@ class Readiness:
 def require_writable(db: Connection) -> None:
     """Raise if the store is open for reading only."""
     if db.settings.read_only:
-        raise WriteRefused(f"{db.location} is open for reading only")
+        raise WriteRefused(f"MongoDB at {db.location} is open for reading only")
 
 
 def is_standalone(db: Connection) -> bool:

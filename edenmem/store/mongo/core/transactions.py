@@ -136,7 +136,7 @@ class Transactions:
             DuplicateKeyError, BulkWriteError: pymongo's; a unique index refused a document.
             StoreError: any other failure, or the server has no transactions.
         """
-        self._readiness.demand()
+        self._readiness.require()
         stripe = randbelow(STRIPES)
         with translate_errors(self._db.location), self._db.client.start_session() as session:
             database = self._db.database

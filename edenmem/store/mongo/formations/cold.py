@@ -30,7 +30,7 @@ from edenmem.models.ids import as_utc, utc_now
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter, at_or_after, id_parts, object_id
+from edenmem.store.mongo.core.filters import NOT_DELETED, Filter, at_or_after, id_parts, object_id
 from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.formations.progress import UNFINISHED
 from edenmem.store.mongo.host.host_codec import session_from
@@ -136,11 +136,10 @@ class MongoColdSessions:
     def _all_quiet(self, before: datetime) -> Iterator[QuietSession]:
         """Yield every quiet session, from the platform's documents alone."""
         activity = "memory_context.last_activity"
-        living = {"deleted": {"$ne": True}}
         recorded = self._db.sessions.find(
-            {activity: at_or_after(EPOCH), **living}, sort=[(activity, 1)]
+            {activity: at_or_after(EPOCH), **NOT_DELETED}, sort=[(activity, 1)]
         )
-        silent = self._db.sessions.find({activity: None, **living}, sort=[("updatedAt", 1)])
+        silent = self._db.sessions.find({activity: None, **NOT_DELETED}, sort=[("updatedAt", 1)])
         both = merge(
             map(session_from, recorded),
             map(session_from, silent),

@@ -78,7 +78,7 @@ class MongoFormations:
 
     def claim(self, formation: Formation) -> bool:
         """See `Formations.claim`."""
-        self._readiness.demand()
+        self._readiness.require()
         self._readiness.require_keys(CLAIM_KEYS)
         self._slots.storage()  # raises before a model is paid
         pair = _pair(formation.session_id, formation.agent_id)

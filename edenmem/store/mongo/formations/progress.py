@@ -67,10 +67,9 @@ def find_backlog(
         by_platform += covered
         if not covered or reach.platform:
             waiting.append(row["_id"])
-    filters = [{"_id": {"$in": part}} for part in id_parts(str(key) for key in waiting[:limit])]
     found = {
         document["_id"]: message_from(document, session_id)
-        for document in db.find_all(db.messages, filters)
+        for document in db.find_by_ids(db.messages, map(str, waiting[:limit]))
     }
     messages = tuple(found[key] for key in waiting[:limit] if key in found)
     return Backlog(messages=messages, total=len(waiting), by_platform=by_platform)

@@ -27,6 +27,7 @@ from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
     EVERYTHING,
     IN_LIMIT,
+    NOT_DELETED,
     Filter,
     at_or_after,
     id_parts,
@@ -36,13 +37,12 @@ from edenmem.store.mongo.core.filters import (
 from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.core.transactions import Transaction, Transactions
 from edenmem.store.mongo.host import host_codec
-from edenmem.store.mongo.host.host_codec import session_from, sub_document
+from edenmem.store.mongo.host.host_codec import sub_document
 from edenmem.store.mongo.host.references import find, find_by_prefix
 from edenmem.store.mongo.memory.overview import agents_with_memory
 from edenmem.store.protocol.host import Reference, ReferenceKind
 from edenmem.store.protocol.store import batched
 
-_LIVING: Filter = {"deleted": {"$ne": True}}
 _IN_ORDER = (("createdAt", 1), ("_id", 1))
 _INSERT_BATCH = 1000
 
@@ -75,29 +75,31 @@ class MongoHost:
         return map(host_codec.user_from, self._accounts("user"))
 
     def _accounts(self, kind: str) -> Iterator[Document]:
-        return self._db.users.find({"type": kind, **_LIVING}, sort=[("username", 1)])
+        return self._db.users.find({"type": kind, **NOT_DELETED}, sort=[("username", 1)])
 
     def agent(self, agent_id: str) -> Agent | None:
         """See `Host.agent`."""
-        found = self._db.users.find_one({"_id": object_id(agent_id), "type": "agent", **_LIVING})
+        found = self._db.users.find_one(
+            {"_id": object_id(agent_id), "type": "agent", **NOT_DELETED}
+        )
         return None if found is None else host_codec.agent_from(found)
 
     def user(self, user_id: str) -> User | None:
         """See `Host.user`."""
-        found = self._db.users.find_one({"_id": object_id(user_id), "type": "user", **_LIVING})
+        found = self._db.users.find_one({"_id": object_id(user_id), "type": "user", **NOT_DELETED})
         return None if found is None else host_codec.user_from(found)
 
     def users_named(self, username: str) -> list[User]:
         """See `Host.users_named`."""
-        named = {"type": "user", "username": username, **_LIVING}
+        named = {"type": "user", "username": username, **NOT_DELETED}
         return sorted(
             map(host_codec.user_from, self._db.users.find(named)), key=lambda each: each.id
         )
 
     def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
         """See `Host.users_by_ids`."""
-        filters = [{"_id": {"$in": part}, "type": "user"} for part in id_parts(user_ids)]
-        users = map(host_codec.user_from, self._db.find_all(self._db.users, filters))
+        found = self._db.find_by_ids(self._db.users, user_ids, type="user")
+        users = map(host_codec.user_from, found)
         return {user.id: user for user in users}
 
     def accounts_of(self, person_id: str) -> list[StoredUser]:
@@ -178,10 +180,11 @@ class MongoHost:
             named["group_id"] = group_id
         activity = "memory_context.last_activity"
         recorded = self._db.sessions.find(
-            {**named, activity: at_or_after(EPOCH), **_LIVING}, sort=[(activity, -1), ("_id", 1)]
+            {**named, activity: at_or_after(EPOCH), **NOT_DELETED},
+            sort=[(activity, -1), ("_id", 1)],
         )
         silent = self._db.sessions.find(
-            {**named, activity: None, **_LIVING}, sort=[("updatedAt", -1), ("_id", 1)]
+            {**named, activity: None, **NOT_DELETED}, sort=[("updatedAt", -1), ("_id", 1)]
         )
         both = merge(
             map(host_codec.session_from, recorded),
@@ -192,7 +195,7 @@ class MongoHost:
 
     def session(self, session_id: str) -> Session | None:
         """See `Host.session`."""
-        found = self._db.sessions.find_one({"_id": object_id(session_id), **_LIVING})
+        found = self._db.sessions.find_one({"_id": object_id(session_id), **NOT_DELETED})
         return None if found is None else host_codec.session_from(found)
 
     def sessions_of(
@@ -214,12 +217,12 @@ class MongoHost:
         for document in self._db.find_all(self._db.sessions, filters):
             if document["_id"] not in seen:
                 seen.add(document["_id"])
-                yield session_from(document)
+                yield host_codec.session_from(document)
 
     def people_of(self, session_ids: Sequence[str]) -> dict[str, frozenset[str]]:
         """See `Host.people_of`."""
-        filters = [{"_id": {"$in": part}} for part in id_parts(session_ids)]
-        documents = list(self._db.find_all(self._db.sessions, filters, {"users": 1, "agents": 1}))
+        members = {"users": 1, "agents": 1}
+        documents = list(self._db.find_by_ids(self._db.sessions, session_ids, members))
         wrote = self._db.run_all(
             [partial(self.senders, str(document["_id"])) for document in documents]
         )
@@ -290,9 +293,7 @@ class MongoHost:
             applied = [each for each in page if each.get("status") == "applied"]
             keys = {str(each["session_id"]) for each in applied}
             seen = {"agents": 1, "memory_context.last_memory_message_id": 1}
-            found = self._db.find_all(
-                self._db.sessions, [{"_id": {"$in": part}} for part in id_parts(keys)], seen
-            )
+            found = self._db.find_by_ids(self._db.sessions, keys, seen)
             sessions = {session["_id"]: session for session in found}
             reached = self._read_cursor_times(sessions.values())
             for formation in applied:
@@ -318,10 +319,8 @@ class MongoHost:
             )
             for session in sessions
         }
-        filters = [
-            {"_id": {"$in": part}} for part in id_parts(str(key) for key in cursors.values() if key)
-        ]
-        found = self._db.find_all(self._db.messages, filters, {"createdAt": 1})
+        ids = (str(cursor) for cursor in cursors.values() if cursor)
+        found = self._db.find_by_ids(self._db.messages, ids, {"createdAt": 1})
         times = {message["_id"]: codec.read_creation_time(message) for message in found}
         return {
             key: times.get(cursor) or codec.read_creation_time({"_id": cursor})
@@ -382,9 +381,8 @@ class MongoHost:
 
     def messages_by_ids(self, message_ids: Sequence[str]) -> list[Message]:
         """See `Host.messages_by_ids`."""
-        filters = [{"_id": {"$in": part}} for part in id_parts(message_ids)]
         read: list[Message] = []
-        for document in self._db.find_all(self._db.messages, filters):
+        for document in self._db.find_by_ids(self._db.messages, message_ids):
             held = document.get("session")
             session_ids = held if isinstance(held, list) else [held]
             read.append(host_codec.message_from(document, str(next(iter(session_ids), ""))))
@@ -399,11 +397,7 @@ class MongoHost:
     def authors(self, message_ids: Sequence[str]) -> dict[str, str]:
         """See `Host.authors`."""
         fields = {"role": 1, "sender": 1, "trigger": 1}
-        found = (
-            document
-            for part in id_parts(message_ids)
-            for document in self._db.messages.find({"_id": {"$in": part}}, fields)
-        )
+        found = self._db.find_by_ids(self._db.messages, message_ids, fields)
         return {
             str(document["_id"]): codec.text_id(document.get("sender")) or ""
             if document.get("role") == "user" and not document.get("trigger")

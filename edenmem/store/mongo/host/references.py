@@ -11,7 +11,7 @@ from edenmem.models.ids import is_id
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter
+from edenmem.store.mongo.core.filters import NOT_DELETED, Filter
 from edenmem.store.mongo.host.host_codec import session_from
 from edenmem.store.protocol.host import Reference, ReferenceKind
 
@@ -23,7 +23,6 @@ _PREFIX = re.compile(r"[0-9a-f]{4,24}\Z")
 
 #: Longer names only match exactly: servers limit the length of a regular expression.
 _PATTERN_LIMIT = 1000
-_LIVING: Filter = {"deleted": {"$ne": True}}
 
 #: Fields used in labels.
 _LABEL_FIELDS = dict.fromkeys(
@@ -63,10 +62,8 @@ def find_by_prefix(
             key = str(document["_id"])
             found[key] = Reference(id=key, label=codec.text(document.get(name)))
     if _DIGITS.match(text.lower()):
-        low, high = text.lower().ljust(24, "0"), text.lower().ljust(24, "f")
-        ids = {"_id": {"$gte": ObjectId(low), "$lte": ObjectId(high)}}
         for document in collection.find(
-            {**ids, **always}, {"_id": 1}, sort=[("_id", -1)], limit=limit
+            {**_with_prefix(text.lower()), **always}, {"_id": 1}, sort=[("_id", -1)], limit=limit
         ):
             key = str(document["_id"])
             found.setdefault(key, Reference(id=key, label=key))
@@ -77,9 +74,9 @@ def _kinds(
     db: Connection,
 ) -> dict[str, tuple[Collection, Filter, Sequence[str], Callable[[Document], str]]]:
     return {
-        "agent": (db.users, {"type": "agent", **_LIVING}, ["username"], _username),
-        "user": (db.users, {"type": "user", **_LIVING}, ["username"], _username),
-        "session": (db.sessions, _LIVING, ["name", "title"], _session_label),
+        "agent": (db.users, {"type": "agent", **NOT_DELETED}, ["username"], _username),
+        "user": (db.users, {"type": "user", **NOT_DELETED}, ["username"], _username),
+        "session": (db.sessions, NOT_DELETED, ["name", "title"], _session_label),
         "fact": (db.facts, {}, [], _content),
         "reflection": (db.reflections, {}, [], _content),
         "formation": (db.formations, {}, [], _formation_label),
@@ -102,9 +99,13 @@ def _meanings(text: str, names: Sequence[str]) -> list[Filter]:
     if len(pattern) <= _PATTERN_LIMIT:
         meanings.extend({name: {"$regex": pattern, "$options": "i"}} for name in names)
     if _PREFIX.match(text):
-        low, high = text.ljust(24, "0"), text.ljust(24, "f")
-        meanings.append({"_id": {"$gte": ObjectId(low), "$lte": ObjectId(high)}})
+        meanings.append(_with_prefix(text))
     return meanings
+
+
+def _with_prefix(prefix: str) -> Filter:
+    low, high = prefix.ljust(24, "0"), prefix.ljust(24, "f")
+    return {"_id": {"$gte": ObjectId(low), "$lte": ObjectId(high)}}
 
 
 def _order(condition: Filter) -> list[tuple[str, int]]:

@@ -26,7 +26,7 @@ from edenmem.store.mongo.core.unique_keys import (
     narrow_key,
     obstacle,
 )
-from edenmem.store.mongo.indexes.fact_key import demand_shard_key, shard_problem
+from edenmem.store.mongo.indexes.fact_key import require_shard_key, shard_problem
 from edenmem.store.protocol.database import Migrations, StoreInfo
 
 _BEYOND = (
@@ -103,7 +103,7 @@ class MongoDatabase:
             self._migrations.migrate_up()
         obstacles: list[str] = []
         for index in self._missing_indexes():
-            demand_shard_key(self._db, index)
+            require_shard_key(self._db, index)
             collection = self._db.collection(index.collection)
             try:
                 collection.create_index(index.keys, **index.options())
@@ -122,7 +122,7 @@ class MongoDatabase:
 
     def require_writable(self) -> None:
         """See `Database.require_writable`."""
-        self._readiness.demand()
+        self._readiness.require()
 
     def preparation(self) -> Preparation:
         """See `Database.preparation`."""

@@ -55,7 +55,7 @@ def _replace_fact_key(db: Connection) -> None:
     """
     keys = read_fact_keys(db)
     if not keys.final:
-        demand_shard_key(db, FACT_KEY)
+        require_shard_key(db, FACT_KEY)
         if not keys.temporary:
             build(db, TEMPORARY_FACT_KEY)
     for name in keys.obsolete:
@@ -84,7 +84,7 @@ def build(db: Connection, index: Index, name: str = "") -> None:
         ) from error
 
 
-def demand_shard_key(db: Connection, index: Index) -> None:
+def require_shard_key(db: Connection, index: Index) -> None:
     """Raise if the collection's sharding does not permit a unique index."""
     if problem := shard_problem(db, index):
         raise StoreError(problem, hint="reshard the collection, or use an unsharded one")

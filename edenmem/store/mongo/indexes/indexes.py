@@ -26,8 +26,8 @@ from edenmem.store.mongo.core.unique_keys import REPLACE, FactKeys, fact_keys, h
 from edenmem.store.mongo.indexes.database import USERNAME_NOTE, foreign_note, is_unique, key_note
 from edenmem.store.mongo.indexes.fact_key import (
     build,
-    demand_shard_key,
     replace_index,
+    require_shard_key,
     shard_problem,
 )
 from edenmem.store.mongo.indexes.trial import Trial
@@ -55,7 +55,7 @@ class MongoIndexes:
         if ordinary is not None:
             if ordinary is FACT_KEY and read_fact_keys(self._db).obsolete:
                 raise _to_replace(name)
-            demand_shard_key(self._db, ordinary)
+            require_shard_key(self._db, ordinary)
             build(self._db, ordinary)
             return
         wanted = self._search_index(name, wish)
@@ -68,7 +68,7 @@ class MongoIndexes:
         if ordinary is not None:
             self._rebuild(ordinary)
             return
-        self._demand_own(name)
+        self._require_own(name)
         wanted = self._search_index(name, wish)
         found = self._find_index(wanted)
         if found is None:
@@ -103,12 +103,12 @@ class MongoIndexes:
             )
         configured = (self._db.settings.vector_index, self._db.settings.text_index)
         if name in (names.VECTOR_INDEX, names.TEXT_INDEX, *configured):
-            self._need_search()
+            self._require_search()
         elif not self._db.facts.answers_search():
             raise _no_such(name)
         if name not in {index.get("name") for index in self._db.facts.search_indexes()}:
             raise _no_such(name)
-        self._demand_own(name)
+        self._require_own(name)
         if not dry_run:
             self._db.facts.drop_search_index(name)
 
@@ -145,7 +145,7 @@ class MongoIndexes:
 
     def search_trial(self) -> Trial:
         """See `Indexes.search_trial`."""
-        self._need_search()
+        self._require_search()
         return Trial(
             self._db.collection,
             self._db.run_all,
@@ -291,7 +291,7 @@ class MongoIndexes:
         """Return whether edenmem does not define this index."""
         return name not in (names.VECTOR_INDEX, names.TEXT_INDEX, STAGED.index)
 
-    def _demand_own(self, name: str) -> None:
+    def _require_own(self, name: str) -> None:
         if self._is_foreign(name):
             raise ConflictError(
                 f"search index is not edenmem's own: {name}",
@@ -301,14 +301,14 @@ class MongoIndexes:
 
     def _search_index(self, name: str, wish: IndexWish) -> SearchIndex:
         if name in (names.TEXT_INDEX, self._db.settings.text_index):
-            self._need_search()
+            self._require_search()
             return self._wish_for("search", wish, name=name)
         staged = self._staged_wish() if name == STAGED.index else None
         if staged is not None:
             return staged
         if name not in (names.VECTOR_INDEX, self._db.settings.vector_index):
             raise _no_such(name)
-        self._need_search()
+        self._require_search()
         if wish.dimensions is None:
             raise StoreError(
                 f"dimensions of the index are unknown without an embedding model: {name}",
@@ -329,7 +329,7 @@ class MongoIndexes:
                 return index
         return None
 
-    def _need_search(self) -> None:
+    def _require_search(self) -> None:
         if not self._db.facts.answers_search():
             raise StoreError(NO_SEARCH, hint="there are no search indexes to manage")
 

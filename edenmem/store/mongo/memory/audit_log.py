@@ -14,7 +14,7 @@ from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter, at_or_after, id_parts, object_id
+from edenmem.store.mongo.core.filters import Filter, at_or_after, object_id
 from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.memory.history import audit_from
 from edenmem.store.protocol.log import AuditKey, command_beginnings
@@ -72,8 +72,7 @@ class MongoAuditLog:
         self, entry_ids: Sequence[str], *, unreadable: set[str] | None = None
     ) -> dict[str, AuditEntry]:
         """See `AuditLog.audit_entries`."""
-        filters = [{"_id": {"$in": part}} for part in id_parts(entry_ids)]
-        found = self._db.find_all(self._db.audit, filters)
+        found = self._db.find_by_ids(self._db.audit, entry_ids)
         return {entry.id: entry for entry in _list_shown(found, unreadable)}
 
     def find_audited(self, key: AuditKey, prefix: str, *, limit: int = 20) -> Sequence[str]:

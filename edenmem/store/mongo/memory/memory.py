@@ -196,9 +196,9 @@ class MongoMemory:
 
     def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
         """See `Memory.reflections_by_ids`."""
-        filters = [{"_id": {"$in": part}} for part in id_parts(reflection_ids)]
-        found = map(codec.reflection_from, self._db.find_all(self._db.reflections, filters))
-        return {reflection.id: reflection for reflection in found}
+        found = self._db.find_by_ids(self._db.reflections, reflection_ids)
+        reflections = map(codec.reflection_from, found)
+        return {reflection.id: reflection for reflection in reflections}
 
     def find_derived(self, reflection_ids: Sequence[str]) -> list[Reflection]:
         """See `Memory.find_derived`."""
@@ -212,9 +212,8 @@ class MongoMemory:
         if document is None:
             return []
         ids = codec.text_ids(document.get("unabsorbed_ids"))
-        filters = [{"_id": {"$in": part}, **owner_fields(scope)} for part in id_parts(ids)]
-        found = map(codec.reflection_from, self._db.find_all(self._db.reflections, filters))
-        return sorted(found, key=lambda reflection: reflection.order)
+        found = self._db.find_by_ids(self._db.reflections, ids, **owner_fields(scope))
+        return sorted(map(codec.reflection_from, found), key=lambda reflection: reflection.order)
 
     def buffers(self, scopes: Sequence[Scope]) -> dict[Scope, tuple[str, ...]]:
         """See `Memory.buffers`."""

@@ -336,7 +336,7 @@ class AtlasSearch:
     ) -> _Index:
         found = self._look(own.name, again=again)
         # The query decides the dimensions.
-        _demand_usable(own, found, but="numDimensions")
+        _require_usable(own, found, but="numDimensions")
         dimensions = _dimensions_in(found, slot)
         others = lengths - {dimensions}
         if others and not again:  # the cached definition may be outdated
@@ -356,7 +356,7 @@ class AtlasSearch:
             wanted = names.text_index(name=self._text_index, filters=text_paths(clauses))
             if self._suffices(wanted, found, own, again=again):
                 return wanted.name
-        _demand_usable(own, self._look(own.name, again=again))
+        _require_usable(own, self._look(own.name, again=again))
         return own.name
 
     def _suffices(
@@ -374,7 +374,7 @@ class AtlasSearch:
         """
         lacking = [] if found is None else _lacking(wanted, found)
         if not lacking:
-            _demand_usable(wanted, found)
+            _require_usable(wanted, found)
             return True
         if self._look(own.name, again=again) is None:
             raise SearchIndexUnusable(
@@ -426,7 +426,7 @@ def _lacking(wanted: names.SearchIndex, found: Document, but: str = "") -> list[
     ]
 
 
-def _demand_usable(wanted: names.SearchIndex, found: Document | None, *, but: str = "") -> None:
+def _require_usable(wanted: names.SearchIndex, found: Document | None, *, but: str = "") -> None:
     """Raise if an index cannot answer queries.
 
     Raises:

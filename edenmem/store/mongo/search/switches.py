@@ -19,7 +19,7 @@ from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.collections import OWN, STAGED, STAGED_HASH, SearchIndex, VectorSlot
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter, id_parts
+from edenmem.store.mongo.core.filters import Filter
 from edenmem.store.mongo.search.choice import SearchChoice
 from edenmem.store.mongo.search.search import finds_vector_of
 from edenmem.store.mongo.search.search_definitions import state_of
@@ -164,10 +164,9 @@ class MongoSwitches:
 
     def vectors_of(self, fact_ids: Sequence[str], *, model: str) -> dict[str, bytes]:
         """See `ModelSwitches.vectors_of`."""
-        filters = [{"_id": {"$in": part}} for part in id_parts(fact_ids)]
         found = {
             str(document["_id"]): vector_in(document, model)
-            for document in self._db.find_all(self._db.facts, filters, _VECTORS)
+            for document in self._db.find_by_ids(self._db.facts, fact_ids, _VECTORS)
         }
         return {fact_id: vector for fact_id, vector in found.items() if vector is not None}
 

@@ -110,7 +110,7 @@ class RecordLoader:
     ) -> list[LoadResult]:
         """See `Walk.load`."""
         if not dry_run:
-            self._readiness.demand()
+            self._readiness.require()
         answers = self._loaders[kind](records, dry_run)
         return [answers[place] for place in range(len(records))]
 
@@ -148,8 +148,8 @@ class RecordLoader:
     ) -> Answers:
         """Return the results for records whose ID exists."""
         projection = codec.NO_VECTOR if kind is RecordKind.FACT else None
-        filters = [{"_id": {"$in": part}} for part in id_parts(record.id for record in records)]
-        documents = self._db.find_all(collection, filters, projection)
+        ids = (record.id for record in records)
+        documents = self._db.find_by_ids(collection, ids, projection)
         stored = {str(document["_id"]): document for document in documents}
         return {
             place: compare_records(kind, read(stored[record.id]), record)
@@ -224,8 +224,8 @@ class RecordLoader:
 
     def _load_messages(self, records: Sequence[Message], dry_run: bool) -> Answers:
         """Load messages; one that exists for another session is only added to this one."""
-        filters = [{"_id": {"$in": part}} for part in id_parts(message.id for message in records)]
-        stored = {str(one["_id"]): one for one in self._db.find_all(self._db.messages, filters)}
+        found = self._db.find_by_ids(self._db.messages, (message.id for message in records))
+        stored = {str(document["_id"]): document for document in found}
         known = set() if dry_run else self._find_session_ids(records)
         answers: Answers = {}
         new: dict[str, int] = {}
@@ -255,11 +255,9 @@ class RecordLoader:
         return {**answers, **dict.fromkeys(set(new.values()) - answers.keys(), ADDED)}
 
     def _find_session_ids(self, messages: Iterable[Message]) -> set[str]:
-        ids = id_parts(message.session_id for message in messages)
-        filters = [{"_id": {"$in": part}} for part in ids]
-        return {
-            str(one["_id"]) for one in self._db.find_all(self._db.sessions, filters, {"_id": 1})
-        }
+        ids = (message.session_id for message in messages)
+        found = self._db.find_by_ids(self._db.sessions, ids, {"_id": 1})
+        return {str(document["_id"]) for document in found}
 
     def _join_message(self, document: Document, message: Message, dry_run: bool) -> LoadResult:
         stored = host_codec.message_from(document, message.session_id)
@@ -452,9 +450,9 @@ class RecordLoader:
         self, collection: Collection, target_type: str, records: Sequence[StoredVersion]
     ) -> dict[str, _Target]:
         read = fact_version if target_type == "fact" else text_version
-        filters = [{"_id": {"$in": part}} for part in id_parts(one.target_id for one in records)]
+        ids = (record.target_id for record in records)
         targets = {}
-        for document in self._db.find_all(collection, filters, codec.NO_VECTOR):
+        for document in self._db.find_by_ids(collection, ids, codec.NO_VECTOR):
             if target_type == "fact" or codec.read_version(document):
                 targets[str(document["_id"])] = _Target(
                     codec.version_filter(document),

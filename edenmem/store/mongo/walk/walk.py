@@ -8,7 +8,7 @@ from edenmem.models.backup import Document, LoadResult, Record, RecordKind, Sele
 from edenmem.models.integrity import PresenceKind
 from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter, id_parts
+from edenmem.store.mongo.core.filters import NOT_DELETED, Filter, id_parts
 from edenmem.store.mongo.core.readiness import Readiness
 from edenmem.store.mongo.search.slots import Slots
 from edenmem.store.mongo.walk.documents import walk_documents
@@ -17,7 +17,6 @@ from edenmem.store.protocol.host import Host
 from edenmem.store.protocol.memory import Memory
 from edenmem.store.protocol.walk import ALL
 
-_LIVING: Filter = {"deleted": {"$ne": True}}
 _ONLY_ID = {"_id": 1}
 
 
@@ -48,14 +47,14 @@ class MongoWalk:
         """See `Walk.present`."""
         match kind:
             case "agent":
-                return self._with_ids(self._db.users, ids, {"type": "agent", **_LIVING})
+                return self._with_ids(self._db.users, ids, {"type": "agent", **NOT_DELETED})
             case "person":
                 return self._persons(ids)
             case "session":
-                return self._with_ids(self._db.sessions, ids, _LIVING)
+                return self._with_ids(self._db.sessions, ids, NOT_DELETED)
             case "group":
                 groups = list(dict.fromkeys(ids))
-                living = {"group_id": {"$in": groups}, **_LIVING}
+                living = {"group_id": {"$in": groups}, **NOT_DELETED}
                 return set(self._db.sessions.distinct("group_id", living))
             case "message":
                 return self._with_ids(self._db.messages, ids)
@@ -67,11 +66,11 @@ class MongoWalk:
     def _with_ids(
         self, collection: Collection, ids: Sequence[str], condition: Filter | None = None
     ) -> set[str]:
-        filters = [{"_id": {"$in": part}, **(condition or {})} for part in id_parts(ids)]
-        return {str(found["_id"]) for found in self._db.find_all(collection, filters, _ONLY_ID)}
+        found = self._db.find_by_ids(collection, ids, _ONLY_ID, **(condition or {}))
+        return {str(document["_id"]) for document in found}
 
     def _persons(self, ids: Sequence[str]) -> set[str]:
-        person: Filter = {"type": "user", **_LIVING}
+        person: Filter = {"type": "user", **NOT_DELETED}
         found = self._with_ids(self._db.users, ids, person)
         # Few people lack an account with their own ID; these are found through linked accounts.
         aliases = [
