@@ -161,8 +161,7 @@ class Changes(Protocol):
     def finish_absorbing(self, scope: Scope) -> int:
         """Mark the reflections absorbed by the current version of a scope's text.
 
-        Completes an interrupted write of that version; returns how many reflections were not
-        marked.
+        Completes an interrupted write of that version; returns how many reflections it marked.
         """
 
 

@@ -48,5 +48,5 @@ class Walk(Protocol):
         """Store the records that do not exist yet; return one result for each, in order.
 
         One transaction on SQLite. On MongoDB each record is whole or absent, and an interrupted
-        load is completed by repeating it. ``dry_run`` only checks, without checking references.
+        load is completed by repeating it. ``dry_run`` writes nothing and checks no references.
         """
