@@ -24,7 +24,7 @@ class Erasure(Protocol):
         """
 
     def count_traces(self, traces: Traces) -> dict[str, int]:
-        """Count what `erase` would remove, by kind; kinds with a count of 0 are left out."""
+        """Count the traces to remove, by kind; kinds with a count of 0 are left out."""
 
     def begin_forgetting(self, forgetting: Forgetting) -> Forgetting:
         """Store a forgetting as open; if it is open already, only add its blocks."""

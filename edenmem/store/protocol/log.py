@@ -66,7 +66,7 @@ class AuditLog(Protocol):
         """
 
 
-def command_beginnings(command: str) -> tuple[str, ...]:
+def command_prefixes(command: str) -> tuple[str, ...]:
     """Return the prefixes of the commands that ``command`` matches, each ending with a space."""
     words = " ".join(command.split()) + " "
     return words, f"edenmem {words}"

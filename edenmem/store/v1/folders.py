@@ -196,8 +196,8 @@ def _without_data(
     there = {file.collection for file in files}
     return [
         (path, collection)
-        for path, collection, told in metadata
-        if collection not in there and (not database or told in ("", database))
+        for path, collection, described in metadata
+        if collection not in there and (not database or described in ("", database))
     ]
 
 
@@ -205,21 +205,21 @@ def _files_in(folder: Path) -> tuple[list[V1File], list[tuple[Path, str, str]]]:
     """Return the files of known collections, and their metadata files."""
     files: list[V1File] = []
     metadata: list[tuple[Path, str, str]] = []
-    told: dict[str, tuple[str | None, str]] = {}
+    described: dict[str, tuple[str | None, str]] = {}
     paths = sorted(path for path in folder.iterdir() if not path.is_dir())
     for path in paths:
         if match := _METADATA.fullmatch(path.name):
             collection, database = _read_metadata(path)
             own = _collection_named(match["name"]) or collection
-            told[match["name"]] = own, _database_named(match["name"]) or database
+            described[match["name"]] = own, _database_named(match["name"]) or database
             if own is not None:
-                metadata.append((path, own, told[match["name"]][1]))
+                metadata.append((path, own, described[match["name"]][1]))
     for path in paths:
         if _METADATA.fullmatch(path.name):
             continue
         for pattern, is_bson in ((_BSON, True), (_JSON, False)):
             if match := pattern.fullmatch(path.name):
-                collection, database = told.get(match["name"], (None, ""))
+                collection, database = described.get(match["name"], (None, ""))
                 named = _collection_named(match["name"])
                 if (own := named or collection) is not None:
                     database = _database_named(match["name"]) or database

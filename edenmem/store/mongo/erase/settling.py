@@ -19,7 +19,7 @@ from edenmem.store.mongo.core.filters import Filter, object_id
 from edenmem.store.mongo.erase.traces import UNSETTLED, ids_of_formation
 from edenmem.store.mongo.formations.formations import formation_document
 from edenmem.store.mongo.formations.progress import note_cursor_move
-from edenmem.store.mongo.host.host import find_said_messages, set_in_context
+from edenmem.store.mongo.host.host import find_messages_by, set_in_context
 from edenmem.store.mongo.host.host_codec import sub_document
 from edenmem.store.protocol.formations import Formations
 
@@ -38,14 +38,14 @@ def settle_session(
     at: datetime,
 ) -> int:
     """Settle all messages of a session, or those of accounts; see `Erasure.settle_formations`."""
-    said = find_said_messages(db, session_id, accounts)
+    messages = find_messages_by(db, session_id, accounts)
     of_session: Filter = {"session_id": object_id(session_id)}
     if agent_id is not None:
         of_session["agent_id"] = object_id(agent_id)
     settled = 0
     for document in db.formations.find({**of_session, "$or": UNSETTLED}):
         ids = document.get("message_ids") or []
-        if accounts is not None and said.keys().isdisjoint(ids_of_formation(document)):
+        if accounts is not None and messages.keys().isdisjoint(ids_of_formation(document)):
             continue
         if document["status"] == "recorded":
             formations.apply_formation(str(document["_id"]), now=at)
@@ -62,17 +62,21 @@ def settle_session(
         is_under_way = document["status"] in _UNDER_WAY or bool(document.get("next_step"))
         if accounts is not None and is_under_way:
             # Messages of other users in a revoked claim are free again.
-            fields["message_ids"] = [key for key in ids if key in said]
+            fields["message_ids"] = [key for key in ids if key in messages]
         gone = dict.fromkeys(("unfinished", "changes", "next_step"), "")
         db.formations.update_one({"_id": document["_id"]}, {"$set": fields, "$unset": gone})
         settled += 1
-    settled += _count_as_done(db, session_id, agent_id, said, at)
-    _pass_over(db, session_id, said, accounts)
+    settled += _count_as_done(db, session_id, agent_id, messages, at)
+    _pass_over(db, session_id, messages, accounts)
     return settled
 
 
 def _count_as_done(
-    db: Connection, session_id: str, agent_id: str | None, said: dict[Any, Document], at: datetime
+    db: Connection,
+    session_id: str,
+    agent_id: str | None,
+    messages: dict[Any, Document],
+    at: datetime,
 ) -> int:
     """Give pending messages a finished, empty formation."""
     session = db.sessions.find_one({"_id": object_id(session_id)}, {"agents": 1})
@@ -80,7 +84,7 @@ def _count_as_done(
     made = 0
     for agent in agents if agent_id is None else (agent_id,):
         for _ in range(_TRIES):
-            done = _build_formation(db, session_id, agent, said, at)
+            done = _build_formation(db, session_id, agent, messages, at)
             if done is None:
                 break
             try:
@@ -98,7 +102,7 @@ def _count_as_done(
 
 
 def _build_formation(
-    db: Connection, session_id: str, agent_id: str, said: dict[Any, Document], at: datetime
+    db: Connection, session_id: str, agent_id: str, messages: dict[Any, Document], at: datetime
 ) -> Formation | None:
     pair = {"session_id": object_id(session_id), "agent_id": object_id(agent_id)}
     formed: set[Any] = set()
@@ -106,7 +110,7 @@ def _build_formation(
     for document in db.formations.find(pair, {"message_ids": 1, "seq": 1}):
         formed.update(document.get("message_ids") or ())
         last = max(last, codec.number(document.get("seq")))
-    waiting = [document for key, document in said.items() if key not in formed]
+    waiting = [document for key, document in messages.items() if key not in formed]
     if not waiting:
         return None
     return Formation(
@@ -125,16 +129,16 @@ def _build_formation(
 
 
 def _pass_over(
-    db: Connection, session_id: str, said: dict[Any, Document], accounts: Sequence[str] | None
+    db: Connection, session_id: str, messages: dict[Any, Document], accounts: Sequence[str] | None
 ) -> None:
     """Move the platform's progress past the messages, never backwards.
 
     The platform has one cursor per session. It stops before the next message of another user, so
     that the platform skips as few of their messages as possible.
     """
-    if not said:
+    if not messages:
         return
-    newest = _place(next(reversed(said.values())))
+    newest = _place(next(reversed(messages.values())))
     for _ in range(_TRIES):
         key = {"_id": object_id(session_id)}
         session = db.sessions.find_one(key, {_CURSOR: 1})

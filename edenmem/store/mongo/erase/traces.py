@@ -10,7 +10,7 @@ from edenmem.models.forgetting import Traces
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, id_parts, object_id
-from edenmem.store.mongo.host.host import find_said_messages
+from edenmem.store.mongo.host.host import find_messages_by
 from edenmem.store.mongo.walk.documents import walk_documents
 from edenmem.store.mongo.walk.sources import SOURCES, narrow
 
@@ -62,10 +62,10 @@ def _find_unsettled(db: Connection, traces: Traces) -> Iterator[Document]:
             {**_of(session_id, traces.agent_id), "$or": UNSETTLED}, {"changes": 0}
         )
     for session_id in traces.shared:
-        said = find_said_messages(db, session_id, traces.accounts)
+        messages = find_messages_by(db, session_id, traces.accounts)
         held = {**_of(session_id, traces.agent_id), "$or": UNSETTLED}
-        for document in db.formations.find(held, {"changes": 0}) if said else ():
-            if not said.keys().isdisjoint(ids_of_formation(document)):
+        for document in db.formations.find(held, {"changes": 0}) if messages else ():
+            if not messages.keys().isdisjoint(ids_of_formation(document)):
                 yield document
 
 

@@ -36,7 +36,7 @@ from edenmem.store.mongo.formations.progress import (
     find_backlog,
     moves_of,
 )
-from edenmem.store.mongo.host.host import stir
+from edenmem.store.mongo.host.host import reset_cold_note
 from edenmem.store.mongo.host.host_codec import sub_document
 from edenmem.store.mongo.search.slots import Slots
 from edenmem.store.protocol.formations import Backlog
@@ -333,7 +333,7 @@ class MongoFormations:
         session_id = str(found["session_id"])
         same = {**key, "status": found["status"], "message_ids": ids}
         superseded = self._db.formations.update_one(same, {"$set": fields}) > 0
-        stir(self._db, session_id, codec.require_moment(found, "last_message_at"))
+        reset_cold_note(self._db, session_id, codec.require_moment(found, "last_message_at"))
         return superseded
 
     # -- queries -----------------------------------------------------------------------------

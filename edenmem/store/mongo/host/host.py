@@ -286,7 +286,7 @@ class MongoHost:
 
     def find_lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         """See `Host.find_lost_progress`."""
-        told: set[Any] = set()
+        reported: set[Any] = set()
         fields = {"session_id": 1, "agent_id": 1, "status": 1, "last_message_at": 1}
         formations = self._db.formations.find(EVERYTHING, fields, sort=[("_id", 1)])
         for page in batched(formations, IN_LIMIT):
@@ -298,11 +298,11 @@ class MongoHost:
             reached = self._read_cursor_times(sessions.values())
             for formation in applied:
                 key, agent = formation["session_id"], str(formation["agent_id"])
-                if key in told or key not in sessions or agent_id not in (None, agent):
+                if key in reported or key not in sessions or agent_id not in (None, agent):
                     continue
                 first = codec.text_ids(sessions[key].get("agents"))[:1] == (agent,)
                 if first and reached[key] < codec.require_moment(formation, "last_message_at"):
-                    told.add(key)
+                    reported.add(key)
                     yield Finding(
                         target_type="session",
                         target_id=str(key),
@@ -343,7 +343,7 @@ class MongoHost:
         if messages:
             latest = max(message.created_at for message in messages)
             set_in_context(self._db, session_id, "$max", {"last_activity": latest})
-            stir(self._db, session_id, latest)
+            reset_cold_note(self._db, session_id, latest)
         return added
 
     def put_message(self, message: Message) -> None:
@@ -351,10 +351,10 @@ class MongoHost:
         if self.add_messages(message.session_id, [message]):
             return
         document = host_codec.message_document(message)
-        said = {field: document[field] for field in ("content", "tool_calls")}
+        content = {field: document[field] for field in ("content", "tool_calls")}
         self._db.messages.update_one(
             {"_id": object_id(message.id), "session": object_id(message.session_id)},
-            {"$set": {**said, "updatedAt": utc_now()}},
+            {"$set": {**content, "updatedAt": utc_now()}},
         )
 
     def messages(
@@ -410,18 +410,18 @@ class MongoHost:
     ) -> Iterator[str]:
         """See `Host.find_message_ids`."""
         for session_id in session_ids:
-            yield from map(str, find_said_messages(self._db, session_id, accounts))
+            yield from map(str, find_messages_by(self._db, session_id, accounts))
 
     def display_names(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
         """See `Host.display_names`."""
         names: set[str] = set()
         for session_id in session_ids:
-            said = {
+            by_accounts = {
                 "session": object_id(session_id),
                 "role": "user",
                 "sender": {"$in": object_ids(accounts)},
             }
-            found = self._db.messages.find(said, {"name": 1})
+            found = self._db.messages.find(by_accounts, {"name": 1})
             names.update(name for each in found if (name := codec.text(each.get("name"))))
         return sorted(names)
 
@@ -470,7 +470,7 @@ def set_in_context(
     return db.sessions.update_one(here, {operator: dotted}) > 0
 
 
-def find_said_messages(
+def find_messages_by(
     db: Connection, session_id: str, accounts: Sequence[str] | None
 ) -> dict[Any, Document]:
     """Return the messages of a session, or those of accounts in it, in order, without contents."""
@@ -484,12 +484,12 @@ def find_said_messages(
     return {document["_id"]: document for document in in_order}
 
 
-def stir(db: Connection, session_id: str, latest: datetime) -> None:
+def reset_cold_note(db: Connection, session_id: str, latest: datetime) -> None:
     """Reset the cold run's note of a session that has new messages."""
-    db.cold.update_one({"_id": object_id(session_id)}, stir_update(latest), upsert=True)
+    db.cold.update_one({"_id": object_id(session_id)}, cold_note_reset(latest), upsert=True)
 
 
-def stir_update(latest: datetime) -> Filter:
+def cold_note_reset(latest: datetime) -> Filter:
     """Return the update that resets the cold run's note of a session."""
     change = {"settled": None, "seen": None}
     return {"$set": change, "$max": {"activity": as_utc(latest)}}

@@ -35,7 +35,7 @@ def find(db: Connection, kind: ReferenceKind, text: str, *, limit: int = 20) -> 
     collection, always, names, label = _kinds(db)[kind]
     if not text.strip() or not _storable(text):
         return []
-    for condition in _meanings(text, names):
+    for condition in _conditions(text, names):
         found = list(
             collection.find(
                 {**condition, **always}, _LABEL_FIELDS, sort=_order(condition), limit=limit
@@ -88,19 +88,19 @@ def _storable(text: str) -> bool:
     return "\x00" not in text and text.encode("utf-8", "ignore").decode() == text
 
 
-def _meanings(text: str, names: Sequence[str]) -> list[Filter]:
+def _conditions(text: str, names: Sequence[str]) -> list[Filter]:
     """Return filters by priority; the first with results counts."""
-    meanings: list[Filter] = []
+    conditions: list[Filter] = []
     if is_id(text):
-        meanings.append({"_id": ObjectId(text)})
-    meanings.extend({name: text} for name in names)
+        conditions.append({"_id": ObjectId(text)})
+    conditions.extend({name: text} for name in names)
     # A regular expression matches names in any case; the text is escaped.
     pattern = f"^{re.escape(text)}$"
     if len(pattern) <= _PATTERN_LIMIT:
-        meanings.extend({name: {"$regex": pattern, "$options": "i"}} for name in names)
+        conditions.extend({name: {"$regex": pattern, "$options": "i"}} for name in names)
     if _PREFIX.match(text):
-        meanings.append(_with_prefix(text))
-    return meanings
+        conditions.append(_with_prefix(text))
+    return conditions
 
 
 def _with_prefix(prefix: str) -> Filter:

@@ -98,8 +98,8 @@ class MongoDatabase:
                 or the server is a standalone.
         """
         self._readiness.require_transactions()
-        said = [f"migration {name}" for name in self._first_steps()]
-        if said:
+        created = [f"migration {name}" for name in self._first_steps()]
+        if created:
             self._migrations.migrate_up()
         obstacles: list[str] = []
         for index in self._missing_indexes():
@@ -107,7 +107,7 @@ class MongoDatabase:
             collection = self._db.collection(index.collection)
             try:
                 collection.create_index(index.keys, **index.options())
-                said.append(_describe_index(index))
+                created.append(_describe_index(index))
             except DuplicateKeyError:
                 obstacles.append(obstacle(collection, index))
             except ConflictError:
@@ -118,7 +118,7 @@ class MongoDatabase:
                 "; ".join(obstacles),
                 hint="remove or change the duplicates, then run the command again",
             )
-        return said
+        return created
 
     def require_writable(self) -> None:
         """See `Database.require_writable`."""

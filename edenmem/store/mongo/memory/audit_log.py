@@ -17,7 +17,7 @@ from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, at_or_after, object_id
 from edenmem.store.mongo.core.merging import EPOCH
 from edenmem.store.mongo.memory.history import audit_from
-from edenmem.store.protocol.log import AuditKey, command_beginnings
+from edenmem.store.protocol.log import AuditKey, command_prefixes
 
 _NEWEST = (("at", -1), ("_id", -1))
 _INDEXED = {"target_id", "agent_id", "scope_key", "actor.run_id", "actor.name"}
@@ -53,7 +53,7 @@ class MongoAuditLog:
             "scope_key": None if scope is None else scope.key,
             "actor.run_id": run_id,
             "actor.name": actor,
-            "actor.command": None if command is None else {"$regex": _beginning(command)},
+            "actor.command": None if command is None else {"$regex": _prefix_pattern(command)},
             "action": {"$in": list(actions)} if actions else None,
         }
         filter: Filter = {name: value for name, value in wanted.items() if value is not None}
@@ -120,7 +120,7 @@ def _value(document: Document, key: AuditKey) -> str:
     return str(document["_id" if key == "entry" else "target_id"])
 
 
-def _beginning(command: str) -> str:
+def _prefix_pattern(command: str) -> str:
     """Return a regular expression for commands with this prefix, in whole words."""
-    texts = (re.escape(text.rstrip()) for text in command_beginnings(command))
+    texts = (re.escape(text.rstrip()) for text in command_prefixes(command))
     return f"^(?:{'|'.join(texts)})(?: |$)"

@@ -50,7 +50,7 @@ from edenmem.store.mongo.core.unique_keys import CLAIM_KEYS
 from edenmem.store.mongo.formations.formations import formation_document, formation_from
 from edenmem.store.mongo.formations.usage import usage_document, usage_from
 from edenmem.store.mongo.host import host_codec
-from edenmem.store.mongo.host.host import assign_owner, stir_update
+from edenmem.store.mongo.host.host import assign_owner, cold_note_reset
 from edenmem.store.mongo.memory.buffers import fill_buffers
 from edenmem.store.mongo.memory.history import (
     Kept,
@@ -213,7 +213,7 @@ class RecordLoader:
                 [
                     UpdateOne(
                         {"_id": object_id(session.id)},
-                        stir_update(session.last_activity),
+                        cold_note_reset(session.last_activity),
                         upsert=True,
                     )
                     for session, answer in _with_answers(records, answers)

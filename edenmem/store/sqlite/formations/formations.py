@@ -35,7 +35,7 @@ from edenmem.store.sqlite.core.part import BATCH, Part, json_array
 from edenmem.store.sqlite.formations.backlog import backlog_of
 from edenmem.store.sqlite.formations.progress import move_cursor, moves_from, spans_of
 from edenmem.store.sqlite.formations.usage import decode_calls
-from edenmem.store.sqlite.host.rows import stir
+from edenmem.store.sqlite.host.rows import reset_cold_note
 
 COLUMNS = (
     "id, session_id, agent_id, seq, status, trigger, last_message_at, created_at, updated_at,"
@@ -331,7 +331,7 @@ class Formations(Part):
                 " AND message_id IN (SELECT value FROM json_each(?))",
                 (formation_id, json_array(given_up)),
             )
-            stir(connection, found.session_id)
+            reset_cold_note(connection, found.session_id)
         return True
 
     def _update(

@@ -34,9 +34,9 @@ from edenmem.store.sqlite.host.rows import (
     insert_user,
     message_from,
     message_row,
+    reset_cold_note,
     session_from,
     session_of,
-    stir,
     stored_user_from,
     user_from,
     user_of,
@@ -226,7 +226,7 @@ class Host(Part):
     def set_session_status(self, session_id: str, status: str) -> None:
         with self._db.writing() as connection:
             connection.execute("UPDATE sessions SET status = ? WHERE id = ?", (status, session_id))
-            stir(connection, session_id)
+            reset_cold_note(connection, session_id)
 
     def find_lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
         return iter(())  # no platform writes here

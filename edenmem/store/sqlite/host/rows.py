@@ -155,7 +155,7 @@ def add_members(
     )
 
 
-def stir(connection: sqlite3.Connection, session_id: str) -> None:
+def reset_cold_note(connection: sqlite3.Connection, session_id: str) -> None:
     """Take back the cold run's note of a session; see the migration that added it."""
     connection.execute(
         "UPDATE sessions SET stirred = stirred + 1, settled = NULL WHERE id = ?", (session_id,)
@@ -193,7 +193,7 @@ def insert_session(connection: sqlite3.Connection, session: Session) -> bool:
             (session.status, session.id),
         )
         if marked.rowcount:
-            stir(connection, session.id)
+            reset_cold_note(connection, session.id)
     add_members(connection, session.id, "agent", session.agents)
     add_members(connection, session.id, "user", session.users)
     return added.rowcount == 1

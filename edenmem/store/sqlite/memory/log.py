@@ -21,7 +21,7 @@ from edenmem.models.changes import Actor, action_of_command, action_of_new_fact
 from edenmem.models.memory import Fact
 from edenmem.models.records import AuditEntry, HistoryEntry
 from edenmem.models.scope import Scope
-from edenmem.store.protocol.log import AuditKey, command_beginnings
+from edenmem.store.protocol.log import AuditKey, command_prefixes
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, time, to_list, to_ms
 from edenmem.store.sqlite.core.part import BATCH, Part, json_array
@@ -195,7 +195,7 @@ class AuditLog(Part):
                 where += f" AND {condition}"
                 values.append(value)
         if command is not None:
-            beginnings = command_beginnings(command)
+            beginnings = command_prefixes(command)
             said = "json_extract(a.actor, '$.command') || ' '"
             begins = " OR ".join(f"substr({said}, 1, ?) = ?" for _ in beginnings)
             where += f" AND ({begins})"
