@@ -1,4 +1,4 @@
-"""Who is who: one person with several accounts, whose memory is kept apart and read together."""
+"""Linked accounts of one person: memory is stored separately and read together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def add_deleted(cast: Cast, username: str, **fields: str) -> StoredUser:
-    """A deleted account."""
+    """Add a deleted account."""
     account = StoredUser(id=new_id(), username=username, deleted=True, **fields)
     cast.store.walk.load(RecordKind.USER, [account])
     return account
@@ -49,14 +49,14 @@ async def context(cast: Cast, user: User, **options: object) -> ElementTree.Elem
 # -- the person ----------------------------------------------------------------------------------
 
 
-def test_every_account_leads_to_the_same_person(cast: Cast) -> None:
+def test_every_account_resolves_to_the_same_person(cast: Cast) -> None:
     telegram = add_account(cast, "anna-telegram", eden_user_id=cast.anna.id)
     old = add_deleted(cast, "anna-old", eden_user_id=cast.anna.id)
     person = person_of(cast.store, telegram.id)
     assert person == person_of(cast.store, cast.anna.id)
     assert person.ids[0] == person.id == cast.anna.id
     assert set(person.ids) == {cast.anna.id, cast.anna_on_discord.id, telegram.id}
-    assert person_of(cast.store, old.id).ids == (old.id,)  # what is left of it, and no more
+    assert person_of(cast.store, old.id).ids == (old.id,)  # only what is left of it
     nobody = new_id()
     assert person_of(cast.store, nobody).ids == (nobody,)
     assert resolve_person(cast.store, cast.anna.id, telegram.id).ids == (telegram.id,)
@@ -64,7 +64,7 @@ def test_every_account_leads_to_the_same_person(cast: Cast) -> None:
         resolve_person(cast.store, cast.anna.id, cast.bruno.id)
 
 
-def test_a_canonical_id_is_the_persons_with_or_without_an_account(cast: Cast) -> None:
+def test_a_canonical_id_needs_no_account(cast: Cast) -> None:
     canonical = new_id()
     zoe = add_account(cast, "zoe#1", eden_user_id=canonical)
     assert person_of(cast.store, zoe.id).ids == (canonical, zoe.id)
@@ -74,7 +74,7 @@ def test_a_canonical_id_is_the_persons_with_or_without_an_account(cast: Cast) ->
 
 
 def test_an_account_belongs_to_one_person_only(cast: Cast) -> None:
-    """Of a chain of links each account follows its own."""
+    """In a chain of links, each account follows its own link."""
     moved = add_account(cast, "moved", eden_user_id=cast.anna_on_discord.id)
     assert person_of(cast.store, moved.id).ids == (moved.id,)
     assert cast.anna_on_discord.id in person_of(cast.store, cast.anna.id).ids
@@ -84,8 +84,8 @@ def test_an_account_belongs_to_one_person_only(cast: Cast) -> None:
 # -- reading -------------------------------------------------------------------------------------
 
 
-async def test_known_failure_57_memory_of_a_linked_account_is_the_persons(cast: Cast) -> None:
-    """Known failure 57: it is invisible to ``fact list``, ``search`` and ``context``."""
+async def test_known_failure_57_memory_of_linked_accounts_is_read(cast: Cast) -> None:
+    """Known failure 57: it was invisible to ``fact list``, ``search`` and ``context``."""
     add_fact(cast.store, cast.discord_scope, "Anna plays the cello.", formed_at=ago(hours=1))
     consolidate(cast.store, cast.discord_scope, "Plays in a quartet.", expected_version=0)
     for user in (cast.anna, cast.anna_on_discord):
@@ -138,7 +138,7 @@ def test_first_lines_are_whole() -> None:
     assert first_lines("one two", 1) == first_lines("", 5) == first_lines("one", -1) == ""
 
 
-async def test_a_link_that_comes_or_goes_is_followed_and_moves_nothing(cast: Cast) -> None:
+async def test_links_are_followed_without_moving_memory(cast: Cast) -> None:
     telegram = add_account(cast, "t-1")
     scope = Scope.user(cast.eve.id, telegram.id)
     add_fact(cast.store, scope, "Anna plays the cello.", formed_at=ago(hours=1))
@@ -153,7 +153,7 @@ async def test_a_link_that_comes_or_goes_is_followed_and_moves_nothing(cast: Cas
 # -- writing -------------------------------------------------------------------------------------
 
 
-def test_what_is_said_is_written_for_the_accounts_that_spoke(cast: Cast) -> None:
+def test_memory_is_written_for_the_accounts_that_spoke(cast: Cast) -> None:
     session = cast.add_session(cast.anna, cast.anna_on_discord)
     view = current_view(cast.store, session, cast.eve)
     assert set(cast.anna_scopes) <= set(view.writes_facts)

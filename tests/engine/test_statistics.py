@@ -1,4 +1,4 @@
-"""Statistics: nothing that the store counted is lost on the way to the screen or the page."""
+"""Statistics lose no count on the way to the screen or the page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _count = st.integers(0, 50)
     st.lists(st.builds(FormedOnDay, day=_days, facts=_count, reflections=_count), max_size=30),
     st.dates(date(2025, 11, 1), date(2025, 12, 1)),
 )
-def test_weeks_lose_nothing_and_leave_no_week_out(days: list[FormedOnDay], begin: date) -> None:
+def test_weeks_are_complete(days: list[FormedOnDay], begin: date) -> None:
     first = begin - timedelta(days=begin.weekday())
     weeks = weekly(days, first, NOW.date())
     assert sum(week.facts for week in weeks) == sum(day.facts for day in days)
@@ -50,14 +50,14 @@ def test_weeks_lose_nothing_and_leave_no_week_out(days: list[FormedOnDay], begin
         unique_by=lambda usage: (usage.day, usage.model),
     )
 )
-def test_days_add_up_their_models(days: list[UsageOnDay]) -> None:
+def test_days_sum_their_models(days: list[UsageOnDay]) -> None:
     merged = daily(days)
     assert [day.day for day in merged] == sorted({day.day for day in days})
     assert sum(day.calls for day in merged) == sum(day.calls for day in days)
 
 
 class _Page(HTMLParser):
-    """What of a page a browser would run or fetch, and its words."""
+    """Collect a page's scripts, fetched URLs and words."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -112,8 +112,8 @@ def test_the_fullest_texts_come_first_and_long_ones_are_counted(cast: Cast) -> N
     assert (statistics.text_count, statistics.over_limit) == (3, 1)
 
 
-def test_the_page_runs_and_fetches_nothing_whatever_is_in_memory(cast: Cast) -> None:
-    """Known failure 33, on a page: stored text must not close a tag and speak as the page."""
+def test_the_page_runs_and_fetches_nothing(cast: Cast) -> None:
+    """Known failure 33: stored text closed a tag and became part of the page."""
     cast.add_shard(HOSTILE)
     shard = Scope.shard(cast.eve.id, HOSTILE)
     fact = add_fact(cast.store, shard, HOSTILE, formed_at=NOW)
@@ -139,7 +139,7 @@ def test_the_page_runs_and_fetches_nothing_whatever_is_in_memory(cast: Cast) -> 
 
 
 @given(st.floats(1e-3, 1e9))
-def test_a_scale_has_a_few_round_numbers_from_nought_on(highest: float) -> None:
+def test_a_scale_has_a_few_round_numbers(highest: float) -> None:
     ticks = ticks_of(highest)
     assert ticks[0] == 0
     assert 2 <= len(ticks) <= 6

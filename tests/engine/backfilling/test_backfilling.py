@@ -1,4 +1,4 @@
-"""Backfill: every fact gets its vector, whatever happens on the way."""
+"""Backfills embed every fact despite failures."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_every_fact_gets_a_vector_of_its_text(
     assert (again.embedded, again.usage) == (0, ())
 
 
-async def test_what_each_agent_costs_is_kept(
+async def test_usage_is_recorded_per_agent(
     store: Store, embedder: FakeEmbedder, backfiller: Backfiller
 ) -> None:
     fill(store, MIRA, 120)
@@ -81,7 +81,7 @@ async def test_what_each_agent_costs_is_kept(
     assert mira.input_tokens + otto.input_tokens == report.tokens > 0
 
 
-async def test_one_agent_and_a_limit_narrow_it(store: Store, backfiller: Backfiller) -> None:
+async def test_agent_and_limit_restrict_the_run(store: Store, backfiller: Backfiller) -> None:
     fill(store, MIRA, 20)
     fill(store, OTTO, 20)
     report = await backfiller.run(agent_id=OTTO.agent_id, limit=7)
@@ -94,7 +94,7 @@ async def test_one_agent_and_a_limit_narrow_it(store: Store, backfiller: Backfil
     assert (status.total.current, status.total.stale) == (7, 33)
 
 
-async def test_a_failed_batch_is_reported_and_the_others_go_on(
+async def test_a_failed_batch_does_not_stop_the_others(
     store: Store, embedder: FakeEmbedder, backfiller: Backfiller
 ) -> None:
     fill(store, MIRA, 250)
@@ -107,14 +107,14 @@ async def test_a_failed_batch_is_reported_and_the_others_go_on(
     assert (len(batch.fact_ids), batch.reason, batch.hint) == (100, "too slow", "wait")
     (total,) = store.usage.sum_usage(agent_id=MIRA.agent_id)
     assert total.input_tokens == report.tokens
-    assert total.calls == 3  # what failed was paid for, too
+    assert total.calls == 3  # failed calls cost too
     assert (await backfiller.run()).embedded == 100
 
 
 @pytest.mark.parametrize(
     "error", [ProviderAuthError("no"), BudgetExceeded("too much")], ids=["auth", "budget"]
 )
-async def test_what_would_fail_every_batch_ends_the_run(
+async def test_an_error_of_every_batch_ends_the_run(
     store: Store, embedder: FakeEmbedder, backfiller: Backfiller, error: Exception
 ) -> None:
     fill(store, MIRA, 350)
@@ -124,7 +124,7 @@ async def test_what_would_fail_every_batch_ends_the_run(
     assert len(embedder.calls) < 4
 
 
-async def test_an_endpoint_that_is_down_is_not_asked_for_ever(
+async def test_an_endpoint_that_is_down_ends_the_run(
     store: Store, embedder: FakeEmbedder, backfiller: Backfiller
 ) -> None:
     fill(store, MIRA, 1200)
@@ -134,7 +134,7 @@ async def test_an_endpoint_that_is_down_is_not_asked_for_ever(
     assert len(embedder.calls) < 9
 
 
-async def test_a_text_that_changed_meanwhile_keeps_no_vector_of_the_old_one(store: Store) -> None:
+async def test_an_edited_text_gets_no_vector_of_the_old_one(store: Store) -> None:
     (fact,) = fill(store, MIRA, 1)
 
     class Slow(FakeEmbedder):
@@ -156,7 +156,7 @@ async def test_a_text_that_changed_meanwhile_keeps_no_vector_of_the_old_one(stor
     assert stored.embedding == embedder.vector("new")
 
 
-async def test_interrupted_it_keeps_what_is_done_and_goes_on_later(store: Store) -> None:
+async def test_an_interrupted_run_resumes(store: Store) -> None:
     fill(store, MIRA, 300)
 
     class Stuck(FakeEmbedder):
@@ -180,7 +180,7 @@ async def test_interrupted_it_keeps_what_is_done_and_goes_on_later(store: Store)
     assert (report.embedded, len(rest.texts)) == (100, 100)
 
 
-async def test_the_plan_says_what_it_will_be(store: Store, embedder: FakeEmbedder) -> None:
+async def test_the_plan_matches_the_run(store: Store, embedder: FakeEmbedder) -> None:
     fill(store, MIRA, 9, **old(embedder))
     add_fact(store, OTTO, "x" * 4500)
     settings = msgspec.structs.replace(
@@ -197,7 +197,7 @@ async def test_the_plan_says_what_it_will_be(store: Store, embedder: FakeEmbedde
     assert not embedder.calls
 
 
-async def test_search_goes_on_while_models_are_mixed(
+async def test_search_works_with_mixed_models(
     store: Store, embedder: FakeEmbedder, backfiller: Backfiller
 ) -> None:
     add_fact(store, MIRA, "Miso is a grey cat.", **old(embedder))
@@ -212,7 +212,7 @@ async def test_search_goes_on_while_models_are_mixed(
     assert report.notices == ()
 
 
-def test_batches_are_batch_by_agent_and_few_facts_wait() -> None:
+def test_batches_have_one_agent_and_bounded_waiting() -> None:
     facts = [make_fact(Scope.agent(f"{n % 7:024x}"), f"{n}") for n in range(100)]
     batches = list(batch_by_agent(facts, 10, held=20))
     assert sorted(f.id for batch in batches for f in batch) == sorted(f.id for f in facts)
@@ -231,9 +231,9 @@ def test_batches_are_batch_by_agent_and_few_facts_wait() -> None:
         ({"provider": "local"}, ["mini"], BACKFILL),
     ],
 )
-def test_a_missing_key_is_named_before_a_backfill(
+def test_a_missing_key_is_reported_before_a_backfill(
     store: Store, settings: dict[str, Any], others: list[str], advice: str
 ) -> None:
-    """Without a key the local model was used silently, and a backfill was all that was advised."""
+    """Without a key the local model was used silently, and only a backfill was advised."""
     chosen = Settings(embedding=EmbeddingSettings(**settings))
     assert advice in vector_advice(store, chosen, "all-MiniLM", others)

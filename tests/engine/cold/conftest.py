@@ -1,4 +1,4 @@
-"""A world of quiet sessions on SQLite or on a server over a socket, and runs over it."""
+"""Quiet sessions on SQLite or a real server, and runs over them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ANNA = make_user("anna")
 
 
 def fact_of(request: LLMRequest[Any]) -> Any:
-    """One fact for each conversation, named by its session."""
+    """Answer with one fact per conversation, which contains its session."""
     session = request.key.split("/")[0]
     content = f"Anna spoke in {session}."
     return {"facts": [{"content": content, "scope": "user", "shard": None, "private": False}]}
@@ -55,7 +55,7 @@ def no_reflections(request: LLMRequest[Any]) -> Any:
 
 @dataclass(kw_only=True)
 class Quiet:
-    """A store with Eve, Adam and Anna; ``clock`` stands at `NOW`."""
+    """A store with Eve, Adam and Anna; ``clock`` starts at `NOW`."""
 
     store: Store
     llm: FakeLLM
@@ -77,7 +77,7 @@ class Quiet:
         days: float = 1,
         **fields: Any,
     ) -> Session:
-        """A session that began so many days ago."""
+        """Add a session that began a number of days ago."""
         fields = {"last_activity": None, "created_at": ago(days=days), **fields}
         session = make_session(agents, users, name=name, **fields)
         assert self.store.host.put_session(session)
@@ -85,12 +85,12 @@ class Quiet:
         return session
 
     def say(self, session: Session, messages: int, *, days: float = 1) -> None:
-        """More messages of Anna and the agent."""
+        """Add messages of Anna and the agent."""
         said = make_messages(session, messages, start=ago(days=days), sender=ANNA.id)
         assert self.store.host.add_messages(session.id, said) == messages
 
     def runner(self, **options: Any) -> ColdRunner:
-        """A worker of its own."""
+        """Return a new worker."""
         cold = msgspec.structs.replace(self.settings.cold, **options.pop("cold", {}))
         settings = msgspec.structs.replace(self.settings, cold=cold)
         return ColdRunner(
@@ -106,18 +106,18 @@ class Quiet:
         )
 
     async def run(self, *, stop: asyncio.Event | None = None, **options: Any) -> ColdReport:
-        """A run with a new worker."""
+        """Run a new worker."""
         names = ColdOptions.__struct_fields__
         chosen = {name: options.pop(name) for name in list(options) if name in names}
         return await self.runner(**options).run(ColdOptions(**chosen), stop=stop)
 
     def formations(self, status: FormationStatus | None = None) -> list[Formation]:
-        """Formations, the first ones first."""
+        """Return formations, oldest first."""
         found = self.store.formations.list_formations(statuses=[status] if status else ())
         return sorted(found, key=lambda formation: formation.id)
 
     def check(self, sessions: Sequence[Session]) -> None:
-        """Every message of them is in exactly one applied formation of each agent."""
+        """Check that every message is in exactly one applied formation per agent."""
         for session in sessions:
             messages = [message.id for message in self.store.host.messages(session.id)]
             for agent_id in session.agents:
@@ -133,7 +133,7 @@ class Quiet:
 
 
 def make_quiet(store: Store, llm: FakeLLM, embedder: FakeEmbedder) -> Quiet:
-    """A world with nothing said yet; the model finds one fact in each conversation."""
+    """Return a world without messages; the model finds one fact per conversation."""
     for agent in (EVE, ADAM):
         store.host.add_agent(agent)
     store.host.add_user(ANNA)
@@ -154,18 +154,18 @@ def quiet(
     llm: FakeLLM,
     embedder: FakeEmbedder,
 ) -> Quiet:
-    """A world on SQLite, or on what the test names."""
+    """Return a world on SQLite, or on the store of the test's parameter."""
     return make_quiet(open_store(getattr(request, "param", "sqlite")), llm, embedder)
 
 
 async def hang_until_time_is_up(*args: object, **options: object) -> Any:
-    """Hang, and let the session's time be up at once; see `no_clock`."""
+    """Hang, and let the session's time expire immediately; see `no_clock`."""
     _LIMIT.get().reschedule(asyncio.get_running_loop().time())
     await asyncio.Event().wait()
 
 
 def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session's time is up when something hangs, and never because a machine is slow."""
+    """Let a session's time expire only if something hangs, not on a slow machine."""
 
     def limit(seconds: float) -> asyncio.Timeout:
         assert seconds == ColdSettings().session_timeout_seconds

@@ -1,4 +1,4 @@
-"""Cold runs on sessions that the platform forms, too: whose turn it is, and what is left alone."""
+"""Cold runs on sessions that the platform forms too."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Platform:
         put_cursor(self.quiet.store, self.session.id, ids[-1])
 
     def write_back(self, turn: int) -> None:
-        """Write the session as it was before a turn."""
+        """Write the session in its state before a turn."""
         put_cursor(self.quiet.store, self.session.id, self.copies[turn])
 
 
-async def test_both_form_one_session_in_turns(quiet: Quiet) -> None:
+async def test_both_form_a_session_in_turns(quiet: Quiet) -> None:
     session = quiet.add("turns", 5, days=9)
     platform = Platform(quiet, session)
     platform.take_turn()
@@ -64,7 +64,7 @@ async def test_both_form_one_session_in_turns(quiet: Quiet) -> None:
     ours = [id for formation in quiet.formations() for id in formation.message_ids]
     said = [message.id for message in quiet.store.host.messages(session.id)]
     assert sorted(ours + platform.formed) == sorted(said)
-    for turn in (1, 0):  # an older copy comes back: we form nothing twice
+    for turn in (1, 0):  # an older copy is restored: nothing is formed twice
         platform.write_back(turn)
         report = await quiet.run(all_status=True, limit=turn + 1)
         assert report.formed == 0
@@ -80,7 +80,7 @@ async def test_known_failure_55_a_history_is_not_paid_for_twice(quiet: Quiet) ->
     assert (report.formed, report.left_out_by_status) == (0, 1)
     assert quiet.llm.requests == []
     assert (await quiet.run()).considered == 0
-    # Another option is another rule, so that what was settled is looked at again.
+    # Other options reopen settled sessions.
     report = await quiet.run(all_status=True)
     assert (report.formed, report.messages) == (1, 4)
     report = await quiet.run(all_status=True, include_formed=True)
@@ -109,7 +109,7 @@ async def test_a_dry_run_counts_what_each_rule_leaves_out(quiet: Quiet) -> None:
     assert quiet.llm.requests == []
 
 
-async def test_what_was_begun_is_ended_whatever_the_status(quiet: Quiet) -> None:
+async def test_unfinished_work_is_completed_in_any_status(quiet: Quiet) -> None:
     session = quiet.add("begun", 4)
     quiet.llm.script("facts", [ProviderRateLimited("later")])
     assert (await quiet.run()).formed == 0
@@ -129,8 +129,8 @@ def _lines(*names: str) -> io.BytesIO:
     return io.BytesIO("\n".join(map(json.dumps, lines)).encode())
 
 
-async def test_an_imported_session_is_ours_and_not_the_platforms(quiet: Quiet) -> None:
-    """Known failure 60: the platform formed imported sessions like its own."""
+async def test_an_imported_session_is_left_by_the_platform(quiet: Quiet) -> None:
+    """Known failure 60: the platform formed imported sessions."""
     earlier = quiet.add("earlier", 0, id=derived_id("session", "earlier"), status="active")
     hosts = quiet.add("of the platform", 0, id="a" * 24, status="active")
     import_sessions(make_runtime(quiet.store), _lines("new", "earlier", hosts.id))
@@ -146,7 +146,9 @@ async def test_an_imported_session_is_ours_and_not_the_platforms(quiet: Quiet) -
 
 
 @pytest.mark.parametrize("reach", [Reach.AGAIN, Reach.FROM_START])
-async def test_forming_again_doubles_nothing_and_can_be_cut_off(quiet: Quiet, reach: Reach) -> None:
+async def test_forming_again_duplicates_nothing_and_can_be_interrupted(
+    quiet: Quiet, reach: Reach
+) -> None:
     session = quiet.add("again", 10, days=3)
     messages = list(quiet.store.host.messages(session.id))
     put_cursor(quiet.store, session.id, messages[3].id)
@@ -168,13 +170,13 @@ async def test_forming_again_doubles_nothing_and_can_be_cut_off(quiet: Quiet, re
     quiet.llm.script("facts", [ProviderRateLimited("later")])
     with pytest.raises(ProviderRateLimited):
         await service.form_memories(session.id, reach=reach)
-    [report] = await service.form_memories(session.id)  # an ordinary run goes on with it
+    [report] = await service.form_memories(session.id)  # an ordinary run resumes it
     assert (report.outcome, report.messages) == ("applied", size)
     [report] = await service.form_memories(session.id, reach=reach)
     assert (report.outcome, report.messages, report.facts_added) == ("applied", size, 0)
     assert [fact.id for fact in facts_of(quiet.store, anna)] == [fact.id for fact in before]
     assert {request.key for request in quiet.llm.requests_for("facts")} == {"again/eve/1"}
-    # What edenmem has formed once is taken again, although the platform had formed it too.
+    # Messages formed by both edenmem and the platform are included.
     for dry_run in (True, False):
         [report] = await service.form_memories(session.id, reach=Reach.AGAIN, dry_run=dry_run)
         assert report.messages == size
@@ -183,7 +185,7 @@ async def test_forming_again_doubles_nothing_and_can_be_cut_off(quiet: Quiet, re
     ]
 
 
-async def test_forming_again_leaves_out_who_was_forgotten(quiet: Quiet) -> None:
+async def test_forming_again_skips_erased_users(quiet: Quiet) -> None:
     bruno = make_user("bruno")
     quiet.store.host.add_user(bruno)
     session = quiet.add("shared", 4, users=[ANNA, bruno], days=3)
@@ -206,10 +208,10 @@ async def test_forming_again_leaves_out_who_was_forgotten(quiet: Quiet) -> None:
         )
         for formation in (short, quiet.settings.formation)
     )
-    # The first range would be all hers.
+    # All messages of the first range are hers.
     [report] = await one_by_one.form_memories(session.id, reach=Reach.FROM_START, dry_run=True)
     assert (report.outcome, report.messages) == ("dry_run", 1)
     for options in ({"dry_run": True}, {}):
         [report] = await service.form_memories(session.id, reach=Reach.FROM_START, **options)
-        assert report.messages == 6  # hers are left out, and stay so
+        assert report.messages == 6  # her messages stay left out
     assert (await service.form_memories(session.id))[0].outcome == "not_due"

@@ -1,4 +1,4 @@
-"""A cold run keeps nothing of the sessions that it is done with."""
+"""The memory of a cold run does not grow with the number of sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cold run takes up, and what it tells."""
+"""Selection and report of cold runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.memory import facts_of, set_policy
 
 
 @ON_EACH_STORE
-async def test_it_forms_what_is_left_of_quiet_sessions(quiet: Quiet) -> None:
+async def test_quiet_sessions_are_formed(quiet: Quiet) -> None:
     long, short = quiet.add("long", 9), quiet.add("short", 3)
     report = await quiet.run()
     assert (report.considered, report.formed, report.messages) == (2, 1, 9)
@@ -43,21 +43,21 @@ async def test_it_forms_what_is_left_of_quiet_sessions(quiet: Quiet) -> None:
 
 
 @ON_EACH_STORE
-async def test_what_has_nothing_to_do_is_looked_at_once(quiet: Quiet) -> None:
+async def test_a_session_without_work_is_assessed_once(quiet: Quiet) -> None:
     quiet.add("long", 9)
     quiet.add("short", 3)
     considered = [(await quiet.run()).considered for _ in range(4)]
     assert considered == [2, 1, 0, 0]
 
 
-async def test_few_messages_with_enough_in_them_are_due(quiet: Quiet) -> None:
+async def test_few_long_messages_are_due(quiet: Quiet) -> None:
     session = quiet.add("dense", 0)
     text = "word " * 1400
     quiet.store.host.add_messages(session.id, [make_message(session, text, created_at=ago(days=1))])
     assert (await quiet.run()).formed == 1
 
 
-async def test_who_spoke_ten_minutes_ago_is_not_interrupted(quiet: Quiet) -> None:
+async def test_a_recently_active_session_is_left_alone(quiet: Quiet) -> None:
     session = quiet.add("now", 4, days=9 / 1440)
     assert (await quiet.run()).considered == 0
     quiet.clock.advance(minutes=3)
@@ -65,8 +65,8 @@ async def test_who_spoke_ten_minutes_ago_is_not_interrupted(quiet: Quiet) -> Non
     quiet.check([session])
 
 
-async def test_who_speaks_before_their_turn_comes_is_left_alone(quiet: Quiet) -> None:
-    """Pages of sessions are read ahead: one may be active again when its turn comes."""
+async def test_a_session_that_becomes_active_is_left_alone(quiet: Quiet) -> None:
+    """Pages of sessions are read ahead: a session may become active before its turn."""
     quiet.add("first", days=3)
     second = quiet.add("second", days=2)
 
@@ -121,7 +121,7 @@ async def test_known_failure_21_too_few_messages_are_no_error(quiet: Quiet) -> N
 
 
 @ON_EACH_STORE
-async def test_an_agent_that_is_ahead_does_not_hide_one_that_is_behind(quiet: Quiet) -> None:
+async def test_agents_of_a_session_progress_independently(quiet: Quiet) -> None:
     session = quiet.add("both", agents=[EVE, ADAM])
     assert (await quiet.run(agent_id=EVE.id)).formed == 1
     report = await quiet.run()
@@ -131,7 +131,7 @@ async def test_an_agent_that_is_ahead_does_not_hide_one_that_is_behind(quiet: Qu
 
 @ON_EACH_STORE
 async def test_sessions_without_a_memory_context(quiet: Quiet) -> None:
-    """A session that the platform made before there was memory, or never wrote a context into."""
+    """Sessions that the platform created without a memory context."""
     sessions = [quiet.add("null"), quiet.add("missing")]
     if isinstance(quiet.store, MongoStore):
         database = quiet.store.connection.database
@@ -158,7 +158,7 @@ async def test_late_messages_are_formed_too(quiet: Quiet) -> None:
 
 
 @ON_EACH_STORE
-async def test_other_thresholds_have_settled_sessions_looked_at_again(quiet: Quiet) -> None:
+async def test_other_thresholds_reopen_settled_sessions(quiet: Quiet) -> None:
     session = quiet.add("short", 3)
     assert [(await quiet.run()).considered for _ in range(2)] == [1, 0]
     formation = FormationSettings(min_messages=2)
@@ -171,18 +171,18 @@ async def test_other_thresholds_have_settled_sessions_looked_at_again(quiet: Qui
 
 
 @ON_EACH_STORE
-async def test_what_limit_and_age_leave_out_is_counted(quiet: Quiet) -> None:
+async def test_sessions_beyond_limit_and_age_are_counted(quiet: Quiet) -> None:
     sessions = [quiet.add(f"s{days}", days=days) for days in (1, 2, 3, 40, 50)]
     quiet.add("short", 2, days=60)
     report = await quiet.run(limit=2, max_age=timedelta(days=30), cold={"concurrency": 1})
     assert (report.formed, report.left_out_by_limit, report.left_out_by_age) == (2, 1, 2)
     assert report.not_due == 1
-    quiet.check([sessions[2], sessions[1]])  # the oldest of those that are young enough
+    quiet.check([sessions[2], sessions[1]])  # the oldest session within the age limit
     assert (await quiet.run()).formed == 3
     quiet.check(sessions)
 
 
-async def test_one_agent_alone(quiet: Quiet) -> None:
+async def test_a_single_agent(quiet: Quiet) -> None:
     quiet.add("hers")
     his = quiet.add("his", agents=[ADAM])
     report = await quiet.run(agent_id=ADAM.id)
@@ -191,7 +191,7 @@ async def test_one_agent_alone(quiet: Quiet) -> None:
 
 
 @ON_EACH_STORE
-async def test_a_dry_run_asks_no_model_and_writes_nothing(quiet: Quiet) -> None:
+async def test_a_dry_run_calls_no_model_and_writes_nothing(quiet: Quiet) -> None:
     session = quiet.add("both", 8, agents=[EVE, ADAM])
     quiet.add("short", 2)
     before = _everything(quiet)
@@ -217,11 +217,11 @@ def _everything(quiet: Quiet) -> object:
         return list(connection.iterdump())
 
 
-# -- what earlier runs left ----------------------------------------------------------------------
+# -- unfinished work of earlier runs -------------------------------------------------------------
 
 
 @ON_EACH_STORE
-async def test_what_was_recorded_is_completed_without_a_model(quiet: Quiet) -> None:
+async def test_recorded_formations_are_completed_without_a_model(quiet: Quiet) -> None:
     session = quiet.add("recorded")
     formation = make_formation(
         session, list(quiet.store.host.messages(session.id)), now=ago(days=1)
@@ -245,7 +245,7 @@ async def test_what_was_recorded_is_completed_without_a_model(quiet: Quiet) -> N
 
 
 @ON_EACH_STORE
-async def test_a_claim_of_another_is_left_to_it_until_its_lease_is_over(quiet: Quiet) -> None:
+async def test_another_claim_is_respected_until_its_lease_expires(quiet: Quiet) -> None:
     session = quiet.add("claimed")
     formation = make_formation(session, list(quiet.store.host.messages(session.id)), now=NOW)
     assert quiet.store.formations.claim(formation)
@@ -276,7 +276,7 @@ async def test_due_scopes_are_consolidated(quiet: Quiet) -> None:
     assert quiet.store.memory.consolidations([scope])[scope].version == 1
 
 
-async def test_usage_is_added_up_by_model(quiet: Quiet) -> None:
+async def test_usage_is_summed_by_model(quiet: Quiet) -> None:
     for number in range(3):
         quiet.add(f"s{number}")
     report = await quiet.run()
@@ -289,7 +289,7 @@ async def test_usage_is_added_up_by_model(quiet: Quiet) -> None:
 
 
 @ON_EACH_STORE
-async def test_a_session_whose_agents_are_all_gone_is_nobodys_failure(quiet: Quiet) -> None:
+async def test_a_session_without_agents_is_not_a_failure(quiet: Quiet) -> None:
     session = Session(id=new_id(), agents=(new_id(),), users=(ANNA.id,), name="orphan")
     quiet.store.host.put_session(session)
     quiet.say(session, 6)

@@ -1,4 +1,4 @@
-"""Texts that a run left due which died after forming, and that the next one writes."""
+"""Texts left due by a run killed after its formations, consolidated by the next run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TEXT = "Anna collects maps."
 
 
 def _learning(quiet: Quiet) -> Quiet:
-    """Each conversation gives as many reflections on Anna as make her text due."""
+    """Answer with enough reflections on Anna to make her text due."""
     items = [{"content": f"Anna likes map {place}.", "private": False} for place in range(4)]
     nothing: dict[str, Any] = {"agent": [], "group": [], "session": [], "shards": []}
     quiet.llm.script("reflections", {**nothing, "user": items})
@@ -41,7 +41,7 @@ def _learning(quiet: Quiet) -> Quiet:
 
 
 async def _dies_before_consolidating(quiet: Quiet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that gets no further than the formation: the time for the session is up."""
+    """Let a run end after the formation by a session timeout."""
     with monkeypatch.context() as patch:
         no_clock(patch)
         patch.setattr(Consolidator, "due", hang_until_time_is_up)
@@ -51,13 +51,13 @@ async def _dies_before_consolidating(quiet: Quiet, monkeypatch: pytest.MonkeyPat
 
 
 def _text(store: Store, scope: Scope = _HERS) -> tuple[str, int]:
-    """The scope's text, and how many reflections wait to be worked into it."""
+    """Return the scope's text and its number of pending reflections."""
     document = store.memory.consolidations((scope,))[scope]
     return document.consolidated_content, len(document.unabsorbed_ids)
 
 
 @ON_EACH_STORE
-async def test_the_next_run_consolidates_what_one_left_that_was_cut_off(
+async def test_the_next_run_consolidates_after_a_timeout(
     quiet: Quiet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = _learning(quiet).add("cut off")
@@ -70,7 +70,7 @@ async def test_the_next_run_consolidates_what_one_left_that_was_cut_off(
     assert (await quiet.run()).considered == 0
 
 
-def test_the_next_run_consolidates_what_one_left_that_was_killed(
+def test_the_next_run_consolidates_after_a_kill(
     sqlite_store: Store, llm: FakeLLM, embedder: FakeEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quiet = _learning(make_quiet(sqlite_store, llm, embedder))
@@ -93,7 +93,7 @@ def test_the_next_run_consolidates_what_one_left_that_was_killed(
     quiet.check([session])
 
 
-async def test_what_met_an_outage_is_tried_by_every_run(quiet: Quiet) -> None:
+async def test_every_run_retries_after_an_outage(quiet: Quiet) -> None:
     _learning(quiet).add("outage")
     quiet.llm.script("consolidate", [ProviderTimeout("no answer"), ProviderTimeout("no answer")])
     for _ in range(2):
@@ -104,15 +104,15 @@ async def test_what_met_an_outage_is_tried_by_every_run(quiet: Quiet) -> None:
     assert (await quiet.run()).considered == 0
 
 
-async def test_a_model_that_writes_nothing_of_use_is_not_asked_for_ever(quiet: Quiet) -> None:
+async def test_useless_answers_are_not_retried_by_every_run(quiet: Quiet) -> None:
     _learning(quiet).add("blank")
     quiet.llm.script("consolidate", {"text": "  "})
     failed = [len((await quiet.run()).failed) for _ in range(4)]
     assert failed == [1, 1, 0, 0]
-    assert _text(quiet.store) == ("", 4)  # for the next formation
+    assert _text(quiet.store) == ("", 4)  # until the next formation
 
 
-async def test_only_what_is_due_costs_a_call(quiet: Quiet) -> None:
+async def test_only_due_scopes_cost_a_call(quiet: Quiet) -> None:
     _learning(quiet).add("both", agents=[EVE, ADAM])
     assert (await quiet.run()).consolidations == 2
     asked = len(quiet.llm.requests)

@@ -1,4 +1,4 @@
-"""What goes wrong while a cold run works: nothing is lost, nobody is held up, and it is told."""
+"""Failures during a cold run lose nothing, block no other session, and are reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.support.llm import NONSENSE
 
 
 def answers(**by_session: Any) -> Callable[[Any], Any]:
-    """What the model says of the facts of these sessions; of others the usual."""
+    """Answer with these facts for these sessions; with the default for others."""
 
     def answer(request: Any) -> Any:
         return by_session.get(request.key.split("/")[0], fact_of)
@@ -48,7 +48,7 @@ def answers(**by_session: Any) -> Callable[[Any], Any]:
 
 
 class Hanging:
-    """Never answers; ``asked`` is set when it was asked so many times."""
+    """A model that never answers; ``asked`` is set after a number of calls."""
 
     def __init__(self, times: int = 1) -> None:
         self.asked = asyncio.Event()
@@ -71,7 +71,7 @@ def server_error() -> ProviderError:
 
 
 @ON_EACH_STORE
-async def test_runs_at_once_form_nothing_twice(quiet: Quiet) -> None:
+async def test_concurrent_runs_form_nothing_twice(quiet: Quiet) -> None:
     sessions = [quiet.add(f"s{number}", 6, agents=[EVE, ADAM]) for number in range(6)]
     reports = await asyncio.gather(*(quiet.run() for _ in range(4)))
     assert sum(report.formed for report in reports) == 12
@@ -80,7 +80,7 @@ async def test_runs_at_once_form_nothing_twice(quiet: Quiet) -> None:
     quiet.check(sessions)
 
 
-async def test_a_second_run_counts_what_is_taken_and_goes_on(quiet: Quiet) -> None:
+async def test_a_second_run_counts_taken_sessions_and_continues(quiet: Quiet) -> None:
     quiet.add("slow", days=9)
     other = quiet.add("other")
     hanging = Hanging()
@@ -96,7 +96,7 @@ async def test_a_second_run_counts_what_is_taken_and_goes_on(quiet: Quiet) -> No
     assert (report.stopped_early, report.given_back) == ("interrupted", ("slow",))
 
 
-# -- the limit of a session, and being told to stop -----------------------------------------------
+# -- time limits and stopping ---------------------------------------------------------------------
 
 
 @ON_EACH_STORE
@@ -115,10 +115,10 @@ async def test_known_failure_13_a_time_limit_loses_nothing(
     quiet.check([slow, other])
 
 
-async def test_a_range_that_takes_all_of_the_time_is_a_failed_try(
+async def test_a_timeout_of_one_range_counts_as_an_attempt(
     quiet: Quiet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only if the models answer others; what the cancelled call may have cost is kept."""
+    """Only if models answer other sessions; the cost of the cancelled call is recorded."""
     no_clock(monkeypatch)
     quiet.add("slow", days=9)
     lost = CallUsage(task="facts", model="m", input_tokens=7, output_tokens=3, estimated=True)
@@ -141,7 +141,7 @@ async def test_a_range_that_takes_all_of_the_time_is_a_failed_try(
     assert [call for call in kept.usage if call.task == "facts"] == [lost] * 3
 
 
-async def test_an_agent_that_hangs_takes_no_time_from_another(
+async def test_a_hanging_agent_takes_no_time_from_another(
     quiet: Quiet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = quiet.add("both", agents=[EVE, ADAM])
@@ -169,7 +169,7 @@ async def test_an_agent_that_hangs_takes_no_time_from_another(
 
 
 @ON_EACH_STORE
-async def test_told_to_stop_it_begins_no_more_and_gives_back(quiet: Quiet) -> None:
+async def test_a_stopped_run_releases_its_sessions(quiet: Quiet) -> None:
     sessions = [quiet.add(f"s{number}", days=9 - number) for number in range(6)]
     hanging = Hanging(2)
     quiet.llm.script("facts", hanging)
@@ -189,7 +189,7 @@ async def test_told_to_stop_it_begins_no_more_and_gives_back(quiet: Quiet) -> No
     quiet.check(sessions)
 
 
-async def test_told_to_stop_it_lets_what_is_nearly_done_be_done(quiet: Quiet) -> None:
+async def test_a_stopped_run_finishes_within_the_grace_period(quiet: Quiet) -> None:
     session = quiet.add("nearly")
     asked, answer = asyncio.Event(), asyncio.Event()
 
@@ -211,7 +211,7 @@ async def test_told_to_stop_it_lets_what_is_nearly_done_be_done(quiet: Quiet) ->
 
 
 @ON_EACH_STORE
-async def test_a_run_that_is_cancelled_gives_everything_back(quiet: Quiet) -> None:
+async def test_a_cancelled_run_releases_everything(quiet: Quiet) -> None:
     session = quiet.add("slow")
     hanging = Hanging()
     quiet.llm.script("facts", hanging)
@@ -231,7 +231,7 @@ async def test_a_run_that_is_cancelled_gives_everything_back(quiet: Quiet) -> No
 @pytest.mark.parametrize(
     "failure", [ProviderRateLimited("429"), ProviderTimeout("no answer"), server_error()], ids=str
 )
-async def test_a_provider_that_is_down_ends_the_run_and_no_try_is_counted(
+async def test_an_outage_ends_the_run_without_counting_attempts(
     quiet: Quiet, failure: ProviderError
 ) -> None:
     sessions = [quiet.add(f"s{number}") for number in range(12)]
@@ -248,8 +248,8 @@ async def test_a_provider_that_is_down_ends_the_run_and_no_try_is_counted(
     quiet.check(sessions)
 
 
-async def test_one_session_is_enough_to_tell_that_a_provider_is_down(quiet: Quiet) -> None:
-    """Known failure 85: exit 1, as if the session were to blame."""
+async def test_one_session_is_enough_to_report_an_outage(quiet: Quiet) -> None:
+    """Known failure 85: the exit code was 1, as for a failed session."""
     quiet.add("alone")
     quiet.llm.script("facts", ProviderTimeout("no answer"))
     report = await quiet.run()
@@ -260,7 +260,7 @@ async def test_one_session_is_enough_to_tell_that_a_provider_is_down(quiet: Quie
     assert (report.stopped_early, report.formed) == (None, 1)
 
 
-async def test_a_key_that_is_refused_ends_the_run_at_once(quiet: Quiet) -> None:
+async def test_a_rejected_key_ends_the_run_immediately(quiet: Quiet) -> None:
     for number in range(5):
         quiet.add(f"s{number}")
     quiet.llm.script("facts", ProviderAuthError("401", hint="check the key"))
@@ -270,7 +270,7 @@ async def test_a_key_that_is_refused_ends_the_run_at_once(quiet: Quiet) -> None:
     assert report.failed == ()
 
 
-async def test_a_model_that_is_not_there_ends_the_run_and_no_try_is_counted(quiet: Quiet) -> None:
+async def test_a_missing_model_ends_the_run_without_counting_attempts(quiet: Quiet) -> None:
     for number in range(5):
         quiet.add(f"s{number}")
     quiet.llm.script("facts", ProviderMisconfigured("404", hint="check llm.fast_model"))
@@ -281,7 +281,7 @@ async def test_a_model_that_is_not_there_ends_the_run_and_no_try_is_counted(quie
     assert (await quiet.run()).formed == 5
 
 
-async def test_no_model_at_all_is_said(quiet: Quiet) -> None:
+async def test_a_missing_model_configuration_is_reported(quiet: Quiet) -> None:
     quiet.add("session")
     report = await quiet.run(llm=None)
     assert report.stopped_early == "configuration"
@@ -299,7 +299,7 @@ async def test_vectors_of_another_model_end_the_run(quiet: Quiet) -> None:
     assert (await quiet.run()).formed == 6
 
 
-async def test_vectors_of_another_model_for_one_agent_stop_no_other(quiet: Quiet) -> None:
+async def test_vectors_of_another_model_for_one_agent_do_not_stop_others(quiet: Quiet) -> None:
     quiet.add("bad", days=9)
     for number in range(3):
         quiet.add(f"s{number}")
@@ -308,7 +308,7 @@ async def test_vectors_of_another_model_for_one_agent_stop_no_other(quiet: Quiet
     assert (report.formed, len(report.failed), report.stopped_early) == (3, 1, None)
 
 
-async def test_one_failure_among_successes_is_no_outage(quiet: Quiet) -> None:
+async def test_one_failure_among_successes_is_not_an_outage(quiet: Quiet) -> None:
     for number in range(12):
         quiet.add(f"s{number:02}", days=20 - number)
     bad = {f"s{number:02}": ProviderTimeout("no answer") for number in range(0, 12, 2)}
@@ -318,8 +318,8 @@ async def test_one_failure_among_successes_is_no_outage(quiet: Quiet) -> None:
 
 
 @ON_EACH_STORE
-async def test_nothing_starves_behind_sessions_that_always_fail(quiet: Quiet) -> None:
-    """The three oldest sessions end every call in an outage: they come after all others."""
+async def test_failing_sessions_do_not_starve_others(quiet: Quiet) -> None:
+    """Every call for the three oldest sessions fails: they come last."""
     for number in range(3):
         quiet.add(f"bad{number}", days=100 + number)
     failing = answers(**{f"bad{number}": ProviderTimeout("no answer") for number in range(3)})
@@ -337,7 +337,7 @@ async def test_nothing_starves_behind_sessions_that_always_fail(quiet: Quiet) ->
 # -- the budget -----------------------------------------------------------------------------------
 
 
-async def test_the_budget_ends_the_run_and_the_rest_waits(quiet: Quiet) -> None:
+async def test_the_budget_ends_the_run(quiet: Quiet) -> None:
     sessions = [quiet.add(f"s{number}", days=9 - number) for number in range(5)]
     spent = BudgetExceeded("the run's limit of 100 tokens is reached")
     quiet.llm.script("facts", [fact_of, fact_of, spent])
@@ -353,7 +353,7 @@ async def test_the_budget_ends_the_run_and_the_rest_waits(quiet: Quiet) -> None:
 
 
 @ON_EACH_STORE
-async def test_known_failure_12_three_failed_tries_are_kept_shown_and_retried(
+async def test_known_failure_12_failed_ranges_are_listed_and_retried(
     quiet: Quiet,
 ) -> None:
     bad, good = quiet.add("bad", days=9), quiet.add("good")
@@ -389,7 +389,7 @@ async def test_backoff_is_waited_for_and_counted(quiet: Quiet) -> None:
 
 
 @pytest.mark.parametrize("error", [ReplayMiss("no such answer"), ValueError("a bug")], ids=repr)
-async def test_a_session_that_fails_stops_no_other(quiet: Quiet, error: Exception) -> None:
+async def test_a_failed_session_does_not_stop_others(quiet: Quiet, error: Exception) -> None:
     quiet.add("bad", days=9)
     good = [quiet.add(f"s{number}") for number in range(4)]
     quiet.llm.script("facts", answers(bad=error))
@@ -405,7 +405,7 @@ async def test_a_session_that_fails_stops_no_other(quiet: Quiet, error: Exceptio
 
 
 class Broken(InterposedStore):
-    """A store that cannot do one thing."""
+    """A store with one failing method."""
 
     def __init__(self, store: Any, name: str) -> None:
         super().__init__(store)
@@ -419,21 +419,21 @@ class Broken(InterposedStore):
 
 
 @pytest.mark.parametrize("name", ["backlog", "claim", "record", "apply_formation", "session"])
-async def test_a_database_that_is_down_ends_the_run(quiet: Quiet, name: str) -> None:
+async def test_an_unreachable_database_ends_the_run(quiet: Quiet, name: str) -> None:
     sessions = [quiet.add(f"s{number}") for number in range(6)]
     whole, quiet.store = quiet.store, Broken(quiet.store, name)
     report = await quiet.run(cold={"concurrency": 1})
     assert (report.stopped_early, report.hint, report.formed) == ("database", "start it", 0)
     assert len(report.failed) == 3
     quiet.store = whole
-    quiet.clock.advance(hours=1)  # leases that could not be given back run out
+    quiet.clock.advance(hours=1)  # leases that could not be released expire
     last = await quiet.run()
     assert last.formed + last.completed == 6
     quiet.check(sessions)
     assert quiet.llm.requests_for("facts")
 
 
-async def test_a_database_that_fails_between_pages_is_told(quiet: Quiet) -> None:
+async def test_a_database_failure_between_pages_is_reported(quiet: Quiet) -> None:
     class FailingLate(Broken):
         def _fail(self, *args: Any, **options: Any) -> Any:
             raise StoreError("the database is gone")
@@ -445,7 +445,7 @@ async def test_a_database_that_fails_between_pages_is_told(quiet: Quiet) -> None
 
 
 @pytest.mark.parametrize("error", [ConfigError, InputError])
-async def test_a_setting_that_is_wrong_counts_as_no_try(
+async def test_a_wrong_setting_does_not_count_as_an_attempt(
     quiet: Quiet, error: type[EdenmemError]
 ) -> None:
     session = quiet.add("session")

@@ -1,4 +1,4 @@
-"""Consolidation over a real store, with a model that says what it is told."""
+"""Consolidation on a real store with a scripted model."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def text_of(cast: Cast, scope: Scope) -> str:
     return document.consolidated_content if document else ""
 
 
-async def test_no_model_is_asked_where_nothing_can_be_written(cast: Cast, llm: FakeLLM) -> None:
+async def test_no_model_is_called_for_a_read_only_store(cast: Cast, llm: FakeLLM) -> None:
     fill(cast, cast.anna_scope)
     llm.script("consolidate", {"text": "[PREFERENCES]\n- teal"})
     store = SqliteStore(Path(cast.store.database.info().location), read_only=True)
@@ -94,7 +94,7 @@ async def test_pending_reflections_become_the_text(cast: Cast, llm: FakeLLM) -> 
     assert request.user.index("Reflection 0.") < request.user.index("Reflection 3.")
 
 
-async def test_keys_name_things_and_not_ids(cast: Cast, llm: FakeLLM) -> None:
+async def test_replay_keys_use_names_instead_of_ids(cast: Cast, llm: FakeLLM) -> None:
     shard = cast.add_shard("festival")
     group = Scope.group(cast.eve.id, "guild")
     llm.script("consolidate", {"text": "A text."})
@@ -114,7 +114,7 @@ async def test_keys_name_things_and_not_ids(cast: Cast, llm: FakeLLM) -> None:
     ]
 
 
-async def test_below_the_threshold_nothing_is_asked(cast: Cast, llm: FakeLLM) -> None:
+async def test_no_model_is_called_below_the_threshold(cast: Cast, llm: FakeLLM) -> None:
     work = consolidator(cast, llm)
     assert (await work.consolidate(cast.anna_scope)).outcome == "nothing_pending"
     assert (await work.consolidate(cast.anna_scope, force=True)).outcome == "nothing_pending"
@@ -126,7 +126,9 @@ async def test_below_the_threshold_nothing_is_asked(cast: Cast, llm: FakeLLM) ->
     assert (await work.consolidate(cast.anna_scope, force=True)).outcome == "written"
 
 
-async def test_a_policy_decides_threshold_limit_model_and_wishes(cast: Cast, llm: FakeLLM) -> None:
+async def test_a_policy_sets_threshold_limit_model_and_instructions(
+    cast: Cast, llm: FakeLLM
+) -> None:
     set_policy(
         cast.store,
         cast.anna_scope,
@@ -183,7 +185,7 @@ async def test_due_scopes_are_those_at_their_threshold(cast: Cast, llm: FakeLLM)
 async def test_known_failure_11_failure_leaves_text_and_buffer(
     cast: Cast, llm: FakeLLM, answer: Any
 ) -> None:
-    """Known failure 11: a blank answer overwrites the text and absorbs the reflections."""
+    """Known failure 11: a blank answer overwrote the text and absorbed the reflections."""
     consolidate(cast.store, cast.anna_scope, "What was.", expected_version=0)
     ids = fill(cast, cast.anna_scope)
     llm.script("consolidate", answer)
@@ -210,20 +212,18 @@ async def test_known_failure_37_a_text_over_its_limit_is_shortened_once(
 
 
 @pytest.mark.parametrize("shortened", [{"text": "word " * 301}, {"text": ""}, NONSENSE])
-async def test_a_text_that_stays_too_long_is_a_failure(
-    cast: Cast, llm: FakeLLM, shortened: Any
-) -> None:
+async def test_a_text_still_too_long_is_a_failure(cast: Cast, llm: FakeLLM, shortened: Any) -> None:
     fill(cast, cast.anna_scope)
     llm.script("consolidate", {"text": "word " * 350})
     llm.script("shorten", shortened)
     report = await consolidator(cast, llm).consolidate(cast.anna_scope)
     assert (report.outcome, report.left) == ("failed", 4)
-    assert report.usage[0].task == "consolidate"  # what was paid is told
+    assert report.usage[0].task == "consolidate"  # paid calls are reported
     assert text_of(cast, cast.anna_scope) == ""
     assert len(cast.store.memory.pending(cast.anna_scope)) == 4
 
 
-async def test_a_dry_run_asks_and_writes_nothing(cast: Cast, llm: FakeLLM) -> None:
+async def test_a_dry_run_calls_the_model_and_writes_nothing(cast: Cast, llm: FakeLLM) -> None:
     consolidate(cast.store, cast.anna_scope, "What was.", expected_version=0)
     fill(cast, cast.anna_scope)
     llm.script("consolidate", {"text": "What would be."})
@@ -234,8 +234,8 @@ async def test_a_dry_run_asks_and_writes_nothing(cast: Cast, llm: FakeLLM) -> No
     assert len(cast.store.memory.pending(cast.anna_scope)) == 4
 
 
-async def test_known_failure_15_the_slower_writer_starts_again(cast: Cast, llm: FakeLLM) -> None:
-    """Known failure 15: a consolidation writes without looking at the version."""
+async def test_known_failure_15_the_slower_writer_retries(cast: Cast, llm: FakeLLM) -> None:
+    """Known failure 15: a consolidation wrote without comparing the version."""
     ids = fill(cast, cast.anna_scope, 4)
 
     def meanwhile(_: object) -> dict[str, str]:
@@ -262,7 +262,7 @@ async def test_known_failure_15_the_slower_writer_starts_again(cast: Cast, llm: 
     assert [entry.content for entry in history] == ["By another worker.", "Both."]
 
 
-async def test_whoever_finds_all_done_by_another_is_content(cast: Cast, llm: FakeLLM) -> None:
+async def test_work_done_by_another_writer_is_not_an_error(cast: Cast, llm: FakeLLM) -> None:
     ids = fill(cast, cast.anna_scope, 4)
 
     def meanwhile(_: object) -> dict[str, str]:
@@ -293,7 +293,7 @@ async def test_endless_conflicts_end(cast: Cast, llm: FakeLLM) -> None:
     assert len(cast.store.memory.pending(cast.anna_scope)) == 4
 
 
-async def test_a_reflection_that_comes_meanwhile_stays_pending(cast: Cast, llm: FakeLLM) -> None:
+async def test_a_concurrent_reflection_stays_pending(cast: Cast, llm: FakeLLM) -> None:
     fill(cast, cast.anna_scope, 4)
 
     def meanwhile(_: object) -> dict[str, str]:
@@ -306,9 +306,7 @@ async def test_a_reflection_that_comes_meanwhile_stays_pending(cast: Cast, llm: 
     assert [r.content for r in cast.store.memory.pending(cast.anna_scope)] == ["Late."]
 
 
-async def test_a_reflection_that_is_deleted_meanwhile_does_no_harm(
-    cast: Cast, llm: FakeLLM
-) -> None:
+async def test_a_concurrent_deletion_is_harmless(cast: Cast, llm: FakeLLM) -> None:
     ids = fill(cast, cast.anna_scope, 4)
 
     def meanwhile(_: object) -> dict[str, str]:
@@ -332,7 +330,7 @@ async def test_a_reflection_that_is_deleted_meanwhile_does_no_harm(
 async def test_known_failure_16_a_crash_before_the_write_changes_nothing(
     cast: Cast, llm: FakeLLM
 ) -> None:
-    """Known failure 16: text and absorbed flags are written apart."""
+    """Known failure 16: text and absorbed flags were written separately."""
     ids = fill(cast, cast.anna_scope)
     asked = asyncio.Event()
 
@@ -351,10 +349,10 @@ async def test_known_failure_16_a_crash_before_the_write_changes_nothing(
     assert {reflection.id for reflection in pending} == set(ids)
 
 
-async def test_known_failure_10_a_buffer_too_long_for_a_prompt_goes_in_parts(
+async def test_known_failure_10_a_long_buffer_is_consolidated_in_parts(
     cast: Cast, llm: FakeLLM
 ) -> None:
-    """Known failure 10: only the first 100 of a buffer are read, the rest are removed."""
+    """Known failure 10: only the first 100 of a buffer were read, the rest removed."""
     fill(cast, cast.anna_scope, 150)
     llm.script("consolidate", {"text": "A text."})
     work = consolidator(cast, llm, formation=FormationSettings(max_characters=1700))
@@ -369,7 +367,7 @@ async def test_known_failure_10_a_buffer_too_long_for_a_prompt_goes_in_parts(
     assert (await consolidator(cast, llm).consolidate(cast.anna_scope)).left == 0
 
 
-async def test_one_failing_scope_stops_no_other(cast: Cast, llm: FakeLLM) -> None:
+async def test_a_failing_scope_does_not_stop_others(cast: Cast, llm: FakeLLM) -> None:
     scopes = [cast.anna_scope, cast.bruno_scope, cast.session_scope]
     for scope in scopes:
         fill(cast, scope)
@@ -385,7 +383,7 @@ async def test_one_failing_scope_stops_no_other(cast: Cast, llm: FakeLLM) -> Non
     assert "unknown agent" in (reports[3].error or "")
 
 
-async def test_scopes_are_done_at_once_and_not_too_many(cast: Cast, llm: FakeLLM) -> None:
+async def test_scopes_are_consolidated_with_limited_concurrency(cast: Cast, llm: FakeLLM) -> None:
     scopes = [Scope.group(cast.eve.id, f"guild-{number}") for number in range(6)]
     for scope in scopes:
         fill(cast, scope, 1)
@@ -394,7 +392,7 @@ async def test_scopes_are_done_at_once_and_not_too_many(cast: Cast, llm: FakeLLM
     async def answer() -> dict[str, str]:
         if len(llm.requests) >= 2:
             two_asked.set()
-        await two_asked.wait()  # the first is not answered before the second is asked
+        await two_asked.wait()  # the first call is answered only after the second one began
         return {"text": "A text."}
 
     llm.script("consolidate", lambda _: answer())
@@ -404,10 +402,8 @@ async def test_scopes_are_done_at_once_and_not_too_many(cast: Cast, llm: FakeLLM
     assert llm.most_at_once == 2
 
 
-async def test_an_outage_ends_the_work_and_an_answer_of_no_use_does_not(
-    cast: Cast, llm: FakeLLM
-) -> None:
-    """Known failure 85: a provider that is down was asked about every scope."""
+async def test_only_an_outage_ends_the_work(cast: Cast, llm: FakeLLM) -> None:
+    """Known failure 85: every scope was tried during an outage."""
     scopes = [Scope.group(cast.eve.id, f"guild-{number}") for number in range(7)]
     for scope in scopes:
         fill(cast, scope)
@@ -422,14 +418,14 @@ async def test_an_outage_ends_the_work_and_an_answer_of_no_use_does_not(
     assert {(report.outcome, report.is_outage) for report in reports} == {("failed", False)}
 
 
-async def test_a_text_that_does_not_fit_names_what_to_lower(cast: Cast, llm: FakeLLM) -> None:
+async def test_an_overflow_has_a_hint(cast: Cast, llm: FakeLLM) -> None:
     fill(cast, cast.anna_scope)
     llm.script("consolidate", ContextOverflow("too long", hint="raise num_ctx"))
     report = await consolidator(cast, llm).consolidate(cast.anna_scope, force=True)
     assert report.error == "too long (raise num_ctx; lower the scope's word limit)"
 
 
-async def test_two_at_once_absorb_everything_once(cast: Cast, llm: FakeLLM) -> None:
+async def test_concurrent_consolidations_absorb_everything_once(cast: Cast, llm: FakeLLM) -> None:
     fill(cast, cast.anna_scope, 5)
     llm.script("consolidate", {"text": "A text."})
     one, two = consolidator(cast, llm), consolidator(cast, llm)
@@ -455,7 +451,7 @@ async def test_known_failure_41_hostile_reflections_stay_inside_their_fence(
     assert "delete fact 3" not in request.system
 
 
-async def test_without_a_model_it_is_said_what_is_missing(cast: Cast) -> None:
+async def test_a_missing_model_is_an_error(cast: Cast) -> None:
     fill(cast, cast.anna_scope)
     with pytest.raises(ConfigError, match="needs a language model") as caught:
         await consolidator(cast, None).consolidate_many([cast.anna_scope])
@@ -464,6 +460,6 @@ async def test_without_a_model_it_is_said_what_is_missing(cast: Cast) -> None:
     assert report.outcome == "nothing_pending"
 
 
-async def test_an_agent_that_does_not_exist_is_an_error(cast: Cast, llm: FakeLLM) -> None:
+async def test_an_unknown_agent_is_an_error(cast: Cast, llm: FakeLLM) -> None:
     with pytest.raises(NotFoundError):
         await consolidator(cast, llm).consolidate(Scope.agent(new_id()))

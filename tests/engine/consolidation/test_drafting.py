@@ -1,4 +1,4 @@
-"""What is accepted of a model's text."""
+"""Validation of a model's drafts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def assignment(current: str = "", instructions: str | None = None) -> Assignment
         "\x00[PREFERENCES]\r\n- teal\x1b",
     ],
 )
-def test_version_lines_and_wrapping_are_taken_off(answer: str) -> None:
+def test_version_lines_and_code_blocks_are_removed(answer: str) -> None:
     assert validate_draft(answer, assignment()) == "[PREFERENCES]\n- teal"
 
 
@@ -57,12 +57,12 @@ def test_a_text_about_versions_stays() -> None:
     "answer", ["", "   \n", "VERSION: 3", "```\n\n```", "---", "\u200b", "\x00"]
 )
 def test_known_failure_11_a_blank_answer_is_refused(answer: str) -> None:
-    """Known failure 11: a blank answer of the LLM overwrites the consolidated text."""
+    """Known failure 11: a blank answer overwrote the consolidated text."""
     with pytest.raises(DraftRefused, match="blank"):
         validate_draft(answer, assignment("[PREFERENCES]\n- teal"))
 
 
-def test_an_answer_that_repeats_the_prompt_is_refused() -> None:
+def test_an_answer_repeating_the_prompt_is_rejected() -> None:
     work = assignment("Anna likes teal.", "Keep it in rhymes.")
     _, user = render("consolidate", **prompt_values(work))
     with pytest.raises(DraftRefused, match="delimiters"):
@@ -72,13 +72,13 @@ def test_an_answer_that_repeats_the_prompt_is_refused() -> None:
 
 
 @pytest.mark.parametrize("marks", [" ", "*_", "\t", "\n"])
-def test_an_answer_that_repeats_one_mark_without_end_is_read_in_one_go(marks: str) -> None:
-    """Read in quadratic time, this would stop all other work for an hour, and lose its leases."""
+def test_an_endlessly_repeated_mark_takes_linear_time(marks: str) -> None:
+    """In quadratic time this would block for an hour and lose all leases."""
     answer = f"version{marks * 200_000}x"
     assert validate_draft(answer, assignment()) == answer
 
 
-def test_an_apology_in_place_of_a_long_text_is_refused() -> None:
+def test_an_apology_for_a_long_text_is_rejected() -> None:
     work = assignment("Anna likes teal. " * 40)
     with pytest.raises(DraftRefused, match="3 words, the previous one had 120"):
         validate_draft("No changes needed.", work)
@@ -99,7 +99,7 @@ def test_a_reflection_is_one_line_in_the_prompt() -> None:
 
 @given(st.text(max_size=200))
 @pytest.mark.slow
-def test_any_answer_is_refused_or_stored_without_version_line(answer: str) -> None:
+def test_any_answer_is_rejected_or_has_no_version_line(answer: str) -> None:
     try:
         text = validate_draft(answer, assignment())
     except DraftRefused:

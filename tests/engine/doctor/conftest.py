@@ -21,7 +21,7 @@ SETTINGS = Settings(embedding=EmbeddingSettings(provider="none"))
 
 @pytest.fixture(autouse=True)
 def _embedder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model that the memory's vectors are of."""
+    """Return the model of the memory's vectors."""
 
     def opened(settings: Settings) -> FakeEmbedder:
         EMBEDDER.closed = False
@@ -46,26 +46,26 @@ def _mongo_ward(secantus_uri: str) -> Iterator[MongoWard]:
 
 @pytest.fixture
 def on_sqlite(_sqlite_ward: SqliteWard) -> SqliteWard:
-    """A healthy memory in a file of its own."""
+    """Return a healthy memory in a file."""
     _sqlite_ward.fresh()
     return _sqlite_ward
 
 
 @pytest.fixture
 def on_mongo(_mongo_ward: MongoWard) -> MongoWard:
-    """A healthy memory in MongoDB."""
+    """Return a healthy memory in MongoDB."""
     _mongo_ward.fresh()
     return _mongo_ward
 
 
 @pytest.fixture(params=["sqlite", pytest.param("mongo", marks=pytest.mark.slow)])
 def ward(request: pytest.FixtureRequest) -> Any:
-    """A healthy memory, once on each kind of store."""
+    """Return a healthy memory on each kind of store."""
     return request.getfixturevalue(f"on_{request.param}")
 
 
 def examine(ward: Ward, *checks: str, **options: Any) -> DoctorReport:
-    """What the doctor says."""
+    """Return the doctor's report."""
     names = frozenset(checks) or frozenset(CATALOGUE)
     with open_session(
         make_runtime(ward.store, SETTINGS, actor=make_actor("edenmem doctor"), clock=lambda: TODAY),
@@ -76,7 +76,7 @@ def examine(ward: Ward, *checks: str, **options: Any) -> DoctorReport:
 
 
 def fix(ward: Ward, *checks: str) -> tuple[FixReport, DoctorReport]:
-    """What the doctor did, and what it says afterwards."""
+    """Return the repairs and the report afterwards."""
     names = frozenset(checks) or frozenset(CATALOGUE)
     with open_session(
         make_runtime(
@@ -90,7 +90,7 @@ def fix(ward: Ward, *checks: str) -> tuple[FixReport, DoctorReport]:
 
 
 def found(report: DoctorReport) -> dict[str, set[str]]:
-    """Check → the ids of its findings. That no language model is set up is no finding here."""
+    """Return check → IDs of its findings, without the missing language model."""
     result = {}
     for check in report.checks:
         ids = {finding.target_id for finding in check.examples} - {"llm"}

@@ -1,4 +1,4 @@
-"""Each kind of damage is found, exactly; what is safe to mend is mended; and nothing is lost."""
+"""Each kind of damage is found exactly; safe repairs are made; nothing is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASES = [
 
 
 def said(ward: Ward) -> set[str]:
-    """Everything that memory says or said."""
+    """Return all current and former contents of memory."""
     contents = set()
     for kind in ("fact", "reflection"):
         for record in ward.store.walk.documents([RecordKind(kind)]):
@@ -30,7 +30,7 @@ def said(ward: Ward) -> set[str]:
 
 
 def _history(ward: Ward) -> Iterator[str]:
-    """What history and the log have."""
+    """Return all contents in history and the log."""
     for entry in ward.store.log.audit():
         for document in (entry.before, entry.after):
             if document and "content" in document:
@@ -41,7 +41,7 @@ def _history(ward: Ward) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("kind", "damage"), CASES)
-def test_damage_is_found_and_mended(
+def test_damage_is_found_and_repaired(
     request: pytest.FixtureRequest, kind: str, damage: Damage
 ) -> None:
     ward: Ward = request.getfixturevalue(f"on_{kind}")

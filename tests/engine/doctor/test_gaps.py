@@ -1,4 +1,4 @@
-"""Which versions history lacks."""
+"""Gaps in histories."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edenmem.engine.doctor.memory import find_gaps
         ({2: "edit"}, 5, [3, 4]),
         ({4: "migrate", 9: "migrate", 10: "edit"}, 10, []),
         ({4: "migrate", 9: "edit"}, 9, [5, 6, 7, 8]),
-        # Migrated, taken back, and migrated again.
+        # Migrated, reverted, and migrated again.
         ({4: "migrate", 5: "migrate", 6: "restore", 7: "migrate", 8: "migrate"}, 8, []),
         ({4: "migrate", 5: "restore", 7: "restore", 9: "migrate"}, 9, [6]),
     ],

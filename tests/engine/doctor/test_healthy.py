@@ -1,4 +1,4 @@
-"""Nothing is found where nothing is wrong, and looking changes nothing."""
+"""A healthy store has no findings, and examining changes nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_healthy_memory_has_no_findings(ward: Ward) -> None:
     assert [c.name for c in report.checks] == [n for n in CATALOGUE if n not in of_files]
 
 
-def test_no_check_of_files_is_claimed_that_was_not_made(ward: Ward) -> None:
+def test_file_checks_are_not_reported_without_files(ward: Ward) -> None:
     (file,) = (check for check in examine(ward, "file").checks if check.name == "file")
     assert file.state is State.OK
     assert ("not looked at" in file.remark) == isinstance(ward, MongoWard)
@@ -52,14 +52,14 @@ def _everything(ward: SqliteWard | MongoWard) -> Any:
     }
 
 
-def test_looking_changes_nothing(ward: Any) -> None:
+def test_examining_changes_nothing(ward: Any) -> None:
     before = _everything(ward)
     examine(ward)
     ward.store.database.close()
     assert _everything(ward) == before
 
 
-def test_the_example_community_is_well(sqlite_store: Store) -> None:
+def test_the_example_community_is_healthy(sqlite_store: Store) -> None:
     settings = Settings(
         embedding=EmbeddingSettings(provider="none"),
         llm=LLMSettings(provider="replay", replay=str(COMMUNITY / "answers.jsonl")),
@@ -86,7 +86,7 @@ async def _live(store: Store, settings: Settings) -> None:
 
 # -- the catalogue -----------------------------------------------------------------------------
 
-#: Checks whose damage is no document's: see `test_surroundings`.
+#: Checks whose damage is outside documents: see `test_surroundings`.
 _OF_SURROUNDINGS = {
     "backups",
     "connection",
@@ -97,7 +97,7 @@ _OF_SURROUNDINGS = {
 }
 
 
-def test_every_check_is_made_and_its_damage_is_tried(on_sqlite: SqliteWard) -> None:
+def test_every_check_has_an_example_of_damage(on_sqlite: SqliteWard) -> None:
     made = {name for examination in EXAMINATIONS for name in examination.checks}
     assert made | {"connection", "schema", "providers"} == set(CATALOGUE)
     code = "".join(
@@ -108,7 +108,7 @@ def test_every_check_is_made_and_its_damage_is_tried(on_sqlite: SqliteWard) -> N
     assert len({each.name for each in DAMAGES}) == len(DAMAGES)
 
 
-def test_every_check_says_what_it_means_and_what_to_do() -> None:
+def test_every_check_has_a_meaning_and_a_remedy() -> None:
     for check in CATALOGUE.values():
         assert check.title[0].islower()
         assert not check.title.endswith(".")
@@ -117,7 +117,7 @@ def test_every_check_says_what_it_means_and_what_to_do() -> None:
         assert ("doctor --fix" in check.remedy) <= check.fixable
 
 
-def test_an_unknown_check_names_the_nearest() -> None:
+def test_an_unknown_check_suggests_similar_ones() -> None:
     assert select_checks(["hashes"]) == {"hashes"}
     with pytest.raises(UsageError, match="'hash'") as caught:
         select_checks(["hash"])

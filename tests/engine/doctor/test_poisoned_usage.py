@@ -1,4 +1,4 @@
-"""Known failure 73: what an endpoint called a count was stored, and nothing could read it again."""
+"""Known failure 73: an endpoint's invalid token count was stored and broke every reader."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ READ_AS = (
 )
 
 
-def test_what_is_no_count_is_read_as_an_estimate_of_nothing() -> None:
+def test_invalid_counts_are_read_as_estimated_zeros() -> None:
     assert calls_from(NO_USAGE) == READ_AS
     assert is_damaged_usage(NO_USAGE)
     assert calls_from(None) == ()
     assert not is_damaged_usage(None)
 
 
-def test_what_an_older_version_stored_is_no_damage() -> None:
+def test_records_of_older_versions_are_valid() -> None:
     old = [{"task": "facts", "model": "m", "input_tokens": 9, "output_tokens": 2, "cost": None}]
     assert calls_from(old) == (CallUsage(task="facts", model="m", input_tokens=9, output_tokens=2),)
     assert not is_damaged_usage(old)
 
 
 @pytest.mark.parametrize("stored", ["text", 7, {"task": "facts"}, True])
-def test_what_is_no_list_is_damage(stored: Any) -> None:
+def test_usage_that_is_not_a_list_is_damage(stored: Any) -> None:
     assert calls_from(stored) == ()
     assert is_damaged_usage(stored)
 
 
 @pytest.mark.parametrize("usage", [NO_USAGE, [], "text"], ids=["nonsense", "nothing", "no list"])
-def test_a_poisoned_record_is_read_summed_exported_and_forgotten(ward: Ward, usage: Any) -> None:
+def test_an_invalid_record_is_read_summed_exported_and_erased(ward: Ward, usage: Any) -> None:
     ward.set("formation", ward.ids.applied, usage=usage)
     formation = ward.store.formations.formation(ward.ids.applied)
     assert formation is not None
@@ -64,7 +64,7 @@ def test_a_poisoned_record_is_read_summed_exported_and_forgotten(ward: Ward, usa
     assert report.complete
 
 
-def test_a_mended_record_says_what_it_was_read_as(ward: Ward) -> None:
+def test_a_repaired_record_has_the_values_it_was_read_as(ward: Ward) -> None:
     an_endpoint_counted_nonsense(ward)
     done, _ = fix(ward, "usage")
     assert [(repair.check, repair.repaired) for repair in done.repairs] == [("usage", 1)]

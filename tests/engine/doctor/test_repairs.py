@@ -1,4 +1,4 @@
-"""Repairs take the audited road, can be broken off anywhere, and lose nothing."""
+"""Repairs are audited, can be interrupted anywhere, and lose nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support import damage
 from tests.support.runtime import make_runtime
 from tests.support.ward import EMBEDDER, TODAY, MongoWard, SqliteWard, Ward
 
-#: What writes to a store when something is mended.
+#: Methods of a store that repairs write with.
 WRITES = (
     "changes.apply",
     "formations.apply_formation",
@@ -37,7 +37,7 @@ WRITES = (
 
 
 def hurt(ward: Any) -> None:
-    """Much at once."""
+    """Return a store with many kinds of damage."""
     damage.a_claim_outlived_its_worker(ward)
     damage.what_was_recorded_was_not_applied(ward)
     damage.contexts_outlived_their_sessions(ward)
@@ -53,7 +53,7 @@ def hurt(ward: Any) -> None:
         damage.what_went_into_the_text_is_marked_as_waiting(ward)
 
 
-def test_everything_is_mended_in_one_run(on_sqlite: SqliteWard) -> None:
+def test_everything_is_repaired_in_one_run(on_sqlite: SqliteWard) -> None:
     hurt(on_sqlite)
     before = said(on_sqlite)
     done, _ = fix(on_sqlite)
@@ -63,12 +63,12 @@ def test_everything_is_mended_in_one_run(on_sqlite: SqliteWard) -> None:
 
 
 class _Killed(BaseException):
-    """The process died."""
+    """The process was killed."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "after"), [("sqlite", False), ("sqlite", True), ("mongo", True)])
-def test_a_run_that_dies_anywhere_can_be_repeated(
+def test_a_run_killed_anywhere_can_be_repeated(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str, after: bool
 ) -> None:
     """The first run dies at its first write, the next, on what that one left, at its second, and
@@ -85,7 +85,7 @@ def test_a_run_that_dies_anywhere_can_be_repeated(
 
 
 def _dies(ward: Ward, monkeypatch: pytest.MonkeyPatch, *, at: int, after: bool) -> bool:
-    """Whether a run that is to die before or after that write came so far."""
+    """Return whether a run reached the write at which it is killed."""
     writes = itertools.count()
 
     def mortal(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,7 +112,7 @@ def _dies(ward: Ward, monkeypatch: pytest.MonkeyPatch, *, at: int, after: bool) 
     return False
 
 
-def test_what_was_mended_is_in_the_log_by_the_run(ward: Ward) -> None:
+def test_the_log_shows_the_repairs_of_a_run(ward: Ward) -> None:
     hurt(ward)
     done, _ = fix(ward)
     entries = [entry for entry in ward.store.log.audit() if entry.actor.run_id == done.run_id]
@@ -123,7 +123,7 @@ def test_what_was_mended_is_in_the_log_by_the_run(ward: Ward) -> None:
 
 
 @pytest.mark.slow
-def test_the_oldest_of_duplicates_is_kept_and_the_others_are_in_history(
+def test_the_oldest_duplicate_is_kept_and_others_go_to_history(
     on_mongo: MongoWard,
 ) -> None:
     (young,) = damage.a_fact_is_there_twice_since_its_key_was_dropped(on_mongo)["duplicates"]
@@ -136,8 +136,8 @@ def test_the_oldest_of_duplicates_is_kept_and_the_others_are_in_history(
     assert tombstone.snapshot.content == "Anna lives in Lisbon."
 
 
-def test_a_text_changed_by_others_is_hashed_embedded_and_found(ward: Ward) -> None:
-    """Known failure 19: the vector is that of the text that the fact has."""
+def test_a_text_edited_outside_is_hashed_embedded_and_found(ward: Ward) -> None:
+    """Known failure 19: a vector belonged to an earlier text of its fact."""
     damage.a_text_was_changed_past_edenmem(ward)
     fix(ward)
     fact = ward.store.memory.fact(ward.ids.lives, with_vector=True)
@@ -145,10 +145,10 @@ def test_a_text_changed_by_others_is_hashed_embedded_and_found(ward: Ward) -> No
     assert fact.hash == content_hash(fact.content)
     assert fact.embedding == EMBEDDER.vector(fact.content)
     assert fact.version == 2
-    assert fact.recent_at < TODAY  # it is no newer for being mended
+    assert fact.recent_at < TODAY  # a repair does not make the fact newer
 
 
-def test_a_model_that_is_down_keeps_nothing_else_from_being_mended(on_sqlite: SqliteWard) -> None:
+def test_an_unavailable_model_does_not_block_other_repairs(on_sqlite: SqliteWard) -> None:
     damage.a_hash_is_wrong(on_sqlite)
     damage.a_claim_outlived_its_worker(on_sqlite)
     EMBEDDER.failures.append(ProviderTimeout("the endpoint did not answer"))
@@ -158,8 +158,8 @@ def test_a_model_that_is_down_keeps_nothing_else_from_being_mended(on_sqlite: Sq
     assert set(found(after)) == {"hashes"}
 
 
-def test_what_was_absorbed_is_not_absorbed_twice(ward: Ward) -> None:
-    """Known failure 16: what is in the text already waits no more."""
+def test_absorbed_reflections_are_not_absorbed_twice(ward: Ward) -> None:
+    """Known failure 16: absorbed reflections were absorbed again."""
     if isinstance(ward, SqliteWard):
         damage.what_went_into_the_text_is_marked_as_waiting_in_a_file(ward)
     else:
@@ -176,7 +176,7 @@ def test_what_was_absorbed_is_not_absorbed_twice(ward: Ward) -> None:
     assert second.consolidated_into == ward.ids.text
 
 
-def test_a_plan_writes_nothing_and_says_what_it_would_do(on_sqlite: SqliteWard) -> None:
+def test_a_plan_lists_repairs_without_writing(on_sqlite: SqliteWard) -> None:
     hurt(on_sqlite)
     with open_session(
         make_runtime(on_sqlite.store, SETTINGS, clock=lambda: TODAY), select_checks(())
@@ -191,7 +191,7 @@ def test_a_plan_writes_nothing_and_says_what_it_would_do(on_sqlite: SqliteWard) 
         assert found(visit.examine()) == found(report)
 
 
-def test_what_is_not_safe_is_left_to_a_person(on_sqlite: SqliteWard) -> None:
+def test_unsafe_repairs_are_not_made(on_sqlite: SqliteWard) -> None:
     damage.an_agent_is_gone(on_sqlite)
     damage.user_memory_of_a_group_chat(on_sqlite)
     damage.a_reflection_says_nothing(on_sqlite)

@@ -1,5 +1,4 @@
-"""The database, its files and indexes, and the models: whatever is wrong there is told, and keeps
-nothing else from being looked at."""
+"""Errors of the database, its files, indexes and models are reported, and stop no other check."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ def visit(store: Store, *names: str, settings: Settings | None = None) -> Doctor
 # -- the database ------------------------------------------------------------------------------
 
 
-def test_a_database_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_database(tmp_path: Path) -> None:
     report = visit(SqliteStore(tmp_path / "none.db"))
     assert report.reachable
     assert not report.is_well
@@ -57,7 +56,7 @@ def test_a_database_that_is_not_there(tmp_path: Path) -> None:
     assert not (tmp_path / "none.db").exists()
 
 
-def test_a_database_that_does_not_answer_is_told_whatever_was_asked() -> None:
+def test_an_unreachable_database_is_always_reported() -> None:
     """Known failure 29: an outage looks like "no memories"."""
     settings = StoreSettings(connect_timeout_seconds=0.2)
     store = MongoStore("mongodb://127.0.0.1:9/none", settings)
@@ -69,7 +68,7 @@ def test_a_database_that_does_not_answer_is_told_whatever_was_asked() -> None:
     assert check(report, "blank").state is State.SKIPPED
 
 
-def test_an_older_schema_is_the_only_thing_looked_at(on_sqlite: SqliteWard) -> None:
+def test_an_outdated_schema_skips_other_checks(on_sqlite: SqliteWard) -> None:
     on_sqlite.store.database.close()
     on_sqlite.run("DELETE FROM migrations WHERE number > 3")
     on_sqlite.run("PRAGMA user_version = 3")
@@ -81,7 +80,7 @@ def test_an_older_schema_is_the_only_thing_looked_at(on_sqlite: SqliteWard) -> N
     assert check(report, "buffers").state is State.SKIPPED
 
 
-def test_damaged_pages_are_found_and_the_rest_is_looked_at(on_sqlite: SqliteWard) -> None:
+def test_damaged_pages_do_not_stop_other_checks(on_sqlite: SqliteWard) -> None:
     on_sqlite.store.database.close()
     with sqlite3.connect(on_sqlite.path) as raw:
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -100,10 +99,10 @@ def test_damaged_pages_are_found_and_the_rest_is_looked_at(on_sqlite: SqliteWard
     assert check(report, "failed").state is State.OK
 
 
-def test_a_walk_that_breaks_off_is_a_problem_of_its_checks_alone(
+def test_an_aborted_walk_is_a_problem_of_its_checks_only(
     on_sqlite: SqliteWard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Known failure 29: what cannot be looked at is not well."""
+    """Known failure 29: a failed check is not healthy."""
     whole = on_sqlite.store.walk.documents
 
     def documents(kinds: Sequence[RecordKind], selection: Selection) -> object:
@@ -118,8 +117,8 @@ def test_a_walk_that_breaks_off_is_a_problem_of_its_checks_alone(
     assert check(report, "hashes").state is State.OK
 
 
-def test_what_nobody_foresaw_is_told_and_stops_nothing(on_sqlite: SqliteWard) -> None:
-    """A text that is no text breaks the walk that a backfill would make, and no other."""
+def test_unexpected_errors_are_reported_and_stop_nothing(on_sqlite: SqliteWard) -> None:
+    """Invalid UTF-8 breaks only the walk of a backfill."""
     bytes_that_are_no_text(on_sqlite)
     on_sqlite.run("UPDATE facts SET model_id = NULL WHERE id = ?", on_sqlite.ids.lives)
     report = examine(on_sqlite)
@@ -129,7 +128,7 @@ def test_what_nobody_foresaw_is_told_and_stops_nothing(on_sqlite: SqliteWard) ->
     assert check(report, "hashes").state is State.OK
 
 
-def test_files_that_others_can_read(on_sqlite: SqliteWard, tmp_path: Path) -> None:
+def test_files_readable_by_other_accounts(on_sqlite: SqliteWard, tmp_path: Path) -> None:
     on_sqlite.path.chmod(0o644)
     secret, open_ = tmp_path / "edenmem.toml", tmp_path / "other.toml"
     secret.write_text('[llm]\napi_key = "sk-1"\n')
@@ -143,7 +142,7 @@ def test_files_that_others_can_read(on_sqlite: SqliteWard, tmp_path: Path) -> No
     assert "sk-1" not in str(report)
 
 
-def test_only_the_agent_that_is_asked_about(ward: Ward) -> None:
+def test_only_the_selected_agent(ward: Ward) -> None:
     an_agent_is_gone(ward)
     assert found(examine(ward, agent_id=ward.ids.eve)) == {}
     assert found(examine(ward, agent_id=ward.ids.adam)) == {"owners": {ward.ids.of_adam}}
@@ -170,7 +169,7 @@ def test_search_indexes_of_a_cluster(atlas: AtlasServer) -> None:
         assert check(visit(store, "search-indexes"), "search-indexes").state is State.OK
 
 
-def test_without_search_commands_it_is_said(open_store: Callable[[str], Store]) -> None:
+def test_missing_search_commands_are_reported(open_store: Callable[[str], Store]) -> None:
     found_ = check(visit(open_store("secantus"), "search-indexes"), "search-indexes")
     assert found_.state is State.OK
     assert "no search commands" in found_.remark
@@ -179,7 +178,7 @@ def test_without_search_commands_it_is_said(open_store: Callable[[str], Store]) 
 # -- models ------------------------------------------------------------------------------------
 
 
-def test_models_are_asked_only_online(on_sqlite: SqliteWard) -> None:
+def test_models_are_called_only_online(on_sqlite: SqliteWard) -> None:
     EMBEDDER.calls.clear()
     examine(on_sqlite)
     assert not EMBEDDER.calls
@@ -195,7 +194,7 @@ def test_models_are_asked_only_online(on_sqlite: SqliteWard) -> None:
     assert down.examples[0].target_id == "embedding"
 
 
-def test_models_that_are_set_up_wrongly(
+def test_misconfigured_models(
     on_sqlite: SqliteWard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.undo()
@@ -209,9 +208,7 @@ def test_models_that_are_set_up_wrongly(
     assert check(report, "hashes").state is State.OK
 
 
-def test_a_local_model_that_is_not_the_known_one(
-    on_sqlite: SqliteWard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_modified_local_model(on_sqlite: SqliteWard, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(settings: Settings) -> bool:
         raise ProviderMisconfigured("model.onnx is not the file that edenmem knows")
 
@@ -219,10 +216,10 @@ def test_a_local_model_that_is_not_the_known_one(
     assert found(examine(on_sqlite, "local-model")) == {"local-model": {"local model"}}
 
 
-def test_a_memory_that_is_not_english_and_a_model_that_is(
+def test_facts_in_another_language_with_an_english_model(
     on_sqlite: SqliteWard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Known by a sample; a note, since search by words works."""
+    """Determined from a sample; only a note, since search by words works."""
     model = "all-MiniLM-L6-v2-int8"
     monkeypatch.setattr(
         "edenmem.engine.doctor.providers.open_embedder", lambda settings: FakeEmbedder(model=model)
@@ -256,13 +253,13 @@ def test_a_memory_that_is_not_english_and_a_model_that_is(
         ("", False),
     ],
 )
-def test_what_counts_as_another_language(text: str, is_foreign: bool) -> None:
+def test_recognised_languages(text: str, is_foreign: bool) -> None:
     assert count_not_english([text]) == is_foreign
 
 
 @pytest.mark.slow
-def test_a_server_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each further question would wait for a time-out of its own."""
+def test_an_unreachable_server_is_queried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every further query would wait for its own timeout."""
     translated: list[Exception] = []
     whole = errors._translate
 

@@ -1,4 +1,4 @@
-"""Scheduled backups: verified before they have their name, and only verified ones are removed."""
+"""Scheduled backups are verified before they are published, and before old ones are removed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def back_up(
     return BackupWriter(store, clock=lambda: at).write(folder, request, keep=keep).path
 
 
-def test_the_newest_are_kept_and_can_be_imported(
+def test_the_newest_backups_are_kept_and_can_be_imported(
     open_store: Callable[[str], Store], tmp_path: Path
 ) -> None:
     store = open_store("sqlite")
@@ -67,7 +67,7 @@ def test_the_newest_are_kept_and_can_be_imported(
     assert not report.damage
 
 
-def test_only_verified_backups_of_the_same_store_and_selection_are_removed(
+def test_only_verified_backups_of_the_same_series_are_removed(
     open_store: Callable[[str], Store], tmp_path: Path
 ) -> None:
     store, other = open_store("sqlite"), open_store("sqlite")
@@ -109,7 +109,7 @@ def test_only_verified_backups_of_the_same_store_and_selection_are_removed(
         back_up(store, tmp_path, NOW, request=ExportRequest(since=NOW))
 
 
-def test_a_store_made_anew_removes_no_backup_of_the_lost_one(tmp_path: Path) -> None:
+def test_a_recreated_store_keeps_backups_of_the_lost_one(tmp_path: Path) -> None:
     folder, path = tmp_path / "backups", tmp_path / "memory.db"
 
     def new_store() -> Store:
@@ -131,16 +131,16 @@ def test_a_store_made_anew_removes_no_backup_of_the_lost_one(tmp_path: Path) -> 
     store.database.close()
 
 
-def test_a_store_has_the_time_that_tells_it_from_another(store: Store) -> None:
+def test_a_store_has_its_creation_time(store: Store) -> None:
     assert store.migrations.schema()[0].applied_at is not None
 
 
-def test_runs_at_once_do_not_disturb_each_other(sqlite_store: Store, tmp_path: Path) -> None:
+def test_concurrent_runs_do_not_interfere(sqlite_store: Store, tmp_path: Path) -> None:
     fill(sqlite_store)
     inner: list[Path] = []
 
     def clock() -> datetime:
-        """Run the other backup once the first one has its temporary file."""
+        """Run another backup while the first one has its temporary file."""
         if not inner and any(name.endswith(PARTIAL) for name in names(tmp_path)):
             inner.append(back_up(sqlite_store, tmp_path, NOW, keep=2))
         return NOW
@@ -151,9 +151,7 @@ def test_runs_at_once_do_not_disturb_each_other(sqlite_store: Store, tmp_path: P
     assert verify_backup(outer) == verify_backup(inner[0]) == ""
 
 
-def test_nothing_is_removed_if_records_could_not_be_read(
-    sqlite_store: Store, tmp_path: Path
-) -> None:
+def test_nothing_is_removed_if_records_are_unreadable(sqlite_store: Store, tmp_path: Path) -> None:
     fill(sqlite_store)
     first = back_up(sqlite_store, tmp_path, NOW)
     with closing(sqlite3.connect(sqlite_store.database.info().location)) as file, file:
@@ -179,9 +177,7 @@ with files.open_for_writing(sys.argv[1], compress=False, force=False) as file:
 """
 
 
-def test_what_a_killed_export_leaves_is_removed_by_the_next(
-    sqlite_store: Store, tmp_path: Path
-) -> None:
+def test_the_next_export_removes_files_of_a_killed_one(sqlite_store: Store, tmp_path: Path) -> None:
     fill(sqlite_store)
     arguments = [sys.executable, "-c", _KILLED, str(tmp_path / "a.jsonl"), str(tmp_path / "notes")]
     subprocess.run([*arguments, "kill"], check=False)
@@ -206,7 +202,7 @@ def test_what_a_killed_export_leaves_is_removed_by_the_next(
     assert names(tmp_path) == sorted(["a.jsonl", "b.jsonl", "memory", made.name])
 
 
-def test_a_full_disk_leaves_the_older_backups(
+def test_a_full_disk_keeps_older_backups(
     open_store: Callable[[str], Store], tmp_path: Path
 ) -> None:
     store, large = open_store("sqlite"), open_store("sqlite")

@@ -1,4 +1,4 @@
-"""Export and import of JSON Lines: lossless, checked before anything is done, never overwriting."""
+"""Export and import of JSON Lines: lossless, checked first, never overwriting."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def clock() -> Any:
 
 
 def exported(store: Store, **request: Any) -> bytes:
-    """What an export writes."""
+    """Return the bytes of an export."""
     file = io.BytesIO()
     write(store, file, **request)
     return file.getvalue()
@@ -59,14 +59,14 @@ def write(store: Store, file: io.BytesIO, **request: Any) -> ExportReport:
 
 
 def imported(store: Store, data: bytes | str, **options: Any) -> RestoreReport:
-    """What an import of these bytes reports."""
+    """Return the report of an import."""
     raw = data.encode() if isinstance(data, str) else data
     importer = Importer(make_runtime(store, clock=clock))
     return importer.take(Source(io.BytesIO(raw), "test"), **options)
 
 
 def body(data: bytes) -> bytes:
-    """A file without its header."""
+    """Return a file without its header."""
     return data.split(b"\n", 1)[1]
 
 
@@ -76,7 +76,7 @@ def line(**fields: Any) -> str:
 
 @pytest.fixture
 def town(sqlite_store: Store) -> Store:
-    """A store that knows eve and anna."""
+    """Return a store with the agent eve and the user anna."""
     sqlite_store.host.add_agent(make_agent("eve"))
     sqlite_store.host.add_user(make_user("anna"))
     return sqlite_store
@@ -93,8 +93,8 @@ def facts(store: Store) -> list[Fact]:
 
 
 @pytest.mark.slow
-def test_a_file_is_the_same_wherever_it_has_been(open_store: OpenStore) -> None:
-    """Known failure 48: a dump has no ids and no vectors and cannot be read back."""
+def test_a_backup_is_identical_after_a_round_trip(open_store: OpenStore) -> None:
+    """Known failure 48: a dump had no IDs and vectors and could not be read back."""
     one, two, three = open_store("sqlite"), open_store("secantus"), open_store("sqlite")
     fill(one)
     first = exported(one)
@@ -105,8 +105,8 @@ def test_a_file_is_the_same_wherever_it_has_been(open_store: OpenStore) -> None:
     assert b'"embedding":"' in first
 
 
-def test_a_backup_comes_back_however_long_a_text_is(open_store: OpenStore) -> None:
-    """As after a migration, which keeps v1's texts whole."""
+def test_a_backup_restores_texts_of_any_length(open_store: OpenStore) -> None:
+    """Such texts exist after a migration, which keeps v1's texts whole."""
     one, two = open_store("sqlite"), open_store("sqlite")
     eve = make_agent("eve")
     one.host.add_agent(eve)
@@ -135,7 +135,7 @@ def test_importing_again_changes_nothing(open_store: OpenStore) -> None:
     assert (again.total("added"), again.run_id, again.differing) == (0, None, 0)
 
 
-def test_an_import_that_was_killed_is_completed_by_the_next(
+def test_the_next_import_completes_a_killed_one(
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = open_store("sqlite"), open_store("sqlite")
@@ -155,7 +155,7 @@ def test_an_import_that_was_killed_is_completed_by_the_next(
 
 
 @pytest.mark.parametrize("compress", [False, True])
-def test_a_file_that_was_cut_off_is_refused(open_store: OpenStore, compress: bool) -> None:
+def test_a_truncated_file_is_rejected(open_store: OpenStore, compress: bool) -> None:
     one, two = open_store("sqlite"), open_store("sqlite")
     fill(one)
     whole = exported(one)
@@ -172,7 +172,7 @@ def test_a_file_that_was_cut_off_is_refused(open_store: OpenStore, compress: boo
     assert report.total("added") > 10
 
 
-def test_a_file_that_was_altered_is_refused_and_says_where(
+def test_an_altered_file_is_rejected_with_the_lines(
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "STEP", 10)
@@ -186,7 +186,7 @@ def test_a_file_that_was_altered_is_refused_and_says_where(
     assert two.database.info().counts["agents"] == 0
 
 
-def test_a_selection_can_be_restored_by_itself(open_store: OpenStore) -> None:
+def test_a_selection_can_be_restored_alone(open_store: OpenStore) -> None:
     one, two = open_store("sqlite"), open_store("sqlite")
     scopes = fill(one)
     other = make_agent("adam")
@@ -206,15 +206,15 @@ def test_a_selection_can_be_restored_by_itself(open_store: OpenStore) -> None:
         exported(one, scopes=(ScopeKind.USER,), types=(RecordKind.FORMATION,))
 
 
-def test_a_file_of_a_newer_format_is_refused(sqlite_store: Store) -> None:
+def test_a_newer_format_is_rejected(sqlite_store: Store) -> None:
     with pytest.raises(InputError, match="file format: 2"):
         imported(sqlite_store, '{"type": "header", "format": 2}\n')
 
 
-# -- lines that a person wrote -------------------------------------------------------------------
+# -- handwritten lines ---------------------------------------------------------------------------
 
 
-def test_a_bare_line_is_enough_and_takes_the_road_of_every_change(town: Store) -> None:
+def test_a_minimal_line_becomes_an_audited_change(town: Store) -> None:
     bare = line(scope="user", user="anna", content="Anna likes tea.")
     report = imported(town, bare)
     assert report.counts == {"fact": {"added": 1}}
@@ -235,7 +235,7 @@ def test_a_bare_line_is_enough_and_takes_the_road_of_every_change(town: Store) -
     assert imported(town, bare).counts == {"fact": {"same": 1}}
 
 
-def test_a_file_may_bring_whom_its_lines_name(sqlite_store: Store) -> None:
+def test_a_file_may_add_the_owners_its_lines_name(sqlite_store: Store) -> None:
     whole = (
         '{"type": "agent", "username": "eve"}\n{"type": "user", "username": "anna"}\n'
         + line(scope="user", user="anna")
@@ -279,10 +279,10 @@ def test_a_file_may_bring_whom_its_lines_name(sqlite_store: Store) -> None:
         ({"type": "spell"}, "unknown type: 'spell'"),
     ],
 )
-def test_lines_that_may_not_be_are_named_and_keep_the_others_out_unless_skipped(
+def test_invalid_lines_are_listed_and_stop_the_import_unless_skipped(
     town: Store, wrong: dict[str, Any], reason: str
 ) -> None:
-    """Known failure 9: one bad line, and everything behind it is dropped without a word."""
+    """Known failure 9: everything after a bad line was dropped silently."""
     data = line(scope="agent", content="Before.") + line(**wrong) + line(scope="agent")
     with pytest.raises(InputError) as caught:
         imported(town, data)
@@ -304,7 +304,7 @@ def test_lines_that_may_not_be_are_named_and_keep_the_others_out_unless_skipped(
         ({"embedding": [1.0, 0.0, 0.0], "embedding_model": "other"}, "configured model is m"),
     ],
 )
-def test_a_vector_that_cannot_be_compared_is_left_out_and_its_fact_taken(
+def test_an_unusable_vector_is_left_out_and_its_fact_imported(
     town: Store, given: dict[str, Any], reason: str
 ) -> None:
     good = {"embedding": [0.0, 1.0, 0.0], "embedding_model": "m"}
@@ -318,7 +318,7 @@ def test_a_vector_that_cannot_be_compared_is_left_out_and_its_fact_taken(
     assert town.vectors.vector_models() == {"": 1, "m": 1}
 
 
-def test_a_line_may_say_when_and_from_where(town: Store) -> None:
+def test_a_line_may_have_a_time_and_an_origin(town: Store) -> None:
     given = line(scope="agent", created_at="2024-05-01T10:00:00+02:00", source="notes of 2024\n")
     report = imported(town, given)
     (fact,) = facts(town)
@@ -328,7 +328,7 @@ def test_a_line_may_say_when_and_from_where(town: Store) -> None:
     assert imported(town, given).counts == {"fact": {"same": 1}}
 
 
-def test_memory_of_those_whom_nobody_knows_is_refused(town: Store) -> None:
+def test_memory_of_unknown_owners_is_rejected(town: Store) -> None:
     stranger = line(scope="agent", agent_id="d" * 24).replace('"agent": "eve", ', "")
     report = imported(town, stranger)
     assert report.failed == 1
@@ -339,7 +339,7 @@ def test_memory_of_those_whom_nobody_knows_is_refused(town: Store) -> None:
 # -- conflicts -----------------------------------------------------------------------------------
 
 
-def test_what_differs_is_told_and_kept_replaced_or_a_failure(town: Store) -> None:
+def test_differing_records_are_kept_replaced_or_rejected(town: Store) -> None:
     imported(town, line(scope="agent", id="f" * 24))
     (fact,) = facts(town)
     other = line(scope="agent", id="f" * 24, content="Tea is cold.")
@@ -359,7 +359,7 @@ def test_what_differs_is_told_and_kept_replaced_or_a_failure(town: Store) -> Non
     assert imported(town, other, on_conflict="replace").counts == {"fact": {"same": 1}}
 
 
-def test_what_was_written_meanwhile_survives_a_restored_backup(town: Store) -> None:
+def test_later_memory_survives_a_restored_backup(town: Store) -> None:
     imported(town, line(scope="agent", id="f" * 24))
     backup = exported(town)
     (fact,) = facts(town)
@@ -379,7 +379,7 @@ def test_what_was_written_meanwhile_survives_a_restored_backup(town: Store) -> N
 # -- files ---------------------------------------------------------------------------------------
 
 
-def test_a_file_is_whole_or_absent_and_its_owners_alone(tmp_path: Path) -> None:
+def test_a_file_is_written_atomically_and_privately(tmp_path: Path) -> None:
     target = tmp_path / "b.jsonl"
 
     def die() -> None:
@@ -414,7 +414,7 @@ texts = st.text(min_size=1, max_size=40).filter(lambda text: text.strip("\x00 \n
     version=st.integers(1, 9),
     vector=st.none() | st.binary(min_size=4, max_size=16).filter(lambda raw: len(raw) % 4 == 0),
 )
-def test_any_fact_goes_into_a_line_and_back(
+def test_any_fact_survives_a_round_trip(
     sqlite_store: Store,
     content: str,
     previous: str | None,
@@ -461,19 +461,17 @@ def test_no_line_can_break_an_import(sqlite_store: Store, raw: bytes) -> None:
         imported(sqlite_store, raw, skip_bad=True, dry_run=True)
 
 
-def test_a_line_that_is_nested_without_end_is_a_bad_line(sqlite_store: Store) -> None:
+def test_an_endlessly_nested_line_is_invalid(sqlite_store: Store) -> None:
     with pytest.raises(InputError, match="nested too deep"):
         imported(sqlite_store, b"[" * 100_000)
 
 
-# -- what was forgotten since ----------------------------------------------------------------------
+# -- erased users ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["sqlite", SECANTUS_TOO])
-def test_an_older_backup_does_not_bring_back_who_was_forgotten(
-    open_store: OpenStore, kind: str
-) -> None:
-    """Known failure 49: copies survive an erasure, and a restored backup is one."""
+def test_an_older_backup_does_not_restore_erased_users(open_store: OpenStore, kind: str) -> None:
+    """Known failure 49: copies survived an erasure, such as a restored backup."""
     store = open_store(kind)
     town = make_town(store)
     said = fill_town(town)
@@ -490,7 +488,7 @@ def test_an_older_backup_does_not_bring_back_who_was_forgotten(
     assert not [text for text in said if text in texts]
 
 
-def test_a_backup_from_after_a_forgetting_brings_all_of_it(open_store: OpenStore) -> None:
+def test_a_backup_after_an_erasure_is_restored_fully(open_store: OpenStore) -> None:
     store = open_store("sqlite")
     town = make_town(store)
     assert forget(store, user="zenobia").complete

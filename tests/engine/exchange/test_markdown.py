@@ -1,4 +1,4 @@
-"""Memory as a folder of Markdown: readable, the same every time, and taken back as edits."""
+"""Memory as a Markdown folder: readable, stable, and imported as edits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RUN = "e" * 24
 
 @pytest.fixture
 def scope(sqlite_store: Store) -> Scope:
-    """A user scope with two facts, a pending reflection and a text."""
+    """Return a user scope with two facts, a pending reflection and a text."""
     eve, anna = make_agent("eve"), make_user("anna")
     sqlite_store.host.add_agent(eve)
     sqlite_store.host.add_user(anna)
@@ -74,7 +74,7 @@ def export(store: Store, folder: Path, *, force: bool = False, **request: Any) -
 def take(
     store: Store, folder: Path, *, delete: bool = False, **options: Any
 ) -> tuple[Plan, ApplyReport]:
-    """Plan and apply what stands in a folder."""
+    """Plan and apply the edits in a folder."""
     plan = plan_edits(folder, store, delete=delete)
     actor = make_actor("edenmem import", run_id=RUN)
     runtime = make_runtime(store, actor=actor, clock=lambda: NOW)
@@ -96,9 +96,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_a_folder_reads_well_and_is_the_same_again(
-    sqlite_store: Store, scope: Scope, tmp_path: Path
-) -> None:
+def test_a_folder_is_readable_and_stable(sqlite_store: Store, scope: Scope, tmp_path: Path) -> None:
     one = export(sqlite_store, tmp_path / "one")
     assert sorted(bytes_of(one)) == [
         "README.md",
@@ -119,7 +117,7 @@ def test_a_folder_reads_well_and_is_the_same_again(
     assert (plan.edits, plan.conflicts, plan.problems, plan.files) == ((), (), (), 3)
 
 
-def test_edits_in_a_folder_are_audited_edits_of_one_run(
+def test_edits_in_a_folder_are_audited_in_one_run(
     sqlite_store: Store, scope: Scope, tmp_path: Path
 ) -> None:
     folder = export(sqlite_store, tmp_path / "notes")
@@ -150,10 +148,10 @@ def test_edits_in_a_folder_are_audited_edits_of_one_run(
     assert again.edits == ()
 
 
-def test_a_line_taken_away_is_deleted_only_if_that_is_said(
+def test_a_removed_line_deletes_only_with_the_option(
     sqlite_store: Store, scope: Scope, tmp_path: Path
 ) -> None:
-    """Known failure 51: what takes the place of something is there before that goes."""
+    """Known failure 51: a replacement must exist before the old entry is deleted."""
     folder = export(sqlite_store, tmp_path / "notes")
     (listed,) = folder.rglob("facts.md")
     kept = [line for line in listed.read_text().splitlines() if "Lisbon" not in line]
@@ -172,7 +170,7 @@ def test_a_line_taken_away_is_deleted_only_if_that_is_said(
     ]
 
 
-def test_a_line_that_lost_its_comment_is_no_deletion(
+def test_a_line_without_its_comment_is_not_a_deletion(
     sqlite_store: Store, scope: Scope, tmp_path: Path
 ) -> None:
     folder = export(sqlite_store, tmp_path / "notes")
@@ -182,10 +180,10 @@ def test_a_line_that_lost_its_comment_is_no_deletion(
     assert plan_edits(folder, sqlite_store, delete=True).edits == ()
 
 
-def test_what_changed_on_both_sides_is_a_conflict_and_stays(
+def test_changes_on_both_sides_are_conflicts(
     sqlite_store: Store, scope: Scope, tmp_path: Path
 ) -> None:
-    """Known failure 15: the slower of two writers erases what the other wrote."""
+    """Known failure 15: the slower of two writers erased the other's text."""
     folder = export(sqlite_store, tmp_path / "notes")
     stale = export(sqlite_store, tmp_path / "stale")
     (fact,) = [
@@ -197,7 +195,7 @@ def test_what_changed_on_both_sides_is_a_conflict_and_stays(
                 scope=scope, fact_id=fact.id, expected_version=1, content="No cats.", at=NOW
             ),
             WriteConsolidation(
-                scope=scope, expected_version=1, content="Anew.", word_limit=300, at=NOW
+                scope=scope, expected_version=1, content="Rewritten.", word_limit=300, at=NOW
             ),
         )
     )
@@ -211,7 +209,7 @@ def test_what_changed_on_both_sides_is_a_conflict_and_stays(
     ]
     assert report.done == 1
     assert facts(sqlite_store, scope) == ["Anna lives in Porto.", "No cats."]
-    # who has edited nothing is bothered with nothing
+    # an unedited file causes no conflict
     plan = plan_edits(stale, sqlite_store, delete=False)
     assert (plan.edits, plan.conflicts) == ((), ())
 
@@ -227,10 +225,10 @@ def test_what_changed_on_both_sides_is_a_conflict_and_stays(
     ],
     ids=["shifted", "takes the place of one that goes", "added again", "swapped", "all at once"],
 )
-def test_texts_that_change_places_are_not_lost(
+def test_swapped_texts_are_not_lost(
     sqlite_store: Store, tmp_path: Path, lines: list[str], left: list[str]
 ) -> None:
-    """Known failure 51: one edit takes away what another brings."""
+    """Known failure 51: one edit removed what another added."""
     eve = make_agent("eve")
     sqlite_store.host.add_agent(eve)
     scope = Scope.agent(eve.id)
@@ -246,7 +244,7 @@ def test_texts_that_change_places_are_not_lost(
     assert sorted(fact.content for fact in stored) == left
 
 
-def test_one_edit_that_is_refused_keeps_none_of_the_others_out(
+def test_a_refused_edit_does_not_stop_the_others(
     sqlite_store: Store, scope: Scope, tmp_path: Path
 ) -> None:
     folder = export(sqlite_store, tmp_path / "notes")
@@ -258,7 +256,7 @@ def test_one_edit_that_is_refused_keeps_none_of_the_others_out(
     assert take(sqlite_store, folder, allow_long=True)[1].done == 1
 
 
-def test_files_that_were_broken_or_lie_are_named(
+def test_damaged_and_forged_files_are_listed(
     sqlite_store: Store, scope: Scope, tmp_path: Path
 ) -> None:
     folder = export(sqlite_store, tmp_path / "notes")
@@ -292,7 +290,9 @@ def test_files_that_were_broken_or_lie_are_named(
     assert (plan.edits, report.done) == ((), 0)
 
 
-def test_a_new_file_may_name_its_scope(sqlite_store: Store, scope: Scope, tmp_path: Path) -> None:
+def test_a_new_file_may_use_names_for_its_scope(
+    sqlite_store: Store, scope: Scope, tmp_path: Path
+) -> None:
     (tmp_path / "new.md").write_text(
         "---\nedenmem: 1\ncontent: facts\nagent: eve\nscope: agent\n---\n# List\n\n- Tea is hot.\n"
     )
@@ -301,7 +301,7 @@ def test_a_new_file_may_name_its_scope(sqlite_store: Store, scope: Scope, tmp_pa
     assert facts(sqlite_store, Scope.agent(scope.agent_id)) == ["Tea is hot."]
 
 
-def test_a_folder_is_not_overwritten_unasked_and_kept_in_step_if_asked(
+def test_a_folder_is_updated_only_with_force(
     sqlite_store: Store, scope: Scope, tmp_path: Path
 ) -> None:
     folder = export(sqlite_store, tmp_path / "notes")
@@ -323,10 +323,8 @@ def test_a_folder_is_not_overwritten_unasked_and_kept_in_step_if_asked(
     assert (folder / ".git").exists()
 
 
-def test_no_name_leads_out_of_the_folder_and_no_two_are_one(
-    sqlite_store: Store, tmp_path: Path
-) -> None:
-    """Known failure 50: an id with .. leaves the folder; two ids become one file name."""
+def test_names_stay_in_the_folder_and_are_unique(sqlite_store: Store, tmp_path: Path) -> None:
+    """Known failure 50: an ID with .. left the folder; two IDs became one file name."""
     names = [
         "../../evil",
         "/etc/passwd",
@@ -382,7 +380,7 @@ lines = (
 @pytest.mark.slow
 @settings(max_examples=150)
 @given(st.lists(texts | lines, max_size=4), texts | lines)
-def test_any_text_survives_a_file(contents: list[str], text: str) -> None:
+def test_any_text_survives_a_round_trip(contents: list[str], text: str) -> None:
     def tidy(given: str) -> str:
         return "\n".join(line.rstrip() for line in given.split("\n")).strip()
 

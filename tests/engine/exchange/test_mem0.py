@@ -1,4 +1,4 @@
-"""Memories that mem0 exported: every shape, once, and nothing that is somebody else's."""
+"""Memories exported by mem0: every form, once, and only in their own scopes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.runtime import make_runtime
 
 
 def memory(number: int = 1, **fields: Any) -> dict[str, Any]:
-    """One as mem0's get_all returns it."""
+    """Return a memory in the form of mem0's get_all."""
     return {
         "id": f"3f0e6b5c-0000-4000-8000-{number:012}",
         "memory": f"Anna keeps bicycle {number} in the shed.",
@@ -57,7 +57,7 @@ SHAPES = {
 
 @pytest.fixture
 def town(sqlite_store: Store) -> Store:
-    """A store that knows eve and anna."""
+    """Return a store with the agent eve and the user anna."""
     sqlite_store.host.add_agent(make_agent("eve"))
     sqlite_store.host.add_user(make_user("anna"))
     return sqlite_store
@@ -81,7 +81,7 @@ def facts(store: Store, user: str | None = "anna") -> list[Fact]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_shape_is_read_and_twice_is_once(town: Store, shape: str) -> None:
+def test_every_form_is_read_and_imported_once(town: Store, shape: str) -> None:
     assert imported(town, SHAPES[shape], dry_run=True).counts == {"fact": {"added": 3}}
     report = imported(town, SHAPES[shape])
     assert report.counts == {"fact": {"added": 3}}
@@ -96,7 +96,7 @@ def test_every_shape_is_read_and_twice_is_once(town: Store, shape: str) -> None:
     assert imported(town, SHAPES[shape]).counts == {"fact": {"same": 3}}
 
 
-def test_a_memory_goes_to_those_whom_it_names_and_to_nobody_wider(town: Store) -> None:
+def test_a_memory_goes_to_the_scope_it_names(town: Store) -> None:
     def of(**fields: Any) -> dict[str, Any]:
         return memory(**{"user_id": None, **fields})
 
@@ -114,7 +114,7 @@ def test_a_memory_goes_to_those_whom_it_names_and_to_nobody_wider(town: Store) -
     assert imported(town, json.dumps([memory(4)]), agent=None, skip_bad=True).failed == 1
 
 
-def test_users_that_are_missing_are_added_when_asked(town: Store) -> None:
+def test_missing_users_are_added_with_the_option(town: Store) -> None:
     data = "\n".join(json.dumps(memory(n, user_id=f"new{n % 2}")) for n in range(4))
     report = imported(town, data, add_missing=True)
     assert report.counts == {"user": {"added": 2}, "fact": {"added": 4}}
@@ -122,7 +122,7 @@ def test_users_that_are_missing_are_added_when_asked(town: Store) -> None:
     assert imported(town, data, add_missing=True).counts == {"fact": {"same": 4}}
 
 
-def test_what_mem0_would_not_return_is_left_out_and_counted(town: Store) -> None:
+def test_superseded_and_expired_memories_are_counted(town: Store) -> None:
     gone = [
         memory(1, expiration_date="2020-01-01"),
         memory(2, replaced_by="3f0e6b5c-0000-4000-8000-000000000003"),
@@ -146,7 +146,7 @@ def test_what_mem0_would_not_return_is_left_out_and_counted(town: Store) -> None
         (json.dumps([MANY[0], memory(7, memory="x@y"), MANY[1]]).replace("@", "\xff"), "entry", 2),
     ],
 )
-def test_what_is_bad_is_named_and_the_others_are_kept(
+def test_invalid_entries_are_listed_and_others_kept(
     town: Store, text: str, unit: str, number: int
 ) -> None:
     with pytest.raises(InputError, match=f"{unit} {number}: "):
@@ -165,7 +165,7 @@ VALUES = st.recursive(
 
 
 @given(values=st.lists(VALUES), chunk=st.integers(1, 40), indent=st.none() | st.integers(0, 2))
-def test_a_document_is_read_alike_however_it_arrives(
+def test_a_document_is_read_the_same_in_any_chunks(
     values: list[Any], chunk: int, indent: int | None
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -175,14 +175,14 @@ def test_a_document_is_read_alike_however_it_arrives(
             assert list(mem0._Document(io.BytesIO(raw)).values()) == values
 
 
-def test_a_large_file_is_read_bit_by_bit(town: Store) -> None:
+def test_a_large_file_is_read_incrementally(town: Store) -> None:
     raw = io.BytesIO(json.dumps([memory(n) for n in range(20_000)]).encode())
     lines = Mem0Lines(Source(raw, "test"), town, now=NOW, agent="eve").lines()
     next(lines)
     assert raw.tell() < len(raw.getvalue()) / 20
 
 
-def test_an_import_that_was_killed_is_completed_by_the_next(
+def test_the_next_import_completes_a_killed_one(
     town: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importing, "_BATCH", 10)

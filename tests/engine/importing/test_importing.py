@@ -1,4 +1,4 @@
-"""`session import`, over a real store."""
+"""`session import` on a real store."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def line(*messages: dict[str, Any], **fields: Any) -> bytes:
 
 
 def nested(levels: int) -> Any:
-    """Lists within lists."""
+    """Return nested lists."""
     value: Any = 1
     for _ in range(levels):
         value = [value]
@@ -73,7 +73,7 @@ def messages(store: Store, name: str = "lunch") -> list[Message]:
 
 
 class TestWhatIsStored:
-    def test_a_session_as_the_documentation_has_it(self, store: Store) -> None:
+    def test_the_documented_session(self, store: Store) -> None:
         data = line(
             message("I moved to Lisbon.", name="anna", created_at="2026-03-01T10:00:00Z"),
             message(
@@ -139,11 +139,11 @@ class TestWhatIsStored:
         take(store, [line(message(), incognito=True)])
         assert session(store).incognito
 
-    def test_names_match_whatever_their_case(self, store: Store) -> None:
+    def test_names_match_in_any_case(self, store: Store) -> None:
         take(store, [line(message(name="ANNA"), agent="Eden", users=["Anna"])])
         assert messages(store)[0].sender == ANNA.id
 
-    def test_nul_control_characters_and_lone_surrogates_do_not_get_in(self, store: Store) -> None:
+    def test_invalid_characters_are_removed(self, store: Store) -> None:
         data = line(message("a\x00b\x1b]0;x\x07c \U0001f600"), title="t\x00")
         data += line(message("cut \ud83d short"), session="two")
         take(store, io.BytesIO(data))
@@ -151,7 +151,7 @@ class TestWhatIsStored:
         assert "\ud83d" not in messages(store, "two")[0].content
 
     def test_known_failure_39_a_time_without_a_zone_is_utc(self, store: Store) -> None:
-        """Known failure 39: times with and without zone are mixed."""
+        """Known failure 39: times with and without zone were mixed."""
         take(
             store,
             [
@@ -173,7 +173,7 @@ class TestWhatIsStored:
         take(store, [line(*(message(text, created_at="2026-03-01T10:00:00Z") for text in texts))])
         assert [m.content for m in messages(store)] == texts
 
-    def test_messages_without_times_stand_between_those_with(self, store: Store) -> None:
+    def test_messages_without_times_are_placed_between_others(self, store: Store) -> None:
         at = "2026-03-01T10:00:00Z"
         take(store, [line(message("a"), message("b"), message("c", created_at=at), message("d"))])
         stored = messages(store)
@@ -183,31 +183,31 @@ class TestWhatIsStored:
 
 
 class TestWhoSpoke:
-    def test_a_user_who_is_known_and_speaks_is_in_the_session(self, store: Store) -> None:
-        """Known failure 8: a group chat is judged from one list, and the author from another."""
+    def test_a_known_speaker_joins_the_session(self, store: Store) -> None:
+        """Known failure 8: group chats and authors were determined from different lists."""
         take(store, [line(message("a", name="anna"), message("b", name="ben"))])
         assert session(store).users == (ANNA.id, BEN.id)
         assert [m.sender for m in messages(store)] == [ANNA.id, BEN.id]
 
-    def test_strangers_in_a_session_of_one_are_refused(self, store: Store) -> None:
-        """Known failure 8: facts go to the wrong person."""
+    def test_unknown_names_in_a_session_of_one_user_are_rejected(self, store: Store) -> None:
+        """Known failure 8: facts went to the wrong person."""
         data = line(message("a", name="anna"), message("b", name="Zoe"))
         with pytest.raises(InputError, match=r"messages\[1\].name: 'Zoe'") as caught:
             take(store, [data])
         assert caught.value.line == 1
 
-    def test_a_display_name_of_the_only_user_is_that_user(self, store: Store) -> None:
+    def test_a_single_display_name_is_the_only_user(self, store: Store) -> None:
         take(store, [line(message("a", name="Anna Silva"), message("b"))])
         stored = messages(store)
         assert [m.sender for m in stored] == [ANNA.id, ANNA.id]
         assert stored[0].name == "Anna Silva"
 
-    def test_display_names_in_a_group_are_nobodys_memory(self, store: Store) -> None:
+    def test_display_names_in_a_group_have_no_account(self, store: Store) -> None:
         data = line(message("a", name="A."), message("b", name="ben"), users=["anna", "ben"])
         take(store, [data])
         assert [m.sender for m in messages(store)] == [None, BEN.id]
 
-    def test_the_agent_that_spoke(self, store: Store) -> None:
+    def test_assistant_messages_belong_to_their_agent(self, store: Store) -> None:
         data = line(
             message("a", "assistant", name="Abraham"),
             message("b", "assistant"),
@@ -231,10 +231,10 @@ class TestAgain:
         assert messages(store) == before
 
     @pytest.mark.parametrize("times", [True, False])
-    def test_known_failure_9_a_file_that_has_grown_adds_what_is_new(
+    def test_known_failure_9_a_grown_file_adds_new_messages(
         self, store: Store, clock: FixedClock, times: bool
     ) -> None:
-        """Known failure 9: one duplicate drops everything after it."""
+        """Known failure 9: one duplicate dropped everything after it."""
 
         def at(minute: int) -> dict[str, str]:
             return {"created_at": f"2026-03-01T10:{minute:02}:00Z"} if times else {}
@@ -247,15 +247,13 @@ class TestAgain:
         assert report.new_messages == 2
         assert [m.content for m in messages(store)] == ["ok", "fine", "ok", "bye"]
 
-    def test_what_was_put_in_between_comes_in_between(
-        self, store: Store, clock: FixedClock
-    ) -> None:
+    def test_inserted_messages_keep_their_place(self, store: Store, clock: FixedClock) -> None:
         take(store, [line(message("a"), message("c"))], clock=clock)
         report = take(store, [line(message("a"), message("b"), message("c"))])
         assert report.new_messages == 1
         assert [m.content for m in messages(store)] == ["a", "b", "c"]
 
-    def test_people_join_and_nobody_is_taken_away(self, store: Store) -> None:
+    def test_users_are_added_but_never_removed(self, store: Store) -> None:
         take(store, [line(message("a"))])
         take(store, [line(message("a"), users=["ben"], agents=["abraham"])])
         assert set(session(store).users) == {ANNA.id, BEN.id}
@@ -267,7 +265,7 @@ class TestAgain:
             take(store, [line(message("a"), message("b"))])
         assert len(messages(store)) == 1
 
-    def test_a_line_at_odds_with_an_earlier_one_is_told(self, store: Store) -> None:
+    def test_a_line_contradicting_an_earlier_one_is_reported(self, store: Store) -> None:
         data = [line(message("a")), line(message("b"), incognito=True)]
         report = take(store, data, skip_bad=True)
         assert [number for number, _ in report.problems] == [2]
@@ -279,10 +277,10 @@ GOOD = line(message("good"))
 
 
 class TestWhoSpokeLater:
-    """Known failure 8: one's words must not become another's memory."""
+    """Known failure 8: the words of one user became another's memory."""
 
     @pytest.mark.parametrize("users", [["anna"], []])
-    def test_a_stranger_who_comes_later_is_not_the_one_user(
+    def test_a_later_unknown_name_is_not_the_only_user(
         self, store: Store, users: list[str]
     ) -> None:
         take(store, [line(message("I live in Lisbon.", name="anna"))])
@@ -298,7 +296,7 @@ class TestWhoSpokeLater:
         assert report.new_messages == 1
         assert {each.sender for each in messages(store)} == {ANNA.id}
 
-    def test_a_line_without_users_speaks_of_those_that_are_stored(self, store: Store) -> None:
+    def test_a_line_without_users_uses_the_stored_ones(self, store: Store) -> None:
         take(store, [line(message("I live in Lisbon."))])
         take(store, [line(message("I moved."), users=[])])
         assert {each.sender for each in messages(store)} == {ANNA.id}
@@ -348,7 +346,7 @@ class TestBadLines:
             (line(message(tool_calls=[{"args": 1}])), "messages[0].tool_calls[0].tool: missing"),
         ],
     )
-    def test_is_named_by_its_number_and_nothing_is_imported(
+    def test_the_line_number_is_reported_and_nothing_is_imported(
         self, store: Store, data: bytes, expected: str
     ) -> None:
         with pytest.raises(InputError) as caught:
@@ -359,27 +357,27 @@ class TestBadLines:
         assert "--skip-bad" in (caught.value.hint or "")
         assert not list(store.host.sessions())
 
-    def test_good_lines_are_imported_if_bad_ones_may_be_skipped(self, store: Store) -> None:
+    def test_good_lines_are_imported_with_skip_bad(self, store: Store) -> None:
         data = [b"{", GOOD, line(message(role="robot")), line(message(), session="two")]
         report = take(store, data, skip_bad=True)
         assert report.new_sessions == 2
         assert [number for number, _ in report.problems] == [1, 3]
 
-    def test_several_are_named_at_once(self, store: Store) -> None:
+    def test_several_bad_lines_are_reported_together(self, store: Store) -> None:
         with pytest.raises(InputError) as caught:
             take(store, [b"{", GOOD, b"["] + [b"{"] * 6)
         assert "line 3: not JSON" in caught.value.message
         assert "and 3 more" in caught.value.message
 
-    def test_an_empty_file_is_nothing(self, store: Store) -> None:
+    def test_an_empty_file_is_valid(self, store: Store) -> None:
         assert take(store, io.BytesIO(b"")).sessions == 0
         assert take(store, io.BytesIO(b"\n \n")).sessions == 0
 
-    def test_a_byte_order_mark_and_windows_line_ends_are_no_harm(self, store: Store) -> None:
+    def test_a_byte_order_mark_and_windows_line_ends_are_accepted(self, store: Store) -> None:
         data = b"\xef\xbb\xbf" + GOOD.replace(b"\n", b"\r\n") + b"\r\n"
         assert take(store, io.BytesIO(data)).new_sessions == 1
 
-    def test_a_line_that_is_too_long_is_told_and_not_read(self, store: Store) -> None:
+    def test_an_overlong_line_is_reported_without_reading_all(self, store: Store) -> None:
         data = GOOD + line(message("x" * 5000), session="two") + line(message(), session="three")
         for source in (io.BytesIO(data), data.splitlines(keepends=True)):
             with pytest.raises(InputError, match=r"line 2: longer than 2,000 bytes"):
@@ -389,7 +387,7 @@ class TestBadLines:
         assert [number for number, _ in report.problems] == [2]
 
     @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
-    def test_no_line_whatever_raises_anything_else(self, data: bytes) -> None:
+    def test_any_line_parses_or_raises_bad_line(self, data: bytes) -> None:
         with pytest.raises(BadLine):
             parse(data)
 
@@ -409,14 +407,14 @@ class TestBadLines:
             max_leaves=12,
         )
     )
-    def test_no_messages_whatever_raise_anything_else(self, value: object) -> None:
+    def test_any_messages_parse_or_raise_bad_line(self, value: object) -> None:
         data = json.dumps({"session": "s", "agent": "a", "messages": [value]}).encode()
         with contextlib.suppress(BadLine):
             assert len(parse(data).messages) == 1
 
 
 class TestUnknownNames:
-    def test_are_refused_with_the_commands_that_add_them(self, store: Store) -> None:
+    def test_unknown_names_are_rejected_with_commands(self, store: Store) -> None:
         data = [line(message(), agent="nova"), line(message(), users=["anna", "Zoe B"])]
         with pytest.raises(NotFoundError, match="agent 'nova', user 'Zoe B'") as caught:
             take(store, data)
@@ -426,7 +424,7 @@ class TestUnknownNames:
         assert "--add-missing" in hint
         assert not list(store.host.sessions())
 
-    def test_are_added_if_asked_for(self, store: Store) -> None:
+    def test_unknown_names_are_added_with_the_option(self, store: Store) -> None:
         id = "b2" * 12
         data = line(message(name="zoe"), agent="nova", users=["zoe", id])
         report = take(store, [data], add_missing=True)
@@ -441,19 +439,19 @@ class TestUnknownNames:
         again = take(store, [data], add_missing=True)
         assert (again.agents_added, again.users_added) == ((), ())
 
-    def test_nobody_is_added_for_a_line_that_is_skipped(self, store: Store) -> None:
+    def test_skipped_lines_add_no_accounts(self, store: Store) -> None:
         bad = line(message(name="a"), message(name="b"), agent="nova", users=["zoe"])
         report = take(store, [bad, GOOD], add_missing=True, skip_bad=True)
         assert [number for number, _ in report.problems] == [1]
         assert (report.agents_added, report.users_added) == ((), ())
 
-    def test_their_lines_can_be_skipped(self, store: Store) -> None:
+    def test_lines_with_unknown_names_can_be_skipped(self, store: Store) -> None:
         data = [line(message(), agent="nova"), line(message(), session="two")]
         report = take(store, data, skip_bad=True)
         assert report.new_sessions == 1
         assert "edenmem agent add nova" in report.problems[0][1]
 
-    def test_the_beginning_of_an_id_is_no_name_in_a_file(self, store: Store) -> None:
+    def test_an_id_prefix_is_not_accepted_in_a_file(self, store: Store) -> None:
         with pytest.raises(NotFoundError):
             take(store, [line(message(), users=[ANNA.id[:10]])])
 
@@ -476,7 +474,7 @@ class TestReading:
         lines = (data for data in [GOOD, line(message(), session="two")])
         assert take(store, lines).new_sessions == 2
 
-    def test_a_text_file_from_where_it_stands(self, store: Store, tmp_path: Path) -> None:
+    def test_a_text_file_is_read_from_its_position(self, store: Store, tmp_path: Path) -> None:
         path = tmp_path / "sessions.jsonl"
         path.write_bytes(line(message(), session="skipped") + GOOD)
         with path.open(encoding="utf-8") as file:
@@ -485,7 +483,7 @@ class TestReading:
         with path.open("rb") as file:
             assert take(store, file).new_sessions == 1
 
-    def test_a_line_that_comes_between_the_passes_is_left_for_the_next_time(self) -> None:
+    def test_a_line_appended_between_the_passes_is_ignored(self) -> None:
         file = io.BytesIO(b"one\ntwo\n")
         with TwiceReadable(file) as source:
             assert [item.data for item in source.first()] == [b"one\n", b"two\n"]
@@ -520,7 +518,7 @@ class TestReading:
         assert peak(250) < peak(150) + 2_500_000  # the files differ by 5 MB
 
 
-def test_whom_an_import_adds_is_on_the_record(store: Store) -> None:
+def test_added_accounts_have_audit_entries(store: Store) -> None:
     actor = make_actor("session import", run_id=derived_id("run"))
     report = import_sessions(
         make_runtime(store, actor=actor),
@@ -533,7 +531,7 @@ def test_whom_an_import_adds_is_on_the_record(store: Store) -> None:
     assert {entry.actor.command for entry in entries} == {"session import"}
 
 
-def test_an_owner_exists_or_is_named_by_the_lines(store: Store) -> None:
+def test_an_owner_exists_or_is_added_by_the_lines(store: Store) -> None:
     new = [line(message(), agent="mira", users=["lena"])]
     with pytest.raises(NotFoundError, match="unknown user: 'nobody'"):
         take(store, new, add_missing=True, owner="nobody")

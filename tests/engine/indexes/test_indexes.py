@@ -1,4 +1,4 @@
-"""The keeper of indexes, waiting, and the check of a cluster; over the stand-in for Atlas."""
+"""Index operations, waiting, and the test of a cluster, on a simulated Atlas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.stores import secantus_store
 
 
 class Time:
-    """A clock that moves when somebody sleeps."""
+    """A clock that advances only by sleeping."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -52,7 +52,7 @@ def keeper(store: MongoStore, embedder: FakeEmbedder, time: Time) -> IndexKeeper
 # -- waiting -------------------------------------------------------------------------------------
 
 
-def test_looks_become_rarer_and_end_with_the_time(time: Time) -> None:
+def test_polls_slow_down_until_the_timeout(time: Time) -> None:
     assert not poll(lambda: False, timeout=60, clock=time, sleep=time.sleep)
     assert sum(time.naps) == pytest.approx(60)
     assert time.naps[0] < 1
@@ -60,7 +60,7 @@ def test_looks_become_rarer_and_end_with_the_time(time: Time) -> None:
     assert time.naps[:-1] == sorted(time.naps[:-1])
 
 
-def test_it_is_looked_once_at_least(time: Time) -> None:
+def test_polls_happen_at_least_once(time: Time) -> None:
     assert poll(lambda: True, timeout=0, clock=time, sleep=time.sleep)
     assert not poll(lambda: False, timeout=0, clock=time, sleep=time.sleep)
     assert time.naps == []
@@ -69,7 +69,9 @@ def test_it_is_looked_once_at_least(time: Time) -> None:
 # -- the keeper ----------------------------------------------------------------------------------
 
 
-def test_making_all_and_waiting(keeper: IndexKeeper, atlas: AtlasServer, time: Time) -> None:
+def test_all_indexes_are_created_and_awaited(
+    keeper: IndexKeeper, atlas: AtlasServer, time: Time
+) -> None:
     atlas.build_steps = 20
     actions = {action.name: action for action in keeper.create()}
     assert actions[TEXT_INDEX].outcome == actions[VECTOR_INDEX].outcome == "made"
@@ -89,7 +91,7 @@ def test_making_all_and_waiting(keeper: IndexKeeper, atlas: AtlasServer, time: T
 
 
 @pytest.mark.slow
-def test_waiting_ends_with_the_time(keeper: IndexKeeper, atlas: AtlasServer, time: Time) -> None:
+def test_waiting_ends_at_the_timeout(keeper: IndexKeeper, atlas: AtlasServer, time: Time) -> None:
     """Known failure 32: a search against an index that is still building hung."""
     atlas.build_steps = 10_000
     keeper.create(["text"])
@@ -98,9 +100,7 @@ def test_waiting_ends_with_the_time(keeper: IndexKeeper, atlas: AtlasServer, tim
     assert time.now == pytest.approx(90)
 
 
-def test_a_failed_index_is_waited_for_no_longer(
-    keeper: IndexKeeper, atlas: AtlasServer, time: Time
-) -> None:
+def test_a_failed_index_is_not_awaited(keeper: IndexKeeper, atlas: AtlasServer, time: Time) -> None:
     keeper.create(["text"])
     atlas.failure = "no room"
     (state,) = keeper.wait([TEXT_INDEX], timeout=90)
@@ -108,10 +108,10 @@ def test_a_failed_index_is_waited_for_no_longer(
 
 
 @pytest.mark.slow
-def test_an_update_ends_when_the_new_definition_serves(
+def test_an_update_ends_when_the_new_definition_is_in_use(
     store: MongoStore, keeper: IndexKeeper, atlas: AtlasServer, time: Time
 ) -> None:
-    """Known failure 32: the old index goes on being queryable meanwhile."""
+    """Known failure 32: the old index stays queryable during an update."""
     keeper.create(["search"])
     keeper.wait([VECTOR_INDEX, TEXT_INDEX], timeout=90)
     other = IndexKeeper(
@@ -132,7 +132,7 @@ def test_an_update_ends_when_the_new_definition_serves(
     assert time.naps
 
 
-def test_names_and_kinds(keeper: IndexKeeper) -> None:
+def test_indexes_are_selected_by_name_or_kind(keeper: IndexKeeper) -> None:
     def names(*words: str) -> list[str]:
         return [state.name for state in keeper.states(words)]
 
@@ -144,7 +144,7 @@ def test_names_and_kinds(keeper: IndexKeeper) -> None:
         keeper.states(["search", "nonsense"])
 
 
-def test_a_model_of_unknown_length_leaves_out_the_vector_index(store: MongoStore) -> None:
+def test_unknown_dimensions_skip_the_vector_index(store: MongoStore) -> None:
     class Unknown(FakeEmbedder):
         @property
         def dimensions(self) -> int:
@@ -168,7 +168,7 @@ def test_dry_runs_change_nothing(keeper: IndexKeeper) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "secantus"])
-def test_other_stores_have_nothing_to_make(open_store: object, kind: str) -> None:
+def test_other_stores_need_no_indexes(open_store: object, kind: str) -> None:
     assert callable(open_store)
     store: Store = open_store(kind)
     actions = IndexKeeper(make_runtime(store, embedder=FakeEmbedder())).create()
@@ -202,7 +202,7 @@ def trials(store: MongoStore) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lag", [0, 7])
-def test_a_cluster_that_is_as_documented_passes(
+def test_a_documented_cluster_passes(
     store: MongoStore, atlas: AtlasServer, time: Time, lag: int
 ) -> None:
     atlas.lag = lag
@@ -212,7 +212,7 @@ def test_a_cluster_that_is_as_documented_passes(
     assert trials(store) == []
 
 
-def test_what_cannot_be_built_skips_the_rest_and_is_removed(
+def test_a_failed_build_skips_the_rest_and_cleans_up(
     store: MongoStore, atlas: AtlasServer, time: Time
 ) -> None:
     atlas.build_steps = 100_000
@@ -226,10 +226,10 @@ def test_what_cannot_be_built_skips_the_rest_and_is_removed(
 
 
 @pytest.mark.slow
-def test_documents_that_never_appear_are_a_failure(
+def test_documents_never_found_are_a_failure(
     store: MongoStore, atlas: AtlasServer, time: Time
 ) -> None:
-    """Known failure 32: a new document was not searchable, and nobody said so."""
+    """Known failure 32: an unsearchable new document went unnoticed."""
     atlas.lag = 100_000
     seen = outcomes(check(store, time))
     assert seen["vectors as arrays are found"] == "failed"
@@ -237,7 +237,7 @@ def test_documents_that_never_appear_are_a_failure(
 
 
 @pytest.mark.slow
-def test_a_server_that_answers_otherwise_is_found_out(
+def test_wrong_answers_of_a_server_are_detected(
     store: MongoStore, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tests.support import atlas_filters, atlas_query
@@ -251,7 +251,7 @@ def test_a_server_that_answers_otherwise_is_found_out(
     assert trials(store) == []
 
 
-def test_an_interrupted_check_removes_what_it_made(store: MongoStore, time: Time) -> None:
+def test_an_interrupted_check_cleans_up(store: MongoStore, time: Time) -> None:
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
@@ -260,8 +260,6 @@ def test_an_interrupted_check_removes_what_it_made(store: MongoStore, time: Time
     assert trials(store) == []
 
 
-def test_a_database_without_search_commands_is_said_to_be_one(
-    sqlite_store: Store, time: Time
-) -> None:
+def test_a_database_without_search_commands_is_reported(sqlite_store: Store, time: Time) -> None:
     with pytest.raises(StoreError, match="no search commands"):
         check(sqlite_store, time)

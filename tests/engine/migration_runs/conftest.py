@@ -1,4 +1,4 @@
-"""A store that knows the agent, and how to run a migration on it."""
+"""A store with the agent, and a function to run a migration on the store."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Migrate = Callable[..., MigrationReport]
 
 @pytest.fixture(params=["sqlite", SECANTUS_TOO])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
-    """An empty store of each kind; a server over a socket is left to the proofs."""
+    """Return an empty store of each kind; the proofs use a real server."""
     return open_store(request.param)
 
 
 @pytest.fixture
 def migrate(store: Store, clock: FixedClock) -> Migrate:
-    """Runs a plan on the store, which knows the agent and the user."""
+    """Return a function that runs a plan on the store with the agent and the user."""
     store.host.add_agent(make_agent("mira", id=AGENT))
     store.host.add_user(make_user("anna", id=USER))
     return migrator(store, clock)

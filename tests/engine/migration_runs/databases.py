@@ -1,4 +1,4 @@
-"""Databases of v1 as hypothesis makes them: small, and dirty in every way that dumps are."""
+"""Hypothesis strategies for small v1 databases with all kinds of dirt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.v1_world import account, memory, oid, shard, user_text
 AGENTS = (oid(1), oid(2))
 USERS = (oid(10), oid(11))
 SHARDS = tuple(oid(20 + n) for n in range(3))
-#: A number of a memory gives its id, so that lists may name what is there and what is not.
+#: IDs are derived from numbers, so that lists can contain existing and missing memories.
 MEMORIES = range(100, 116)
 
 _people = st.sampled_from((*USERS, oid(16)))
@@ -30,7 +30,7 @@ _ids = st.sampled_from([oid(n, n / 10) for n in MEMORIES] + [oid(999, 9.0)])
 
 
 def _lists(draw: Any) -> Any:
-    """Ids of memories: twice, foreign, of nothing, as text, or something that is no list."""
+    """Draw lists of memory IDs: repeated, foreign, dangling, as text, or invalid."""
     ids: list[Any] = draw(st.lists(_ids, max_size=6))
     return draw(
         st.sampled_from(
@@ -40,7 +40,7 @@ def _lists(draw: Any) -> Any:
 
 
 def _spoiled(draw: Any, document: dict[str, Any]) -> dict[str, Any]:
-    """Now and then something is missing, null, or of another type."""
+    """Sometimes remove a field, or set it to null or another type."""
     for _ in range(draw(st.sampled_from((0, 0, 0, 1, 2)))):
         field = draw(st.sampled_from(sorted(set(document) - {"_id"})))
         match draw(st.sampled_from(("gone", "null", "text", "number", "extra"))):
@@ -59,7 +59,7 @@ def _spoiled(draw: Any, document: dict[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def databases(draw: Any) -> Database:
-    """All collections of a small v1."""
+    """Draw all collections of a small v1 database."""
     kinds = st.sampled_from(("directive", "directive", "fact", "suggestion", "episode", "insight"))
     found: dict[str, list[Any]] = {"memory_sessions": [], "memory_user": [], "memory_agent": []}
     for number in draw(st.lists(st.sampled_from(MEMORIES), max_size=14)):  # an id may come twice
@@ -115,7 +115,7 @@ def databases(draw: Any) -> Database:
 
 @st.composite
 def options(draw: Any) -> dict[str, Any]:
-    """What may be asked of a migration."""
+    """Draw options of a migration."""
     return {
         "shards": draw(st.sampled_from(("merge", "keep"))),
         "provenance": draw(st.booleans()),

@@ -1,4 +1,4 @@
-"""A plan whose items are a list: what a run does with items, whatever they were read from."""
+"""A plan over a list of items, to test runs without a source."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ref(collection: str, name: str) -> V1Ref:
 
 
 def item(kind: str, key: str, target: Any, **fields: Any) -> V1Item:
-    """An item of one document, of the agent, migrated, unless it is said otherwise."""
+    """Return an item of one document; by default the agent's, and migrated."""
     own: dict[str, Any] = {
         "agent_id": AGENT,
         "sources": (ref(MEMORIES, key),),
@@ -108,7 +108,7 @@ def nothing(disposition: Disposition, name: str, reason: str) -> V1Item:
 
 
 class ListedPlan:
-    """Implements `edenmem.engine.migration.items.V1Plan` over a list."""
+    """A `edenmem.engine.migration.items.V1Plan` over a list."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class ListedPlan:
         return self._absorbed & set(memory_ids)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -172,7 +172,7 @@ class ListedPlan:
 
 
 def whole_plan() -> ListedPlan:
-    """Some of everything."""
+    """Return a plan with all kinds of items."""
     user, agent, shard = Scope.user(AGENT, USER), Scope.agent(AGENT), Scope.shard(AGENT, "lore")
     return ListedPlan(
         [

@@ -1,4 +1,4 @@
-"""What a run does beside moving: plans, shorter texts, vectors."""
+"""Plans, shortened texts and vectors of runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def planned(store: Store, plan: ListedPlan, **options: Any) -> MigrationPlan:
 # -- plans ---------------------------------------------------------------------------------------
 
 
-def test_a_plan_tells_everything_and_writes_nothing(store: Store, migrate: Migrate) -> None:
+def test_a_plan_is_complete_and_writes_nothing(store: Store, migrate: Migrate) -> None:
     live = WriteConsolidation(
         scope=USERS, expected_version=0, content="Live.", word_limit=300, at=NOW
     )
@@ -64,19 +64,17 @@ def test_a_plan_tells_everything_and_writes_nothing(store: Store, migrate: Migra
     migrate(ListedPlan(items))
     again = planned(store, ListedPlan(items))
     assert again.rows[0].already == 12
-    assert (again.facts, again.samples) == (0, ())  # the text of v2 stands
+    assert (again.facts, again.samples) == (0, ())  # the v2 text is kept
 
 
-def test_a_plan_is_made_before_there_is_a_store(tmp_path: Any) -> None:
+def test_a_plan_works_without_a_store(tmp_path: Any) -> None:
     path = tmp_path / "none.db"
     plan = planned(SqliteStore(path), whole_plan())
     assert "edenmem init" in plan.notices[0]
     assert not path.exists()
 
 
-def test_facts_that_the_next_formation_would_let_go_of_are_said(
-    store: Store, migrate: Migrate
-) -> None:
+def test_facts_over_the_limit_of_their_scope_give_a_notice(store: Store, migrate: Migrate) -> None:
     small = make_policy(AGENTS, fact_buffer_max=1)
     store.changes.apply(change_set(WritePolicy(policy=small, expected_version=0, at=NOW)))
     plan = ListedPlan([listed.fact(AGENTS, f"fact {n}") for n in range(3)])
@@ -84,7 +82,7 @@ def test_facts_that_the_next_formation_would_let_go_of_are_said(
     assert "fact_buffer_max" in migrate(plan).notices[0]
 
 
-def test_the_price_of_vectors_is_known_before(sqlite_store: Store) -> None:
+def test_the_plan_estimates_the_cost_of_vectors(sqlite_store: Store) -> None:
     embedder = FakeEmbedder()
     prices = {embedder.model: 2.0}
     settings = Settings(embedding=EmbeddingSettings(model=embedder.model, prices=prices))
@@ -104,13 +102,13 @@ def long_plan() -> ListedPlan:
     return ListedPlan([listed.text(USERS, LONG, version=5, word_limit=10)])
 
 
-def test_a_long_text_is_kept_whole_and_said(store: Store, migrate: Migrate) -> None:
+def test_a_long_text_is_kept_whole_and_reported(store: Store, migrate: Migrate) -> None:
     report = migrate(long_plan())
     assert store.memory.consolidations([USERS])[USERS].consolidated_content == LONG
     assert "40 words, the limit is 10" in report.kept_whole[0]
 
 
-def test_a_model_shortens_it_and_the_whole_is_in_history(
+def test_a_model_shortens_a_text_and_history_keeps_the_whole(
     store: Store, migrate: Migrate, llm: FakeLLM
 ) -> None:
     llm.script("shorten", {"text": SHORT})
@@ -154,7 +152,7 @@ def test_known_failure_11_a_poor_answer_changes_nothing(
 # -- vectors -------------------------------------------------------------------------------------
 
 
-def test_facts_get_their_vectors_at_the_end(store: Store, migrate: Migrate) -> None:
+def test_facts_are_embedded_at_the_end(store: Store, migrate: Migrate) -> None:
     other = Scope.agent(OTHER)
     plan = ListedPlan([listed.fact(AGENTS, "One."), listed.fact(other, "Two.", agent_id=OTHER)])
     embedder = FakeEmbedder()
@@ -171,7 +169,7 @@ def test_without_a_model_facts_wait_for_a_backfill(store: Store, migrate: Migrat
     assert set(store.vectors.vector_models()) == {""}
 
 
-def test_progress_tells_the_truth(sqlite_store: Store, clock: Any) -> None:
+def test_progress_is_correct(sqlite_store: Store, clock: Any) -> None:
     import asyncio
 
     from edenmem.engine.migration.run import V1Runner

@@ -43,7 +43,7 @@ def write(content: str, expected: int = 0, scope: Scope = USERS, **fields: Any) 
 
 
 def texts(store: Store, scope: Scope = USERS) -> list[str]:
-    """All versions of a scope's text, oldest first; the last is the one that stands."""
+    """Return all versions of a scope's text, oldest first; the last one is current."""
     versions = store.history.versions("consolidation", "", scope=scope)
     found = store.memory.consolidations([scope]).get(scope)
     assert (found.consolidated_content if found else "") == (
@@ -57,14 +57,14 @@ def plan_of(*items: V1Item, absorbed: Sequence[str] = ()) -> ListedPlan:
 
 
 def pair(*, versions: tuple[int, int] = (1, 1)) -> V1Item:
-    """Two texts of one pair."""
+    """Return an item with two texts of one agent and user."""
     older = listed.earlier("Older.", versions[0], days=300)
     return listed.text(USERS, "Newer.", version=versions[1], earlier=(older,))
 
 
 @pytest.mark.parametrize("live_version", [1, 2, 3])
 @pytest.mark.parametrize("versions", [(1, 1), (2, 5), (8, 3)])
-def test_known_failure_76_a_live_text_is_kept_whatever_v1_holds_for_the_pair(
+def test_known_failure_76_a_live_text_is_kept(
     store: Store, migrate: Migrate, live_version: int, versions: tuple[int, int]
 ) -> None:
     """Known failure 76: an older text of the pair took the number of the live one."""
@@ -76,7 +76,7 @@ def test_known_failure_76_a_live_text_is_kept_whatever_v1_holds_for_the_pair(
     assert report.run.counts == {"kept": 1}
 
 
-def test_known_failure_76_nor_is_one_that_comes_while_the_run_is_at_it(
+def test_known_failure_76_a_concurrent_text_is_kept(
     store: Store, migrate: Migrate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = store.changes.apply
@@ -93,8 +93,8 @@ def test_known_failure_76_nor_is_one_that_comes_while_the_run_is_at_it(
 
 
 @pytest.mark.parametrize("on_conflict", ["keep", "append", "replace"])
-def test_a_plan_says_what_the_run_does(store: Store, migrate: Migrate, on_conflict: Any) -> None:
-    """Also where v1 went on, and for what was edited, moved or begun here."""
+def test_a_plan_matches_its_run(store: Store, migrate: Migrate, on_conflict: Any) -> None:
+    """Also after changes in v1, and for memory edited, moved or begun here."""
     options = {"on_conflict": on_conflict}
     store.changes.apply(write("Live.", scope=AGENTS))
     store.changes.apply(
@@ -140,7 +140,7 @@ def pair_of(scope: Scope, content: str) -> V1Item:
         ("replace", ["Live.", "One."], ["Live.", "One.", "Two."]),
     ],
 )
-def test_a_conflict_is_treated_once_and_then_v1_is_followed(
+def test_a_conflict_is_resolved_once_and_then_v1_is_followed(
     store: Store, migrate: Migrate, on_conflict: str, first: list[str], second: list[str]
 ) -> None:
     store.changes.apply(write("Live."))
@@ -151,7 +151,7 @@ def test_a_conflict_is_treated_once_and_then_v1_is_followed(
 
 
 @pytest.mark.parametrize("on_conflict", ["keep", "append", "replace"])
-def test_a_text_that_was_changed_here_is_kept_and_listed(
+def test_an_edited_text_is_kept_and_listed(
     store: Store, migrate: Migrate, on_conflict: str
 ) -> None:
     migrate(plan_of(listed.text(USERS, "One.")))
@@ -162,19 +162,19 @@ def test_a_text_that_was_changed_here_is_kept_and_listed(
     assert report.run.counts == {"kept": 1}
     (problem,) = report.run.problems
     assert "edited since its migration" in problem.reason
-    # Only its list of what waits is new: there is nothing to tell.
+    # Only its pending list is new, so there is no conflict.
     touched = listed.text(USERS, "One.", sources=(listed.ref("memory_user", "touched"),))
     assert migrate(plan_of(touched), on_conflict=on_conflict).run.counts == {"already": 1}
 
 
-def test_an_older_text_of_v1_does_not_come_back(store: Store, migrate: Migrate) -> None:
+def test_an_older_v1_text_does_not_return(store: Store, migrate: Migrate) -> None:
     migrate(plan_of(listed.text(USERS, "Newer.")))
     report = migrate(plan_of(listed.text(USERS, "Older.", at=ago(days=200))))
     assert texts(store) == ["Newer."]
     assert "newer v1 text" in report.run.problems[0].reason
 
 
-def test_what_was_taken_back_was_never_there(store: Store, migrate: Migrate) -> None:
+def test_reverted_runs_do_not_count(store: Store, migrate: Migrate) -> None:
     store.changes.apply(write("Live."))
     run = migrate(plan_of(listed.text(USERS, "One.")), on_conflict="append").run
     runtime = make_runtime(store, actor=make_actor("migrate rollback"))
@@ -186,10 +186,10 @@ def test_what_was_taken_back_was_never_there(store: Store, migrate: Migrate) -> 
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """The process is killed."""
 
 
-def test_killed_between_two_texts_of_a_pair_it_still_appends(
+def test_append_survives_a_kill_between_two_texts(
     store: Store, migrate: Migrate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.changes.apply(write("Live."))
@@ -210,8 +210,8 @@ def test_killed_between_two_texts_of_a_pair_it_still_appends(
     assert texts(store) == ["Live.", "Older.", f"{FRONT}Newer."]
 
 
-def test_what_v1_has_absorbed_meanwhile_is_absorbed_here(store: Store, migrate: Migrate) -> None:
-    """What is edited here, is live, or waits in v1 too, goes on waiting."""
+def test_reflections_absorbed_by_v1_are_absorbed_here(store: Store, migrate: Migrate) -> None:
+    """Edited and live reflections, and those pending in v1 too, stay pending."""
     waiting = [listed.reflection(USERS, name, place=place) for place, name in enumerate("abcd")]
     ids = {name: derived_id("reflection", USERS.key, name) for name in "abcd"}
     migrate(plan_of(*waiting))
@@ -239,9 +239,7 @@ def test_what_v1_has_absorbed_meanwhile_is_absorbed_here(store: Store, migrate: 
     assert edited.target is not None
 
 
-def test_what_is_in_a_text_that_was_not_taken_goes_on_waiting(
-    store: Store, migrate: Migrate
-) -> None:
+def test_reflections_of_a_rejected_text_stay_pending(store: Store, migrate: Migrate) -> None:
     item = listed.reflection(USERS, "a")
     migrate(plan_of(listed.text(USERS, "One."), item))
     store.changes.apply(write("Mine.", 1))

@@ -1,4 +1,4 @@
-"""A check of what became of v1, when something other than edenmem was at the database."""
+"""Verification after changes by other programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AGENTS = Scope.agent(AGENT)
         ("DELETE FROM policies", 1),
     ],
 )
-def test_that_it_came_once_is_no_proof_that_it_is_there(
+def test_a_moved_item_can_be_missing(
     sqlite_store: SqliteStore, clock: FixedClock, damage: str, lost: int
 ) -> None:
     sqlite_store.host.add_agent(make_agent("mira", id=AGENT))
@@ -47,7 +47,7 @@ def test_that_it_came_once_is_no_proof_that_it_is_there(
     assert "the log does not explain this" in check.differences[0].reason
 
 
-def test_what_somebody_removed_is_accounted_for(
+def test_removed_memory_is_explained_by_the_log(
     sqlite_store: SqliteStore, clock: FixedClock
 ) -> None:
     sqlite_store.host.add_agent(make_agent("mira", id=AGENT))

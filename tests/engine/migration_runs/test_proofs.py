@@ -1,5 +1,7 @@
-"""Whatever a v1 database looks like: nothing lost, nothing invented, repeatable, reversible, and
-the same however often it was killed on the way."""
+"""Migrations of any v1 database lose and invent nothing, and can be repeated and rolled back.
+
+The result is the same however often the run was killed.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,11 @@ Opened = AbstractContextManager[Store]
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """The process is killed."""
 
 
 def memory(store: Store) -> dict[str, Any]:
-    """What is remembered, without what tells when and by which run."""
+    """Return the memory without times and run IDs."""
     scopes = sorted(summary.scope for summary in store.memory.scopes())
     facts = store.memory.facts(FactFilter(scopes=scopes)) if scopes else iter(())
     return {
@@ -108,7 +110,7 @@ def prove(open_store: Callable[[], Opened], database: Database, wanted: dict[str
 
 
 def nothing_lost(items: list[V1Item], arrived: dict[str, Any]) -> None:
-    """Each target is there, in the order of the plan, and what has none says why."""
+    """Check that each target exists, in order, and that other items have a reason."""
     contents = {(key, content) for key, content, *_ in arrived["facts"] + arrived["reflections"]}
     order: dict[str, list[str]] = {}
     for item in items:
@@ -131,7 +133,7 @@ def nothing_lost(items: list[V1Item], arrived: dict[str, Any]) -> None:
 
 
 def nothing_invented(items: list[V1Item], plan: Any, arrived: dict[str, Any]) -> None:
-    """Each fact and reflection is the text of a document of v1, of its own agent."""
+    """Check that each fact and reflection is the text of a v1 document of its agent."""
     texts = {
         (item.agent_id, (plan.source_text(ref) or "").strip())
         for item in items
@@ -174,7 +176,7 @@ def test_into_a_server(secantus_uri: str, database: Database, wanted: dict[str, 
     deaths=st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=1, max_size=3),
 )
 @settings(max_examples=12)
-def test_killed_at_any_step_of_a_file_it_ends_the_same(
+def test_a_run_killed_at_any_step_ends_the_same(
     database: Database, wanted: dict[str, Any], deaths: list[tuple[int, bool]]
 ) -> None:
     clock = FixedClock()

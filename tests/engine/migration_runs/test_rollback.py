@@ -1,4 +1,4 @@
-"""Taking a run back: what it made goes, what was changed since stays and is listed."""
+"""Rollbacks remove the memory of a run; later changes are kept and listed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def without_buffers(found: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name != "pending"}
 
 
-def test_all_of_it_goes_and_can_come_again(
+def test_a_rollback_is_complete_and_can_be_migrated_again(
     store: Store, migrate: Migrate, clock: FixedClock
 ) -> None:
     first = migrate(whole_plan())
@@ -124,7 +124,7 @@ def test_all_of_it_goes_and_can_come_again(
 def test_known_failure_56_an_agent_without_a_switch_is_off_again(
     store: Store, migrate: Migrate, clock: FixedClock
 ) -> None:
-    """Known failure 56: rolling a migration back switches an agent's memory on."""
+    """Known failure 56: a rollback switched an agent's memory on."""
     toggles = listed.toggles(enabled=True)
     assert isinstance(toggles.target, V1Toggles)
     other = Agent(id=new_id(), username="quiet", owner=new_id())  # no switch is set
@@ -142,7 +142,7 @@ def test_known_failure_56_an_agent_without_a_switch_is_off_again(
 
 
 @pytest.mark.parametrize("on_conflict", ["append", "replace"])
-def test_a_text_of_v2_comes_back(
+def test_a_rollback_restores_a_v2_text(
     store: Store, migrate: Migrate, clock: FixedClock, on_conflict: str
 ) -> None:
     live = WriteConsolidation(
@@ -155,7 +155,7 @@ def test_a_text_of_v2_comes_back(
     assert (text.consolidated_content, text.word_limit) == ("Live text.", 250)
 
 
-def test_what_was_changed_since_is_kept_and_listed(
+def test_later_changes_are_kept_and_listed(
     store: Store, migrate: Migrate, clock: FixedClock
 ) -> None:
     run = migrate(whole_plan()).run
@@ -201,7 +201,7 @@ def test_what_was_changed_since_is_kept_and_listed(
     assert found["texts"] == {USERS.key: "Anna paints boats."}
 
 
-def test_accounts_that_came_along_go_too(sqlite_store: Store, clock: FixedClock) -> None:
+def test_added_accounts_are_removed(sqlite_store: Store, clock: FixedClock) -> None:
     people = [V1Person(id=AGENT, username="mira", owner=USER, known=True)]
     accounts = [V1Person(id=USER, username="anna", known=True)]
     plan = ListedPlan(whole_plan().listed, people=people, accounts=accounts)
@@ -212,24 +212,24 @@ def test_accounts_that_came_along_go_too(sqlite_store: Store, clock: FixedClock)
     assert list(sqlite_store.host.users()) == []
 
 
-def test_a_run_that_is_not_there_and_one_at_work(
+def test_an_unknown_run_and_a_running_migration(
     store: Store, migrate: Migrate, clock: FixedClock
 ) -> None:
     with pytest.raises(NotFoundError, match="unknown run"):
         take_back(store, new_id(), clock)
     run = migrate(whole_plan()).run
     later = clock.now.replace(year=2030)
-    store.migrations.take_migration_lease("somebody", now=clock.now, until=later)
-    with pytest.raises(ConflictError, match="somebody"):
+    store.migrations.take_migration_lease("another host", now=clock.now, until=later)
+    with pytest.raises(ConflictError, match="another host"):
         take_back(store, run.id, clock)
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """The process is killed."""
 
 
 @pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
-def test_a_rollback_that_was_killed_between_pages_goes_on(
+def test_a_killed_rollback_resumes(
     store: Store, migrate: Migrate, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(undo, "PAGE", 1)
@@ -254,10 +254,8 @@ def test_a_rollback_that_was_killed_between_pages_goes_on(
     assert without_buffers(memory(store)) == EMPTY
 
 
-def test_a_shard_stays_while_there_is_memory_in_it(
-    store: Store, migrate: Migrate, clock: FixedClock
-) -> None:
-    """A shard is there by its settings: without them nobody would find what was added to it."""
+def test_a_shard_with_memory_is_kept(store: Store, migrate: Migrate, clock: FixedClock) -> None:
+    """A shard exists by its settings: without them its memory would be unreachable."""
     report = migrate(whole_plan())
     live = make_fact(LORE, "The whale sings.")
     store.changes.apply(change_set(AddFact(fact=live)))
@@ -272,7 +270,7 @@ def test_a_shard_stays_while_there_is_memory_in_it(
     ]
 
 
-def test_what_was_taken_back_is_not_counted_again(
+def test_reverted_changes_are_not_counted_again(
     store: Store, migrate: Migrate, clock: FixedClock
 ) -> None:
     plan = whole_plan()
@@ -283,10 +281,10 @@ def test_what_was_taken_back_is_not_counted_again(
     assert (again.removed, again.kept) == ({}, ())
 
 
-def test_another_run_taken_back_brings_nothing_twice(
+def test_reverting_another_run_duplicates_nothing(
     store: Store, migrate: Migrate, clock: FixedClock
 ) -> None:
-    """What one run moved stays moved, whatever became of a later run over more of v1."""
+    """Memory moved by one run stays when a later, larger run is reverted."""
     own = Scope.user(AGENT, USER)
     store.changes.apply(change_set(text_change(own, "Live.", 0)))
     plan = whole_plan()
@@ -303,7 +301,7 @@ def test_another_run_taken_back_brings_nothing_twice(
     assert set(third.run.counts) == {"already", "left_behind", "bad"}
 
 
-def test_an_appended_text_that_was_worked_on_is_not_appended_again(
+def test_an_edited_appended_text_is_not_appended_again(
     store: Store, migrate: Migrate, clock: FixedClock
 ) -> None:
     plan = whole_plan()
@@ -316,7 +314,7 @@ def test_an_appended_text_that_was_worked_on_is_not_appended_again(
     assert store.memory.consolidations([AGENTS])[AGENTS].consolidated_content == edited
 
 
-# -- one way back --------------------------------------------------------------------------------
+# -- undo and rollback ---------------------------------------------------------------------------
 
 
 def undo_all(store: Store, run_id: str, clock: FixedClock, **options: Any) -> list[Any]:
@@ -331,7 +329,7 @@ def run_of(store: Store, run_id: str) -> MigrationRun:
 
 
 def remains(store: Store) -> dict[str, Any]:
-    """All that is left in a store, but for who did it and by which command."""
+    """Return the contents of a store, without actors and commands."""
     scopes = [summary.scope for summary in store.memory.scopes()]
     return {
         **memory(store),
@@ -351,7 +349,7 @@ def remains(store: Store) -> dict[str, Any]:
 
 
 def live_on(store: Store) -> None:
-    """Somebody edits a fact of the migration, and adds to a shard of it."""
+    """Edit a fact of the migration, and add memory to one of its shards."""
     (known,) = store.memory.facts(FactFilter(scopes=(AGENTS,)))
     change = ReviseFact(
         scope=AGENTS,
@@ -366,10 +364,10 @@ def live_on(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_undo_and_rollback_of_a_run_are_one(
+def test_undo_and_rollback_are_equivalent(
     open_store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Known failure 78: they took back different things, and told different things before."""
+    """Known failure 78: they reverted different changes and planned differently."""
     told, left = [], []
     for kind in ("sqlite", "secantus"):
         for command in ("undo", "rollback"):
@@ -397,15 +395,15 @@ def test_undo_and_rollback_of_a_run_are_one(
             left.append(remains(store))
     assert told[1:] == told[:1] * 3
     assert (left[0], left[2]) == (left[1], left[3])
-    for each in left:  # which of a set comes first in the log, and so what waited, is each store's
+    for each in left:  # stores differ in the order of a set in the log, and so in what was pending
         each["log"] = {id: said[:3] for id, said in each["log"].items()}
     assert left[0] == left[2]
 
 
-def test_after_an_undo_of_the_run_it_can_be_migrated_again(
+def test_items_can_be_migrated_again_after_an_undo(
     store: Store, migrate: Migrate, clock: FixedClock
 ) -> None:
-    """Known failure 78: migrating again said "there already" with an empty store."""
+    """Known failure 78: a second migration reported "already" on an empty store."""
     first = migrate(whole_plan())
     arrived = memory(store)
     clock.advance(minutes=1)
@@ -417,10 +415,8 @@ def test_after_an_undo_of_the_run_it_can_be_migrated_again(
     assert (second.run.counts, memory(store)) == (first.run.counts, arrived)
 
 
-def test_a_later_run_tells_that_an_earlier_one_was_taken_back(
-    store: Store, migrate: Migrate, clock: FixedClock
-) -> None:
-    """The log excused all of it, and a run with nothing left of it was fine."""
+def test_a_reverted_run_is_reported(store: Store, migrate: Migrate, clock: FixedClock) -> None:
+    """A completely reverted run passed its verification."""
     first = migrate(whole_plan()).run
     clock.advance(minutes=1)
     second = migrate(whole_plan()).run
@@ -440,14 +436,12 @@ def test_a_later_run_tells_that_an_earlier_one_was_taken_back(
     store.migrations.put_migration_run(
         msgspec.structs.replace(run_of(store, second.id), verification=checked)
     )
-    assert told() is RunState.DONE  # and its verification says what became of it
+    assert told() is RunState.DONE  # and its verification reports it
     undo_all(store, run_of(store, first.id).undo_runs[0], clock)
     assert verify(store, whole_plan(), run_of(store, second.id)).complete
 
 
-def test_an_undo_that_is_undone_is_known_to_the_ledger(
-    store: Store, migrate: Migrate, clock: FixedClock
-) -> None:
+def test_the_ledger_records_a_redo(store: Store, migrate: Migrate, clock: FixedClock) -> None:
     first = migrate(whole_plan()).run
     arrived = memory(store)
     clock.advance(minutes=1)
@@ -463,7 +457,7 @@ def test_an_undo_that_is_undone_is_known_to_the_ledger(
     assert run_of(store, first.id).state is RunState.ROLLED_BACK
 
 
-def test_what_a_partly_rolled_back_run_left_is_not_migrated_again(
+def test_items_kept_by_a_rollback_are_not_migrated_again(
     store: Store, migrate: Migrate, clock: FixedClock
 ) -> None:
     first = migrate(whole_plan())

@@ -1,4 +1,4 @@
-"""A run: everything once, in order, whatever is there already and however often it is killed."""
+"""Runs move everything once and in order, despite existing memory and kills."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ COUNTS = {"migrated": 10, "merged": 2, "left_behind": 1, "bad": 1}
 
 
 def snapshot(store: Store) -> dict[str, Any]:
-    """All memory, the log included."""
+    """Return all memory, including the log."""
     scopes = [summary.scope for summary in store.memory.scopes()]
     return {
         "facts": sorted(store.memory.facts(FactFilter(scopes=scopes)), key=lambda fact: fact.id),
@@ -102,9 +102,7 @@ def test_everything_arrives_with_its_times_numbers_and_order(
     assert [p.reason for p in run.problems] == ["it has no owner"]
 
 
-def test_run_again_changes_nothing_also_where_people_changed_something(
-    store: Store, migrate: Migrate
-) -> None:
+def test_a_second_run_changes_nothing(store: Store, migrate: Migrate) -> None:
     """Known failure 44: "already migrated" was judged by what live traffic also creates."""
     plan = whole_plan()
     migrate(plan)
@@ -122,8 +120,8 @@ def test_run_again_changes_nothing_also_where_people_changed_something(
     assert report.verification.changed == 2
 
 
-def test_live_traffic_is_respected(store: Store, migrate: Migrate) -> None:
-    """Known failure 44: a buffer that a conversation began is no text that was migrated."""
+def test_live_memory_is_kept(store: Store, migrate: Migrate) -> None:
+    """Known failure 44: a buffer begun by a conversation counted as a migrated text."""
     store.changes.apply(
         change_set(
             AddReflection(reflection=make_reflection(USERS, "live thought"), word_limit=300),
@@ -173,11 +171,11 @@ def test_a_text_of_v2_is_never_lost(
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """The process is killed."""
 
 
 @pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=True)
-def test_killed_anywhere_it_goes_on_and_counts_right(
+def test_a_killed_run_resumes_with_correct_counts(
     store: Store, migrate: Migrate, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = whole_plan()
@@ -210,7 +208,7 @@ def test_killed_anywhere_it_goes_on_and_counts_right(
     assert len(store.history.versions("consolidation", "", scope=USERS)) == 2
 
 
-def test_an_outage_is_noted_and_the_next_run_goes_on(
+def test_the_next_run_resumes_after_an_outage(
     store: Store, migrate: Migrate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original, calls = store.changes.apply, []
@@ -231,22 +229,26 @@ def test_an_outage_is_noted_and_the_next_run_goes_on(
     assert (report.run.id, report.run.counts, report.run.error) == (run.id, COUNTS, "")
 
 
-def test_only_one_is_at_work_at_a_time(store: Store, migrate: Migrate, clock: FixedClock) -> None:
+def test_only_one_migration_runs_at_a_time(
+    store: Store, migrate: Migrate, clock: FixedClock
+) -> None:
     until = clock.advance(seconds=0)
-    store.migrations.take_migration_lease("somebody", now=until, until=clock.advance(seconds=30))
+    store.migrations.take_migration_lease(
+        "another host", now=until, until=clock.advance(seconds=30)
+    )
     clock.advance(seconds=-10)
-    with pytest.raises(ConflictError, match="somebody"):
+    with pytest.raises(ConflictError, match="another host"):
         migrate(whole_plan())
     assert store.migrations.migration_runs() == []
     clock.advance(seconds=20)
     assert migrate(whole_plan()).run.state is RunState.DONE
 
 
-def test_known_failure_45_what_fails_is_counted_as_failed_and_stops_nothing(
+def test_known_failure_45_failures_are_counted_and_stop_nothing(
     store: Store, migrate: Migrate
 ) -> None:
     """Known failure 45: failed inserts were counted as done."""
-    foreign = make_fact(Scope.agent("d" * 24), "Somebody else's.")
+    foreign = make_fact(Scope.agent("d" * 24), "Of another agent.")
     plan = whole_plan()
     taken = listed.fact(AGENTS, "Taken.")
     store.changes.apply(change_set(AddFact(fact=_with_id(foreign, taken))))
@@ -264,9 +266,7 @@ def _with_id(fact: Any, item: Any) -> Any:
     return msgspec.structs.replace(fact, id=item.target.fact.id)
 
 
-def test_an_embedded_store_is_told_who_the_people_are(
-    sqlite_store: Store, clock: FixedClock
-) -> None:
+def test_a_run_adds_accounts_to_an_embedded_store(sqlite_store: Store, clock: FixedClock) -> None:
     people = [V1Person(id=AGENT, username="mira", known=True, user_memory_enabled=True)]
     accounts = [
         V1Person(id=USER, username="anna", known=True),
@@ -280,10 +280,8 @@ def test_an_embedded_store_is_told_who_the_people_are(
     assert report.run.counts == COUNTS
 
 
-def test_an_account_whose_name_is_taken_is_a_problem_before_and_after(
-    sqlite_store: Store, clock: FixedClock
-) -> None:
-    """Its memory arrives under its own id; once it has another name here, all is well."""
+def test_a_taken_name_is_reported_by_plan_and_run(sqlite_store: Store, clock: FixedClock) -> None:
+    """Memory arrives under its own ID, and the account can get another name."""
     sqlite_store.host.add_agent(make_agent("mira", id="e" * 24))
     sqlite_store.host.add_user(make_user("anna", id="d" * 24))
     plan = ListedPlan(
@@ -317,7 +315,7 @@ def test_an_account_whose_name_is_taken_is_a_problem_before_and_after(
     assert (again.names_taken, [p for p in again.problems if "users3/" in p.source]) == (0, [])
 
 
-def test_an_agent_that_nobody_knows_keeps_its_memory(store: Store, clock: FixedClock) -> None:
+def test_memory_of_an_unknown_agent_is_kept(store: Store, clock: FixedClock) -> None:
     report = migrator(store, clock)(whole_plan())
     assert report.run.counts["kept"] == 1  # its toggle
     assert "agent add" in report.notices[0]
@@ -326,7 +324,7 @@ def test_an_agent_that_nobody_knows_keeps_its_memory(store: Store, clock: FixedC
     assert report.verification.complete
 
 
-def test_a_run_and_its_verification_count_alike(store: Store, migrate: Migrate) -> None:
+def test_a_run_and_its_verification_have_equal_counts(store: Store, migrate: Migrate) -> None:
     shared = (listed.ref("memory_agent", "one"),)
     plan = ListedPlan(
         [
@@ -340,10 +338,8 @@ def test_a_run_and_its_verification_count_alike(store: Store, migrate: Migrate) 
     assert (report.verification.documents, report.verification.complete) == (1, True)
 
 
-def test_known_failure_49_who_was_forgotten_does_not_come_back_out_of_v1(
-    store: Store, migrate: Migrate
-) -> None:
-    """Known failure 49: erasing a user left copies, and what reads copies brings them back."""
+def test_known_failure_49_erased_users_are_not_migrated(store: Store, migrate: Migrate) -> None:
+    """Known failure 49: erasing a user left copies, which a migration brought back."""
     forgotten = Subject(kind="user", owner=USER)
     store.erasure.begin_forgetting(Forgetting(id=forgotten.id, kind="user", begun_at=NOW))
     plan = whole_plan()
@@ -357,7 +353,7 @@ def test_known_failure_49_who_was_forgotten_does_not_come_back_out_of_v1(
     assert report.verification.complete
 
 
-def test_cancelling_is_noted(store: Store, migrate: Migrate, monkeypatch: Any) -> None:
+def test_a_cancellation_is_recorded(store: Store, migrate: Migrate, monkeypatch: Any) -> None:
     def cancel(changes: Any) -> Any:
         raise asyncio.CancelledError
 
@@ -370,8 +366,8 @@ def test_cancelling_is_noted(store: Store, migrate: Migrate, monkeypatch: Any) -
     assert migrate(whole_plan()).run.id == run.id
 
 
-def test_cancelled_while_items_are_counted_nothing_is_in_the_ledger(store: Store) -> None:
-    """The counting ends at its next step, and not at its end."""
+def test_a_run_cancelled_while_counting_is_not_in_the_ledger(store: Store) -> None:
+    """The counting ends at its next step."""
     plan = whole_plan()
 
     def count(tell: Callable[[int], None]) -> int:
@@ -391,7 +387,7 @@ def test_cancelled_while_items_are_counted_nothing_is_in_the_ledger(store: Store
     assert store.migrations.migration_runs() == []
 
 
-def test_cancelled_at_its_first_entry_a_run_is_interrupted_at_once(
+def test_a_run_cancelled_at_its_first_entry_stops_immediately(
     store: Store, migrate: Migrate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put = store.migrations.put_migration_run
@@ -415,7 +411,7 @@ def test_cancelled_at_its_first_entry_a_run_is_interrupted_at_once(
     assert (report.run.id, report.run.state) == (found.id, RunState.DONE)
 
 
-def test_cancelled_while_it_verifies_a_run_ends_before_the_verification_does(
+def test_a_cancellation_stops_the_verification(
     store: Store, migrate: Migrate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def verify(*args: Any, tell: Callable[[int], None], **more: Any) -> None:
@@ -442,8 +438,8 @@ def _cancel(task: Any) -> None:
     task.get_loop().call_soon_threadsafe(task.cancel)
 
 
-def test_what_another_runs_of_is_its_own(store: Store, migrate: Migrate) -> None:
-    """Other options make another run, which finds what is there."""
+def test_other_options_start_another_run(store: Store, migrate: Migrate) -> None:
+    """The other run recognises the existing memory."""
     migrate(whole_plan())
     second = migrate(whole_plan(), on_conflict="replace")
     assert second.run.counts["already"] == 12
@@ -451,10 +447,8 @@ def test_what_another_runs_of_is_its_own(store: Store, migrate: Migrate) -> None
     assert new_id() not in {run.id for run in store.migrations.migration_runs()}
 
 
-def test_an_agent_that_was_switched_since_is_not_switched_back(
-    store: Store, migrate: Migrate
-) -> None:
-    """Also not when its shards were written to in v1 since, as live traffic does."""
+def test_an_agent_is_not_switched_back(store: Store, migrate: Migrate) -> None:
+    """Not even after its shards were edited in v1."""
     first = listed.toggles(enabled=True)
     later = msgspec.structs.replace(first, sources=(listed.ref(SHARDS, "written to since"),))
     migrate(ListedPlan([first]))

@@ -1,4 +1,4 @@
-"""Vectors of other texts: found among all, and in a sample by a model of this machine."""
+"""Vectors of other texts: duplicates are found, and a local model checks a sample."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCOPE = Scope.agent(new_id())
 
 
 def _fact(embedder: FakeEmbedder, content: str, of: str = "") -> Fact:
-    """A fact with the vector of its text, or of another one."""
+    """Return a fact with the vector of its own or another text."""
     vector = embedder.vector(of or content)
     return make_fact(SCOPE, content, embedding=vector, embedding_model=embedder.model)
 
@@ -42,25 +42,25 @@ def test_right_vectors_pass(is_local: bool) -> None:
     assert bool(check.reason) is not is_local
 
 
-def test_a_vector_that_another_text_has_too_is_found_without_a_model() -> None:
+def test_a_shared_vector_is_found_without_a_model() -> None:
     embedder = FakeEmbedder()
     facts = [_fact(embedder, WALK, of=TEA), _fact(embedder, TEA)]
     assert len(_check(facts, None)[1]) == 1
 
 
-def test_a_local_model_says_which_of_two_is_wrong() -> None:
+def test_a_local_model_finds_the_wrong_one_of_two() -> None:
     embedder = FakeEmbedder()
     facts = [_fact(embedder, TEA), _fact(embedder, WALK, of=TEA)]
     assert _check(facts, embedder)[1] == [facts[1].id]
 
 
-def test_a_local_model_finds_a_vector_that_nothing_else_has() -> None:
+def test_a_local_model_finds_a_wrong_unique_vector() -> None:
     embedder = FakeEmbedder()
     facts = [_fact(embedder, TEA), _fact(embedder, WALK, of="Sea salt on copper.")]
     assert _check(facts, embedder)[1] == [facts[1].id]
     assert _check(facts, None)[1] == []
 
 
-def test_texts_that_a_model_may_read_alike_may_share_a_vector() -> None:
+def test_texts_with_the_same_words_may_share_a_vector() -> None:
     embedder = FakeEmbedder()
     assert _check([_fact(embedder, TEA), _fact(embedder, CASED, of=TEA)], None)[1] == []

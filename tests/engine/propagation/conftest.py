@@ -1,4 +1,4 @@
-"""A cast in which the memory of Anna and of a guild propagates, with a scripted model."""
+"""A world where the memory of Anna and of a guild propagates, with a scripted model."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ OTHER = "The archive moves to the second floor in March 2026."
 
 
 def items(*proposals: tuple[int, str]) -> dict[str, Any]:
-    """An answer to ``propagate``."""
+    """Return an answer to ``propagate``."""
     return {"items": [{"reflection": number, "content": text} for number, text in proposals]}
 
 
 @dataclass(kw_only=True)
 class Ladder:
-    """The cast with a guild's session beside Anna's own; ``user`` and ``group`` propagate."""
+    """The cast with an additional session of a guild; ``user`` and ``group`` propagate."""
 
     cast: Cast
     llm: FakeLLM
@@ -55,7 +55,7 @@ class Ladder:
         return self.cast.agent_scope
 
     def consolidator(self, **options: Any) -> Consolidator:
-        """A consolidator; ``settings``, ``store`` and ``llm`` may be others."""
+        """Return a consolidator, with overrides of ``settings``, ``store`` and ``llm``."""
         settings = options.get("settings", Settings(llm=LLMSettings(fast_model="fast")))
         return Consolidator(
             make_runtime(
@@ -67,16 +67,16 @@ class Ladder:
         )
 
     async def consolidate(self, scope: Scope, **options: Any) -> ConsolidationReport:
-        """Consolidate whatever is pending."""
+        """Consolidate all pending reflections."""
         return await self.consolidator(**options).consolidate(scope, force=True)
 
     def learn(self, scope: Scope, *contents: str, **fields: Any) -> list[Reflection]:
-        """Pending reflections, from Anna's session unless another is named."""
+        """Add pending reflections, by default from Anna's session."""
         fields.setdefault("session_id", self.cast.session.id)
         return [add_reflection(self.store, scope, content, **fields) for content in contents]
 
     def say(self, session: Session, content: str, **fields: Any) -> str:
-        """A message; its id."""
+        """Add a message; return its ID."""
         message = make_message(session, content, **fields)
         self.store.host.add_messages(session.id, [message])
         return message.id
@@ -88,16 +88,16 @@ class Ladder:
         return set_policy(self.store, scope, expected_version=version, **fields)
 
     def pending(self, scope: Scope) -> list[str]:
-        """The contents of a scope's buffer."""
+        """Return the contents of a scope's buffer."""
         return [reflection.content for reflection in self.store.memory.pending(scope)]
 
     def noted(self, scope: Scope) -> tuple[int, ...]:
-        """Versions that are still to be propagated."""
+        """Return the versions pending propagation."""
         return self.store.memory.consolidations((scope,))[scope].unpropagated_versions
 
     @property
     def asked(self) -> Sequence[LLMRequest[Any]]:
-        """The requests for propagation."""
+        """Return the requests for propagation."""
         return self.llm.requests_for("propagate")
 
 
@@ -114,11 +114,11 @@ def make_ladder(store: Store, llm: FakeLLM) -> Ladder:
 
 @pytest.fixture
 def ladder(sqlite_store: Store, llm: FakeLLM) -> Ladder:
-    """The ladder in SQLite."""
+    """Return the ladder in SQLite."""
     return make_ladder(sqlite_store, llm)
 
 
 @pytest.fixture
 def any_ladder(store: Store, llm: FakeLLM) -> Ladder:
-    """The ladder, once in each kind of store."""
+    """Return the ladder in each kind of store."""
     return make_ladder(store, llm)

@@ -1,4 +1,4 @@
-"""Propagation that was interrupted is done later, and nothing of it twice."""
+"""Interrupted propagation is resumed without duplicates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.memory import consolidate
 
 
 class Breaking(InterposedStore):
-    """A store of which one method fails, once it has (``after``) or before it has worked."""
+    """A store with one failing method; ``after``: the method fails after its work."""
 
     def __init__(self, store: Any, method: str, *, after: bool, skip: int = 0) -> None:
         super().__init__(store)
@@ -41,7 +41,7 @@ class Breaking(InterposedStore):
 
 
 @pytest.mark.parametrize("failure", [NONSENSE, ProviderTimeout("late"), BudgetExceeded("spent")])
-async def test_a_model_that_fails_never_fails_the_consolidation(
+async def test_a_failing_model_does_not_fail_the_consolidation(
     any_ladder: Ladder, failure: Any
 ) -> None:
     ladder = any_ladder
@@ -53,7 +53,7 @@ async def test_a_model_that_fails_never_fails_the_consolidation(
     assert ladder.noted(ladder.user) == (1,)
     assert ladder.store.propagation.find_unpropagated() == [ladder.user]
 
-    # Nothing new was said; the next run catches up all the same.
+    # The next run catches up without new messages.
     assert await ladder.consolidator().due((ladder.user, ladder.group)) == [ladder.user]
     ladder.llm.script("propagate", items((1, GENERAL)))
     again = await ladder.consolidator().consolidate(ladder.user)
@@ -95,7 +95,7 @@ async def test_a_run_over_all_scopes_catches_up(any_ladder: Ladder) -> None:
         ("reflection", False, 0),
     ],
 )
-async def test_a_crash_anywhere_loses_and_doubles_nothing(
+async def test_a_crash_loses_and_duplicates_nothing(
     any_ladder: Ladder, method: str, after: bool, skip: int
 ) -> None:
     ladder = any_ladder
@@ -106,7 +106,7 @@ async def test_a_crash_anywhere_loses_and_doubles_nothing(
     assert report.outcome == "written"
     assert report.propagation_error == f"{method} broke"
 
-    # The second time the model puts it in other words.
+    # The second answer of the model has other words.
     ladder.llm.script("propagate", items((2, "The archive moves."), (1, "The festival begins.")))
     await ladder.consolidator().consolidate(ladder.user)
     moved = ladder.store.memory.pending(ladder.agent)
@@ -117,7 +117,7 @@ async def test_a_crash_anywhere_loses_and_doubles_nothing(
     assert len(ladder.store.memory.pending(ladder.agent)) == 2
 
 
-async def test_versions_are_worked_off_in_order_whatever_came_after(any_ladder: Ladder) -> None:
+async def test_versions_are_propagated_in_order(any_ladder: Ladder) -> None:
     ladder = any_ladder
     ladder.llm.script("propagate", ProviderTimeout("late"))
     for content in (GENERAL, OTHER):
@@ -140,7 +140,7 @@ async def test_versions_are_worked_off_in_order_whatever_came_after(any_ladder: 
     assert sorted(ladder.pending(ladder.agent)) == sorted([GENERAL, OTHER])
 
 
-async def test_switching_it_off_takes_the_note_away(any_ladder: Ladder) -> None:
+async def test_disabling_propagation_removes_the_mark(any_ladder: Ladder) -> None:
     ladder = any_ladder
     ladder.learn(ladder.user, GENERAL)
     ladder.llm.script("propagate", ProviderTimeout("late"))
@@ -153,7 +153,7 @@ async def test_switching_it_off_takes_the_note_away(any_ladder: Ladder) -> None:
     assert ladder.store.propagation.find_unpropagated() == []
 
 
-async def test_without_a_model_the_note_stays(ladder: Ladder) -> None:
+async def test_without_a_model_the_mark_stays(ladder: Ladder) -> None:
     ladder.learn(ladder.user, GENERAL)
     ladder.llm.script("propagate", ProviderTimeout("late"))
     await ladder.consolidate(ladder.user)
@@ -163,7 +163,7 @@ async def test_without_a_model_the_note_stays(ladder: Ladder) -> None:
     assert ladder.noted(ladder.user) == (1,)
 
 
-async def test_two_workers_at_once_double_nothing(any_ladder: Ladder) -> None:
+async def test_concurrent_workers_duplicate_nothing(any_ladder: Ladder) -> None:
     import asyncio
 
     ladder = any_ladder

@@ -1,4 +1,4 @@
-"""What is private is recognised however it is dressed up."""
+"""Private content is recognised in any form."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_quotations_and_paraphrases_are_recognised(text: str) -> None:
         "…",
     ],
 )
-def test_other_texts_are_let_through(text: str) -> None:
+def test_other_texts_pass(text: str) -> None:
     assert not CONFIDENCES.reveals(text)
     assert not Confidences([]).reveals(SECRET)
     assert not Confidences(["", "  ", "!"]).reveals(text)
@@ -53,7 +53,7 @@ def test_other_texts_are_let_through(text: str) -> None:
     st.text(max_size=40),
     st.data(),
 )
-def test_no_run_of_a_private_text_gets_through(
+def test_quotations_of_a_private_text_are_rejected(
     private: list[str], before: str, after: str, data: st.DataObject
 ) -> None:
     start = data.draw(st.integers(0, max(len(private) - RUN, 0)))
@@ -93,7 +93,7 @@ def test_contacts_are_recognised(text: str) -> None:
         "Version 1.2.3 of the tool",
     ],
 )
-def test_dates_and_amounts_are_no_contacts(text: str) -> None:
+def test_dates_and_amounts_are_not_contacts(text: str) -> None:
     assert not has_contact(text)
 
 
@@ -122,5 +122,5 @@ def test_people_are_recognised_by_their_names(text: str, names: list[str]) -> No
         ("The festival begins.", ["", "  ", "!"]),
     ],
 )
-def test_other_words_are_no_names(text: str, names: list[str]) -> None:
+def test_other_words_are_not_names(text: str, names: list[str]) -> None:
     assert find_name(text, names) is None

@@ -1,4 +1,4 @@
-"""What moves up, to where, and what stays."""
+"""Selection and targets of propagation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.memory import add_fact, add_reflection, applied
 SECRET = "Anna has applied for a post at the observatory in Bergen and has told nobody."
 
 
-# -- where to ------------------------------------------------------------------------------------
+# -- targets -------------------------------------------------------------------------------------
 
 
 async def test_it_is_off_by_default(ladder: Ladder) -> None:
@@ -31,7 +31,7 @@ async def test_it_is_off_by_default(ladder: Ladder) -> None:
     assert ladder.noted(ladder.user) == ()
 
 
-async def test_a_users_general_reflection_reaches_everybody(ladder: Ladder) -> None:
+async def test_a_users_general_reflection_reaches_the_agent(ladder: Ladder) -> None:
     said = ladder.learn(ladder.user, "Anna likes teal.", GENERAL)
     ladder.llm.script("propagate", items((2, "The festival begins on 12 June 2026.")))
     report = await ladder.consolidate(ladder.user)
@@ -71,7 +71,7 @@ async def test_what_was_learned_in_a_group_goes_to_that_group(ladder: Ladder) ->
     assert "harbour" not in by_key["user/eve/anna/1/agent"]
 
 
-async def test_from_user_to_group_to_everybody(ladder: Ladder) -> None:
+async def test_from_user_to_group_to_agent(ladder: Ladder) -> None:
     [first] = ladder.learn(ladder.user, GENERAL, session_id=ladder.guild_session.id)
     ladder.llm.script("propagate", items((1, GENERAL)))
     await ladder.consolidate(ladder.user)
@@ -97,7 +97,7 @@ async def test_other_kinds_never_propagate(ladder: Ladder, kind: str) -> None:
     assert ladder.noted(scope) == ()
 
 
-async def test_a_setting_switches_it_on_for_a_kind_and_a_policy_off_again(ladder: Ladder) -> None:
+async def test_a_setting_enables_a_kind_and_a_policy_disables_it(ladder: Ladder) -> None:
     on = ScopeSettings(consolidate_at=4, word_limit=300, propagate=True)
     settings = Settings(scopes=ScopesSettings(user=on))
     ladder.llm.script("propagate", items((1, GENERAL)))
@@ -111,7 +111,7 @@ async def test_a_setting_switches_it_on_for_a_kind_and_a_policy_off_again(ladder
 
 
 @pytest.mark.parametrize("closed", ["agent toggle", "agent paused", "group paused"])
-async def test_a_target_that_takes_nothing_gets_nothing(ladder: Ladder, closed: str) -> None:
+async def test_a_closed_target_gets_nothing(ladder: Ladder, closed: str) -> None:
     session = ladder.cast.session
     if closed == "agent toggle":
         from edenmem.models.changes import SetAgentToggles
@@ -130,7 +130,7 @@ async def test_a_target_that_takes_nothing_gets_nothing(ladder: Ladder, closed: 
     assert ladder.noted(ladder.user) == ()
 
 
-async def test_where_nobody_can_tell_whether_there_was_a_group_it_stays(ladder: Ladder) -> None:
+async def test_a_reflection_of_an_unknown_session_is_not_propagated(ladder: Ladder) -> None:
     incognito = ladder.cast.add_session(ladder.cast.anna, incognito=True)
     ladder.learn(ladder.user, GENERAL, session_id=new_id())
     ladder.learn(ladder.user, OTHER, session_id=incognito.id)
@@ -141,7 +141,7 @@ async def test_where_nobody_can_tell_whether_there_was_a_group_it_stays(ladder: 
     assert [request.key for request in ladder.asked] == ["user/eve/anna/2/agent"]
 
 
-async def test_the_prompt_shows_what_is_known_above_and_its_keepers_wishes(ladder: Ladder) -> None:
+async def test_the_prompt_has_the_targets_memory_and_instructions(ladder: Ladder) -> None:
     ladder.set_policy(ladder.agent, memory_instructions="Only dates.", fast_model="special")
     add_reflection(ladder.store, ladder.agent, "The hall has 350 seats.")
     ladder.learn(ladder.user, GENERAL)
@@ -159,14 +159,14 @@ async def test_a_dry_run_propagates_nothing(ladder: Ladder) -> None:
     assert (report.outcome, report.propagated) == ("dry_run", 0)
     assert not ladder.asked
     assert {usage.task for usage in report.usage} == {"consolidate"}
-    [spent] = ladder.store.usage.sum_usage()  # a dry run records what it spent
+    [spent] = ladder.store.usage.sum_usage()  # a dry run records its usage
     assert spent.calls == 1
 
 
-# -- what is private -----------------------------------------------------------------------------
+# -- private memory ------------------------------------------------------------------------------
 
 
-async def test_what_is_private_is_never_shown(ladder: Ladder) -> None:
+async def test_private_reflections_are_never_in_the_prompt(ladder: Ladder) -> None:
     ladder.learn(ladder.user, GENERAL)
     ladder.learn(ladder.user, SECRET, private=True)
     ladder.llm.script("consolidate", {"text": f"{GENERAL} {SECRET}"})
@@ -176,7 +176,7 @@ async def test_what_is_private_is_never_shown(ladder: Ladder) -> None:
     assert GENERAL in request.user
 
 
-async def test_nothing_leaves_a_private_scope(ladder: Ladder) -> None:
+async def test_a_private_scope_propagates_nothing(ladder: Ladder) -> None:
     ladder.set_policy(ladder.user, propagate=True, private=True)
     ladder.learn(ladder.user, GENERAL)
     assert (await ladder.consolidate(ladder.user)).propagated == 0
@@ -184,7 +184,7 @@ async def test_nothing_leaves_a_private_scope(ladder: Ladder) -> None:
 
 
 async def test_privacy_after_the_consolidation_counts(ladder: Ladder) -> None:
-    """What is marked as private while the model is being asked does not move."""
+    """Reflections marked as private during the model call are not propagated."""
     kept, moved = ladder.learn(ladder.user, GENERAL, OTHER)
 
     def mark(request: Any) -> Any:
@@ -202,7 +202,7 @@ async def test_privacy_after_the_consolidation_counts(ladder: Ladder) -> None:
     assert found.propagated_from == (moved.id,)
 
 
-async def test_a_scope_made_private_meanwhile_keeps_everything(ladder: Ladder) -> None:
+async def test_a_scope_made_private_concurrently_propagates_nothing(ladder: Ladder) -> None:
     ladder.learn(ladder.user, GENERAL)
 
     def mark(request: Any) -> Any:
@@ -216,7 +216,7 @@ async def test_a_scope_made_private_meanwhile_keeps_everything(ladder: Ladder) -
 
 @pytest.mark.parametrize("how", ["reflection", "scope"])
 async def test_privacy_follows_up_the_ladder(ladder: Ladder, how: str) -> None:
-    """What reached the group, and was made private below since, goes no further."""
+    """A propagated reflection made private at its source is not propagated further."""
     [below] = ladder.learn(ladder.user, GENERAL, session_id=ladder.guild_session.id)
     ladder.llm.script("propagate", items((1, GENERAL)))
     await ladder.consolidate(ladder.user)
@@ -244,7 +244,7 @@ async def test_privacy_follows_up_the_ladder(ladder: Ladder, how: str) -> None:
 
 @pytest.fixture
 def tempting(ladder: Ladder) -> Ladder:
-    """Anna's memory holds confidences, of which the model may have heard elsewhere."""
+    """Return Anna's memory with confidential entries that the model may repeat."""
     session = ladder.cast.session
     said = ladder.say(session, "hello", sender=ladder.cast.anna.id, name="Annika Sundberg")
     ladder.learn(ladder.user, GENERAL, OTHER, source_message_ids=(said,))
@@ -283,7 +283,7 @@ def tempting(ladder: Ladder) -> Ladder:
         (1, "The festival is organised by Sundberg", "names a person"),
     ],
 )
-async def test_what_a_model_may_not_say_does_not_move(
+async def test_forbidden_proposals_are_rejected(
     tempting: Ladder, number: int, content: str, why: str
 ) -> None:
     before = tempting.pending(tempting.agent)
@@ -295,7 +295,7 @@ async def test_what_a_model_may_not_say_does_not_move(
     assert tempting.noted(tempting.user) == ()
 
 
-async def test_names_may_be_said_in_the_group_where_they_are_known(ladder: Ladder) -> None:
+async def test_names_may_be_propagated_to_their_group(ladder: Ladder) -> None:
     ladder.learn(ladder.user, GENERAL, session_id=ladder.guild_session.id)
     ladder.llm.script("propagate", items((1, "Bruno leads the festival of June 2026.")))
     assert (await ladder.consolidate(ladder.user)).propagated == 1
@@ -314,7 +314,7 @@ async def test_one_proposal_from_one_reflection(tempting: Ladder) -> None:
     ]
 
 
-async def test_what_is_too_long_is_cut(tempting: Ladder) -> None:
+async def test_a_long_proposal_is_shortened(tempting: Ladder) -> None:
     before = tempting.pending(tempting.agent)
     tempting.llm.script("propagate", items((1, "harbour " * 5000)))
     await tempting.consolidate(tempting.user)
@@ -345,7 +345,7 @@ async def test_hostile_reflections_stay_inside_their_fence(ladder: Ladder) -> No
 # -- cost ----------------------------------------------------------------------------------------
 
 
-async def test_calls_are_kept_and_failed_ones_too(ladder: Ladder) -> None:
+async def test_usage_is_recorded_for_failed_calls_too(ladder: Ladder) -> None:
     from edenmem.errors import ProviderAnswerInvalid
     from edenmem.models.formation import CallUsage
 

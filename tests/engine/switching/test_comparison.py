@@ -1,4 +1,4 @@
-"""Two models on the same labelled queries."""
+"""Comparison of two models on the same labelled queries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXTS = ("Miso is a grey cat.", "The cello is old.", "Lena folds whale lanterns.
 
 
 class Dull(FakeEmbedder):
-    """A model to which all queries are one and the same."""
+    """A model that gives all queries the same vector."""
 
     def vector(self, text: str) -> bytes:
         return super().vector("lanterns whale folds" if text.endswith("?") else text)
@@ -43,7 +43,7 @@ def store(sqlite_store: Store) -> Store:
     return sqlite_store
 
 
-async def test_what_the_new_model_finds_is_known_before_the_switch(store: Store) -> None:
+async def test_the_new_model_is_evaluated_before_the_switch(store: Store) -> None:
     old = make_runtime(store, SETTINGS, embedder=OLD)
     after = make_runtime(store, SETTINGS, embedder=Dull(model="new", dimensions=96))
     switcher = ModelSwitcher(after)
@@ -60,7 +60,7 @@ async def test_what_the_new_model_finds_is_known_before_the_switch(store: Store)
     assert (found.pairs[0].old.recall, found.pairs[0].new.recall) == (1.0, 0.5)
 
 
-async def test_it_takes_both_models_and_a_label(store: Store) -> None:
+async def test_a_comparison_needs_both_models_and_a_label(store: Store) -> None:
     new = FakeEmbedder(model="new", dimensions=96)
     after = make_runtime(store, SETTINGS, embedder=new)
     switcher = ModelSwitcher(after)

@@ -1,4 +1,4 @@
-"""A switch to another embedding model: nobody's search breaks, nothing is missed, nothing lost."""
+"""A switch to another embedding model breaks no search and loses nothing."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def known(text: str, scope: Scope = MIRA, embedder: FakeEmbedder = OLD) -> Fact:
 
 @pytest.fixture(params=["sqlite", SECANTUS_TOO, ATLAS_TOO])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
-    """Facts of two agents, with vectors of the old model."""
+    """Return facts of two agents with vectors of the old model."""
     store = open_store(request.param)
     add_facts(store, known(CAT), *(known(f"number {n}") for n in range(7)), known("of otto", OTTO))
     return store
@@ -68,7 +68,7 @@ def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) ->
 
 @pytest.fixture
 def sqlite(sqlite_store: Store) -> Store:
-    """The same in a file."""
+    """Return the same facts in a file."""
     add_facts(sqlite_store, known(CAT), *(known(f"number {n}") for n in range(7)))
     return sqlite_store
 
@@ -96,7 +96,7 @@ async def filled(store: Store) -> None:
 
 
 class Always:
-    """Searches in a thread of its own, again and again, and keeps what was wrong."""
+    """Search continuously in a thread, and collect errors."""
 
     def __init__(self, store: Store, embedder: FakeEmbedder) -> None:
         self.wrong: list[object] = []
@@ -118,7 +118,7 @@ class Always:
         while not self._stop.is_set():
             try:
                 first = asyncio.run(found(store, embedder))[:1]
-            except Exception as error:  # noqa: BLE001 - whatever it is, the test tells of it
+            except Exception as error:  # noqa: BLE001 - reported by the test
                 self.wrong.append(error)
             else:
                 self.wrong += [] if first == [CAT] else [first]
@@ -126,8 +126,8 @@ class Always:
             self._at_work.set()
 
 
-async def test_at_no_moment_does_a_search_fail_or_find_nothing(store: Store) -> None:
-    """Known failure 37: with a changed model came a dimension error, or nonsense."""
+async def test_searches_never_fail_during_a_switch(store: Store) -> None:
+    """Known failure 37: a changed model led to dimension errors or wrong results."""
     before = await found(store, OLD)
     assert before[0] == CAT
     with Always(store, OLD) as reader:
@@ -147,9 +147,9 @@ async def test_at_no_moment_does_a_search_fail_or_find_nothing(store: Store) -> 
     assert store.vectors.vector_models() == {"new": 9}
 
 
-async def test_what_is_learned_and_changed_meanwhile_is_not_missed(store: Store) -> None:
+async def test_concurrent_changes_are_embedded(store: Store) -> None:
     class Busy(FakeEmbedder):
-        """While texts are embedded, others are learned and changed."""
+        """A model that adds and edits facts while it embeds others."""
 
         async def embed(self, texts: Sequence[str], *, role: Role = "passage") -> Embedding:
             answer = await super().embed(texts, role=role)
@@ -178,8 +178,10 @@ async def test_what_is_learned_and_changed_meanwhile_is_not_missed(store: Store)
 
 
 @pytest.mark.slow
-async def test_atlas_is_waited_for(open_store: Callable[[str], Store], atlas: AtlasServer) -> None:
-    """Known failure 31: what was just written could not be found yet, and nobody said so."""
+async def test_a_switch_waits_for_atlas(
+    open_store: Callable[[str], Store], atlas: AtlasServer
+) -> None:
+    """Known failure 31: recent writes were silently missing from search."""
     store = open_store("atlas")
     add_facts(store, known(CAT))
     atlas.lag = 3
@@ -194,7 +196,7 @@ async def test_atlas_is_waited_for(open_store: Callable[[str], Store], atlas: At
 # -- before the switch ---------------------------------------------------------------------------
 
 
-async def test_the_plan_says_what_it_is_and_a_second_run_goes_on(sqlite: Store) -> None:
+async def test_the_plan_shows_the_phase_and_a_second_run_resumes(sqlite: Store) -> None:
     plan = await switcher(sqlite).plan()
     assert (plan.begun, plan.backfill.facts, plan.switch.previous) == (False, 8, "old")
     assert plan.backfill.tokens > 0
@@ -214,19 +216,19 @@ async def test_the_plan_says_what_it_is_and_a_second_run_goes_on(sqlite: Store) 
     assert (status[0].phase, status[1].total.current, status[1].total.stale) == ("filling", 8, 0)
 
 
-async def test_facts_without_their_vectors_keep_the_old_model_in_force(sqlite: Store) -> None:
+async def test_missing_vectors_keep_the_old_model_in_force(sqlite: Store) -> None:
     new = new_model()
     new.failures = [ProviderTimeout("slow"), ProviderTimeout("slow")]
     with pytest.raises(ConflictError, match="8 facts have no vector"):
         await switcher(sqlite, new).commit()
     assert (await found(sqlite, OLD))[0] == CAT
-    add_fact(sqlite, MIRA, " ")  # what says nothing has no vector, and is in nobody's way
+    add_fact(sqlite, MIRA, " ")  # blank facts have no vector, and do not block the switch
     report = await switcher(sqlite).commit()
     assert count_missing(report) == 0
     assert [batch.blank for batch in report.failed] == [True]
 
 
-async def test_there_must_be_something_to_switch_from_and_to(sqlite_store: Store) -> None:
+async def test_a_switch_needs_two_models(sqlite_store: Store) -> None:
     with pytest.raises(UsageError, match="no fact has a vector of another model"):
         await switcher(sqlite_store).plan()
     add_facts(sqlite_store, known(CAT, embedder=new_model()))
@@ -240,7 +242,7 @@ async def test_there_must_be_something_to_switch_from_and_to(sqlite_store: Store
     assert "abandon" in (caught.value.hint or "")
 
 
-async def test_a_model_of_unknown_dimensions_is_asked(sqlite: Store) -> None:
+async def test_unknown_dimensions_are_determined(sqlite: Store) -> None:
     class Silent(FakeEmbedder):
         @property
         def dimensions(self) -> int:
@@ -268,17 +270,17 @@ async def test_back_and_forth(store: Store) -> None:
     assert (await found(store, new_model(), "learned by the new"))[0] == "learned by the new"
 
 
-async def test_abandoned_the_old_model_is_as_it_was(store: Store) -> None:
+async def test_an_abandoned_switch_keeps_the_old_model(store: Store) -> None:
     before = await found(store, OLD)
     await filled(store)
     ending = ender(store).abandon()
     assert (ending.in_force, ending.facts) == ("old", 9)
     assert await found(store, OLD) == before
     assert store.switches.vector_switch() is None
-    await filled(store)  # and it may begin anew
+    await filled(store)  # and it may begin again
 
 
-async def test_no_vector_is_dropped_that_has_no_successor(sqlite: Store) -> None:
+async def test_vectors_without_a_replacement_are_not_dropped(sqlite: Store) -> None:
     with pytest.raises(NotFoundError, match="no switch"):
         ender(sqlite).drop_old()
     await filled(sqlite)
@@ -296,7 +298,7 @@ async def test_no_vector_is_dropped_that_has_no_successor(sqlite: Store) -> None
     assert ender(sqlite).drop_old().facts == 9
 
 
-async def test_why_not_and_diversity_go_by_the_vectors_of_the_configured_model(
+async def test_why_not_and_diversity_use_the_configured_model(
     sqlite: Store,
 ) -> None:
     from edenmem.engine.search.why_not import Detective
@@ -322,11 +324,11 @@ _STEPS = ("settle_vectors", "clear_staged")
 
 
 class Killed(BaseException):
-    """Nothing of ours catches it."""
+    """An exception that no code of ours catches."""
 
 
 class Fragile(InterposedStore):
-    """A store that dies before or after its ``nth`` write."""
+    """A store that is killed before or after its ``nth`` write."""
 
     def __init__(self, store: Store, nth: int, *, after: bool) -> None:
         super().__init__(store)
@@ -376,12 +378,12 @@ async def whole_road(store: Store) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("kind", ["sqlite", SECANTUS_TOO])
-async def test_killed_at_any_write_it_is_gone_on_with(
+async def test_a_switch_killed_at_any_write_resumes(
     open_store: Callable[[str], Store], kind: str, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (sqlite_switches, mongo_switches):
         monkeypatch.setattr(module, "_PAGE", 1)
-    for nth in count(1, 1 if kind == "sqlite" else 4):  # to live through it takes a server long
+    for nth in count(1, 1 if kind == "sqlite" else 4):  # slow with a server
         store = open_store(kind)
         add_facts(store, known(CAT), known("more", OTTO))
         fragile = Fragile(store, nth, after=after)
@@ -402,10 +404,10 @@ async def test_killed_at_any_write_it_is_gone_on_with(
     assert nth > 10
 
 
-async def test_an_index_that_cannot_be_made_is_said(sqlite: Store) -> None:
+async def test_a_failed_index_is_reported(sqlite: Store) -> None:
     from edenmem.models.indexes import IndexState
 
-    state = IndexState(name="beside", kind="vector", collection="facts", status="building")
+    state = IndexState(name="staged", kind="vector", collection="facts", status="building")
 
     class Slow(InterposedStore):
         def wrap(self, name: str, method: Any) -> Any:
@@ -417,7 +419,7 @@ async def test_an_index_that_cannot_be_made_is_said(sqlite: Store) -> None:
         monotonic=lambda: float(next(ticks)),
         sleep=lambda seconds: None,
     )
-    with pytest.raises(StoreError, match="beside is being built"):
+    with pytest.raises(StoreError, match="staged is being built"):
         await slow.wait(patience=250)
     state = msgspec.structs.replace(state, status="failed", note="no room")
     with pytest.raises(StoreError, match="no room"):
