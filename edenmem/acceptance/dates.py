@@ -102,12 +102,12 @@ def _with_month() -> tuple[re.Pattern[str], re.Pattern[str]]:
     names = "|".join(sorted(_months(), key=len, reverse=True))
     month = rf"(?P<month>{names})"
     before = re.compile(
-        rf"(?<![\d.:]){_DAY.format('d')}(?:\s?[-–/]\s?\d{{1,2}}\.?)?\s?(?:of |de |de |д[еи]"
+        rf"(?<![\d.:]){_DAY.format('d')}(?:\s?[-–/]\s?(?P<to>\d{{1,2}})\.?)?\s?(?:of |de |de |д[еи]"
         rf" )?{month}{_WORD_END}\.?{_YEAR.format('y')}"
     )
     after = re.compile(
         rf"\b{month}{_WORD_END}\.?(?:(?:\s(?:the )?|\s?,\s?){_DAY.format('d')}(?![\d:]|\s?(?:am|pm"
-        rf"|uhr)\b))?{_YEAR.format('y')}"
+        rf"|uhr)\b)(?:\s?[-–]\s?(?P<to>\d{{1,2}})(?![\d.:]))?)?{_YEAR.format('y')}"
     )
     return before, after
 
@@ -121,7 +121,8 @@ def calendar_words() -> frozenset[str]:
 def find_dates(text: str, *, is_lenient: bool = False) -> list[Said]:
     """Return the explicit dates of a text, without overlaps.
 
-    A month alone counts if its name is not an ordinary word ("may"), or if ``is_lenient``.
+    A month alone counts if its name is not an ordinary word ("may"), or if ``is_lenient``. So does
+    the second day of a range ("4-6 July").
     """
     flat = fold_in_place(ascii_digits(text))
     found: list[Said] = []
@@ -135,6 +136,9 @@ def find_dates(text: str, *, is_lenient: bool = False) -> list[Said]:
             found.append(
                 Said(text[start:end] if len(flat) == len(text) else match.group(), start, end, good)
             )
+            last = match.groupdict().get("to") if is_lenient else None
+            if last and _is_date(None, good[0][1], int(last)):
+                found.append(Said(match.group(), start, end, ((*good[0][:2], int(last)),)))
 
     for match in _ISO.finditer(flat):
         add(match, (int(match["y"]), int(match["m"]), _int(match["d"])))
@@ -338,7 +342,7 @@ def said_weekdays(text: str) -> frozenset[int]:
 #: A number that may be a day of the month: not part of a number, a time, a sum or a count.
 _LONE_DAY = re.compile(
     r"(?<![\d.,:/£$€¥#+-])(?<!\d\s)([12]?\d|3[01])"
-    r"(?![\d%€$£¥:]|[.,]\d|\s?(?:h|uhr|am|pm|eur\w*|kg|km|m|min\w*|%|€|£)\b)"
+    r"(?![\d%€$£¥]|:(?!e\b)|[.,]\d|\s?(?:h|uhr|am|pm|eur\w*|kg|km|m|min\w*|%|€|£)\b)"
 )
 
 

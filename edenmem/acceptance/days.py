@@ -74,6 +74,17 @@ def names_day(evidence: Evidence, place: int) -> bool:
     )
 
 
+def implies_day(evidence: Evidence, place: int) -> bool:
+    """Return whether a message implies a day other than its own."""
+    return bool(_other_days(evidence, place))
+
+
+def is_near(evidence: Evidence, place: int, wanted: Reading, most: int) -> bool:
+    """Return whether a date is at most ``most`` days from a message."""
+    year, month, day = wanted
+    return abs(_days(year, month, day, evidence.messages[place].sent_at.date())) <= most
+
+
 def _other_days(evidence: Evidence, place: int) -> list[dates.Meant]:
     """Return the days that a message implies, except the day it was sent on."""
     sent = evidence.messages[place].sent_at.date()

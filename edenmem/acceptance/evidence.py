@@ -315,6 +315,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return frozenset(word.folded for text in self.everything for word in words.words_of(text))
 
     @cached_property
+    def acronyms(self) -> frozenset[str]:
+        """Return the abbreviations in capitals, as written."""
+        found = (word.written for text in self.everything for word in words.words_of(text))
+        return frozenset(one for one in found if one.isupper() and 1 < len(one) < 6)
+
+    @cached_property
     def name_stems(self) -> frozenset[str]:
         """Return the prefixes of these words, up to three letters shorter."""
         return frozenset(
@@ -354,6 +360,18 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the numbers near the start of each message, each in its likeliest reading."""
         return tuple(
             numbers.count_things(message.text[:_COUNTED_TEXT]) for message in self.messages
+        )
+
+    @cached_property
+    def units(self) -> tuple[frozenset[str], ...]:
+        """Return the words that follow a number in each message."""
+        return tuple(
+            frozenset(
+                unit
+                for number in numbers.find_figures(text)
+                if (unit := numbers.unit_after(text, number.end))
+            )
+            for text in (words.ascii_digits(message.text) for message in self.messages)
         )
 
     @cached_property

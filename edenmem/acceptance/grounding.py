@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import date
 from difflib import SequenceMatcher
 from functools import cache
-from itertools import islice
+from itertools import islice, permutations
 
 from edenmem.acceptance import dates, days, numbers, words
 from edenmem.acceptance.dates import Said
@@ -28,8 +29,9 @@ def check_names(item: Item) -> str | Doubt | None:
     """Check that every name occurs in the messages or their context."""
     if unknown := [name for name in _names_of(item) if not _is_known(item, name)]:
         reason = f"names {_listed(unknown)}, which was not mentioned"
-        is_open = all(
+        is_open = _is_acronym_said(item, unknown) or all(
             _ACRONYM.fullmatch(name)
+            or _is_variant(item, name)
             or _is_other_script(item, name)
             or _is_of_place(item, name)
             or (item.content.startswith(name) and item.languages[0] != "en")
@@ -38,7 +40,7 @@ def check_names(item: Item) -> str | Doubt | None:
         return Doubt(reason) if is_open else reason
     if item.candidate.kind == "fact" and (unknown := _replaced(item)):
         reason = f"says {_listed(unknown)} where its source says something else"
-        return Doubt(reason) if _is_other_script(item, unknown[0]) else reason
+        return Doubt(reason)  # a wrong name, or another word
     if item.candidate.kind == "fact" and (unknown := _new_ideographs(item)):
         reason = f"names {_listed(unknown)}, which was not mentioned"
         return Doubt(reason)  # a name, or a word that says the same
@@ -47,6 +49,26 @@ def check_names(item: Item) -> str | Doubt | None:
 
 #: An abbreviation, perhaps of words that were said.
 _ACRONYM = re.compile("[A-Z]{2,4}|[A-Z][a-z][A-Z]")
+
+
+def _is_acronym_said(item: Item, names: list[str]) -> bool:
+    """Return whether the initials of names form an abbreviation that was said."""
+    initials = "".join(name[0] for name in names)
+    return len(names) > 1 and any(
+        re.fullmatch(".?".join(initials), one) for one in item.evidence.acronyms
+    )
+
+
+def _is_variant(item: Item, name: str) -> bool:
+    """Return whether a name is an inflected, compound or respelt form of a word that was said."""
+    folded = words.base_of(name)
+    if re.sub("([aou])e", r"\1", folded) in item.evidence.names:
+        return True  # Kroeger, Kröger
+    if not name.isascii() and len(folded) >= 4 and folded[:3] in item.evidence.name_stems:
+        return True
+    return item.languages[0] == "de" and any(
+        len(one) >= 4 and folded.endswith(one) for one in item.evidence.names
+    )
 
 
 def _is_other_script(item: Item, name: str) -> bool:
@@ -267,6 +289,10 @@ def check_numbers(item: Item) -> str | Doubt | None:
     return doubt
 
 
+#: One o'clock, in minutes.
+_ONE = 60
+
+
 def _ungrounded(item: Item) -> Iterator[tuple[str, bool]]:
     """Yield a reason for each number that the sources do not give, and whether to refuse.
 
@@ -283,25 +309,41 @@ def _ungrounded(item: Item) -> Iterator[tuple[str, bool]]:
             if is_date_said(item, said, everywhere):
                 yield f"{date}, which other messages give", False
                 continue
-            is_named = any(days.names_day(evidence, place) for place in item.bearing)
-            is_certain = is_named or not (evidence.is_foreign or _has_movable_feast(item))
-            yield f"{date}, which no message mentions or implies", is_certain
+            yield f"{date}, which no message mentions or implies", _is_date_wrong(item, said)
     for time in item.times:
         if not is_time_said(item, time):
             reason = f"gives the time '{time.written}', which was not mentioned"
-            yield reason, not (_has_unread_number(item) or is_time_said(item, time, everywhere))
+            is_open = (
+                _has_unread_number(item)
+                or is_time_said(item, time, everywhere)
+                or any(
+                    minute % 720 == _ONE for minute in time.minutes
+                )  # the article in most languages
+            )
+            yield reason, not is_open
     for number in item.figures:
         if not is_number_said(item, number):
             reason = f"gives the number '{number.written.strip()}', which was not mentioned"
             is_open = (
                 _has_unread_number(item)
                 or _is_worked_out(item, number.readings)
+                or _is_rescaled(item, number.readings)
+                or _is_near_year(evidence, number.readings)
+                or _is_spoken_otherwise(item, number)
                 or not number.readings.isdisjoint(evidence.all_numbers)
             )
-            yield reason, not is_open or _is_of_id(item, number)
+            yield reason, not is_open or _is_of_id(item, number) or _is_replaced(item, number)
+    for match in _DOTTED.finditer(item.digits):
+        is_date = any(said.start <= match.start() < said.end for said in item.days)
+        if match.group() not in evidence.lines and not is_date:
+            yield f"gives the number '{match.group()}', which was not mentioned", True
     for written in numbers.find_mixed(item.digits):
         if written not in evidence.lines and not _is_number_with_unit(item, written):
             yield f"names '{written}', which was not mentioned", True
+
+
+#: A version or an address: compared as written.
+_DOTTED = re.compile(r"(?<![\d.])\d+(?:\.\d+){2,}(?!\.?\d)")
 
 
 def _is_on_its_weekday(item: Item, said: Said) -> bool:
@@ -315,6 +357,38 @@ def _is_on_its_weekday(item: Item, said: Said) -> bool:
         near = dates.said_weekdays(words_before[-1].written) if words_before else frozenset()
     meant = [date(*reading) for reading in said.readings if None not in reading]  # type: ignore[arg-type]
     return not near or not meant or any(day.weekday() in near for day in meant)
+
+
+#: Maximum days between a message and a date that a word missing from the tables may imply.
+_IMPLIED_DAYS = 31
+
+
+def _is_date_wrong(item: Item, said: Said) -> bool:
+    """Return whether a date that was not said is an error, rather than derived unnoticed.
+
+    It is an error if the sources give another day, or if it is far from every message. It may be
+    derived if its day was said as a day, or if it is the end of a month that was said.
+    """
+    evidence = item.evidence
+    for year, month, day in said.readings:
+        if day is not None and any(day in evidence.day_numbers[at][1] for at in item.near):
+            return False
+        is_end = day is None or (month is not None and day == monthrange(year or 2024, month)[1])
+        if is_end and any(
+            month in evidence.months[at] and not days.names_day(evidence, at) for at in item.bearing
+        ):
+            return False
+    if any(days.names_day(evidence, place) for place in item.bearing):
+        return True
+    if evidence.is_foreign or _has_movable_feast(item):
+        return False
+    if any(days.implies_day(evidence, place) for place in item.bearing):
+        return True
+    return not any(
+        days.is_near(evidence, place, reading, _IMPLIED_DAYS)
+        for place in item.bearing
+        for reading in said.readings
+    )
 
 
 def _is_year_of(item: Item, readings: Iterable[float | None]) -> bool:
@@ -415,20 +489,72 @@ def _is_day_of_range(item: Item, number: numbers.Number) -> bool:
 
 def _is_worked_out(item: Item, readings: frozenset[float]) -> bool:
     """Return whether one arithmetic step on the sources' counts yields a number."""
-    counted = sorted({value for place in item.bearing for value in item.evidence.counts[place]})
-    if len(counted) > _MOST_COUNTED:
-        return False
+    counted = _counted(item)
+    return _is_combined(item, readings) or _is_near(
+        readings, {part for one in counted for part in (one / 2, one * 2, one / 3)}
+    )
+
+
+def _is_combined(item: Item, readings: frozenset[float]) -> bool:
+    """Return whether two of the sources' counts yield a number."""
     reached: set[float] = set()
-    for a in counted:
-        reached |= {a / 2, a * 2, a / 3}
-        for b in counted:
-            reached |= {a + b, a - b, a * b, a * b / 100} | ({a / b} if b else set())
+    for a, b in permutations(_counted(item), 2):
+        reached |= {a + b, a - b, a * b, a * b / 100} | ({a / b} if b else set())
+    return _is_near(readings, reached)
+
+
+def _is_near(readings: frozenset[float], reached: set[float]) -> bool:
+    """Return whether a number is among others, within rounding."""
     return any(
         abs(value - each) < 0.005
         or (value >= 10 and abs(value - each) <= 0.05 * value and each % 1)
         for value in readings
         for each in reached
     )
+
+
+def _counted(item: Item) -> set[float]:
+    """Return the numbers that the sources count; none if there are too many."""
+    counted = {value for place in item.bearing for value in item.evidence.counts[place]}
+    return counted if len(counted) <= _MOST_COUNTED else set()
+
+
+def _is_replaced(item: Item, number: numbers.Number) -> bool:
+    """Return whether a source gives another number before the same word: "400 ms", "800 ms".
+
+    A sum or a product of what the sources count has the same unit and is not an error.
+    """
+    unit = numbers.unit_after(item.digits, number.end)
+    if unit is None or not number.written[0].isdigit():
+        return False
+    if _is_combined(item, number.readings) or _is_rescaled(item, number.readings):
+        return False
+    return any(unit in item.evidence.units[place] for place in item.places)
+
+
+def _is_rescaled(item: Item, readings: frozenset[float]) -> bool:
+    """Return whether a number is a said one in another unit or scale: 2.40 m, 240 cm."""
+    near = item.near_numbers
+    return any(
+        (factor > 100 or said != int(said)) and value == round(said * factor, 6)
+        for value in readings
+        for said in near
+        for factor in (100, 1e3, 1e6)
+    )
+
+
+def _is_spoken_otherwise(item: Item, number: numbers.Number) -> bool:
+    """Return whether a number may be an hour on a 12-hour clock, or part of a word ("pg16")."""
+    if any(12 < value <= 24 and value - 12 in item.near_numbers for value in number.readings):
+        return True
+    digits = number.written
+    pattern = rf"[^\W\d_]{digits}(?!\d)"
+    return digits.isdecimal() and bool(re.search(pattern, item.evidence.lines))
+
+
+def _is_near_year(evidence: Evidence, readings: frozenset[float]) -> bool:
+    """Return whether a number is a year next to those of the messages, as "last year" implies."""
+    return any(abs(value - year) <= 1 for value in readings for year in evidence.years)
 
 
 #: Maximum number of the sources' numbers from which others are derived.
@@ -539,4 +665,5 @@ def _is_number_with_unit(item: Item, written: str) -> bool:
     if re.fullmatch("[ck]?m[23]", written):
         return True  # m²
     match = re.match(r"(\d{1,15})[^\W\d_]+\Z", written)
-    return match is not None and float(match[1]) in item.evidence.all_numbers
+    known = item.evidence.all_numbers | item.evidence.years
+    return match is not None and float(match[1]) in known

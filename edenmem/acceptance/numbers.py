@@ -297,6 +297,16 @@ def _compose(text: str, run: list[tuple[Word, list[float]]]) -> Number:
     return Number(text[start:end], start, end, frozenset(readings))
 
 
+#: The word or sign after a number, unless another number follows ("5 to 8").
+_UNIT = re.compile(r"[ \u00a0]?([^\W\d_]{1,20}|[%€$£])(?!\s?\d|[^\W\d_])")
+
+
+def unit_after(text: str, end: int) -> str | None:
+    """Return the word or sign after a number that ends at ``end``, folded; None without one."""
+    match = _UNIT.match(text, end)
+    return fold(match[1]) if match else None
+
+
 def find_han_numbers(text: str) -> Iterator[Number]:
     """Yield the numbers in ideographs that count something."""
     for match in _HAN_NUMBER.finditer(text):

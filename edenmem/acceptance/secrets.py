@@ -96,6 +96,8 @@ def _is_code(value: str, *, is_strict: bool) -> bool:
     digits = sum(sign.isdigit() for sign in value)
     if re.fullmatch(r"\d+(?:-\d+)*", value):
         return 4 <= digits <= 10 or (digits >= 3 and "-" in value)
+    if re.fullmatch(r"\d{4,8}[a-z]", value):  # more digits than a quantity with its unit
+        return True
     if re.fullmatch(r"[^\W\d_]+[-']?|\d+(?:[.,:]\d+)+|\d+[^\W\d_]{1,3}|v?\d+(?:\.\d+)+", value):
         return False
     signs = sum(not sign.isalnum() and sign not in "-'’./" for sign in value)

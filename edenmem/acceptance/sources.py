@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from edenmem.acceptance.evidence import Evidence, SourceMessage, is_yes
 from edenmem.acceptance.item import Doubt, Item
 from edenmem.acceptance.speech import (
+    JOKE,
     find_denied,
     find_other_person,
     find_unmeant,
@@ -40,10 +41,11 @@ def check_sources(item: Item) -> tuple[tuple[int, ...], str | Doubt | None]:
             reason = f"is about another person than its sources, which are about {other}"
         elif meant := find_unmeant(item, places):
             reason = f"was said as {meant}; say so, or leave it out"
+            return sources, reason if meant == JOKE else Doubt(reason)
         elif is_opposite(item, places):
-            reason = "says the opposite of its sources"
+            return sources, Doubt("says the opposite of its sources")
         elif denied := find_denied(item, places):
-            reason = f"says '{denied}', which a person denied"
+            return sources, Doubt(f"says '{denied}', which a person denied")
     return sources, reason
 
 

@@ -66,6 +66,10 @@ def find_denied(item: Item, places: Collection[int]) -> str | None:
 # -- jokes, conditions and guesses ---------------------------------------------------------------
 
 
+#: What `find_unmeant` returns for a joke.
+JOKE = "a joke"
+
+
 def find_unmeant(item: Item, places: Collection[int]) -> str | None:
     """Return how the sentences with most of an item were meant: a joke, a condition, a guess."""
     evidence = item.evidence
@@ -87,7 +91,7 @@ def find_unmeant(item: Item, places: Collection[int]) -> str | None:
 
 def _meaning(sentence: str, language: str) -> str | None:
     if pattern("speech.jokes").search(sentence):
-        return "a joke"
+        return JOKE
     is_open = language_pattern("speech.open", language).search(sentence)
     return "a condition or a guess" if is_open else None
 

@@ -92,7 +92,7 @@ def find_fault(text: str, language: str, speakers: Collection[str] = ()) -> str 
     starts = language_pattern("statement.fragment_starts", language)
     if not is_named and (match := lost.match(_lower_first(stripped))):
         return f"begins with '{match.group()}' and has no subject; say who or what"
-    if not is_named and (match := starts.match(stripped)):
+    if not is_named and (match := starts.match(stripped)) and not _is_subordinate(stripped):
         return f"begins with '{match.group()}', as part of a sentence; write a whole statement"
     return _find_fragment(text, bare, language, speakers)
 
@@ -100,6 +100,12 @@ def find_fault(text: str, language: str, speakers: Collection[str] = ()) -> str 
 #: The text before the first word of a sentence.
 _BEGINS = re.compile(r"(?:\A|[.!?…:;]\s+)\Z")
 _NUMERAL = re.compile(r"(?<=\s)[A-Z][a-z]+ \Z")
+
+
+def _is_subordinate(text: str) -> bool:
+    """Return whether a main clause follows the clause that opens a sentence: "Because …, …"."""
+    head, comma, main = text.partition(", ")
+    return bool(comma) and head.count(" ") >= 2 and main.count(" ") >= 2
 
 
 def _lower_first(text: str) -> str:

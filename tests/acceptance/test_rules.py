@@ -67,7 +67,13 @@ def reasons(judgement: Judgement) -> str:
 
 @pytest.mark.parametrize(
     ("split", "stopped", "refused"),
-    [("dev", 0.95, 0.01), ("holdout", 0.9, 0.01), ("fresh", 0.87, 0.01), ("unseen", 0.79, 0.04)],
+    [
+        ("dev", 0.94, 0.01),
+        ("holdout", 0.9, 0.01),
+        ("fresh", 0.85, 0.01),
+        ("unseen", 0.79, 0.04),
+        ("blind", 0.89, 0.03),
+    ],
 )
 def test_most_bad_items_are_stopped_and_good_ones_are_kept(
     split: str, stopped: float, refused: float
@@ -77,6 +83,49 @@ def test_most_bad_items_are_stopped_and_good_ones_are_kept(
     rates = measure(split)
     assert rates.broken_refused.share >= stopped, str(rates)
     assert rates.good_refused.share <= refused, str(rates)
+
+
+# -- doubts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "content"),
+    [
+        ("anna: no call me Annie, I never liked Ann", "Anna likes Annie, never liked Ann's sound."),
+        ("anna: I never drink green tea at night", "Anna drinks green tea at night."),
+        ("anna: if you ask me, oven 2 stays below 190 degrees", "Oven 2 stays below 190 degrees."),
+        ("anna: not the 3rd, the 15th. I signed on the 3rd", "Anna signed on 3 March 2026."),
+        ("anna: my pool pass is valid until the end of July", "Anna's pass ends on 31 July 2026."),
+        ("anna: sold it last year because of my back", "Anna sold it in 2025 because of her back."),
+        ("anna: we upgrade pg13 to pg16", "Anna's team upgrades from pg13 to version 16."),
+        ("anna: the tapestry is 2.40 m wide", "Anna's tapestry is 240 cm wide."),
+        ("anna: 180 guests from me, 64 from Callum", "Anna and Callum expect 244 guests."),
+        (
+            "anna: my COE arrived today",
+            "Anna's Certificate of Eligibility arrived on 11 March 2026.",
+        ),
+    ],
+)
+def test_what_may_follow_from_messages_is_kept_as_weak(line: str, content: str) -> None:
+    candidate = Candidate(content=content, sources=(1,))
+    judgement = judge(candidate, said(line), ALL, is_last=True)
+    assert judgement.violations == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "content", "why"),
+    [
+        ("anna: the timeout is 400 ms", "Anna's timeout is 800 ms.", "'800'"),
+        ("anna: kurzovné je 2 400 Kč", "Kurzovné je 4 200 Kč.", "'4 200'"),
+        ("anna: our app is at version 5.2.0", "Anna's app is at version 5.3.0.", "'5.3.0'"),
+        ("anna: dinner is on 14 March", "Anna's dinner is on 15 March 2026.", "15 March"),
+        ("anna: just kidding, I love wet socks", "Anna loves wet socks.", "a joke"),
+        ("anna: the alarm code is 4127B", "Anna's alarm turns off with 4127B.", "code"),
+    ],
+)
+def test_what_contradicts_messages_is_refused_for_good(line: str, content: str, why: str) -> None:
+    candidate = Candidate(content=content, sources=(1,))
+    assert why in reasons(judge(candidate, said(line), ALL, is_last=True))
 
 
 # -- sources -------------------------------------------------------------------------------------
