@@ -166,12 +166,14 @@ class Checkups:
         self._runtime = runtime
         self.open = partial(open_session, runtime)
 
-    def try_atlas(self, *, timeout: float, tell: Callable[[str], None]) -> AtlasReport:
+    def try_atlas(self, *, timeout: float, progress: Callable[[str], None]) -> AtlasReport:
         """Try search on the configured cluster, in a place of its own; see `AtlasCheck`."""
         from edenmem.engine.indexes.atlas_trial import AtlasCheck
 
         analyzer = self._runtime.settings.search.analyzer
-        return AtlasCheck(self._runtime.store, analyzer=analyzer, timeout=timeout, tell=tell).run()
+        return AtlasCheck(
+            self._runtime.store, analyzer=analyzer, timeout=timeout, progress=progress
+        ).run()
 
 
 class Exchange:

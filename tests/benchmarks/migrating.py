@@ -121,7 +121,7 @@ def _migrate(kind: str, dump: Path, target: str) -> dict[str, Any]:
     moved = threading.Event()
     seconds = 0.0
 
-    def tell(step: str, done: int, total: int) -> None:
+    def progress(step: str, done: int, total: int) -> None:
         nonlocal seconds
         if step == "moving":
             watch(done, total)
@@ -133,7 +133,7 @@ def _migrate(kind: str, dump: Path, target: str) -> dict[str, Any]:
     with open_v1_plan(settings, str(dump), options.v1) as plan:
         actor = Actor(name="bench", host="bench", command="migrate v1")
         runner = V1Runner(make_runtime(store, settings, actor=actor), plan, options)
-        report = asyncio.run(runner.run(tell=tell))
+        report = asyncio.run(runner.run(progress=progress))
     store.database.close()
     assert report.verification is not None
     documents = report.verification.documents

@@ -103,7 +103,7 @@ def _migrate(uri: str, dump: str) -> dict[str, Any]:
     moved = threading.Event()
     steps = _Steps()
 
-    def tell(step: str, done: int, total: int) -> None:
+    def progress(step: str, done: int, total: int) -> None:
         if step != "moving" and not moved.is_set():
             moved.set()
             steps.end("moving")
@@ -111,7 +111,7 @@ def _migrate(uri: str, dump: str) -> dict[str, Any]:
     with open_v1_plan(settings, dump, options.v1) as plan:
         steps.end("reading")
         runner = V1Runner(make_runtime(store, settings, actor=actor), plan, options)
-        report = asyncio.run(runner.run(tell=tell))
+        report = asyncio.run(runner.run(progress=progress))
     assert report.verification is not None
     steps.end("verifying")
     with open_v1_plan(settings, dump, options.v1) as plan:

@@ -105,7 +105,7 @@ Owned = Fact | Reflection | Consolidation | Policy
 class DoctorContext:
     """The store to examine and its environment.
 
-    ``files`` are the configuration files; ``tell`` is called with the current subject and the
+    ``files`` are the configuration files; ``progress`` is called with the current subject and the
     number of examined items.
     """
 
@@ -115,7 +115,7 @@ class DoctorContext:
     now: datetime
     agent_id: str | None = None
     files: tuple[Path, ...] = ()
-    tell: Callable[[str, int], None] = lambda what, count: None
+    progress: Callable[[str, int], None] = lambda what, count: None
     info: StoreInfo | None = None
     cache: Cache = field(init=False)
 

@@ -181,7 +181,7 @@ class Doctor:
                 for chart in wanted:
                     chart.skip(obstacle)
                 continue
-            self._context.tell(examination.title, 0)
+            self._context.progress(examination.title, 0)
             self._look(examination.look, examination.checks, charts)
         if "providers" in charts:
             for seen in self._context.providers.look(online=self._online):

@@ -158,7 +158,7 @@ def formations(context: DoctorContext) -> Iterator[CheckFinding]:
     count = 0
     for batch in batched(context.documents(RecordKind.FORMATION), BATCH):
         count += len(batch)
-        context.tell("formations", count)
+        context.progress("formations", count)
         yield from find_unreadable(batch)
         for record in batch:
             if isinstance(record.record, Formation):
@@ -225,7 +225,7 @@ def records(context: DoctorContext) -> Iterator[CheckFinding]:
         count = 0
         for batch in batched(context.documents(kind), BATCH):
             count += len(batch)
-            context.tell(f"{kind} entries", count)
+            context.progress(f"{kind} entries", count)
             yield from find_unreadable(batch)
 
 
@@ -241,7 +241,7 @@ def walk(
     count = 0
     for documents in batched(context.documents(kind), BATCH):
         count += len(documents)
-        context.tell(_PLURALS.get(kind, f"{kind}s"), count)
+        context.progress(_PLURALS.get(kind, f"{kind}s"), count)
         values = [each.record for each in documents if isinstance(each.record, decoded)]
         yield values, list(find_unreadable(documents))
 

@@ -101,7 +101,7 @@ class Repairs:
         return FixReport(run_id=self.run_id, dry_run=False, repairs=done)
 
     def _repair(self, doctor: Doctor, repair: Repair) -> Repair:
-        self._context.tell(f"repairing {repair.check}", 0)
+        self._context.progress(f"repairing {repair.check}", 0)
         _, repair_batch = self._actions[repair.check]
         repaired, refused = 0, list[str]()
         try:
@@ -109,7 +109,7 @@ class Repairs:
                 outcome = repair_batch(batch)
                 repaired += outcome.repaired
                 refused += outcome.refused
-                self._context.tell(f"repairing {repair.check}", repaired)
+                self._context.progress(f"repairing {repair.check}", repaired)
         except Exception as error:  # noqa: BLE001 - reported; other repairs continue
             refused.append(describe_error(error))
         reasons = tuple(dict.fromkeys(refused))[:_REASONS]
@@ -335,7 +335,7 @@ def open_session(
     *,
     agent_id: str | None = None,
     files: Sequence[Path] = (),
-    tell: Callable[[str, int], None] = lambda what, count: None,
+    progress: Callable[[str, int], None] = lambda what, count: None,
 ) -> Iterator[DoctorSession]:
     """Open an examination with ``checks`` (see `edenmem.engine.doctor.catalogue.select_checks`).
 
@@ -344,7 +344,7 @@ def open_session(
         checks: Names of checks.
         agent_id: Check only this agent's memory.
         files: The configuration files.
-        tell: Called with the current subject and the number of examined items.
+        progress: Called with the current subject and the number of examined items.
     """
     with Providers(runtime.settings) as providers:
         context = DoctorContext(
@@ -354,6 +354,6 @@ def open_session(
             now=runtime.clock(),
             agent_id=agent_id,
             files=tuple(files),
-            tell=tell,
+            progress=progress,
         )
         yield DoctorSession(context, checks, actor=runtime.actor)

@@ -129,7 +129,7 @@ def backups(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     if hours > wanted.max_age_hours:
         detail = f"is {age} old; the limit is {wanted.max_age_hours} hours"
         yield CheckFinding("backups", _place(str(newest.path), detail))
-    context.tell("the newest backup", 0)
+    context.progress("the newest backup", 0)
     damage = verify_backup(newest.path)
     if damage:
         finding = _place(str(newest.path), f"is damaged: {damage}")
@@ -256,7 +256,7 @@ def vectors(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     others = set[str]()
     for count, fact in enumerate(stale, 1):
         if count % 1000 == 0:
-            context.tell("facts to embed", count)
+            context.progress("facts to embed", count)
         other = fact.embedding_model
         if other is None:
             detail = "no vector"

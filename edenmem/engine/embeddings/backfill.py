@@ -149,9 +149,9 @@ class Backfiller:
         agent_id: str | None = None,
         limit: int | None = None,
         concurrency: int = 4,
-        tell: Callable[[int], None] = lambda done: None,
+        progress: Callable[[int], None] = lambda done: None,
     ) -> BackfillReport:
-        """Embed stale facts. ``tell`` is called with the number of processed facts.
+        """Embed stale facts. ``progress`` is called with the number of processed facts.
 
         A failed batch is reported and does not stop the others, unless all would fail. Written
         vectors stay if the run is cancelled.
@@ -164,7 +164,7 @@ class Backfiller:
         began = time.monotonic()
         model = self._embedder.model
         await in_thread(demand_own_database, self._store, self._settings, model)
-        work = _Run(self._runtime, tell, staged=self._staged)
+        work = _Run(self._runtime, progress, staged=self._staged)
         facts = itertools.islice(self._stale(agent_id), limit)
         batches = batch_by_agent(facts, BATCH, held=_HELD)
         under_way: set[asyncio.Task[None]] = set()
@@ -210,12 +210,12 @@ class Backfiller:
 class _Run:
     """The progress of one run."""
 
-    def __init__(self, runtime: Runtime, tell: Callable[[int], None], *, staged: bool) -> None:
+    def __init__(self, runtime: Runtime, progress: Callable[[int], None], *, staged: bool) -> None:
         self._store = runtime.store
         self._staged = staged
         self._embedder = runtime.demand_embedder()
         self._clock = runtime.clock
-        self._tell = tell
+        self._progress = progress
         self._meter = Meter()
         self._embedded = 0
         self._changed = 0
@@ -235,7 +235,7 @@ class _Run:
         if facts:
             await self._embed(facts)
         self._seen += len(batch)
-        self._tell(self._seen)
+        self._progress(self._seen)
 
     async def _embed(self, facts: list[Fact]) -> None:
         try:

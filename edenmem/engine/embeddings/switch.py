@@ -101,7 +101,7 @@ class ModelSwitcher:
         plan: SwitchPlan,
         *,
         concurrency: int = 4,
-        tell: Callable[[int], None] = lambda done: None,
+        progress: Callable[[int], None] = lambda done: None,
     ) -> BackfillReport:
         """Create all missing new vectors; searches are unaffected.
 
@@ -119,29 +119,29 @@ class ModelSwitcher:
             before = sum(report.embedded + report.changed for report in reports)
 
             def report_done(done: int, before: int = before) -> None:
-                tell(before + done)
+                progress(before + done)
 
-            report = await self._backfiller.run(concurrency=concurrency, tell=report_done)
+            report = await self._backfiller.run(concurrency=concurrency, progress=report_done)
             reports.append(report)
             if report.stopped_early or report.embedded + report.changed == 0:
                 break
         return _join_reports(reports)
 
     async def wait(
-        self, *, patience: float, tell: Callable[[str], None] = lambda why: None
+        self, *, patience: float, progress: Callable[[str], None] = lambda why: None
     ) -> None:
         """Wait until search finds all new vectors.
 
         Args:
             patience: Time limit in seconds.
-            tell: Called with the reason for waiting.
+            progress: Called with the reason for waiting.
 
         Raises:
             StoreError: the index of the new vectors failed, or the time limit is exceeded.
         """
-        await in_thread(self._wait, patience, tell)
+        await in_thread(self._wait, patience, progress)
 
-    def _wait(self, patience: float, tell: Callable[[str], None]) -> None:
+    def _wait(self, patience: float, progress: Callable[[str], None]) -> None:
         why = ""
 
         def ready() -> bool:
@@ -159,7 +159,7 @@ class ModelSwitcher:
                 why = "search does not find the latest vectors yet"
             else:
                 return True
-            tell(why)
+            progress(why)
             return False
 
         if not poll(ready, timeout=patience, clock=self._monotonic, sleep=self._sleep):
@@ -235,7 +235,7 @@ def _join_reports(reports: Sequence[BackfillReport]) -> BackfillReport:
     )
 
 
-Tell = Callable[[str, int], None]
+Progress = Callable[[str, int], None]
 
 
 class SwitchEnding(msgspec.Struct, frozen=True, kw_only=True):
@@ -349,14 +349,14 @@ class SwitchEnder:
             action="back", in_force=switch.previous, stale=max(0, status.total.stale)
         )
 
-    def drop_old(self, tell: Tell = lambda what, done: None) -> SwitchEnding:
+    def drop_old(self, progress: Progress = lambda what, done: None) -> SwitchEnding:
         """Replace the old vectors by the new ones permanently.
 
         Readers with the new model are served meanwhile; those with the old model are refused from
         now on.
 
         Args:
-            tell: Called with the current step, and the number of facts done.
+            progress: Called with the current step, and the number of facts done.
 
         Raises:
             NotFoundError: no switch is under way.
@@ -373,14 +373,14 @@ class SwitchEnder:
             self._move(switch, "switched", "settling")
             switch = self.expect("settling")
         if switch.phase == "settling":
-            facts += self._repeat(self._store.switches.settle_vectors, "settling", tell)
-            self._index_settled(switch, tell)
+            facts += self._repeat(self._store.switches.settle_vectors, "settling", progress)
+            self._index_settled(switch, progress)
             self._move(switch, "settling", "clearing")
-        facts += self._repeat(self._store.switches.settle_vectors, "settling", tell)
-        self._clear(switch, tell)
+        facts += self._repeat(self._store.switches.settle_vectors, "settling", progress)
+        self._clear(switch, progress)
         return SwitchEnding(action="drop-old", in_force=switch.model, facts=facts)
 
-    def abandon(self, tell: Tell = lambda what, done: None) -> SwitchEnding:
+    def abandon(self, progress: Progress = lambda what, done: None) -> SwitchEnding:
         """Drop the new vectors; the old model stays in force.
 
         Raises:
@@ -391,7 +391,7 @@ class SwitchEnder:
         switch = self.expect("filling", "abandoning")
         if switch.phase == "filling":
             self._move(switch, "filling", "abandoning")
-        facts = self._clear(switch, tell)
+        facts = self._clear(switch, progress)
         return SwitchEnding(action="abandon", in_force=switch.previous, facts=facts)
 
     # -- steps -------------------------------------------------------------------------------
@@ -414,18 +414,18 @@ class SwitchEnder:
                 hint="configure the new model, and run 'edenmem embed backfill'",
             )
 
-    def _repeat(self, step: Callable[[], Iterator[int]], what: str, tell: Tell) -> int:
+    def _repeat(self, step: Callable[[], Iterator[int]], what: str, progress: Progress) -> int:
         """Repeat a step until a pass finds nothing to do."""
         done = 0
         while True:
             before = done
             for count in step():
                 done += count
-                tell(what, done)
+                progress(what, done)
             if done == before:
                 return done
 
-    def _index_settled(self, switch: VectorSwitch, tell: Tell) -> None:
+    def _index_settled(self, switch: VectorSwitch, progress: Progress) -> None:
         """Wait until the permanent search index has the new vectors, before it is used."""
         wish = IndexWish(dimensions=switch.dimensions, analyzer=self._settings.search.analyzer)
 
@@ -441,7 +441,9 @@ class SwitchEnder:
                 self._store.indexes.create_index(state.name, wish)
         seen = wait_for_indexes(
             states,
-            tell=lambda seen: tell("building the search index", 0) if _building(seen) else None,
+            progress=lambda seen: (
+                progress("building the search index", 0) if _building(seen) else None
+            ),
             timeout=self._timeout,
             clock=self._monotonic,
             sleep=self._sleep,
@@ -458,11 +460,11 @@ class SwitchEnder:
             "search does not find the vectors",
         )
 
-    def _clear(self, switch: VectorSwitch, tell: Tell) -> int:
+    def _clear(self, switch: VectorSwitch, progress: Progress) -> int:
         self._until(
             self._store.switches.drop_switch_index, "the index of the new vectors still exists"
         )
-        done = self._repeat(self._store.switches.clear_staged, "clearing", tell)
+        done = self._repeat(self._store.switches.clear_staged, "clearing", progress)
         self._store.switches.end_switch(switch.model)
         return done
 

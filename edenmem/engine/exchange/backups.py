@@ -137,7 +137,7 @@ class BackupWriter:
         request: ExportRequest,
         *,
         keep: int = 0,
-        tell: Callable[[int], None] = lambda done: None,
+        progress: Callable[[int], None] = lambda done: None,
     ) -> BackupReport:
         """Write and verify a backup, then remove the oldest of its series beyond ``keep``.
 
@@ -149,7 +149,7 @@ class BackupWriter:
             folder: The folder of the backups, created if missing.
             request: The selection to export.
             keep: Number of backups of this store and selection to keep (0 = all).
-            tell: Called with the number of records written so far.
+            progress: Called with the number of records written so far.
 
         Raises:
             UsageError: the selection depends on the time of the run.
@@ -169,7 +169,7 @@ class BackupWriter:
         stem = f"edenmem-{series}-{now.strftime(_TIME)}"
         with open_partial(folder / stem) as raw:
             with open_compressor(raw, compress=True) as file:
-                export = self._exporter.write(file, request, tell=tell)
+                export = self._exporter.write(file, request, progress=progress)
             save(raw)
             _verify_written(Source(raw, stem), export, raw.fileno())
             path = _publish(Path(raw.name), folder, stem)

@@ -90,7 +90,7 @@ class Checker:
         self._damage = ""
 
     def check(
-        self, parser: Parser, *, tell: Callable[[int], None] = lambda done: None
+        self, parser: Parser, *, progress: Callable[[int], None] = lambda done: None
     ) -> FileCheck:
         """Parse every line of the file.
 
@@ -105,7 +105,7 @@ class Checker:
                     parser.parse(line.kind, line.data)
                 except InputError as error:
                     self._note(line.number, error.message)
-                tell(self._digest.records)
+                progress(self._digest.records)
         except InputError as error:
             if not self.header or error.line is None:
                 raise

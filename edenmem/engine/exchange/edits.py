@@ -367,7 +367,7 @@ async def apply_edits(
     *,
     allow_long: bool = False,
     dry_run: bool = False,
-    tell: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> ApplyReport:
     """Apply the edits in order; a refused edit does not stop the others.
 
@@ -385,7 +385,7 @@ async def apply_edits(
             continue
         done += 1
         notices |= dict.fromkeys(report.notices)
-        tell(number)
+        progress(number)
     return ApplyReport(done=done, refused=tuple(refused), notices=tuple(notices))
 
 

@@ -89,9 +89,9 @@ class Exporter:
         file: IO[bytes],
         request: ExportRequest,
         *,
-        tell: Callable[[int], None] = lambda done: None,
+        progress: Callable[[int], None] = lambda done: None,
     ) -> ExportReport:
-        """Write header, records and trailer; ``tell`` is called with the number of records.
+        """Write header, records and trailer; ``progress`` is called with the number of records.
 
         Raises:
             UsageError: a type cannot be combined with the other filters.
@@ -126,7 +126,7 @@ class Exporter:
                     )
                 )
             if digest.records % _PROGRESS == 0:
-                tell(digest.records)
+                progress(digest.records)
         file.write(
             lines.encode_mark(
                 lines.TRAILER,

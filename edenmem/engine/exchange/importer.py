@@ -274,14 +274,14 @@ class Importer:
         allow_long: bool = False,
         owner: str | None = None,
         dry_run: bool = False,
-        tell: Callable[[str, int, int], None] = lambda step, done, total: None,
+        progress: Callable[[str, int, int], None] = lambda step, done, total: None,
     ) -> RestoreReport:
         """Check the whole file, then store its new records.
 
         ``owner`` is the ID or username of a user, of the store or the file, who becomes the owner
         of agents and sessions without one, if the store requires an owner.
 
-        ``tell`` is called with the current step, the number of records done, and their total
+        ``progress`` is called with the current step, the number of records done, and their total
         (0 = unknown).
 
         Raises:
@@ -302,12 +302,12 @@ class Importer:
                 owner_id=owner_id,
             )
 
-        checked = checker.check(parser(), tell=lambda done: tell("checking", done, 0))
+        checked = checker.check(parser(), progress=lambda done: progress("checking", done, 0))
         if checked.bad and not skip_bad:
             raise _bad_lines(checked, source.unit)
         work = _Work(self._runtime, checked, source)
         if on_conflict == "fail" and not dry_run:
-            look = work.run(good_lines(source, checked, parser()), "keep", True, tell)
+            look = work.run(good_lines(source, checked, parser()), "keep", True, progress)
             if look.differing:
                 first = look.conflicts[0]
                 more = f"; {look.differing:,} differ in all" if look.differing > 1 else ""
@@ -316,7 +316,7 @@ class Importer:
                     f"{first.detail}{more}",
                     hint="nothing was changed; list all with --dry-run",
                 )
-        return work.run(good_lines(source, checked, parser()), on_conflict, dry_run, tell)
+        return work.run(good_lines(source, checked, parser()), on_conflict, dry_run, progress)
 
     def _user_id(self, source: Lines, name: str) -> str:
         user = People(self._store).user(name)
@@ -368,7 +368,7 @@ class _Work:
         lines: Iterator[Good],
         on_conflict: OnConflict,
         dry_run: bool,
-        tell: Callable[[str, int, int], None],
+        progress: Callable[[str, int, int], None],
     ) -> RestoreReport:
         """Store all records, or compare them only (``dry_run``)."""
         self._tally = _Tally()
@@ -384,7 +384,7 @@ class _Work:
             for batch in batched(of_kind, _BATCH):
                 self._take(kind, batch)
                 done += len(batch)
-                tell("looking" if dry_run else "storing", done, self._checked.records)
+                progress("looking" if dry_run else "storing", done, self._checked.records)
         tally = self._tally
         if self._source.left_out:
             tally.add(RecordKind.FACT, "left out", self._source.left_out)

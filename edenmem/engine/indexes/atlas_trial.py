@@ -136,14 +136,14 @@ class AtlasCheck:
         *,
         analyzer: str,
         timeout: float,
-        tell: Callable[[str], None] = lambda name: None,
+        progress: Callable[[str], None] = lambda name: None,
         clock: Clock = time.monotonic,
         sleep: Sleep = time.sleep,
     ) -> None:
         self._store = store
         self._wish = IndexWish(dimensions=AtlasWorld.DIMENSIONS, analyzer=analyzer)
         self._timeout = timeout
-        self._tell = tell
+        self._progress = progress
         self._clock = clock
         self._sleep = sleep
         self._world = AtlasWorld()
@@ -213,7 +213,7 @@ class AtlasCheck:
         if skip:
             seen, outcome, seconds = "a required step failed", "skipped", 0.0
         else:
-            self._tell(name)
+            self._progress(name)
             begun = self._clock()
             try:
                 seen, outcome = work(), "passed"
@@ -244,7 +244,7 @@ class AtlasCheck:
         states = wait_for_indexes(
             lambda: trial.states(self._wish),
             timeout=self._timeout,
-            tell=note,
+            progress=note,
             clock=self._clock,
             sleep=self._sleep,
         )

@@ -52,7 +52,7 @@ def wait_for_indexes(
     look: Callable[[], Sequence[IndexState]],
     *,
     timeout: float,
-    tell: Callable[[Sequence[IndexState]], None] = lambda states: None,
+    progress: Callable[[Sequence[IndexState]], None] = lambda states: None,
     clock: Clock = time.monotonic,
     sleep: Sleep = time.sleep,
 ) -> Sequence[IndexState]:
@@ -65,7 +65,7 @@ def wait_for_indexes(
     def is_settled() -> bool:
         nonlocal seen
         seen = look()
-        tell(seen)
+        progress(seen)
         return all(state.status != "building" for state in seen)
 
     poll(is_settled, timeout=timeout, clock=clock, sleep=sleep)
@@ -164,7 +164,7 @@ class IndexKeeper:
         names: Sequence[str],
         *,
         timeout: float,
-        tell: Callable[[Sequence[IndexState]], None] = lambda states: None,
+        progress: Callable[[Sequence[IndexState]], None] = lambda states: None,
     ) -> Sequence[IndexState]:
         """Wait up to ``timeout`` seconds until none of these is building; return the states."""
         if not names:
@@ -172,7 +172,7 @@ class IndexKeeper:
         return wait_for_indexes(
             lambda: self.states(names),
             timeout=timeout,
-            tell=tell,
+            progress=progress,
             clock=self._clock,
             sleep=self._sleep,
         )

@@ -83,7 +83,7 @@ class V1Plan(Protocol):
     def unknown_fields(self) -> Mapping[str, int]:
         """Return ``collection.field`` → number of documents with this unknown field."""
 
-    def item_total(self, tell: Callable[[int], None] = ...) -> int:
+    def item_total(self, progress: Callable[[int], None] = ...) -> int:
         """Return the number of items; the first call counts them and reports progress."""
 
     def fates(self) -> Mapping[str, int]:

@@ -25,7 +25,7 @@ from edenmem.engine.migration.reports import (
     Verification,
     check_of,
 )
-from edenmem.engine.migration.run import Tell, V1Runner, hold_lease
+from edenmem.engine.migration.run import RunProgress, V1Runner, hold_lease
 from edenmem.engine.migration.source import Progress, StagedPlan
 from edenmem.engine.migration.verification import verify
 from edenmem.engine.runtime.runtime import Runtime
@@ -102,23 +102,25 @@ class Migrations:
     def _find_agent(self, name: str) -> str:
         return Resolver(self._store).agent(name).id
 
-    async def run(self, plan: V1Plan, options: RunOptions, *, tell: Tell) -> MigrationReport:
+    async def run(
+        self, plan: V1Plan, options: RunOptions, *, progress: RunProgress
+    ) -> MigrationReport:
         """Move all items and verify them; see `V1Runner.run`."""
-        return await V1Runner(self._runtime, plan, options).run(tell=tell)
+        return await V1Runner(self._runtime, plan, options).run(progress=progress)
 
     def verify(
         self,
         plan: V1Plan,
         run: MigrationRun,
         *,
-        tell: Callable[[int], None] = lambda items: None,
+        progress: Callable[[int], None] = lambda items: None,
     ) -> Verification:
         """Compare a run with its source, and record the outcome in the ledger; see `verify`.
 
         The outcome is not recorded for an unfinished or partly reverted run.
         """
         embedder = find_local_embedder(self._runtime)
-        found = verify(self._store, plan, run, embedder=embedder, tell=tell)
+        found = verify(self._store, plan, run, embedder=embedder, progress=progress)
         kept = self._store.migrations.migration_run(run.id)
         is_done = kept is not None and kept.state is RunState.DONE
         if kept is not None and is_done and not self._runtime.settings.store.read_only:
@@ -208,7 +210,7 @@ def roll_back(
     *,
     force: bool = False,
     dry_run: bool = False,
-    tell: Callable[[int], None] = lambda changes: None,
+    progress: Callable[[int], None] = lambda changes: None,
 ) -> RollbackReport:
     """Roll a migration back, and count the reverted and the kept changes. Blocks.
 
@@ -244,7 +246,7 @@ def roll_back(
                     )
                 )
         if looked % _TELL == 0:
-            tell(looked)
+            progress(looked)
     return RollbackReport(
         run=run if dry_run else _run(runtime.store, run_id),
         removed=dict(removed),

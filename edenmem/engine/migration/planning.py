@@ -87,7 +87,7 @@ def make_plan(
     plan: V1Plan,
     options: RunOptions,
     *,
-    tell: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> MigrationPlan:
     """Compare all items with the store, and plan their migration. Blocks.
 
@@ -105,7 +105,7 @@ def make_plan(
         for done in applier.apply(items) if applier else map(_of_empty_store, items):
             _count(sums, plan, done)
         looked += len(items)
-        tell(looked, total)
+        progress(looked, total)
     names = {person.id: person.username or "" for person in plan.agents()}
     for row in sums.rows.values():
         row.agent = names.get(row.agent_id, "")

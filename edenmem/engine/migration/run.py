@@ -151,7 +151,7 @@ def facts_by_scope(store: Store, agent_ids: Sequence[str]) -> dict[Scope, int]:
 #: Problems of a run kept in the ledger; all are counted.
 KEPT_PROBLEMS = 100
 
-Tell = Callable[[str, int, int], None]
+RunProgress = Callable[[str, int, int], None]
 Steps = Callable[[int], None]
 T = TypeVar("T")
 
@@ -179,10 +179,12 @@ class V1Runner:
         self._plan = plan
         self._options = options
 
-    async def run(self, *, tell: Tell = lambda step, done, total: None) -> MigrationReport:
+    async def run(
+        self, *, progress: RunProgress = lambda step, done, total: None
+    ) -> MigrationReport:
         """Move all items and verify them.
 
-        ``tell`` is called with the name of the step, the number of items done, and their total.
+        ``progress`` is called with the name of the step, the number of items done, and their total.
 
         Raises:
             ConflictError: another migration is running on this store.
@@ -194,7 +196,7 @@ class V1Runner:
             runtime = self._runtime.for_actor(run.actor)
             work = _Run(runtime, self._plan, self._options, run)
             try:
-                return await work.through(tell)
+                return await work.through(progress)
             except (EdenmemError, asyncio.CancelledError) as error:
                 with suppress(StoreError):
                     await in_thread(work.note_failure, str(error) or INTERRUPTION)
@@ -233,14 +235,16 @@ class _Stopped(Exception):
     """End the blocking work of a cancelled task."""
 
 
-async def _in_steps(work: Callable[[Callable[[int], None]], T], tell: Steps = lambda n: None) -> T:
+async def _in_steps(
+    work: Callable[[Callable[[int], None]], T], progress: Steps = lambda n: None
+) -> T:
     """Run blocking work in a thread; a cancellation ends the work at its next step."""
     stop = threading.Event()
 
     def step(done: int) -> None:
         if stop.is_set():
             raise _Stopped
-        tell(done)
+        progress(done)
 
     task = asyncio.ensure_future(in_thread(work, step))
     try:
@@ -405,7 +409,7 @@ class _Run:
             runtime = msgspec.structs.replace(runtime, llm=None)
         return applier, Condenser(runtime, rounds=rounds)
 
-    async def through(self, tell: Tell) -> MigrationReport:
+    async def through(self, progress: RunProgress) -> MigrationReport:
         """Execute all steps of the run, beginning with its entry in the ledger."""
         plan, run = self._plan, self._run
         await in_thread(self._put)
@@ -413,18 +417,18 @@ class _Run:
         taken, notices = await in_thread(add_people, self._runtime, plan)
         self._notices += notices
         self._note_taken(taken)
-        tell("moving", run.done, run.total)
+        progress("moving", run.done, run.total)
         items = plan.items(after=run.last_key or None)
         batches = batched_items(items, self._options.batch_size)
         while batch := await in_thread(next, batches, None):
             done = await in_thread(applier.apply, batch)
             await condenser.condense(done)
             await in_thread(self._note, done)
-            tell("moving", self._run.done, self._run.total)
+            progress("moving", self._run.done, self._run.total)
         self._notices += await in_thread(self._room)
-        embedding = await self._embed(tell) if self._options.embed else None
+        embedding = await self._embed(progress) if self._options.embed else None
         verification = await _in_steps(
-            self._verify, lambda done: tell("verifying", done, run.total)
+            self._verify, lambda done: progress("verifying", done, run.total)
         )
         await in_thread(self._finish, verification)
         state = tell_state(self._run, (), self._runtime.clock())
@@ -443,7 +447,7 @@ class _Run:
         facts = facts_by_scope(self._store, agents)
         return room_notices(self._store, self._runtime.settings, facts)
 
-    async def _embed(self, tell: Tell) -> BackfillReport | None:
+    async def _embed(self, progress: RunProgress) -> BackfillReport | None:
         runtime = self._runtime
         if runtime.embedder is None:
             self._notices.append("no embedding model is configured: facts have no vectors yet")
@@ -460,9 +464,9 @@ class _Run:
 
         def report(done: int) -> None:
             self._put()  # keeps the run from looking interrupted
-            tell("embedding", done, total)
+            progress("embedding", done, total)
 
-        return await backfiller.run(agent_id=chosen, tell=report)
+        return await backfiller.run(agent_id=chosen, progress=report)
 
     # -- the ledger ------------------------------------------------------------------------------
 
@@ -495,17 +499,17 @@ class _Run:
             problems=tuple([*named, *others][:KEPT_PROBLEMS]),
         )
 
-    def _verify(self, tell: Steps) -> Verification:
+    def _verify(self, progress: Steps) -> Verification:
         """Verify the run before it counts as done: an interrupted verification is repeated."""
         self._put()
 
         def report(items: int) -> None:
             self._put()  # keeps the run from looking interrupted
-            tell(items)
+            progress(items)
 
         run = msgspec.structs.replace(self._run, state=RunState.DONE)
         embedder = find_local_embedder(self._runtime)
-        return verify(self._store, self._plan, run, embedder=embedder, tell=report)
+        return verify(self._store, self._plan, run, embedder=embedder, progress=report)
 
     def _finish(self, verification: Verification) -> None:
         at = self._clock()

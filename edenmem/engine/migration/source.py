@@ -340,10 +340,10 @@ class StagedPlan:
             if not agent or not options.agents or agent in options.agents
         ]
 
-    def item_total(self, tell: Callable[[int], None] = lambda done: None) -> int:
+    def item_total(self, progress: Callable[[int], None] = lambda done: None) -> int:
         """Return the number of items."""
         if self._item_total is None:
-            self._item_total, self._fates = self._count_items(tell)
+            self._item_total, self._fates = self._count_items(progress)
         return self._item_total
 
     def fates(self) -> Mapping[str, int]:
@@ -351,7 +351,7 @@ class StagedPlan:
         self.item_total()
         return self._fates
 
-    def _count_items(self, tell: Callable[[int], None]) -> tuple[int, dict[str, int]]:
+    def _count_items(self, progress: Callable[[int], None]) -> tuple[int, dict[str, int]]:
         """Count items, and each document once, by its best use in any item."""
         unused: Counter[str] = Counter()
         # Hashes of documents that several items may use; others are counted directly.
@@ -359,7 +359,7 @@ class StagedPlan:
         total = 0
         for total, item in enumerate(self.items(), 1):
             if total % _STEP == 0:
-                tell(total)
+                progress(total)
             hashes = [ref.content_hash for ref in item.sources]
             if item.target is not None:
                 if item.kind in ("policy", "toggles", "text") or self.options.active_since:

@@ -115,7 +115,7 @@ def verify(
     run: MigrationRun,
     *,
     embedder: Embedder | None = None,
-    tell: Callable[[int], None] = lambda items: None,
+    progress: Callable[[int], None] = lambda items: None,
 ) -> Verification:
     """Compare the items moved by a run with its source. Blocks.
 
@@ -124,7 +124,7 @@ def verify(
         plan: The source.
         run: The run.
         embedder: A local model to check a sample of the vectors.
-        tell: Called with the number of items done.
+        progress: Called with the number of items done.
 
     Raises:
         ConflictError: the run was rolled back.
@@ -138,7 +138,7 @@ def verify(
     for items in batched_items(plan.items(), _BATCH):
         check.compare(items)
         compared += len(items)
-        tell(compared)
+        progress(compared)
     check.finish()
     return check.result()
 

@@ -148,7 +148,7 @@ def test_the_next_import_completes_a_killed_one(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        imported(two, data, tell=die)
+        imported(two, data, progress=die)
     assert two.database.info().counts["policies"] > 0
     imported(two, data)
     assert body(exported(two)) == body(data)

@@ -78,11 +78,11 @@ def test_all_indexes_are_created_and_awaited(
     assert {a.outcome for a in actions.values() if a.state.kind == "ordinary"} == {"there"}
     looks: list[list[str]] = []
 
-    def tell(states: object) -> None:
+    def progress(states: object) -> None:
         assert isinstance(states, list)
         looks.append([one.status for one in states])
 
-    states = keeper.wait([VECTOR_INDEX, TEXT_INDEX], timeout=600, tell=tell)
+    states = keeper.wait([VECTOR_INDEX, TEXT_INDEX], timeout=600, progress=progress)
     assert {one.status for one in states} == {"ready"}
     assert looks[0] == ["building", "building"]
     assert len(time.naps) == len(looks) - 1

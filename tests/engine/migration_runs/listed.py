@@ -137,7 +137,7 @@ class ListedPlan:
                 counts.setdefault(source.collection, set()).add(source)
         return {name: len(refs) for name, refs in counts.items()}
 
-    def item_total(self, tell: Callable[[int], None] = lambda done: None) -> int:
+    def item_total(self, progress: Callable[[int], None] = lambda done: None) -> int:
         return len(self.listed)
 
     def fates(self) -> Mapping[str, int]:

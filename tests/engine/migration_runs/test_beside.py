@@ -181,7 +181,7 @@ def test_progress_is_correct(sqlite_store: Store, clock: Any) -> None:
         whole_plan(),
         RunOptions(batch_size=5),
     )
-    asyncio.run(runner.run(tell=lambda *step: told.append(step)))
+    asyncio.run(runner.run(progress=lambda *step: told.append(step)))
     moving = [(done, total) for step, done, total in told if step == "moving"]
     assert moving == [(0, 14), (5, 14), (10, 14), (14, 14)]
     for step, found in itertools.groupby(told, key=lambda one: one[0]):

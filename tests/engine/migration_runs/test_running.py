@@ -370,10 +370,10 @@ def test_a_run_cancelled_while_counting_is_not_in_the_ledger(store: Store) -> No
     """The counting ends at its next step."""
     plan = whole_plan()
 
-    def count(tell: Callable[[int], None]) -> int:
+    def count(progress: Callable[[int], None]) -> int:
         _cancel(running)
         while True:
-            tell(0)
+            progress(0)
 
     async def run() -> None:
         nonlocal running
@@ -414,10 +414,10 @@ def test_a_run_cancelled_at_its_first_entry_stops_immediately(
 def test_a_cancellation_stops_the_verification(
     store: Store, migrate: Migrate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def verify(*args: Any, tell: Callable[[int], None], **more: Any) -> None:
+    def verify(*args: Any, progress: Callable[[int], None], **more: Any) -> None:
         _cancel(running)
         while True:
-            tell(0)
+            progress(0)
 
     async def run() -> None:
         nonlocal running

@@ -187,7 +187,7 @@ async def test_a_switch_waits_for_atlas(
     atlas.lag = 3
     looked: list[str] = []
     await filled(store)
-    await switcher(store).wait(patience=60, tell=looked.append)
+    await switcher(store).wait(patience=60, progress=looked.append)
     assert any("is being built" in why for why in looked)
     await switcher(store).commit()
     assert await found(store, new_model()) == [CAT]

@@ -127,7 +127,7 @@ def export(
         sink = open_for_writing(target, compress=compress, force=force)
     with show_progress(run.out) as progress, sink as file:
         report = run.service.exchange.write(
-            file, request, tell=lambda done: progress.step("writing", done, 0)
+            file, request, progress=lambda done: progress.step("writing", done, 0)
         )
     print_export(run, report, target)
     if report.problems:
@@ -149,7 +149,7 @@ def _back_up(
             Path(folder),
             request,
             keep=keep or 0,
-            tell=lambda done: progress.step("writing", done, 0),
+            progress=lambda done: progress.step("writing", done, 0),
         )
     print_backup(run, report)
     if report.export.problems or report.damaged:

@@ -141,7 +141,7 @@ def import_(
             allow_long=allow_long,
             owner=owner,
             dry_run=dry_run,
-            tell=progress.step,
+            progress=progress.step,
         )
     print_import(run, report)
     if report.failed or report.differing or report.damage:

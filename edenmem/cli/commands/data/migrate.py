@@ -195,7 +195,7 @@ def _has_failed(made: MigrationReport) -> bool:
 def _migrate(run: Invocation, plan: V1Plan, chosen: RunOptions) -> MigrationReport:
     with show_progress(run.out) as progress:
         return run.serve(
-            lambda service: service.migrations.run(plan, chosen, tell=progress.step),
+            lambda service: service.migrations.run(plan, chosen, progress=progress.step),
             llm=chosen.condense,
         )
 
@@ -204,7 +204,7 @@ def _print_plan(run: Invocation, plan: V1Plan, chosen: RunOptions, *, whole: boo
     async def make_plan(service: MemoryService) -> MigrationPlan:
         with show_progress(run.out) as progress:
             return service.migrations.plan(
-                plan, chosen, tell=lambda done, total: progress.step("planning", done, total)
+                plan, chosen, progress=lambda done, total: progress.step("planning", done, total)
             )
 
     planned = run.serve(make_plan)

@@ -154,7 +154,7 @@ def verify(
                 service.migrations.verify,
                 plan,
                 found,
-                tell=lambda items: progress.step("verifying", items, max(found.total, items)),
+                progress=lambda items: progress.step("verifying", items, max(found.total, items)),
             )
 
         check = run.serve(compare)
@@ -202,5 +202,5 @@ def _roll_back(
             found.id,
             force=force,
             dry_run=dry_run,
-            tell=lambda done: progress.step("taking back", done, max(found.done, done)),
+            progress=lambda done: progress.step("taking back", done, max(found.done, done)),
         )

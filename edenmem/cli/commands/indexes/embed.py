@@ -32,7 +32,7 @@ from edenmem.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.backfill import BackfillPlan
     from edenmem.engine.embeddings.status import VectorState, VectorStatus
-    from edenmem.engine.embeddings.switch import SwitchEnder, SwitchEnding, Tell
+    from edenmem.engine.embeddings.switch import Progress, SwitchEnder, SwitchEnding
     from edenmem.engine.service import MemoryService
     from edenmem.models.switch import SwitchPhase
 
@@ -48,22 +48,22 @@ class SwitchAction(StrEnum):
 class _Way(NamedTuple):
     phases: tuple[SwitchPhase, ...]
     question: str
-    go: Callable[[SwitchEnder, Tell], SwitchEnding]
+    go: Callable[[SwitchEnder, Progress], SwitchEnding]
 
 
 _WAYS = {
     SwitchAction.BACK: _Way(
-        ("switched",), "Bring {old} back into force?", lambda ender, tell: ender.back()
+        ("switched",), "Bring {old} back into force?", lambda ender, progress: ender.back()
     ),
     SwitchAction.DROP_OLD: _Way(
         ("switched", "settling", "clearing"),
         "Drop the vectors of {old} for good?",
-        lambda ender, tell: ender.drop_old(tell),
+        lambda ender, progress: ender.drop_old(progress),
     ),
     SwitchAction.ABANDON: _Way(
         ("filling", "abandoning"),
         "Take away what was prepared of {new}?",
-        lambda ender, tell: ender.abandon(tell),
+        lambda ender, progress: ender.abandon(progress),
     ),
 }
 
@@ -260,7 +260,7 @@ def backfill(
     with progress_of(run, plan.facts) as show:
         report = run.serve(
             lambda service: service.embeddings.backfiller.run(
-                agent_id=chosen, limit=limit, concurrency=concurrency, tell=show
+                agent_id=chosen, limit=limit, concurrency=concurrency, progress=show
             )
         )
     print_report(run, report)

@@ -156,7 +156,7 @@ def _fill_vectors(
     async def fill(service: MemoryService) -> BackfillReport:
         async with service.embeddings.switching(settings) as switcher:
             with progress_of(run, plan.backfill.facts) as show:
-                return await switcher.fill(plan, concurrency=wishes.concurrency, tell=show)
+                return await switcher.fill(plan, concurrency=wishes.concurrency, progress=show)
 
     report = run.serve(fill)
     if report.stopped_early or count_missing(report):
@@ -171,7 +171,7 @@ def _compare_models(
 ) -> Comparison:
     async def compare(service: MemoryService) -> Comparison:
         async with service.embeddings.switching(settings) as switcher:
-            await switcher.wait(patience=wishes.patience, tell=run.out.progress)
+            await switcher.wait(patience=wishes.patience, progress=run.out.progress)
             return await service.embeddings.compare(switcher, plan, labelled.queries)
 
     comparison = run.serve(compare)

@@ -250,8 +250,8 @@ def _describe_indexes(states: Sequence[IndexState]) -> str:
 def _wait(
     run: Invocation, keeper: IndexKeeper, names: Sequence[str], seconds: float
 ) -> list[IndexState]:
-    with show_waiting(run) as tell:
-        return list(keeper.wait(names, timeout=seconds, tell=tell))
+    with show_waiting(run) as progress:
+        return list(keeper.wait(names, timeout=seconds, progress=progress))
 
 
 def _finish(

@@ -182,7 +182,7 @@ def show_waiting(run: Invocation) -> Iterator[Callable[[Sequence[IndexState]], N
     told: set[str] = set()
     with show_progress(run.out) as progress:
 
-        def tell(states: Sequence[IndexState]) -> None:
+        def report(states: Sequence[IndexState]) -> None:
             building = [state.name for state in states if state.status == "building"]
             if run.out.shows_progress:
                 text = f"building {', '.join(building)}" if building else "built"
@@ -191,4 +191,4 @@ def show_waiting(run: Invocation) -> Iterator[Callable[[Sequence[IndexState]], N
                 told.update(new)
                 run.out.note(f"waiting for {', '.join(new)} to be built")
 
-        yield tell
+        yield report

@@ -107,7 +107,7 @@ def _examine(
     with (
         show_progress(run.out) as progress,
         run.service.doctor.open(
-            checks, agent_id=agent_id, files=run.loaded.files, tell=progress.say
+            checks, agent_id=agent_id, files=run.loaded.files, progress=progress.say
         ) as visit,
     ):
         report = visit.examine(online=online)
@@ -154,7 +154,7 @@ def _try_atlas(run: Invocation, seconds: float, *, yes: bool) -> None:
         run.out.note("nothing was tried")
         return
     report = run.service.doctor.try_atlas(
-        timeout=seconds, tell=lambda name: run.out.progress(f"trying: {name}")
+        timeout=seconds, progress=lambda name: run.out.progress(f"trying: {name}")
     )
     print_atlas(run, report)
     if not report.passed:
