@@ -1,1 +1,1 @@
-"""The engine: what edenmem does, whoever asks. Knows neither Typer nor Rich nor a database."""
+"""The engine: all operations of edenmem, without command line, terminal or database code."""

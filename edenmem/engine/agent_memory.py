@@ -1,8 +1,8 @@
-"""`AgentMemory`: memory as one agent sees it while it talks to one user, or in one session.
+"""`AgentMemory`: the memory that an agent can use with one user or in one session.
 
-What may be read and written is looked up on every call, by the rules of
-`edenmem.engine.scopes.visibility`: a switch, a pause or a second person in the session counts at
-once. A memory outside is answered as one that does not exist.
+Every call computes the readable and writable scopes by the rules of
+`edenmem.engine.scopes.visibility`, so a toggle, a pause or a second person in the session applies
+immediately. Memory outside these scopes is reported as not found.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 class FactOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a fact comes from, as far as its reader took part.
+    """The origin of a fact, limited to conversations of the reader.
 
-    ``messages`` are those of the reader's own conversations, in order; ``hidden`` counts those of
-    others, and those that are gone. ``earlier`` are former texts, oldest first. ``is_note``: it was
-    extracted from a text that was given to be remembered.
+    ``messages`` are the source messages of these conversations, in order; ``hidden`` counts the
+    other and deleted ones. ``earlier`` are former texts, oldest first. ``is_note`` marks facts
+    from `MemoryService.remember`.
     """
 
     fact: Fact
@@ -51,7 +51,7 @@ class FactOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Place(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent and the session of one call, and what may be read and written there."""
+    """The agent, session and scopes of one call."""
 
     agent: Agent
     session: Session
@@ -59,9 +59,9 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentMemory:
-    """One agent's memory for one user or session; `MemoryService.memory_for` makes it.
+    """The memory of an agent for one user or session, from `MemoryService.memory_for`.
 
-    Safe to use for several calls at once.
+    Concurrent calls are safe.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class AgentMemory:
 
     @property
     def can_extract(self) -> bool:
-        """Whether there is a language model, without which `remember` fails."""
+        """Check for a language model, which `remember` requires."""
         return self._runtime.llm is not None
 
     # -- reading -------------------------------------------------------------------------------
@@ -98,12 +98,12 @@ class AgentMemory:
 
         Args:
             queries: One query, or up to three that run together.
-            top_k: Maximum number of results for each query; None: the setting ``search.top_k``.
+            top_k: Maximum number of results per query (None: ``search.top_k``).
 
         Raises:
             UsageError: an argument is invalid.
-            EmbeddingModelMismatch: the stored vectors are of another model.
-            ProviderError: the query could not be embedded.
+            EmbeddingModelMismatch: stored vectors and embedder use different models.
+            ProviderError: embedding the query failed.
         """
         texts = (queries,) if isinstance(queries, str) else queries
         place = await in_thread(self._place)
@@ -112,11 +112,11 @@ class AgentMemory:
     async def context(
         self, *, message: str | None = None, recall: RecallMode | None = None
     ) -> ContextReport:
-        """Return the memory that belongs into the agent's prompt, as XML.
+        """Build the memory for the agent's prompt, as XML.
 
         Args:
-            message: What the agent is about to answer, for recall.
-            recall: "off", "heuristic", "llm" or "always"; None: the setting ``context.recall``.
+            message: Message to recall memories for.
+            recall: "off", "heuristic", "llm" or "always" (None: ``context.recall``).
         """
         place = await in_thread(self._place)
         is_stored = self.session_id is not None
@@ -131,33 +131,33 @@ class AgentMemory:
         )
 
     async def facts(self, *, limit: int = 20, containing: str = "") -> list[Fact]:
-        """Return the most recently made or corrected facts.
+        """Return the most recently created or corrected facts.
 
         Args:
             limit: Maximum number of facts.
-            containing: Only facts with this text in them, in any case.
+            containing: Only facts that contain this text, ignoring case.
         """
         if limit < 1:
             raise UsageError(f"limit must be at least 1: {limit}")
         return await in_thread(self._facts, limit, containing.casefold())
 
     async def why(self, fact_id: str) -> FactOrigin:
-        """Return where a fact comes from; removed facts have an origin too.
+        """Return the origin of a fact, also of a removed one.
 
         Raises:
-            NotFoundError: there is no such fact within reach.
+            NotFoundError: the fact does not exist or is not readable.
         """
         return await in_thread(self._why, fact_id)
 
     # -- writing -------------------------------------------------------------------------------
 
     async def remember(self, text: str, *, dry_run: bool = False) -> FormationReport:
-        """Extract the facts of a text with the language model, and keep what is new.
+        """Extract facts from a text with the language model, and store the new ones.
 
         Raises:
-            UsageError: there is no text.
-            ScopeError: no scope would take a fact.
-            ConfigError: no language model is configured; `add_fact` needs none.
+            UsageError: the text is empty.
+            ScopeError: memory is switched off or paused in all scopes.
+            ConfigError: no language model is configured; `add_fact` works without one.
             ProviderError: the model failed.
         """
         from edenmem.engine.formation.notes import remember
@@ -170,17 +170,16 @@ class AgentMemory:
         )
 
     async def add_fact(self, content: str, *, shared: bool | None = None) -> EditReport:
-        """Store one fact as it is written, without a language model.
+        """Store one fact verbatim, without a language model.
 
         Args:
-            content: One statement that is understood without its conversation.
-            shared: True: for all users of the agent; False: for this user; None: for this user if
-                there is one.
+            content: One statement that makes sense without its conversation.
+            shared: Store for all users of the agent (True) or for this user (False). None: for
+                this user if there is one, else for all.
 
         Raises:
-            UsageError: the text is empty or too long, or is not to be remembered: a secret, or an
-                order to the agent.
-            ScopeError: the scope takes no facts.
+            UsageError: the text is empty, too long, a secret, or an order to the agent.
+            ScopeError: the scope is not writable.
         """
         place = await in_thread(self._place)
         scope = self._scope_for(place, shared)
@@ -191,18 +190,18 @@ class AgentMemory:
         )
 
     async def edit_fact(self, fact_id: str, content: str, *, version: int) -> EditReport:
-        """Give a fact a new text; the old one stays in its history.
+        """Replace the text of a fact; the old text stays in the history.
 
         Args:
             fact_id: The ID of the fact.
             content: The new text.
-            version: The version of the fact that was read.
+            version: The version that the caller read.
 
         Raises:
-            NotFoundError: there is no such fact within reach.
-            ConflictError: the fact has changed since that version.
-            UsageError: the text is empty or too long, or is not to be remembered.
-            ScopeError: the fact's scope is closed for changes.
+            NotFoundError: the fact does not exist or is not readable.
+            ConflictError: the fact has changed since this version.
+            UsageError: the text is empty, too long, a secret, or an order to the agent.
+            ScopeError: the scope is not writable.
         """
         await in_thread(self._check_writable, fact_id)
         _check_content(content)
@@ -212,11 +211,11 @@ class AgentMemory:
         )
 
     async def forget_fact(self, fact_id: str) -> EditReport:
-        """Remove a fact; ``edenmem fact restore`` brings it back.
+        """Remove a fact; ``edenmem fact restore`` restores it.
 
         Raises:
-            NotFoundError: there is no such fact within reach.
-            ScopeError: the fact's scope is closed for changes.
+            NotFoundError: the fact does not exist or is not readable.
+            ScopeError: the scope is not writable.
         """
         await in_thread(self._check_writable, fact_id)
         return await make_edit(self._runtime, lambda editor: editor.delete_fact(fact_id))
@@ -227,7 +226,7 @@ class AgentMemory:
         agent = lookups.existing_agent(self._store, self.agent_id)
         if self.session_id is not None:
             session = lookups.existing_session(self._store, self.session_id)
-        else:  # never stored: it stands for a talk of the two
+        else:  # never stored
             users = (self.user_id,) if self.user_id else ()
             session = Session(id=new_id(), agents=(agent.id,), users=users)
         view = current_view(self._store, session, agent, speaker=self.user_id)
@@ -260,8 +259,7 @@ class AgentMemory:
         )
 
     def _took_part(self, source: Source, view: SessionView) -> bool:
-        """Whether the reader knows the conversation: it is this session, or the one person of
-        this memory was in it."""
+        """Check whether the source is this session, or a conversation of this person."""
         if source.session is None:
             return False
         if source.session.id == self.session_id:
@@ -277,10 +275,10 @@ class AgentMemory:
         self._check_open(fact.home, view)
 
     def _scope_for(self, place: _Place, shared: bool | None) -> Scope:
-        """The scope that a new fact goes to."""
+        """Return the scope of a new fact."""
         user = place.view.user
         if shared is False and user is None:
-            raise UsageError("there is no single user here to keep a fact for")
+            raise UsageError("cannot store a fact for one user: the session has several or none")
         is_shared = shared or user is None
         agent_id = place.agent.id
         scope = Scope.agent(agent_id) if is_shared or not user else Scope.user(agent_id, user.id)
@@ -289,9 +287,9 @@ class AgentMemory:
 
     def _check_open(self, scope: Scope, view: SessionView) -> None:
         if self._own_only and scope.kind is not ScopeKind.USER:
-            raise ScopeError(f"{scope.kind} memory is shared, and takes no changes from one user")
+            raise ScopeError(f"{scope.kind} memory is shared and not editable by users")
         if scope not in view.writes_facts:
-            raise ScopeError(f"{scope.kind} memory takes no changes: it is switched off or paused")
+            raise ScopeError(f"{scope.kind} memory is not writable: switched off or paused")
 
 
 def _fact_scopes(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
@@ -299,10 +297,10 @@ def _fact_scopes(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
 
 
 def _check_content(content: str) -> None:
-    """Refuse what no conversation may bring into memory either."""
+    """Reject secrets and orders to the agent, as for facts of conversations."""
     if why := find_objection(content):
         raise UsageError(why)
 
 
 def _unknown(fact_id: str) -> NotFoundError:
-    return NotFoundError(f"there is no fact {fact_id}")
+    return NotFoundError(f"fact not found: {fact_id}")

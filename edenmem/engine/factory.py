@@ -1,6 +1,7 @@
-"""The composition root: settings become a store, a language model and an embedding model.
+"""Create the store and the models of the settings (the composition root).
 
-The only module outside their packages that names concrete ones, each imported when it is needed.
+Only this module names concrete stores and models outside their packages. Each is imported on
+demand.
 """
 
 from __future__ import annotations
@@ -45,25 +46,25 @@ __all__ = [
     "store_uri",
 ]
 
-#: What to do when a language model is needed and `open_llm` gave None.
+#: Hint for commands that need a language model, when `open_llm` returns None.
 LLM_HINT = "set OPENAI_API_KEY, or llm.base_url to an OpenAI-compatible endpoint (Ollama, vLLM, …)"
 
 
 def default_sqlite_path() -> Path:
-    """The database of a user who named none."""
+    """Return the path of the default database."""
     return user_data_folder() / "edenmem.db"
 
 
 def store_uri(settings: Settings) -> str:
-    """The URI in force: ``store.uri``, or that of the default database."""
+    """Return ``store.uri``, or the URI of the default database."""
     return settings.store.uri or f"sqlite:///{default_sqlite_path()}"
 
 
 def open_store(settings: Settings) -> Store:
-    """The store that ``store.uri`` names. Nothing is connected or created yet.
+    """Return the store of ``store.uri``, without connecting to it or creating it.
 
     Raises:
-        ConfigError: the URI names no store that edenmem knows.
+        ConfigError: the URI is invalid.
     """
     uri = store_uri(settings)
     path = sqlite_path(uri)
@@ -86,7 +87,7 @@ def open_store(settings: Settings) -> Store:
 
 
 def open_budget(settings: Settings) -> Budget:
-    """The limit on tokens and money of one run, to be shared by all that it pays for."""
+    """Return the token and cost limit of one run, to be shared by its models."""
     from edenmem.endpoint.budget import Budget
 
     return Budget(max_tokens=settings.llm.max_tokens, max_cost=settings.llm.max_cost)
@@ -99,23 +100,25 @@ def has_llm(settings: Settings) -> bool:
 
 
 def open_llm(settings: Settings, *, budget: Budget | None = None) -> LLM | None:
-    """The configured language model, or None if there is neither a key nor a URL. Without a
-    ``budget`` it has one of its own.
+    """Return the configured language model, or None without a key and URL.
+
+    Without ``budget``, the model has a separate one.
 
     Raises:
-        ConfigError: ``llm.provider`` is "replay" and no file is named, or is recorded again.
+        ConfigError: ``llm.provider`` is "replay", and ``llm.replay`` is unset or ``llm.record``
+            is set.
     """
     llm = settings.llm
     if llm.provider == "replay":
         if not llm.replay:
             raise ConfigError(
-                'llm.provider is "replay" and llm.replay names no file',
-                hint="set llm.replay to a file of scripted answers",
+                'llm.provider is "replay", but llm.replay is not set',
+                hint="set llm.replay to a file of recorded answers",
             )
         if llm.record:
             raise ConfigError(
-                "llm.record keeps what a real endpoint answered; scripted answers are kept already",
-                hint='leave out llm.record, or set llm.provider = "openai"',
+                'llm.record cannot be combined with llm.provider = "replay"',
+                hint='unset llm.record, or set llm.provider = "openai"',
             )
         from edenmem.llm.replay import ReplayLLM
 
@@ -133,15 +136,14 @@ def open_llm(settings: Settings, *, budget: Budget | None = None) -> LLM | None:
 
 
 def open_embedder(settings: Settings, *, budget: Budget | None = None) -> Embedder | None:
-    """The configured embedding model, or None if there is none; `EMBEDDER_HINT` says what to add.
-    Its calls are charged to the ``budget`` of the run, if there is one.
+    """Return the configured embedding model, or None; see `EMBEDDER_HINT`.
 
-    "auto" is a local model or folder that was named, else an endpoint if there is a key or a URL,
-    else the default local model if it is installed.
+    Calls are charged to ``budget``. "auto" selects a local model or folder from the settings,
+    else an endpoint with a key or URL, else the default local model if installed.
 
     Raises:
-        ConfigError: there is no such folder.
-        ProviderMisconfigured: the local model that was named is not installed.
+        ConfigError: the folder does not exist.
+        ProviderMisconfigured: the local model from the settings is not installed.
     """
     embedding = settings.embedding
     kind = _embedder_kind(embedding)
@@ -164,14 +166,14 @@ def _embedder_kind(embedding: EmbeddingSettings) -> Literal["openai", "local", "
         return "openai" if has_endpoint else "none"
     if embedding.provider != "auto":
         return embedding.provider
-    # What was named is taken before an endpoint; the default model was named by nobody.
+    # A local model from the settings wins over an endpoint; the default one does not.
     default = type(embedding)().local_model
     is_named = bool(embedding.local_path) or embedding.local_model != default
     return "openai" if has_endpoint and not is_named else "local"
 
 
 def _local_model(embedding: EmbeddingSettings) -> ModelFiles | E5Files | None:
-    """The files of the local model; None if the extra ``local`` is not installed."""
+    """Return the files of the local model; None if the extra ``local`` is not installed."""
     from edenmem.embed.model_files import find_bundled_model, folder_model
     from edenmem.onnx.folder import has_runtime
 
@@ -187,11 +189,11 @@ def _local_model(embedding: EmbeddingSettings) -> ModelFiles | E5Files | None:
 
 
 def check_local_model(settings: Settings) -> bool:
-    """Read the files of the local embedding model, if the settings lead to one; whether they do.
+    """Verify the files of the local embedding model; False if the settings use none.
 
     Raises:
-        ConfigError: a folder or file that was named is not there.
-        ProviderMisconfigured: a file is not the one that edenmem knows, or is not installed.
+        ConfigError: a folder or file from the settings does not exist.
+        ProviderMisconfigured: a file is not installed, or has the wrong content.
     """
     if _embedder_kind(settings.embedding) != "local":
         return False
@@ -202,12 +204,10 @@ def check_local_model(settings: Settings) -> bool:
 
 
 def open_reranker(settings: Settings, *, budget: Budget | None = None) -> Reranker | None:
-    """The configured reranker, or None if there is none; `RERANKER_HINT` says what to set. A
-    folder that was named is taken before an endpoint. Neither is looked at before the first use,
-    since most searches do without.
+    """Return the configured reranker, or None; see `RERANKER_HINT`.
 
-    Calls of an endpoint are charged with their tokens to the ``budget`` of the run, if there is
-    one.
+    A folder wins over an endpoint. Neither is checked before the first use, since most searches
+    do not rerank. Tokens of an endpoint are charged to ``budget``.
     """
     search = settings.search
     if search.rerank_path:
@@ -236,25 +236,26 @@ def open_v1_plan(
     find_agent: FindAgent | None = None,
     progress: Progress | None = None,
 ) -> StagedPlan:
-    """Read memory of v1 and say what becomes of it. Blocks; nothing is written but a temporary
-    file, which goes with the plan.
+    """Read memory of v1, and plan its migration. Blocks.
+
+    Writes only a temporary file, which is deleted with the plan.
 
     Args:
-        settings: Where the configured store is, and how a MongoDB is reached.
-        location: A MongoDB's URI, a file or a folder; None: the MongoDB that is the store.
-        options: What to make of it.
-        folder: Where the temporary file is; by default where the system keeps such files.
-        users: The users of the store that is written to, to tell accounts of one person.
-        find_agent: Finds agents of that store, for names that the source does not know.
-        progress: Told now and then how many documents were read, and how many there are.
+        settings: Location of the configured store, and connection options for MongoDB.
+        location: MongoDB URI, file or folder (None: the configured MongoDB).
+        options: Options of the migration.
+        folder: Folder of the temporary file (default: the system's).
+        users: Users of the target store, to match accounts of one person.
+        find_agent: Finds agents of the target store, for names unknown to the source.
+        progress: Called with the number of documents read, and their total.
 
     Raises:
-        UsageError: nothing was named, and the configured store is no MongoDB.
-        NotFoundError: there is no such file, folder or database, or no agent of a name.
-        AmbiguousReference: there are several agents of a name.
-        InputError: there is nothing of v1 in it.
-        AmbiguousInput: there are several databases, or several files of one collection.
-        StoreError: the database cannot be reached, or there is no room for the file.
+        UsageError: there is no location, and the configured store is not MongoDB.
+        NotFoundError: the file, folder, database or an agent does not exist.
+        AmbiguousReference: several agents have the same name.
+        InputError: the source holds no memory of v1.
+        AmbiguousInput: the source holds several databases, or several files of one collection.
+        StoreError: the database is unreachable, or the disk is full.
     """
     from edenmem.engine.migration.source import open_plan
     from edenmem.store.sqlite.v1.staging import SqliteV1Stage
@@ -272,8 +273,11 @@ def open_v1_plan(
 
 
 def open_query_shelf(settings: Settings) -> QueryFile | None:
-    """Where vectors of queries outlast the process, or None: a model of this machine is asked
-    again as quickly, and ``search.query_cache = 0`` keeps none."""
+    """Return the disk cache of query vectors, or None.
+
+    Local models need no cache: they are as fast as the disk. ``search.query_cache = 0`` disables
+    the cache.
+    """
     embedding = settings.embedding
     if _embedder_kind(embedding) != "openai" or not settings.search.query_cache:
         return None

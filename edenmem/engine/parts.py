@@ -1,6 +1,6 @@
-"""What the rooms of the engine offer to an operator; `MemoryService` has one of each.
+"""Operator functions of the engine, grouped by area; properties of `MemoryService`.
 
-A part is a record of functions that are bound to one runtime. It imports its room when it is made.
+Each class holds functions bound to one runtime, and imports its area on creation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Accounts:
-    """Agents and people where no platform adds them, and the merging of their memory."""
+    """Add agents and accounts where no platform does, and merge accounts."""
 
     def __init__(self, runtime: Runtime) -> None:
         from edenmem.engine.edits.checks import add_account
@@ -42,7 +42,7 @@ class Accounts:
 
 
 class Sessions:
-    """Conversations from elsewhere."""
+    """Import conversations."""
 
     def __init__(self, runtime: Runtime) -> None:
         from edenmem.engine.sessions.importer import import_sessions
@@ -51,7 +51,7 @@ class Sessions:
 
 
 class Chats:
-    """Chats that pass through a proxy. What is not async blocks."""
+    """Manage proxied chats. Functions that are not async block."""
 
     def __init__(self, runtime: Runtime) -> None:
         from edenmem.engine.chats import names, sessions
@@ -67,7 +67,7 @@ class Chats:
 
 
 class Stats:
-    """Memory in numbers."""
+    """Compute statistics."""
 
     def __init__(self, runtime: Runtime) -> None:
         from edenmem.engine.stats.statistics import gather
@@ -76,14 +76,14 @@ class Stats:
         self.gather = partial(gather, runtime.store, runtime.settings)
 
     def page(self, statistics: MemoryStatistics) -> str:
-        """Return the numbers as a page with charts."""
+        """Render statistics as a page with charts."""
         from edenmem.engine.stats.page import page
 
         return page(statistics, self._store, place=self._store.database.info().location)
 
 
 class Embeddings:
-    """The vectors of facts, and the switch to another model."""
+    """Manage the vectors of facts, and switch models."""
 
     def __init__(self, runtime: Runtime) -> None:
         from edenmem.engine.embeddings.languages import language_advice
@@ -100,27 +100,25 @@ class Embeddings:
 
     @cached_property
     def backfiller(self) -> Backfiller:
-        """Makes the vectors that facts lack; `ConfigError` without an embedding model."""
+        """Compute missing vectors; raises `ConfigError` without an embedding model."""
         from edenmem.engine.embeddings.backfill import Backfiller
 
         return Backfiller(self._runtime)
 
     @asynccontextmanager
     async def switching(self, settings: Settings) -> AsyncIterator[ModelSwitcher]:
-        """Yield what switches to the embedding model of these settings.
+        """Yield the switcher to the embedding model of these settings.
 
         Raises:
-            ConfigError: they name none.
-            UsageError: the provider that they name has another.
+            ConfigError: the settings have no embedding model.
+            UsageError: the provider has a different model than the settings.
         """
         from edenmem.engine import factory
         from edenmem.engine.embeddings.switch import ModelSwitcher, check_model_name
 
         new = factory.open_embedder(settings, budget=factory.open_budget(settings))
         if new is None:
-            raise ConfigError(
-                "there is no embedding model to switch to", hint=factory.EMBEDDER_HINT
-            )
+            raise ConfigError("no embedding model to switch to", hint=factory.EMBEDDER_HINT)
         try:
             check_model_name(settings, new.model)
             yield ModelSwitcher(
@@ -132,14 +130,14 @@ class Embeddings:
     async def compare(
         self, switcher: ModelSwitcher, plan: SwitchPlan, queries: Sequence[LabelledQuery]
     ) -> Comparison:
-        """Measure what the model in force and the new one find; see `compare_models`."""
+        """Compare search with the current and the new model; see `compare_models`."""
         from edenmem.engine.evaluation.tuning import compare_models
 
         return await compare_models(plan.switch, queries, old=self._runtime, new=switcher.runtime)
 
 
 class Evaluations:
-    """How well search finds what it should."""
+    """Evaluate and tune search."""
 
     def __init__(self, runtime: Runtime) -> None:
         from edenmem.engine.evaluation.evaluator import Evaluator
@@ -151,14 +149,14 @@ class Evaluations:
         self.evaluate = self._evaluator.evaluate
 
     async def tune(self, queries: Sequence[LabelledQuery], *, recipes: Sequence[str]) -> Tuning:
-        """Look for better settings; see `tuning.tune`."""
+        """Tune the search settings; see `tuning.tune`."""
         from edenmem.engine.evaluation.tuning import tune
 
         return await tune(self._evaluator, queries, self._settings, recipes=recipes)
 
 
 class Checkups:
-    """The health of a store."""
+    """Check the health of a store."""
 
     def __init__(self, runtime: Runtime) -> None:
         from edenmem.engine.doctor.session import open_session
@@ -167,7 +165,7 @@ class Checkups:
         self.open = partial(open_session, runtime)
 
     def try_atlas(self, *, timeout: float, progress: Callable[[str], None]) -> AtlasReport:
-        """Try search on the configured cluster, in a place of its own; see `AtlasCheck`."""
+        """Test search on the configured cluster, in separate scopes; see `AtlasCheck`."""
         from edenmem.engine.indexes.atlas_trial import AtlasCheck
 
         analyzer = self._runtime.settings.search.analyzer
@@ -177,7 +175,7 @@ class Checkups:
 
 
 class Exchange:
-    """Memory as files: complete, or as Markdown to edit."""
+    """Export and import memory, complete or as Markdown for editing."""
 
     def __init__(self, runtime: Runtime) -> None:
         from edenmem.engine.exchange.backups import BackupWriter
@@ -193,7 +191,7 @@ class Exchange:
 
     @cached_property
     def importer(self) -> Importer:
-        """Takes files into the store."""
+        """Import files into the store."""
         from edenmem.engine.exchange.importer import Importer
 
         return Importer(self._runtime)
@@ -201,7 +199,7 @@ class Exchange:
     def read_mem0(
         self, source: Source, *, agent: str | None, user: str | None, add_missing: bool
     ) -> Mem0Lines:
-        """The memories of a file from mem0, for the importer; see `Mem0Lines`."""
+        """Read the memories of a mem0 file for the importer; see `Mem0Lines`."""
         from edenmem.engine.exchange.mem0 import Mem0Lines
 
         return Mem0Lines(
@@ -214,14 +212,14 @@ class Exchange:
         )
 
     async def take_folder(self, edits: Sequence[Edit], *, allow_long: bool) -> ApplyReport:
-        """Make the edits of a folder; see `apply_edits`."""
+        """Apply the edits of a folder; see `apply_edits`."""
         from edenmem.engine.exchange.edits import apply_edits
 
         return await apply_edits(edits, self._runtime, allow_long=allow_long)
 
 
 class Undo:
-    """Changes taken back: one, or all of a run."""
+    """Undo one change, or all changes of a run."""
 
     def __init__(self, runtime: Runtime) -> None:
         from edenmem.engine.history.undo import MissingVectors, Undoer
@@ -229,19 +227,19 @@ class Undo:
 
         self._runtime = runtime
         self._undoer = Undoer(runtime)
-        #: What was brought back without a vector; see `make_vectors`.
+        #: Facts restored without a vector; see `make_vectors`.
         self.missing = MissingVectors()
         self.plan = self._undoer.plan
         self.migration_of = partial(migration_of, runtime.store)
 
     def entry(self, entry_id: str, *, force: bool, reason: str) -> UndoStep:
-        """Take one entry back; see `Undoer.undo`."""
+        """Undo one entry; see `Undoer.undo`."""
         step = self._undoer.undo(entry_id, force=force, reason=reason)
         self.missing.note(step)
         return step
 
     def run(self, run_id: str, *, force: bool, dry_run: bool, reason: str) -> Iterator[UndoStep]:
-        """Take back all that a run changed; see `rollback.undo_run`."""
+        """Undo all changes of a run; see `rollback.undo_run`."""
         from edenmem.engine.migration.migrations import undo_run
 
         for step in undo_run(self._runtime, run_id, force=force, dry_run=dry_run, reason=reason):
@@ -249,5 +247,5 @@ class Undo:
             yield step
 
     async def make_vectors(self, missing: MissingVectors) -> str:
-        """Give facts that an undo brought back their vectors; see `MissingVectors.make`."""
+        """Compute the vectors of restored facts; see `MissingVectors.make`."""
         return await missing.make(self._runtime)

@@ -1,4 +1,4 @@
-"""What the engine's methods return: plain data that a caller can print or encode."""
+"""Results of the engine's methods: plain data to print or encode."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from edenmem.models.scope import Scope
 
 
 class FormationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one range of one session's messages for one agent.
+    """The result of a formation: one range of messages of one session, for one agent.
 
-    ``outcome``: "applied", "resumed" (a recorded one was completed), "not_due", "taken" (another
-    worker has it), "waiting" (released, tried again after ``not_before``), "incognito", "failed",
-    "dry_run". ``changes`` is there for a dry run only.
+    ``outcome``: "applied", "resumed" (a recorded formation was completed), "not_due", "taken" (by
+    another worker), "waiting" (retried after ``not_before``), "incognito", "failed", "dry_run".
+    ``changes`` is set for a dry run only.
     """
 
     session_id: str
@@ -26,15 +26,15 @@ class FormationReport(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     formation_id: str | None = None
     messages: int = 0
-    left: int = 0  # messages that wait for a later range
-    split_off: int = 0  # those of them that made this range longer than a model's context
-    by_platform: int = 0  # messages that are left out because the platform formed them
+    left: int = 0  # messages left for later ranges
+    split_off: int = 0  # of these, messages cut off because the range exceeded a model's context
+    by_platform: int = 0  # messages skipped because the platform formed them
     facts_added: int = 0
     facts_revised: int = 0
     facts_removed: int = 0
     facts_skipped: int = 0
     reflections: dict[str, int] = msgspec.field(default_factory=dict)  # by scope kind
-    rejected: dict[str, int] = msgspec.field(default_factory=dict)  # by rule, "" where none is told
+    rejected: dict[str, int] = msgspec.field(default_factory=dict)  # by rule; "" if unknown
     decisions: tuple[Decision, ...] = ()
     consolidations: tuple[ConsolidationReport, ...] = ()
     usage: tuple[CallUsage, ...] = ()
@@ -44,22 +44,21 @@ class FormationReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsolidationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one scope.
+    """The result of a consolidation of one scope.
 
     ``outcome``: "written", "not_due", "nothing_pending", "paused", "failed", "dry_run",
-    "not_tried" (since those before it found the provider down). ``is_outage``: it failed for what
-    every scope would fail for now.
-    ``before`` and ``after`` are the texts; equal if nothing was written. ``propagated`` counts the
-    reflections that were added to scopes above, ``propagation`` tells what was decided about each
-    proposal (action ADD or REJECTED, with the reason), and ``propagation_error`` why propagation
-    is not finished; it is then tried again by the next run, whatever the ``outcome``.
+    "not_tried" (the provider was already down). ``is_outage``: every scope would fail for the same
+    reason. ``before`` and ``after`` are the texts, equal if nothing was written. ``propagated``
+    counts the reflections added to wider scopes, ``propagation`` has the decision about each
+    proposal (action ADD or REJECTED, with the reason), and ``propagation_error`` the reason for an
+    incomplete propagation, which the next run retries for any ``outcome``.
     """
 
     scope: Scope
     outcome: str
     version: int = 0
     absorbed: int = 0
-    left: int = 0  # reflections still pending afterwards
+    left: int = 0  # reflections still pending
     words: int = 0
     word_limit: int = 0
     before: str = ""
@@ -81,7 +80,7 @@ class ContextPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A context for a prompt. ``recall`` says why memories were retrieved, or why not."""
+    """A context for a prompt. ``recall`` explains why memories were or were not retrieved."""
 
     xml: str
     parts: tuple[ContextPart, ...]
@@ -90,12 +89,11 @@ class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
     built_at: datetime
     recall: str = "off"
     queries: tuple[str, ...] = ()
-    usage: tuple[CallUsage, ...] = ()  # what recall by a model cost
+    usage: tuple[CallUsage, ...] = ()  # of recall by a model
 
 
 class DroppedCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate that did not come through: where it was cut, and by what. ``explain`` is what
-    the stages say that it came through before."""
+    """A candidate that a stage dropped, and why. ``explain`` has the earlier stages."""
 
     fact_id: str
     stage: str
@@ -104,22 +102,27 @@ class DroppedCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact that was found. ``score`` is the last stage's, in [0, 1] for the recipes with a
-    normalised score; ``explain`` maps each stage to its rank, score and threshold."""
+    """A found fact.
+
+    ``score`` is from the last stage, in [0, 1] for recipes with a normalised score. ``explain``
+    maps each stage to rank, score and threshold.
+    """
 
     fact: Fact
     score: float
     explain: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-#: What can be searched.
+#: Searchable kinds of memory.
 MemoryKind = Literal["facts", "reflections", "texts"]
 
 
 class MemoryHit(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact, a reflection, or a paragraph of a text, that was found. ``id`` is the document's.
-    The ``score`` of a fact is the search's; the others' is BM25 within what was searched, so that
-    the two cannot be compared."""
+    """A found fact, reflection or paragraph of a text. ``id`` is the ID of the document.
+
+    The ``score`` of a fact is the search score; others have BM25 within the searched texts. The
+    two are not comparable.
+    """
 
     kind: Literal["fact", "reflection", "text"]
     id: str
@@ -130,9 +133,9 @@ class MemoryHit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Hits best first, what was dropped, the milliseconds of each stage, and notices.
+    """Hits (best first), dropped candidates, milliseconds per stage, and notices.
 
-    ``passages`` are reflections, then paragraphs of texts, each best first, if they were asked for.
+    ``passages`` are reflections, then paragraphs of texts, each best first, if requested.
     """
 
     queries: tuple[str, ...]
@@ -145,8 +148,10 @@ class SearchReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EditReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator's change did, or (``dry_run``) would do. ``before`` and ``after`` are the
-    documents as plain data, without vectors; None where there is nothing before or after."""
+    """The result of an edit, or its preview (``dry_run``).
+
+    ``before`` and ``after`` are the documents as plain data without vectors, or None.
+    """
 
     action: str
     target_type: str
@@ -159,7 +164,7 @@ class EditReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScopeStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes and thresholds of one scope: whether it needs consolidation."""
+    """Sizes and thresholds of one scope, and whether a consolidation is due."""
 
     scope: Scope
     facts: int
@@ -175,7 +180,7 @@ class ScopeStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import of sessions did: ``problems`` are (line number, what was wrong)."""
+    """The result of an import of sessions. ``problems`` are (line number, error)."""
 
     sessions: int = 0
     new_sessions: int = 0
@@ -183,7 +188,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     new_messages: int = 0
     agents_added: tuple[str, ...] = ()
     users_added: tuple[str, ...] = ()
-    owners_kept: int = 0  # sessions that were there already, with another owner than the one given
+    owners_kept: int = 0  # existing sessions with a different owner
     problems: tuple[tuple[int, str], ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""`MemoryService`: the whole of edenmem for a program that runs agents.
+"""`MemoryService`: edenmem for programs that run agents.
 
     async with MemoryService.from_settings() as service:
         await service.ensure_session("chat-42", agents=["mira"], users=["lena"])
@@ -8,14 +8,13 @@
             {"role": "user", "content": question},
             {"role": "assistant", "content": answer},
         ])
-        await service.maybe_form_memories("chat-42")                # after it has answered
+        await service.maybe_form_memories("chat-42")                # after each answer
 
-Every method is safe to call from any number of tasks at once: what must not happen twice is
-guarded in the database, not here.
+All methods are safe to call concurrently, also from several processes: the database guards against
+duplicate work.
 
-For operators there is a part for each room of the engine, made when it is first needed, such as
-`MemoryService.history` or `MemoryService.erasure`: all that the command line does goes through
-them.
+For operators, each area of the engine is a property, such as `MemoryService.history` or
+`MemoryService.erasure`, created on first use. The command line uses these properties.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ T = TypeVar("T")
 
 
 class SearchOptions(TypedDict, total=False):
-    """How to search; `edenmem.engine.search.searcher.Searcher.search` says what each one means."""
+    """Search options; see `edenmem.engine.search.searcher.Searcher.search`."""
 
     recipe: str | None
     top_k: int | None
@@ -96,14 +95,14 @@ class SearchOptions(TypedDict, total=False):
     vector_model: str | None
 
 
-#: Outcomes of a formation after which there may be something new in memory.
+#: Outcomes of a formation that may have changed memory.
 _CHANGED = frozenset({"applied", "resumed"})
 #: Outcomes of a formation that had nothing to do.
 _IDLE = frozenset({"not_due", "incognito"})
 
 
 def _has_changes(report: FormationReport) -> bool:
-    """Whether there may be something new in memory, if only the facts of a range."""
+    """Check whether a formation may have changed memory; a failed one may have stored facts."""
     facts = report.facts_added + report.facts_revised + report.facts_removed
     return report.outcome in _CHANGED or (facts > 0 and report.outcome != "dry_run")
 
@@ -111,22 +110,21 @@ def _has_changes(report: FormationReport) -> bool:
 class MemoryService:
     """Long-term memory for agents: contexts, formation, consolidation and search.
 
-    Sessions, agents and users are given by ID (24 hex digits) or by name. An ``agent_id`` may be
-    left out: then formation works for every agent of the session, and a context is that of its
-    first.
+    Sessions, agents and users are IDs (24 hex digits) or names. Without ``agent_id``, a formation
+    covers all agents of the session, and a context belongs to the first one.
 
     Args:
-        store: Where memory is; see `edenmem.engine.factory.open_store`.
-        settings: All limits, models and modes.
-        llm: Forms and consolidates; None: whatever needs it raises `ConfigError`, all else works.
-        embedder: Gives facts and queries their vectors; None: as for ``llm``, text search works.
-        reranker: Reads what a search found, if it is asked to; None: that raises `ConfigError`.
-        actor: Who is written into history and audit; None: this user on this host.
-        clock: The current time, for tests.
-        query_shelf: Keeps the vectors of queries beyond this process; None: they are kept in
-            memory only (``search.query_cache`` of them).
+        store: The store; see `edenmem.engine.factory.open_store`.
+        settings: Limits, models and modes.
+        llm: Model for formation and consolidation; without one they raise `ConfigError`.
+        embedder: Model for vectors of facts and queries; without one, search is by text only.
+        reranker: Model for reranking; without one, reranking raises `ConfigError`.
+        actor: Author of changes in history and audit (None: this user on this host).
+        clock: Returns the current time, for tests.
+        query_shelf: Cache of query vectors on disk (None: ``search.query_cache`` vectors in
+            memory).
 
-    The service owns what it is given: `close` closes the store and the providers too.
+    The service owns its arguments: `close` also closes the store and the providers.
     """
 
     def __init__(
@@ -156,24 +154,24 @@ class MemoryService:
 
     @classmethod
     def from_runtime(cls, runtime: Runtime) -> MemoryService:
-        """Return a service that works with this runtime."""
+        """Return a service on this runtime."""
         service = cls(runtime.store, runtime.settings)
         service._runtime = runtime
         return service
 
     def for_actor(self, actor: Actor) -> MemoryService:
-        """Return a service on the same store and models whose changes this actor makes."""
+        """Return a service on the same store and models, with this author of changes."""
         return self.from_runtime(self._runtime.for_actor(actor))
 
     @classmethod
     def without_models(
         cls, settings: Settings, *, find_actor: Callable[[], Actor] = current_actor
     ) -> MemoryService:
-        """Return a service for the configured store alone; see `with_models`.
+        """Return a service for the configured store without models; see `with_models`.
 
         Args:
             settings: The configuration.
-            find_actor: Tells who is written into history and audit, when something is.
+            find_actor: Returns the author of changes.
         """
         from edenmem.engine.factory import open_store
 
@@ -183,10 +181,10 @@ class MemoryService:
     async def with_models(
         self, *, llm: bool = True, embedder: bool = True, reranker: bool = True
     ) -> AsyncIterator[MemoryService]:
-        """Yield a service on the same store with the configured models, closed afterwards.
+        """Yield a service on the same store with the configured models, and close the models.
 
         Raises:
-            ConfigError: a provider is configured that cannot be had.
+            ConfigError: the configuration of a provider is invalid.
         """
         from edenmem.engine import factory
 
@@ -209,15 +207,15 @@ class MemoryService:
     def from_settings(
         cls, settings: Settings | None = None, *, actor: Actor | None = None
     ) -> MemoryService:
-        """A service for the configured store and providers; nothing is connected to yet.
+        """Return a service for the configured store and providers, without connecting yet.
 
         Args:
-            settings: The configuration; None: environment, ``edenmem.toml`` and defaults, as the
-                command line reads them.
-            actor: Who is written into history and audit.
+            settings: The configuration (None: environment, ``edenmem.toml`` and defaults, as for
+                the command line).
+            actor: Author of changes in history and audit.
 
         Raises:
-            ConfigError: a setting is unknown or has a value it may not have.
+            ConfigError: a setting is unknown or invalid.
         """
         from edenmem.engine import factory
 
@@ -247,46 +245,45 @@ class MemoryService:
         await self.close()
 
     async def initialise(self) -> None:
-        """Make the store, or what is missing in it. Safe to call at every start.
+        """Create the store or its missing parts. Safe to call on every start.
 
         Raises:
-            StoreError: the store cannot be used, or is of a newer edenmem.
+            StoreError: the store is unavailable, or belongs to a newer edenmem.
         """
         await in_thread(self._store.database.initialise)
 
     async def close(self) -> None:
-        """Let go of files, sockets and connections."""
+        """Close the store and the models."""
         try:
             await self.close_models()
         finally:
             await in_thread(self.close_store)
 
     async def close_models(self) -> None:
-        """Let go of the models; the store stays open."""
+        """Close the models; the store stays open."""
         runtime = self._runtime
         for provider in (runtime.llm, runtime.embedder, runtime.reranker):
             if provider is not None:
                 await provider.close()
 
     def close_store(self) -> None:
-        """Let go of the store; blocks."""
+        """Close the store. Blocks."""
         self._store.database.close()
 
     @property
     def script(self) -> str:
-        """What answers in place of a language model, in words; "" if a model does."""
+        """Describe the script that replaces the language model; "" if there is none."""
         llm = self._runtime.llm
         return llm.description if llm is not None and llm.is_scripted else ""
 
     @property
     def store(self) -> Store:
-        """The store, for what the host keeps itself: agents, users and sessions. Its methods
-        block; call them from a thread."""
+        """Return the store, for hosts that manage agents, users and sessions. Its methods block."""
         return self._store
 
     @property
     def can_form(self) -> bool:
-        """Whether there is a language model, without which no memories are formed."""
+        """Check for a language model; without one, memories cannot be formed."""
         return self._runtime.llm is not None
 
     # -- contexts ------------------------------------------------------------------------------
@@ -303,29 +300,28 @@ class MemoryService:
         as_of: datetime | None = None,
         keep: bool = True,
     ) -> ContextReport:
-        """The memory that belongs into an agent's prompt, as XML, with what it was made of.
+        """Build the memory for an agent's prompt, as XML with its sources.
 
-        It is cached with the session for five minutes (a setting), but never beyond a change in
-        one of its scopes or in who takes part in the session: with a second person in it, no
-        user's memory is in the context.
+        Contexts are cached with the session for ``context.cache_seconds``, until one of their
+        scopes or the participants change. With a second person in the session, a context holds no
+        user memory.
 
         Args:
             session_id: The conversation.
-            agent_id: The agent that is about to answer; None: the session's first.
-            user_id: Whom it is about to answer, if the host knows. Somebody who is not among the
-                session's users makes it a group chat.
-            message: What is about to be answered, for recall; None: the newest message of a
-                person in the session.
-            recall: "off", "heuristic", "llm" or "always"; None: the setting ``context.recall``.
-                What recall finds is added to this context only. If recall fails, the context
-                comes without, and the report's ``recall`` says why.
-            force_refresh: Do not use a cached context.
-            as_of: The context as it would have been at this moment.
-            keep: Cache a context that is built. One that ``user_id`` changes is never cached.
+            agent_id: The agent that is about to answer (None: the first of the session).
+            user_id: The user to answer, if known. A user from outside the session makes the
+                session a group chat.
+            message: Message to recall memories for (None: the newest user message).
+            recall: "off", "heuristic", "llm" or "always" (None: ``context.recall``). Recalled
+                facts are added to this context only. If recall fails, the context has no recalled
+                facts, and the report's ``recall`` gives the reason.
+            force_refresh: Rebuild the context even if the cached one is valid.
+            as_of: Rebuild the context of this moment.
+            keep: Cache a new context. A context that ``user_id`` changes is never cached.
 
         Raises:
-            NotFoundError: there is no such session, or the agent is not one of its agents.
-            UsageError: recall together with ``as_of``.
+            NotFoundError: the session does not exist, or the agent is not part of it.
+            UsageError: ``recall`` is combined with ``as_of``.
             StoreError: the database cannot be used.
         """
         session, agents = await in_thread(
@@ -352,7 +348,7 @@ class MemoryService:
         recall: RecallMode | None = None,
         force_refresh: bool = False,
     ) -> str:
-        """`assemble_context`, as the XML alone: what goes into the prompt."""
+        """Build the memory for an agent's prompt, as XML; see `assemble_context`."""
         session, agents = await in_thread(
             lookups.session_and_agents, self._store, session_id, agent_id
         )
@@ -368,8 +364,7 @@ class MemoryService:
         return report.xml
 
     async def _speaker(self, user: str | None) -> str | None:
-        """The ID of the account that is about to be answered; a thread is not worth it for one
-        that is given by ID."""
+        """Return the ID of the account to answer, without a thread if ``user`` is an ID."""
         if user is None or (isinstance(user, str) and is_id(user)):
             return user
         return await in_thread(lookups.speaker_id, self._store, user)
@@ -377,14 +372,14 @@ class MemoryService:
     # -- conversations -------------------------------------------------------------------------
 
     async def ensure_agent(self, agent: str, *, owner: str | None = None) -> Agent:
-        """Return the agent with this name or ID; add it, with its memory on, if there is none.
+        """Return the agent with this name or ID, or create it with memory switched on.
 
         Args:
-            agent: The host's name for it, which becomes its username.
-            owner: Who owns an agent that is added; MongoDB demands one.
+            agent: Name or ID; the name becomes the username of a new agent.
+            owner: Owner of a new agent; required on MongoDB.
 
         Raises:
-            UsageError: the name is blank, or the store demands an owner.
+            UsageError: the name is blank, or the store requires an owner.
             ConflictError: the agent was deleted.
         """
         from edenmem.engine.sessions.conversation import ensure_agent
@@ -392,10 +387,10 @@ class MemoryService:
         return await in_thread(ensure_agent, self._runtime, agent, owner=owner)
 
     async def ensure_user(self, user: str) -> User:
-        """Return the user with this name or ID; add an account if there is none.
+        """Return the user with this name or ID, or create an account.
 
         Args:
-            user: The host's name or key for the user, which becomes the username.
+            user: Name, key or ID; a name or key becomes the username of a new account.
 
         Raises:
             UsageError: the name is blank.
@@ -415,20 +410,20 @@ class MemoryService:
         title: str | None = None,
         incognito: bool = False,
     ) -> Session:
-        """Return the session with the host's key, with these agents and users in it; add the
-        session, and agents and users that nobody knows.
+        """Return the session with this key and these participants, or create what is missing.
 
         Args:
             session: The host's key of the conversation, such as "chat-42".
-            agents: Who answers, by name or ID.
-            users: Who asks, by name or ID. With a second user in it, no user's memory is used.
-            group: The group that a new session belongs to.
-            title: The title of a new session.
-            incognito: Whether nothing is remembered of a new session.
+            agents: Names or IDs of the agents.
+            users: Names or IDs of the users. With several users, no user memory is used.
+            group: Group of a new session.
+            title: Title of a new session.
+            incognito: Form no memories from a new session.
 
         Raises:
-            UsageError: a name is blank, or the store demands an owner.
-            ConflictError: something was deleted, or the session is not incognito as it should be.
+            UsageError: a name is blank, or the store requires an owner.
+            ConflictError: a participant or the session was deleted, or an existing session
+                differs in ``incognito``.
         """
         from edenmem.engine.sessions import conversation
 
@@ -461,27 +456,26 @@ class MemoryService:
         user: str | None = None,
         agent: str | None = None,
     ) -> int:
-        """Store messages of a session, for hosts that do not store them themselves.
+        """Store messages of a session, for hosts without a message store.
 
-        A dict is a message in the form of chat APIs: ``role`` and ``content`` (a text or parts),
-        ``tool_calls``, and if the host has them ``name`` (who wrote it), ``created_at`` and
-        ``id``. Messages whose ids the session has already are left alone, so the same ones may be
-        handed over twice; a dict without an ``id`` is new each time. People who wrote and are not
-        among the session's users yet are added to them.
+        A dict is a message in the form of chat APIs: ``role`` and ``content`` (text or parts),
+        ``tool_calls``, and optionally ``name`` (the author), ``created_at`` and ``id``. Messages
+        with a known ID are skipped, so a call can be repeated; a dict without ``id`` is always
+        new. Authors who are not users of the session yet are added.
 
         Args:
             session_id: The conversation.
-            messages: In order.
-            user: Who wrote the messages of people that name nobody; None: the session's only user.
-            agent: Which agent wrote the answers that name none; None: the session's first.
+            messages: Messages in order.
+            user: Author of user messages without a name (None: the only user of the session).
+            agent: Author of answers without a name (None: the first agent of the session).
 
         Returns:
-            How many were new.
+            The number of new messages.
 
         Raises:
-            NotFoundError: there is no such session, or a sender does not exist.
-            UsageError: it is no list of messages, or nobody can tell who wrote one.
-            InputError: a dict is not a message.
+            NotFoundError: the session or an author does not exist.
+            UsageError: ``messages`` is not a list, or the author of a message is unknown.
+            InputError: a dict is not a valid message.
         """
         from edenmem.engine.sessions.conversation import store_messages
 
@@ -492,7 +486,7 @@ class MemoryService:
     async def on_session_start(
         self, session_id: str, *, agent_id: str | None = None, user_id: str | None = None
     ) -> ContextReport:
-        """Build the context anew as a session begins, or is taken up again."""
+        """Rebuild the context when a session starts or resumes."""
         return await self.assemble_context(
             session_id, agent_id=agent_id, user_id=user_id, recall="off", force_refresh=True
         )
@@ -500,12 +494,14 @@ class MemoryService:
     async def on_session_end(
         self, session_id: str, *, agent_id: str | None = None
     ) -> list[FormationReport]:
-        """Form what is left of a session that ended, and consolidate all that waits in the scopes
-        it writes to, whatever the intervals and thresholds say. Paused scopes are left alone."""
+        """Form the remaining messages of a session that ended, and consolidate its scopes.
+
+        Intervals and thresholds do not apply. Paused scopes are skipped.
+        """
         return await self.form_memories(session_id, agent_id=agent_id, trigger=Trigger.SESSION_END)
 
     async def process_cold_session(self, session_id: str) -> list[FormationReport]:
-        """Form what is left of a session that went quiet, for all of its agents."""
+        """Form the remaining messages of a cold session, for all its agents."""
         return await self.form_memories(session_id, trigger=Trigger.COLD)
 
     # -- formation -----------------------------------------------------------------------------
@@ -513,12 +509,12 @@ class MemoryService:
     async def maybe_form_memories(
         self, session_id: str, *, agent_id: str | None = None
     ) -> list[FormationReport]:
-        """Form memories if enough was said since the last time; cheap if not.
+        """Form memories if a formation is due; cheap otherwise.
 
-        To be called after each answer of an agent. Safe to call from several places at once.
+        Call this after each answer of an agent. Concurrent calls are safe.
 
         Returns:
-            What was done; empty if nothing was due.
+            One report for each range and agent; empty if nothing was due.
         """
         reports = await self.form_memories(session_id, agent_id=agent_id, trigger=Trigger.THRESHOLD)
         return [report for report in reports if report.outcome not in _IDLE]
@@ -534,30 +530,31 @@ class MemoryService:
         reach: Reach = Reach.WAITING,
         is_time_up: Callable[[], bool] | None = None,
     ) -> list[FormationReport]:
-        """Make memories of what was said since the last time.
+        """Form memories from the messages since the last formation.
 
-        Facts and reflections are formed and applied, then the scopes that reached their threshold
-        are consolidated, all at once, and the session's cached context is built anew. A failure
-        of the model is in the report; the messages wait for the next try.
+        Facts and reflections are formed and applied. Then the scopes above their threshold are
+        consolidated concurrently, and the session's cached context is rebuilt. If the model
+        fails, the report has the error, and the messages stay pending.
 
         Args:
             session_id: The conversation.
-            agent_id: For this agent; None: for each of the session's agents.
-            trigger: Why; decides how much there must be.
-            dry_run: Ask the models and report what would be written, but write nothing.
-            consolidate: Also consolidate what is due; False leaves it to a later run.
-            reach: Which messages: those that neither edenmem nor the platform formed, or more.
-            is_time_up: Tells, when the work is cancelled, whether its time was up. The first range
-                had all the time then: if the models answer others, it counts as a failed try.
+            agent_id: Only for this agent (None: for all agents of the session).
+            trigger: Reason of the formation; sets the minimum amount of messages.
+            dry_run: Call the models and report the changes, but write nothing.
+            consolidate: Also consolidate scopes that are due.
+            reach: Messages to form: those that neither edenmem nor the platform formed, or more.
+            is_time_up: Called on cancellation: whether the time limit was reached. In this case
+                the first range used up all the time, and counts as a failed attempt if the
+                models answer other requests.
 
         Returns:
-            One report for each range of messages and agent, consolidations with an agent's last.
+            One report for each range and agent; the last one of an agent has the consolidations.
 
         Raises:
-            NotFoundError: there is no such session, or the agent is not one of its agents.
-            ConfigError: a model is needed and none is configured.
-            UnavailableError: a provider or the database cannot be used now. What was formed
-                before that stays formed; the rest of the messages wait.
+            NotFoundError: the session does not exist, or the agent is not part of it.
+            ConfigError: a model is required, and none is configured.
+            UnavailableError: a provider or the database is unavailable. Memories formed before
+                stay; the remaining messages stay pending.
         """
         session, agents = await in_thread(
             lookups.session_and_agents, self._store, session_id, agent_id
@@ -579,25 +576,25 @@ class MemoryService:
     async def remember(
         self, text: str, *, agent_id: str, user_id: str | None = None, dry_run: bool = False
     ) -> FormationReport:
-        """Extract the facts of any text, and keep what is new of them.
+        """Extract facts from a text, and store the new ones.
 
         Args:
-            text: What is to be remembered; a long one is read in several parts.
-            agent_id: Whose memory.
-            user_id: Who says it: the facts about them go to this account's memory. None: nobody
-                in particular, so that facts go to the agent's own memory and its shards'.
-            dry_run: Ask the models and report what would be kept, but write nothing.
+            text: The text; a long one is read in several parts.
+            agent_id: The agent that remembers.
+            user_id: Author of the text: facts about the author go to this account's memory.
+                Without an author, facts go to the memory of the agent and its shards.
+            dry_run: Call the models and report the changes, but write nothing.
 
         Returns:
-            The report of a formation without session and messages.
+            A formation report without session and messages.
 
         Raises:
-            NotFoundError: there is no such agent or user.
-            UsageError: there is no text.
-            ScopeError: no scope would take a fact: memory is off or paused.
+            NotFoundError: the agent or user does not exist.
+            UsageError: the text is empty.
+            ScopeError: memory is switched off or paused in all scopes.
             ConfigError: no language model is configured.
-            ProviderError: a model failed; what was kept before stays, and giving the same text
-                again adds nothing twice.
+            ProviderError: a model failed. Facts stored before stay; a retry with the same text
+                adds no duplicates.
         """
         from edenmem.engine.formation.notes import remember
 
@@ -643,18 +640,18 @@ class MemoryService:
     async def consolidate_session(
         self, session_id: str, *, agent_id: str | None = None
     ) -> list[ConsolidationReport]:
-        """Consolidate what is due among the scopes that a session writes to: what a process that
-        died between forming and consolidating left behind.
+        """Consolidate the scopes of a session that are due.
 
-        A few reads if nothing is due.
+        This recovers from a crash between formation and consolidation. It costs a few reads if
+        nothing is due.
 
         Args:
             session_id: The conversation.
-            agent_id: Of this agent; None: of each of the session's agents.
+            agent_id: Only scopes of this agent (None: of all agents of the session).
 
         Raises:
-            NotFoundError: there is no such session, or the agent is not one of its agents.
-            ConfigError: a model is needed and none is configured.
+            NotFoundError: the session does not exist, or the agent is not part of it.
+            ConfigError: a model is required, and none is configured.
         """
         session, agents = await in_thread(
             lookups.session_and_agents, self._store, session_id, agent_id
@@ -677,16 +674,16 @@ class MemoryService:
     async def consolidate(
         self, scope: Scope, *, force: bool = False, dry_run: bool = False
     ) -> ConsolidationReport:
-        """Work one scope's pending reflections into its text, if it is due.
+        """Rewrite the text of a scope with its pending reflections, if due.
 
         Args:
-            scope: Which.
-            force: Also if fewer are pending than its threshold, and although it is paused.
-            dry_run: Ask the model and report the text that it would get, but write nothing.
+            scope: The scope.
+            force: Ignore the threshold and a pause.
+            dry_run: Call the model and report the new text, but write nothing.
 
         Raises:
             NotFoundError: the agent does not exist.
-            ConfigError: a model is needed and none is configured.
+            ConfigError: a model is required, and none is configured.
         """
         return await self._consolidator.consolidate(scope, force=force, dry_run=dry_run)
 
@@ -699,18 +696,17 @@ class MemoryService:
         force: bool = False,
         dry_run: bool = False,
     ) -> list[ConsolidationReport]:
-        """`consolidate` for every scope that is due, several at once.
+        """Consolidate all scopes that are due, several concurrently.
 
         Args:
-            agent_id: Only of this agent; None: of all.
-            kinds: Only of these kinds; empty: of all.
-            user_id: Only of this user's accounts.
-            force: Every scope that has anything pending.
+            agent_id: Only scopes of this agent.
+            kinds: Only scopes of these kinds (empty: all kinds).
+            user_id: Only scopes of this user's accounts.
+            force: All scopes with pending reflections.
             dry_run: Write nothing.
 
         Returns:
-            One report for each scope that was due (with ``force``: that had anything pending). A
-            scope that failed keeps no other from being done.
+            One report for each scope. A failed scope does not affect the others.
         """
         scopes = await in_thread(
             lookups.waiting_scopes,
@@ -738,27 +734,28 @@ class MemoryService:
         within: Sequence[MemoryKind] = ("facts",),
         **options: Unpack[SearchOptions],
     ) -> SearchReport:
-        """Search an agent's memory as an operator: the agent's own, its shards', and that of the
-        user and the group that are named. Without ``user_id`` no user's memory is seen.
+        """Search the memory of an agent and its shards, and of a user and group, as an operator.
+
+        User memory is searched only with ``user_id``, group memory only with ``group_id``.
 
         Args:
-            queries: One, or up to three that run together.
-            agent_id: Whose memory.
-            user_id: This user's facts too, those of all their accounts; any account names the user.
-            account_id: Of the user's accounts only this one.
-            group_id: This group's facts too.
-            shards: Only these of the agent's shards; None: all.
-            kinds: Only scopes of these kinds; None: all that may be seen.
-            within: "facts", "reflections" and "texts"; reflections and texts are found by their
-                words alone, those of the session's own scope too if ``session_id`` is given.
+            queries: One query, or up to three that run together.
+            agent_id: The agent.
+            user_id: Add the facts of this user, given by any account; covers all their accounts.
+            account_id: Limit the user's facts to this account.
+            group_id: Add the facts of this group.
+            shards: Only these shards of the agent (None: all).
+            kinds: Only scopes of these kinds (None: all readable kinds).
+            within: "facts", "reflections" and "texts". Reflections and texts are searched by
+                words only; ``session_id`` adds the scope of the session.
             **options: See `SearchOptions`.
 
         Raises:
-            NotFoundError: there is no such agent or shard.
-            ScopeError: a kind is asked for whose owner is not named.
-            ConfigError: it is to be reranked, and no reranker is configured.
-            EmbeddingModelMismatch: the stored vectors are of another model.
-            ProviderError: the query could not be embedded, or what was found not be reranked.
+            NotFoundError: the agent or a shard does not exist.
+            ScopeError: a requested kind needs a user, group or session.
+            ConfigError: reranking is requested, and no reranker is configured.
+            EmbeddingModelMismatch: stored vectors and embedder use different models.
+            ProviderError: embedding or reranking failed.
         """
         from edenmem.engine.search.request import validate_filters
 
@@ -797,7 +794,7 @@ class MemoryService:
         shards: Sequence[str] | None,
         kinds: Sequence[ScopeKind],
     ) -> tuple[Scope, ...]:
-        """The scopes that an operator's search covers, of owners by name or ID."""
+        """Return the scopes of an operator's search, with owners given by name or ID."""
         user_id = self.resolver.user_id(user, agent_id=agent.id) if user else None
         return reader_scopes(
             self._store,
@@ -822,17 +819,17 @@ class MemoryService:
         user_id: str | None = None,
         top_k: int | None = None,
     ) -> SearchReport:
-        """Search on behalf of an agent in a session: what its own tool for searching calls.
+        """Search facts on behalf of an agent in a session, for use as a tool of the agent.
 
-        Exactly the scopes that may be in its context there are searched: in a group chat no
-        user's facts are found, whoever asks.
+        The search covers the scopes of the agent's context. In a group chat it finds no user's
+        facts.
 
         Args:
             session_id: The conversation.
-            queries: One, or up to three that run together.
-            agent_id: Who searches; None: the session's first agent.
-            user_id: For whom, if the host knows; see `assemble_context`.
-            top_k: The most results for each query; None: the setting.
+            queries: One query, or up to three that run together.
+            agent_id: The agent that searches (None: the first of the session).
+            user_id: The user to answer, if known; see `assemble_context`.
+            top_k: Maximum number of results per query (None: ``search.top_k``).
         """
         session, agents = await in_thread(
             lookups.session_and_agents, self._store, session_id, agent_id
@@ -852,18 +849,18 @@ class MemoryService:
         actor_name: str | None = None,
         own_only: bool = False,
     ) -> AgentMemory:
-        """Return memory as one agent sees it while it talks to a user, or in a session.
+        """Return the memory that an agent can use with a user or in a session.
 
         Args:
-            agent: The agent: username or ID.
-            user: The user: username or ID; None: only what the agent knows for everybody.
-            session: The session: name or ID; with it, whatever may be in its context.
-            actor_name: Who history and audit show as the author of changes; None: the service's
-                actor.
-            own_only: Refuse edits of memory that is not the user's own.
+            agent: Username or ID of the agent.
+            user: Username or ID of the user (None: only memory shared with all users).
+            session: Name or ID of the session, for the scopes of its context.
+            actor_name: Author of changes in history and audit (None: the actor of the service).
+            own_only: Refuse edits outside the user's memory.
 
         Raises:
-            NotFoundError: one of them does not exist, or the agent takes no part in the session.
+            NotFoundError: the agent, user or session does not exist, or the agent is not part of
+                the session.
         """
         from edenmem.engine.agent_memory import AgentMemory
 
@@ -889,17 +886,17 @@ class MemoryService:
             contexts=self._contexts,
         )
 
-    # -- looking on ----------------------------------------------------------------------------
+    # -- status --------------------------------------------------------------------------------
 
     async def memory_stats(
         self, agent_id: str, *, user_id: str | None = None, session_id: str | None = None
     ) -> MemoryStats:
-        """The sizes of an agent's memory, scope by scope, and the texts.
+        """Return the sizes and texts of an agent's memory by scope.
 
         Args:
-            agent_id: Whose memory.
-            user_id: Of user scopes, this user's only; None: all.
-            session_id: Of session scopes, this session's only; None: all.
+            agent_id: The agent.
+            user_id: Limit user scopes to this user.
+            session_id: Limit session scopes to this session.
         """
         from edenmem.engine.reports import MemoryStats
 
@@ -916,78 +913,78 @@ class MemoryService:
     async def consolidation_status(
         self, agent_id: str, *, user_id: str | None = None, session_id: str | None = None
     ) -> tuple[ScopeStatus, ...]:
-        """How full the buffers are, what their thresholds are, and which scopes are due."""
+        """Return sizes and thresholds of all scopes of an agent, and which are due."""
         return await in_thread(
             lookups.agent_statuses, self._store, self._settings, agent_id, user_id, session_id
         )
 
-    # -- for operators; what is not async blocks ------------------------------------------------
+    # -- for operators; functions that are not async block --------------------------------------
 
     @cached_property
     def resolver(self) -> Resolver:
-        """Turns names and prefixes of ids into agents, users, sessions, scopes and memories."""
+        """Resolve names and ID prefixes of agents, users, sessions, scopes and memories."""
         from edenmem.engine.scopes.references import Resolver
 
         return Resolver(self._store)
 
     @cached_property
     def host(self) -> HostReader:
-        """Agents, accounts, sessions and messages."""
+        """Read agents, accounts, sessions and messages."""
         from edenmem.engine.scopes.readers import HostReader
 
         return HostReader(self._store)
 
     @cached_property
     def scopes(self) -> ScopeReader:
-        """Which scopes there are, what they are called, their sizes, limits and policies."""
+        """Read scopes with their labels, sizes, limits and policies."""
         from edenmem.engine.scopes.readers import ScopeReader
 
         return ScopeReader(self._store, self._settings)
 
     @cached_property
     def memory(self) -> MemoryReader:
-        """Facts, reflections and texts as they are now."""
+        """Read current facts, reflections and texts."""
         from edenmem.engine.scopes.readers import MemoryReader
 
         return MemoryReader(self._store, self._settings)
 
     @cached_property
     def history(self) -> HistoryReader:
-        """Versions, the log, and where a memory comes from."""
+        """Read versions, the log, and the origin of memories."""
         from edenmem.engine.history.reader import HistoryReader
 
         return HistoryReader(self._store)
 
     @cached_property
     def setup(self) -> Setup:
-        """Making the store, or what is missing in it."""
+        """Create the store or its missing parts."""
         from edenmem.engine.indexes.setup import Setup
 
         return Setup(self._store, self._settings)
 
     @cached_property
     def accounts(self) -> parts.Accounts:
-        """Adding agents and people, and merging accounts."""
+        """Add agents and accounts, and merge accounts."""
         return parts.Accounts(self._runtime)
 
     @cached_property
     def sessions(self) -> parts.Sessions:
-        """Importing conversations."""
+        """Import conversations."""
         return parts.Sessions(self._runtime)
 
     @cached_property
     def editor(self) -> Editor:
-        """Changing memory by hand, without vectors of new texts. Blocks; see `edit`."""
+        """Edit memory without vectors for new texts. Blocks; see `edit`."""
         from edenmem.engine.edits.editor import Editor
 
         return Editor(msgspec.structs.replace(self._runtime, embedder=None))
 
     async def edit(self, work: Callable[[Editor], T]) -> T:
-        """Run one edit in a thread; the text of a fact gets its vector.
+        """Run one edit in a thread, with a vector for the new text of a fact.
 
         Raises:
-            UsageError: it is more than one edit, and a later one wants a vector.
-            ProviderError: the vector could not be made; nothing was written.
+            UsageError: ``work`` makes a second edit that needs a vector.
+            ProviderError: embedding failed; nothing was written.
         """
         from edenmem.engine.edits.editor import make_edit
 
@@ -995,89 +992,89 @@ class MemoryService:
 
     @cached_property
     def duplicates(self) -> FactMerger:
-        """Finding and merging facts that say nearly the same."""
+        """Find and merge near-duplicate facts."""
         from edenmem.engine.edits.near_duplicates import FactMerger
 
         return FactMerger(self._runtime)
 
     @cached_property
     def undo(self) -> parts.Undo:
-        """Taking changes back."""
+        """Undo changes."""
         return parts.Undo(self._runtime)
 
     @cached_property
     def detective(self) -> Detective:
-        """Why a search does not bring a fact."""
+        """Explain why a search misses a fact."""
         from edenmem.engine.search.why_not import Detective
 
         return Detective(self._runtime)
 
     @cached_property
     def evaluation(self) -> parts.Evaluations:
-        """How well search finds what it should."""
+        """Evaluate and tune search."""
         return parts.Evaluations(self._runtime)
 
     @cached_property
     def chats(self) -> parts.Chats:
-        """Chats that pass through a proxy: their sessions, messages and memory."""
+        """Manage proxied chats: sessions, messages and memory."""
         return parts.Chats(self._runtime)
 
     @cached_property
     def stats(self) -> parts.Stats:
-        """Memory in numbers."""
+        """Compute statistics."""
         return parts.Stats(self._runtime)
 
     @cached_property
     def indexes(self) -> IndexKeeper:
-        """The indexes of the store."""
+        """Manage the indexes of the store."""
         from edenmem.engine.indexes.manager import IndexKeeper
 
         return IndexKeeper(self._runtime)
 
     @cached_property
     def embeddings(self) -> parts.Embeddings:
-        """The vectors of facts, and the switch to another model."""
+        """Manage the vectors of facts, and switch models."""
         return parts.Embeddings(self._runtime)
 
     @cached_property
     def cold(self) -> ColdSessions:
-        """Sessions that went quiet."""
+        """Process cold sessions."""
         from edenmem.engine.cold.sessions import ColdSessions
 
         return ColdSessions(self._runtime, type(self).from_runtime)
 
     @cached_property
     def erasure(self) -> Forgetter:
-        """Forgetting a user, a session, a group or an agent."""
+        """Forget a user, session, group or agent."""
         from edenmem.engine.erasure.forgetting import Forgetter
 
         return Forgetter(self._runtime)
 
     @cached_property
     def tokens(self) -> TokenKeeper:
-        """Tokens that open the server to others."""
+        """Manage access tokens of the server."""
         from edenmem.engine.access.tokens import TokenKeeper
 
         return TokenKeeper(self._runtime)
 
     @cached_property
     def doctor(self) -> parts.Checkups:
-        """The health of the store."""
+        """Check the health of the store."""
         return parts.Checkups(self._runtime)
 
     @cached_property
     def exchange(self) -> parts.Exchange:
-        """Memory as files."""
+        """Export and import memory."""
         return parts.Exchange(self._runtime)
 
     @cached_property
     def migrations(self) -> Migrations:
-        """The steps of the schema, and memory of v1."""
+        """Apply schema migrations, and migrate memory of v1."""
         from edenmem.engine.migration.migrations import Migrations
 
         return Migrations(self._runtime)
 
-    # -- the parts, each made when it is first needed -------------------------------------------
+    # -- created on first use -------------------------------------------------------------------
 
     @cached_property
     def _former(self) -> Former:
@@ -1107,7 +1104,7 @@ class MemoryService:
 
 
 async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results; if some fail, the others are brought to their end, then the first is raised."""
+    """Return all results; after a failure, finish the others, then raise the first error."""
     import asyncio
 
     results = await asyncio.gather(*work, return_exceptions=True)

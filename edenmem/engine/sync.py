@@ -1,6 +1,6 @@
 """`SyncMemoryService`: `MemoryService` for programs without an event loop.
 
-Written by ``python -m tests.support.sync_facade`` from the asynchronous classes; change those.
+Generated from the asynchronous classes by ``python -m tests.support.sync_facade``; do not edit.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ T = TypeVar("T")
 
 
 class SyncMemoryService:
-    """`MemoryService` with methods that block, for any number of threads.
+    """`MemoryService` with blocking methods, safe for any number of threads.
 
-    ``service`` is the asynchronous one; its properties for operators block as they are. Its work
-    runs in an event loop of its own thread, so that this may be used where another loop runs.
+    ``service`` is the asynchronous service; its operator properties block anyway. It runs in an
+    event loop on a separate thread, so that callers may have a running loop.
     """
 
     def __init__(self, service: MemoryService) -> None:
@@ -70,7 +70,7 @@ class SyncMemoryService:
         self.close()
 
     def close(self) -> None:
-        """Let go of files, sockets and connections. Closing twice is the same as once."""
+        """Close the store and the models. Closing twice is safe."""
         if self._loop.is_closed:
             return
         try:
@@ -79,14 +79,14 @@ class SyncMemoryService:
             self._loop.close()
 
     def initialise(self) -> None:
-        """Make the store, or what is missing in it. Safe to call at every start.
+        """Create the store or its missing parts. Safe to call on every start.
 
         See `MemoryService.initialise`.
         """
         return self._loop.run(self.service.initialise())
 
     def close_models(self) -> None:
-        """Let go of the models; the store stays open.
+        """Close the models; the store stays open.
 
         See `MemoryService.close_models`.
         """
@@ -104,7 +104,7 @@ class SyncMemoryService:
         as_of: datetime | None = None,
         keep: bool = True,
     ) -> ContextReport:
-        """The memory that belongs into an agent's prompt, as XML, with what it was made of.
+        """Build the memory for an agent's prompt, as XML with its sources.
 
         See `MemoryService.assemble_context`.
         """
@@ -131,7 +131,7 @@ class SyncMemoryService:
         recall: RecallMode | None = None,
         force_refresh: bool = False,
     ) -> str:
-        """`assemble_context`, as the XML alone: what goes into the prompt.
+        """Build the memory for an agent's prompt, as XML; see `assemble_context`.
 
         See `MemoryService.get_memory_context`.
         """
@@ -147,14 +147,14 @@ class SyncMemoryService:
         )
 
     def ensure_agent(self, agent: str, *, owner: str | None = None) -> Agent:
-        """Return the agent with this name or ID; add it, with its memory on, if there is none.
+        """Return the agent with this name or ID, or create it with memory switched on.
 
         See `MemoryService.ensure_agent`.
         """
         return self._loop.run(self.service.ensure_agent(agent, owner=owner))
 
     def ensure_user(self, user: str) -> User:
-        """Return the user with this name or ID; add an account if there is none.
+        """Return the user with this name or ID, or create an account.
 
         See `MemoryService.ensure_user`.
         """
@@ -170,8 +170,7 @@ class SyncMemoryService:
         title: str | None = None,
         incognito: bool = False,
     ) -> Session:
-        """Return the session with the host's key, with these agents and users in it; add the
-        session, and agents and users that nobody knows.
+        """Return the session with this key and these participants, or create what is missing.
 
         See `MemoryService.ensure_session`.
         """
@@ -189,7 +188,7 @@ class SyncMemoryService:
         user: str | None = None,
         agent: str | None = None,
     ) -> int:
-        """Store messages of a session, for hosts that do not store them themselves.
+        """Store messages of a session, for hosts without a message store.
 
         See `MemoryService.add_messages`.
         """
@@ -200,7 +199,7 @@ class SyncMemoryService:
     def on_session_start(
         self, session_id: str, *, agent_id: str | None = None, user_id: str | None = None
     ) -> ContextReport:
-        """Build the context anew as a session begins, or is taken up again.
+        """Rebuild the context when a session starts or resumes.
 
         See `MemoryService.on_session_start`.
         """
@@ -211,15 +210,14 @@ class SyncMemoryService:
     def on_session_end(
         self, session_id: str, *, agent_id: str | None = None
     ) -> list[FormationReport]:
-        """Form what is left of a session that ended, and consolidate all that waits in the scopes
-        it writes to, whatever the intervals and thresholds say. Paused scopes are left alone.
+        """Form the remaining messages of a session that ended, and consolidate its scopes.
 
         See `MemoryService.on_session_end`.
         """
         return self._loop.run(self.service.on_session_end(session_id, agent_id=agent_id))
 
     def process_cold_session(self, session_id: str) -> list[FormationReport]:
-        """Form what is left of a session that went quiet, for all of its agents.
+        """Form the remaining messages of a cold session, for all its agents.
 
         See `MemoryService.process_cold_session`.
         """
@@ -228,7 +226,7 @@ class SyncMemoryService:
     def maybe_form_memories(
         self, session_id: str, *, agent_id: str | None = None
     ) -> list[FormationReport]:
-        """Form memories if enough was said since the last time; cheap if not.
+        """Form memories if a formation is due; cheap otherwise.
 
         See `MemoryService.maybe_form_memories`.
         """
@@ -245,7 +243,7 @@ class SyncMemoryService:
         reach: Reach = Reach.WAITING,
         is_time_up: Callable[[], bool] | None = None,
     ) -> list[FormationReport]:
-        """Make memories of what was said since the last time.
+        """Form memories from the messages since the last formation.
 
         See `MemoryService.form_memories`.
         """
@@ -264,7 +262,7 @@ class SyncMemoryService:
     def remember(
         self, text: str, *, agent_id: str, user_id: str | None = None, dry_run: bool = False
     ) -> FormationReport:
-        """Extract the facts of any text, and keep what is new of them.
+        """Extract facts from a text, and store the new ones.
 
         See `MemoryService.remember`.
         """
@@ -275,8 +273,7 @@ class SyncMemoryService:
     def consolidate_session(
         self, session_id: str, *, agent_id: str | None = None
     ) -> list[ConsolidationReport]:
-        """Consolidate what is due among the scopes that a session writes to: what a process that
-        died between forming and consolidating left behind.
+        """Consolidate the scopes of a session that are due.
 
         See `MemoryService.consolidate_session`.
         """
@@ -285,7 +282,7 @@ class SyncMemoryService:
     def consolidate(
         self, scope: Scope, *, force: bool = False, dry_run: bool = False
     ) -> ConsolidationReport:
-        """Work one scope's pending reflections into its text, if it is due.
+        """Rewrite the text of a scope with its pending reflections, if due.
 
         See `MemoryService.consolidate`.
         """
@@ -300,7 +297,7 @@ class SyncMemoryService:
         force: bool = False,
         dry_run: bool = False,
     ) -> list[ConsolidationReport]:
-        """`consolidate` for every scope that is due, several at once.
+        """Consolidate all scopes that are due, several concurrently.
 
         See `MemoryService.consolidate_all`.
         """
@@ -323,8 +320,7 @@ class SyncMemoryService:
         within: Sequence[MemoryKind] = ("facts",),
         **options: Unpack[SearchOptions],
     ) -> SearchReport:
-        """Search an agent's memory as an operator: the agent's own, its shards', and that of the
-        user and the group that are named. Without ``user_id`` no user's memory is seen.
+        """Search the memory of an agent and its shards, and of a user and group, as an operator.
 
         See `MemoryService.search`.
         """
@@ -351,7 +347,7 @@ class SyncMemoryService:
         user_id: str | None = None,
         top_k: int | None = None,
     ) -> SearchReport:
-        """Search on behalf of an agent in a session: what its own tool for searching calls.
+        """Search facts on behalf of an agent in a session, for use as a tool of the agent.
 
         See `MemoryService.search_facts`.
         """
@@ -370,7 +366,7 @@ class SyncMemoryService:
         actor_name: str | None = None,
         own_only: bool = False,
     ) -> SyncAgentMemory:
-        """Return memory as one agent sees it while it talks to a user, or in a session.
+        """Return the memory that an agent can use with a user or in a session.
 
         See `MemoryService.memory_for`.
         """
@@ -386,7 +382,7 @@ class SyncMemoryService:
     def memory_stats(
         self, agent_id: str, *, user_id: str | None = None, session_id: str | None = None
     ) -> MemoryStats:
-        """The sizes of an agent's memory, scope by scope, and the texts.
+        """Return the sizes and texts of an agent's memory by scope.
 
         See `MemoryService.memory_stats`.
         """
@@ -397,7 +393,7 @@ class SyncMemoryService:
     def consolidation_status(
         self, agent_id: str, *, user_id: str | None = None, session_id: str | None = None
     ) -> tuple[ScopeStatus, ...]:
-        """How full the buffers are, what their thresholds are, and which scopes are due.
+        """Return sizes and thresholds of all scopes of an agent, and which are due.
 
         See `MemoryService.consolidation_status`.
         """
@@ -406,7 +402,7 @@ class SyncMemoryService:
         )
 
     def edit(self, work: Callable[[Editor], T]) -> T:
-        """Run one edit in a thread; the text of a fact gets its vector.
+        """Run one edit in a thread, with a vector for the new text of a fact.
 
         See `MemoryService.edit`.
         """
@@ -414,9 +410,9 @@ class SyncMemoryService:
 
 
 class SyncAgentMemory:
-    """`AgentMemory` with methods that block; `SyncMemoryService.memory_for` makes it.
+    """`AgentMemory` with blocking methods, from `SyncMemoryService.memory_for`.
 
-    ``memory`` is the asynchronous one.
+    ``memory`` is the asynchronous object.
     """
 
     def __init__(self, memory: AgentMemory, loop: LoopThread) -> None:
@@ -433,49 +429,49 @@ class SyncAgentMemory:
     def context(
         self, *, message: str | None = None, recall: RecallMode | None = None
     ) -> ContextReport:
-        """Return the memory that belongs into the agent's prompt, as XML.
+        """Build the memory for the agent's prompt, as XML.
 
         See `AgentMemory.context`.
         """
         return self._loop.run(self.memory.context(message=message, recall=recall))
 
     def facts(self, *, limit: int = 20, containing: str = "") -> list[Fact]:
-        """Return the most recently made or corrected facts.
+        """Return the most recently created or corrected facts.
 
         See `AgentMemory.facts`.
         """
         return self._loop.run(self.memory.facts(limit=limit, containing=containing))
 
     def why(self, fact_id: str) -> FactOrigin:
-        """Return where a fact comes from; removed facts have an origin too.
+        """Return the origin of a fact, also of a removed one.
 
         See `AgentMemory.why`.
         """
         return self._loop.run(self.memory.why(fact_id))
 
     def remember(self, text: str, *, dry_run: bool = False) -> FormationReport:
-        """Extract the facts of a text with the language model, and keep what is new.
+        """Extract facts from a text with the language model, and store the new ones.
 
         See `AgentMemory.remember`.
         """
         return self._loop.run(self.memory.remember(text, dry_run=dry_run))
 
     def add_fact(self, content: str, *, shared: bool | None = None) -> EditReport:
-        """Store one fact as it is written, without a language model.
+        """Store one fact verbatim, without a language model.
 
         See `AgentMemory.add_fact`.
         """
         return self._loop.run(self.memory.add_fact(content, shared=shared))
 
     def edit_fact(self, fact_id: str, content: str, *, version: int) -> EditReport:
-        """Give a fact a new text; the old one stays in its history.
+        """Replace the text of a fact; the old text stays in the history.
 
         See `AgentMemory.edit_fact`.
         """
         return self._loop.run(self.memory.edit_fact(fact_id, content, version=version))
 
     def forget_fact(self, fact_id: str) -> EditReport:
-        """Remove a fact; ``edenmem fact restore`` brings it back.
+        """Remove a fact; ``edenmem fact restore`` restores it.
 
         See `AgentMemory.forget_fact`.
         """

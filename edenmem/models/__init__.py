@@ -1,1 +1,1 @@
-"""The shapes of everything; knows nobody."""
+"""Data types shared by all packages; imports none of them."""

@@ -1,4 +1,4 @@
-"""Access to the server: tokens, and what was used in a day."""
+"""Access to the server: tokens and daily usage."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from edenmem.models.ids import derived_id
 
 
 def token_id(name: str) -> str:
-    """The id of the token with this name; names differ in more than the case of letters."""
+    """Return the ID of the token with this name, ignoring case."""
     return derived_id("token", name.casefold())
 
 
 class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
     """A token for the server, without its secret.
 
-    ``id`` is that of the name (see `token_id`), ``digest`` the SHA-256 of the whole token.
-    ``agents`` are the ids of the agents whose memory it opens, ``user_id`` the one user whose
-    memory it opens beside theirs (None: of each request's user). ``last_used_at`` is exact to an
-    hour.
+    ``id`` is derived from the name (see `token_id`), ``digest`` is the SHA-256 of the token. The
+    token opens the memory of ``agents`` (IDs) and of ``user_id`` (None: of the user of each
+    request). ``last_used_at`` is accurate to an hour.
     """
 
     id: str
@@ -36,19 +35,21 @@ class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
     last_used_at: datetime | None = None
 
     def has_expired(self, now: datetime) -> bool:
-        """Whether its time is over."""
+        """Check whether the token has expired."""
         return self.expires_at is not None and self.expires_at <= now
 
     def agents_without(self, agent_id: str | None, users: Collection[str]) -> tuple[str, ...]:
-        """The agents that are left when one agent (None: every agent) forgets these users; with no
-        users when the agent itself is forgotten."""
+        """Return the remaining agents after one agent (None: all) forgets these users.
+
+        Without users, the agent itself is forgotten.
+        """
         if users and self.user_id not in users:
             return self.agents
         return tuple(each for each in self.agents if agent_id not in (None, each))
 
 
 class DailyUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What was used in one day (UTC): tokens of models, and their price."""
+    """Model tokens and their cost in one day (UTC)."""
 
     tokens: int = 0
     cost: float = 0.0

@@ -1,7 +1,7 @@
-"""What a backup is made of: one record for each stored document, whatever store it is in.
+"""Records of a backup, one for each document of any store.
 
-Buffers are no records: a scope's buffer is its reflections that are not absorbed. Neither is what
-can be made again, such as cached contexts and indexes.
+Buffers have no records, since they follow from the flags of reflections. Neither have cached
+contexts and indexes, which can be rebuilt.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from edenmem.models.scope import ScopeKind
 
 
 class RecordKind(StrEnum):
-    """The kinds of records, in the order in which they are written: what is named by others comes
-    before them."""
+    """Kinds of records in their order of writing; referenced records come first."""
 
     AGENT = "agent"
     USER = "user"
@@ -39,31 +38,31 @@ class RecordKind(StrEnum):
 
 
 class StoredAgent(Agent, frozen=True, kw_only=True):
-    """An agent as it is stored, also a deleted one."""
+    """A stored agent, possibly deleted."""
 
     deleted: bool = False
 
 
 class StoredUser(User, frozen=True, kw_only=True):
-    """A person's account as it is stored, also a deleted one."""
+    """A stored account, possibly deleted."""
 
     deleted: bool = False
 
 
 class StoredSession(Session, frozen=True, kw_only=True):
-    """A session with the platform's own note of how far its first agent has formed memory."""
+    """A session with the platform's formation cursor of its first agent."""
 
     last_memory_message_id: str | None = None
 
 
 class StoredVersion(HistoryEntry, frozen=True, kw_only=True):
-    """A version with its place: ``life`` counts how often its fact was restored before it."""
+    """A version with ``life``, the number of earlier restores of its fact."""
 
     life: int = 0
 
     @property
     def place(self) -> tuple[int, int, bool]:
-        """Where it stands among the versions of its target; a tombstone comes last of its life."""
+        """Return the sort key among the versions of the target; tombstones end a life."""
         return self.version, self.life, self.action == TOMBSTONE
 
 
@@ -82,7 +81,7 @@ Record = (
     | StoredVersion
 )
 
-#: What the records of each kind are.
+#: Types of records by kind.
 RECORD_TYPES: dict[RecordKind, type[msgspec.Struct]] = {
     RecordKind.AGENT: StoredAgent,
     RecordKind.USER: StoredUser,
@@ -98,7 +97,7 @@ RECORD_TYPES: dict[RecordKind, type[msgspec.Struct]] = {
     RecordKind.HISTORY: StoredVersion,
 }
 
-#: The kinds that are memory of one scope.
+#: Kinds that belong to one scope.
 OF_SCOPES = frozenset(
     {
         RecordKind.POLICY,
@@ -115,19 +114,20 @@ TOMBSTONE = "delete"
 
 
 def version_id(target_type: str, target_id: str, place: tuple[int, int, bool]) -> str:
-    """The id of a version in a backup: the same on every store."""
+    """Return the ID of a version in a backup, the same on every store."""
     version, life, is_tombstone = place
     end = (TOMBSTONE,) if is_tombstone else ()
     return derived_id("history", target_type, target_id, str(version), str(life), *end)
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which records are wanted; nothing named means all.
+    """A filter of records; empty fields match everything.
 
-    ``agent_ids``: theirs. ``user_ids``: memory of these accounts' scopes. ``kinds``: memory of such
-    scopes. ``account_ids``: these people's accounts. ``member_ids``: sessions that one of these
-    accounts is in. ``since``: what was made or changed at or after this time. ``traces``: facts,
-    reflections and texts of the traces' scopes, and facts and reflections from their sources.
+    ``agent_ids``: records of these agents. ``user_ids``: memory in scopes of these accounts.
+    ``kinds``: memory in scopes of these kinds. ``account_ids``: these accounts. ``member_ids``:
+    sessions with one of these accounts. ``since``: records created or changed at or after this
+    time. ``traces``: facts, reflections and texts in the scopes of the traces, and facts and
+    reflections from their sources.
     """
 
     agent_ids: tuple[str, ...] = ()
@@ -143,14 +143,13 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     """One stored document or row, readable or not.
 
     Attributes:
-        kind: What it is.
-        id: Its id, as far as it has one that can be read.
-        agent_id: Whose memory it is part of; empty where there is none.
-        record: What it means; None for what cannot be decoded.
-        fault: Why it cannot be decoded.
-        oddities: In words, what is stored in another form than edenmem's queries look for.
-        is_ownerless: Whether it is somebody else's document that belongs to no scope: nobody is
-            shown it.
+        kind: The kind of the record.
+        id: The ID, if readable.
+        agent_id: The agent of the memory, or empty.
+        record: The decoded record, or None.
+        fault: Reason of a failed decoding.
+        oddities: Descriptions of values in a form that edenmem's queries do not match.
+        is_ownerless: True for a document of another program without a scope, which is hidden.
     """
 
     kind: RecordKind
@@ -163,25 +162,25 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadStatus(StrEnum):
-    """What became of one record, or, in a look beforehand, would."""
+    """The result of loading one record, or its preview."""
 
     ADDED = "added"
-    SAME = "same"  # it is there, and says the same
-    DIFFERS = "differs"  # it is there, and says something else; it was left as it is
-    KEPT = "kept"  # it belongs to one that differs, and was left out with it
-    REFUSED = "refused"  # the store cannot have it
+    SAME = "same"  # exists with the same content
+    DIFFERS = "differs"  # exists with different content; left unchanged
+    KEPT = "kept"  # skipped, since it belongs to a record that differs
+    REFUSED = "refused"  # rejected by the store
 
 
 class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one record; ``stored`` is what was there, if it differs."""
+    """The result of loading one record; ``stored`` is the existing record if it differs."""
 
     status: LoadStatus
     detail: str = ""
     stored: Record | None = None
 
 
-#: What makes a record what it is. Counters of use, vectors and times are not in it, and neither is
-#: the number of a version: what was edited there and back again says the same.
+#: Fields that must match for two records to be the same: no access counters, vectors, times or
+#: version numbers.
 DEFINING: dict[RecordKind, tuple[str, ...]] = {
     RecordKind.AGENT: (
         "username",
@@ -219,7 +218,7 @@ DEFINING: dict[RecordKind, tuple[str, ...]] = {
 
 
 def differences(kind: RecordKind, stored: Record, given: Record) -> tuple[str, ...]:
-    """The fields in which two records of one thing say something else."""
+    """Return the defining fields in which two records differ."""
     return tuple(
         name.replace("home", "scope")
         for name in DEFINING[kind]
@@ -228,9 +227,9 @@ def differences(kind: RecordKind, stored: Record, given: Record) -> tuple[str, .
 
 
 def compare_records(kind: RecordKind, stored: Record, given: Record) -> LoadResult:
-    """What becomes of a record whose place is taken."""
+    """Return the result of loading a record whose ID exists."""
     fields = differences(kind, stored, given)
     if not fields:
         return LoadResult(status=LoadStatus.SAME)
-    detail = f"another {', '.join(fields)} is stored"
+    detail = f"stored with different {', '.join(fields)}"
     return LoadResult(status=LoadStatus.DIFFERS, detail=detail, stored=stored)

@@ -1,14 +1,13 @@
-"""Changes: the one road by which memory is altered.
+"""Changes, the only way to modify memory.
 
-A person's edit, a formation, a consolidation, a migration, an undo and doctor's repairs all hand
-the store a `ChangeSet`. Each change has an id of its own, names the scope that its target must
-belong to, and says which version it was decided on; the store refuses it if that version is gone,
-does nothing if the change was applied before, and writes one audit entry with the change's id.
-So a set can be written down first and applied as often as needed.
+Edits, formations, consolidations, migrations, undos and repairs all send a `ChangeSet` to the
+store. Each change has an ID, the scope of its target, and the expected version. The store rejects a
+change if the version differs, ignores a change that was already applied, and writes one audit entry
+with the ID of the change. A recorded set can therefore be applied repeatedly.
 
-For every kind there is one that takes it back (see `edenmem.engine.history.undo`): what was
-added is removed and what was removed is added with its id, texts and policies are written as they
-were, as new versions. Version numbers never go back, so that a version names one text for ever.
+Every kind of change has an inverse (see `edenmem.engine.history.undo`): additions are removed,
+removals are added with the same ID, and earlier texts and policies are written as new versions.
+Version numbers never decrease, so that a version always means the same text.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from edenmem.models.scope import Scope
 
 
 class _Change(msgspec.Struct, frozen=True, kw_only=True, tag_field="op"):
-    """What all changes have: an id (also of the audit entry) and a reason in words.
+    """Base class of changes, with an ID (also of the audit entry) and a reason.
 
-    ``undoes`` is the id of the audit entry that this change takes back, if it is an undo.
+    ``undoes`` is the ID of the audit entry that this change undoes, if any.
     """
 
     id: str = msgspec.field(default_factory=new_id)
@@ -43,30 +42,30 @@ class _Change(msgspec.Struct, frozen=True, kw_only=True, tag_field="op"):
 
 
 class AddFact(_Change, frozen=True, kw_only=True, tag="add_fact"):
-    """Insert ``fact``. A fact with the same hash in the same scope makes it a duplicate.
+    """Insert ``fact``, unless the scope has a fact with the same hash (duplicate).
 
-    One that was removed, with its id, is thereby restored: its history goes on.
+    The ID of a removed fact restores it, with its history.
     """
 
     fact: Fact
 
 
 def _joined(ids: Sequence[str], more: Sequence[str], dropped: Sequence[str]) -> tuple[str, ...]:
-    """Return ``ids`` and ``more``, each once, without those that are dropped."""
+    """Return the distinct ``ids`` and ``more`` without ``dropped``."""
     gone = frozenset(dropped)
     return tuple(each for each in dict.fromkeys((*ids, *more)) if each not in gone)
 
 
 class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
-    """Give a fact a new text and vector; the old text goes to history.
+    """Replace the text and vector of a fact; the old text goes to the history.
 
-    If the fact is gone or not of ``expected_version`` any more, ``or_add`` is inserted instead
-    (formation: nothing learned may be lost), or, without it, the change is a conflict. If another
-    fact of the scope has the new text already, the target is removed in its favour.
+    If the fact was removed, or its version differs from ``expected_version``, ``or_add`` is
+    inserted instead (so that a formation loses nothing); without it, the change is a conflict. If
+    another fact of the scope already has the new text, the target is removed in its favour.
 
-    Its sources become those it had and ``source_message_ids``, without ``dropped_source_ids``; its
-    related users likewise. A revision with the text that the fact has, for the sake of these,
-    leaves its vector. It is weak if the new text is, or was and stays.
+    ``source_message_ids`` are added to the sources, ``dropped_source_ids`` removed; related users
+    likewise. A revision with the same text keeps the vector. The fact becomes weak with ``weak``,
+    and stays weak with the same text.
     """
 
     scope: Scope
@@ -84,7 +83,7 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
     or_add: Fact | None = None
 
     def revise(self, fact: Fact) -> Fact:
-        """``fact`` as it is afterwards."""
+        """Return the revised fact."""
         digest = content_hash(self.content)
         embedding, model = self.embedding, self.embedding_model if self.embedding else None
         if embedding is None and digest == fact.hash:
@@ -106,7 +105,7 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
 
 
 class RemoveFact(_Change, frozen=True, kw_only=True, tag="remove_fact"):
-    """Take a fact away; the whole of it, with its vector, goes to history."""
+    """Remove a fact; the history keeps all of it, with its vector."""
 
     scope: Scope
     fact_id: str
@@ -115,7 +114,7 @@ class RemoveFact(_Change, frozen=True, kw_only=True, tag="remove_fact"):
 
 
 class SetPrivacy(_Change, frozen=True, kw_only=True, tag="set_privacy"):
-    """Mark a fact or reflection as private, or no longer so. Its version stays."""
+    """Set or clear the private mark of a fact or reflection. The version does not change."""
 
     scope: Scope
     target_type: str
@@ -125,9 +124,9 @@ class SetPrivacy(_Change, frozen=True, kw_only=True, tag="set_privacy"):
 
 
 class AddReflection(_Change, frozen=True, kw_only=True, tag="add_reflection"):
-    """Insert ``reflection`` and, unless it is absorbed, put it at the end of its scope's buffer.
+    """Insert ``reflection``, at the end of its scope's buffer unless absorbed.
 
-    ``word_limit`` is for the consolidated document, should the buffer be its first content.
+    ``word_limit`` is set if this creates the consolidated document.
     """
 
     reflection: Reflection
@@ -135,7 +134,7 @@ class AddReflection(_Change, frozen=True, kw_only=True, tag="add_reflection"):
 
 
 class ReviseReflection(_Change, frozen=True, kw_only=True, tag="revise_reflection"):
-    """Give a pending reflection a new text. One that is absorbed meanwhile is a conflict."""
+    """Replace the text of a pending reflection; an absorbed one is a conflict."""
 
     scope: Scope
     reflection_id: str
@@ -145,7 +144,7 @@ class ReviseReflection(_Change, frozen=True, kw_only=True, tag="revise_reflectio
 
 
 class RemoveReflection(_Change, frozen=True, kw_only=True, tag="remove_reflection"):
-    """Take a reflection away, from its buffer too; the audit entry keeps all of it."""
+    """Remove a reflection, also from its buffer; the audit entry keeps all of it."""
 
     scope: Scope
     reflection_id: str
@@ -154,11 +153,10 @@ class RemoveReflection(_Change, frozen=True, kw_only=True, tag="remove_reflectio
 
 
 class RestoreReflection(_Change, frozen=True, kw_only=True, tag="restore_reflection"):
-    """Insert a reflection that was removed, with its id, and, unless it was absorbed, put it back
-    into its scope's buffer at the place that its time gives it.
+    """Restore a removed reflection with its ID, in its scope's buffer by time unless absorbed.
 
-    ``reflection.version`` is one more than that which was removed, so that nothing decided on the
-    removed one can be taken to mean this one. ``word_limit`` as for `AddReflection`.
+    ``reflection.version`` is one more than the removed version, so that changes based on the
+    removed reflection conflict. ``word_limit`` as for `AddReflection`.
     """
 
     reflection: Reflection
@@ -166,12 +164,12 @@ class RestoreReflection(_Change, frozen=True, kw_only=True, tag="restore_reflect
 
 
 class WriteConsolidation(_Change, frozen=True, kw_only=True, tag="write_consolidation"):
-    """Write the scope's text as version ``expected_version + 1``, in one atomic step; as
-    ``as_version`` if that is greater: a text that comes from elsewhere keeps its number.
+    """Write the text of a scope as version ``expected_version + 1``, in one atomic step.
 
-    The step also takes exactly ``absorbed_ids`` out of the buffer, marks those reflections as
-    absorbed, and keeps the replaced version in history. ``expected_version`` 0: there is no text.
-    With ``propagate`` it also notes that the new version is still to be propagated (see
+    A greater ``as_version`` is used instead, so that a migrated text keeps its number. The step
+    also removes ``absorbed_ids`` from the buffer, marks these reflections as absorbed, and keeps
+    the replaced version in the history. ``expected_version`` is 0 without a text. With
+    ``propagate`` the new version is marked for propagation (see
     `edenmem.models.memory.Consolidation.unpropagated_versions`).
     """
 
@@ -186,17 +184,16 @@ class WriteConsolidation(_Change, frozen=True, kw_only=True, tag="write_consolid
 
     @property
     def next_version(self) -> int:
-        """The number that the new version gets."""
+        """Return the number of the new version."""
         return max(self.expected_version + 1, self.as_version)
 
 
 class RevertConsolidation(_Change, frozen=True, kw_only=True, tag="revert_consolidation"):
-    """Take versions of the scope's text back, in one atomic step: what was there before them is
-    written as version ``expected_version + 1``, and ``released_ids`` wait in the buffer again.
+    """Undo versions of a scope's text, in one atomic step.
 
-    ``content`` "" says that there is no text, as before the first version; the number grows all the
-    same. Each of ``released_ids`` must be absorbed (else a conflict); it goes to the place in the
-    buffer that its time gives it. ``reverted_versions`` need not be propagated any more.
+    The earlier text is written as version ``expected_version + 1``, and ``released_ids`` return to
+    the buffer, sorted by time; they must be absorbed (else a conflict). Empty ``content`` means no
+    text, as before the first version. ``reverted_versions`` are no longer marked for propagation.
     """
 
     scope: Scope
@@ -209,16 +206,16 @@ class RevertConsolidation(_Change, frozen=True, kw_only=True, tag="revert_consol
 
     @property
     def next_version(self) -> int:
-        """The number that the new version gets."""
+        """Return the number of the new version."""
         return self.expected_version + 1
 
 
 class RepairBuffer(_Change, frozen=True, kw_only=True, tag="repair_buffer"):
-    """Let the scope's buffer hold exactly its reflections that are not absorbed, in order.
+    """Rebuild the scope's buffer from its reflections that are not absorbed, in order.
 
-    The flags on the reflections are what counts. A store whose buffer is nothing but the flags
-    counts them anew. A buffer that is in order is left as it is (ALREADY, no audit entry). It has
-    no way back: there is nothing in a wrong buffer to go back to.
+    The flags of the reflections are authoritative. A store that derives buffers from the flags
+    recounts them. A correct buffer is left unchanged (ALREADY, no audit entry). This change has no
+    inverse.
     """
 
     scope: Scope
@@ -234,8 +231,11 @@ class WritePolicy(_Change, frozen=True, kw_only=True, tag="write_policy"):
 
 
 class RemovePolicy(_Change, frozen=True, kw_only=True, tag="remove_policy"):
-    """Take the policy of a scope away: the defaults of its kind hold again. A shard is no more;
-    whatever is in it stays, and is seen again when it gets a policy."""
+    """Remove the policy of a scope, which restores the defaults of its kind.
+
+    Without a policy, a shard no longer exists. Its memory stays, and a new policy makes it visible
+    again.
+    """
 
     scope: Scope
     expected_version: int
@@ -243,7 +243,7 @@ class RemovePolicy(_Change, frozen=True, kw_only=True, tag="remove_policy"):
 
 
 class SetAgentToggles(_Change, frozen=True, kw_only=True, tag="set_agent_toggles"):
-    """Switch an agent's user or agent memory on or off; None leaves one as it is."""
+    """Switch an agent's user or agent memory on or off; None leaves a switch unchanged."""
 
     agent_id: str
     at: datetime
@@ -252,26 +252,28 @@ class SetAgentToggles(_Change, frozen=True, kw_only=True, tag="set_agent_toggles
 
 
 class AddAgent(_Change, frozen=True, kw_only=True, tag="add_agent"):
-    """Make an agent known to the host. One whose id or username is taken is a conflict."""
+    """Add an agent to the host. A taken ID or username is a conflict."""
 
     agent: Agent
 
 
 class RemoveAgent(_Change, frozen=True, kw_only=True, tag="remove_agent"):
-    """Take away an agent that was added and never used: one that has memory, a policy or a session,
-    or of which the host has stored more than edenmem did, is a conflict."""
+    """Remove an unused agent.
+
+    Memory, a policy, a session or further fields of the host are a conflict.
+    """
 
     agent_id: str
 
 
 class AddUser(_Change, frozen=True, kw_only=True, tag="add_user"):
-    """Make a person's account known to the host, as `AddAgent`."""
+    """Add a user account to the host, like `AddAgent`."""
 
     user: User
 
 
 class RemoveUser(_Change, frozen=True, kw_only=True, tag="remove_user"):
-    """Take away an account that was added and never used, as `RemoveAgent`."""
+    """Remove an unused account, like `RemoveAgent`."""
 
     user_id: str
 
@@ -299,12 +301,11 @@ Change = (
 
 
 class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes that belong together, by one actor at one time.
+    """Changes of one actor at one time.
 
-    Each is judged alone: one that conflicts does not keep the others from being applied.
-    ``automatic``: the engine decided on them by itself some time ago. What adds to memory that was
-    paused, switched off or removed with its agent since, or takes from it, is refused; a person may
-    change it.
+    A conflict of one change does not affect the others. ``automatic`` marks earlier decisions of
+    the engine: they are rejected for memory that was paused, switched off or removed with its agent
+    since, which operators may still change.
     """
 
     id: str = msgspec.field(default_factory=new_id)
@@ -314,7 +315,7 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
     automatic: bool = False
 
 
-#: Words of a command → what is said of all versions that it makes.
+#: History actions of all versions made by a command.
 _BY_COMMAND = {
     "restore": "restore",
     "undo": "restore",
@@ -325,19 +326,23 @@ _BY_COMMAND = {
 
 @lru_cache(maxsize=64)
 def action_of_command(command: str) -> str | None:
-    """What history says of every version that a command makes, or None if that is up to each
-    change. Options and what they name do not count: an agent may be called "restore"."""
+    """Return the history action of a command, or None if it depends on the change.
+
+    Options and arguments are ignored: an agent may be named "restore".
+    """
     words = " ".join(takewhile(lambda word: word.isalnum(), command.split()))
-    return next((said for each, said in _BY_COMMAND.items() if f" {each} " in f" {words} "), None)
+    return next(
+        (action for each, action in _BY_COMMAND.items() if f" {each} " in f" {words} "), None
+    )
 
 
 def action_of_new_fact(fact: Fact) -> str:
-    """What history says of the first version of a fact, if its command does not say it."""
+    """Return the history action of the first version of a fact, by its origin."""
     return "form" if fact.formation_id else "add"
 
 
 def version_action(change: Change, actor: Actor) -> str:
-    """What history says of the version that a change makes (see `HistoryEntry.action`)."""
+    """Return the history action of a change (see `HistoryEntry.action`)."""
     match change:
         case RevertConsolidation():
             return "restore"

@@ -1,4 +1,4 @@
-"""What cosines mean, by embedding model: where unrelated texts lie, and where likeness begins."""
+"""Scales of cosines by embedding model: values of unrelated and of similar texts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import msgspec
 class Scale(msgspec.Struct, frozen=True):
     """Limits of one model, as cosines.
 
-    ``zero`` is the cosine that counts as no likeness when lists are fused; None stands for the
-    lowest of the candidates. ``floor`` is the cosine below which a fact is no result; None means
-    that all are.
+    ``zero`` is the cosine that counts as no similarity in fusion (None: the lowest of the
+    candidates). ``floor`` is the minimum cosine of a result (None: no minimum).
     """
 
     zero: float | None
@@ -18,18 +17,18 @@ class Scale(msgspec.Struct, frozen=True):
 
     @property
     def zero_score(self) -> float | None:
-        """The zero as a score, (1 + cosine) / 2."""
+        """Return the zero as a score, (1 + cosine) / 2."""
         return _score(self.zero)
 
     @property
     def floor_score(self) -> float | None:
-        """The floor as a score, (1 + cosine) / 2."""
+        """Return the floor as a score, (1 + cosine) / 2."""
         return _score(self.floor)
 
     def fit(self, score: float) -> float:
-        """Return the score as near to 1 here as ``score`` is with a model whose zero is cosine 0.
+        """Convert a score from a model with zero at cosine 0, as used in the settings.
 
-        Limits in the settings are written for such models. A score below the zero stays there.
+        Scores below the zero map to the zero.
         """
         if not self.zero:
             return score
@@ -38,12 +37,12 @@ class Scale(msgspec.Struct, frozen=True):
 
 
 def _score(cosine: float | None) -> float | None:
-    # Rounded, since a floor of 0.65 should not be 0.6500000000000001 on a screen.
+    # Rounded, so that 0.65 is not shown as 0.6500000000000001.
     return None if cosine is None else round((1 + cosine) / 2, 6)
 
 
-#: By the name that is stored beside each vector. A model at fewer dimensions than its own
-#: ("text-embedding-3-small@512") is another vector space, and is not here: nobody measured it.
+#: Scales by the model name stored with each vector. Models with reduced dimensions
+#: ("text-embedding-3-small@512") are different vector spaces, which were not measured.
 SCALES = {
     "all-MiniLM-L6-v2-int8": Scale(zero=0.0, floor=0.10),
     # E5 was trained at a low temperature: unrelated texts have cosines of .7 and more.
@@ -51,13 +50,13 @@ SCALES = {
     "text-embedding-3-small": Scale(zero=0.0, floor=0.30),  # the platform's score of .65
 }
 
-#: The bundled models: the name that is stored, and the value of ``embedding.local_model``.
+#: Stored names of bundled models, and their values of ``embedding.local_model``.
 LOCAL_MODELS = {
     "all-MiniLM-L6-v2-int8": "all-MiniLM-L6-v2",
     "multilingual-e5-small-int4": "multilingual-e5-small",
 }
 
-#: Models that know English alone.
+#: Models for English only.
 ENGLISH_ONLY = frozenset({"all-MiniLM-L6-v2-int8"})
 
 _UNKNOWN = Scale(zero=None, floor=None)

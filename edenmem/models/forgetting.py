@@ -1,7 +1,7 @@
-"""A forgetting: who or what is to be forgotten, where its traces are, and what keeps it forgotten.
+"""A forgetting: its subject, the traces of the subject, and the blocks against later writes.
 
-While one is open, and for whatever was decided before it was closed, the store refuses changes that
-would bring something back (see `keys_of_change`). All that is kept of one is hashes and counts.
+During a forgetting, and for changes decided before its end, the store rejects changes that would
+restore forgotten memory (see `keys_of_change`). Only hashes and counts are kept.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from edenmem.models.scope import Scope
 
 SubjectKind = Literal["user", "session", "group", "agent"]
 
-#: What stands in history in place of a text that was removed because it named somebody.
+#: Replacement of removed texts in the history.
 FORGOTTEN = "[forgotten]"
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """Who or what is to be forgotten.
+    """The user, session, group or agent to forget.
 
-    ``owner`` is the user's canonical id, the session's or group's id, or empty for a whole agent.
-    ``agent_id`` narrows a user to one agent. ``accounts`` are all accounts of a user, ``names``
-    what the subject is called in texts: ids, usernames, names shown in conversations. ``known_id``
-    is the id of an earlier forgetting, where nothing else is known of the subject any more.
+    ``owner`` is the user's canonical ID, the ID of the session or group, or empty for an agent.
+    ``agent_id`` limits a user to one agent. ``accounts`` are all accounts of a user. ``names`` are
+    IDs, usernames, and display names in conversations. ``known_id`` is the ID of an earlier
+    forgetting, after which nothing else of the subject is known.
     """
 
     kind: SubjectKind
@@ -39,22 +39,22 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The id of its forgetting, of which neither name nor id of the subject can be told."""
+        """Return the ID of the forgetting, which does not reveal the subject."""
         return self.known_id or derived_id("forget", self.kind, self.owner, self.agent_id or "")
 
 
 class Traces(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the traces of a subject are.
+    """The places of a subject's traces.
 
     Attributes:
-        scopes: Their memory goes as a whole.
-        sources: Sessions; facts and reflections that come from them go out of every scope.
-        own: Sessions in which everything that was said counts as done, so that no later run forms
-            it; what their formations hold goes.
-        shared: Sessions in which the same is true of what ``accounts`` said.
+        scopes: Scopes to remove as a whole.
+        sources: Sessions whose facts and reflections are removed from all scopes.
+        own: Sessions whose messages all count as formed, so that no later run forms them, and
+            whose formation records are emptied.
+        shared: Sessions to treat like ``own``, but only for messages of ``accounts``.
         accounts: The accounts of a user.
-        agent_id: Only what this agent knows; None: any.
-        agents: Those whose cached contexts may hold something of it.
+        agent_id: Only memory of this agent (None: any).
+        agents: Agents whose cached contexts may hold traces.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -67,14 +67,16 @@ class Traces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def whole_accounts(traces: Traces) -> tuple[str, ...]:
-    """The accounts of which nothing is to be told any more: of somebody whom all agents forget."""
+    """Return the accounts that all agents forget."""
     return traces.accounts if traces.agent_id is None else ()
 
 
 class Forgetting(msgspec.Struct, frozen=True, kw_only=True):
-    """A forgetting as the store keeps it: ``blocks`` are hashes (see `block`) of what nothing may
-    bring back, and of what the subject was called by whoever asked. ``counts`` is what there was
-    when it began, and once it is closed what was removed."""
+    """The stored record of a forgetting.
+
+    ``blocks`` are hashes (see `block`) of forgotten scopes, sources and names. ``counts`` are the
+    traces at the start, and after the end the removals.
+    """
 
     id: str
     kind: SubjectKind
@@ -85,13 +87,13 @@ class Forgetting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Passage(msgspec.Struct, frozen=True, kw_only=True):
-    """A text that is stored somewhere, of memory or of what is kept about it.
+    """A stored text of memory, or of records about memory.
 
-    ``place`` says where: "fact", "reflection", "consolidation", "policy" (the thing itself),
-    "previous" (the text that a fact had before), "history", "audit", "formation" (decisions and
-    errors), "context" (cached with a session). ``target_type`` and ``target_id`` name what it is a
-    text of; ``scope`` is None where there is none. ``session_id`` and ``source_message_ids`` say
-    where a fact or reflection comes from, ``related_users`` whom v1 named with it.
+    ``place``: "fact", "reflection", "consolidation", "policy" (the document), "previous" (the
+    earlier text of a fact), "history", "audit", "formation" (decisions and errors), or "context"
+    (cached with a session). ``target_type`` and ``target_id`` identify the target of the text.
+    ``session_id`` and ``source_message_ids`` are the source of a fact or reflection,
+    ``related_users`` its users in v1.
     """
 
     place: str
@@ -106,8 +108,10 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether what was deleted is gone from the store's files. ``left`` says what could not be
-    done and how to finish it; ``beyond`` what no command of ours can reach."""
+    """The result of purging deleted data from the store's files.
+
+    ``left`` describes unfinished work and its remedy, ``beyond`` data that edenmem cannot reach.
+    """
 
     done: bool = True
     left: str = ""
@@ -116,16 +120,14 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=1024)
 def block(kind: str, key: str) -> str:
-    """The hash of a "scope", of the "session" that something comes from, of a "reflection" that
-    another was derived from, or of what a subject was "called"."""
+    """Hash a "scope", a source "session", a parent "reflection", or a name ("called")."""
     import hashlib  # loads OpenSSL, which most commands do without
 
     return hashlib.sha256(f"{kind}:{key}".encode()).hexdigest()[:32]
 
 
 def keys_of_change(change: Any) -> set[str]:
-    """The keys by which a change may bring back what was forgotten: those of every scope, session
-    and parent that it or what it adds names."""
+    """Return the blocks that reject a change: of its scopes, source sessions and parents."""
     keys: set[str] = set()
     scope = getattr(change, "scope", None)
     if isinstance(scope, Scope):
@@ -141,7 +143,7 @@ def keys_of_change(change: Any) -> set[str]:
     return keys
 
 
-#: The fields of an audit entry's documents that hold what people or models wrote.
+#: Fields of an audit entry's documents with text of people or models.
 _WRITTEN = (
     "content",
     "previous_content",
@@ -153,13 +155,13 @@ _WRITTEN = (
 
 
 def list_texts(*documents: dict[str, Any] | None) -> list[str]:
-    """The texts in an audit entry's documents."""
+    """Return the texts in an audit entry's documents."""
     found = (document.get(name) for document in documents if document for name in _WRITTEN)
     return [text for text in found if isinstance(text, str) and text]
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where an audit entry's documents say that something comes from."""
+    """The source of memory in an audit entry's documents."""
 
     session_id: str | None = None
     source_message_ids: tuple[str, ...] = ()
@@ -167,7 +169,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def origin_in(*documents: dict[str, Any] | None) -> Origin:
-    """The session, the source messages and the users that an audit entry's documents name."""
+    """Return the session, source messages and users in an audit entry's documents."""
     session_id, sources, users = None, dict[str, None](), dict[str, None]()
     for document in documents:
         if document:

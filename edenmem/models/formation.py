@@ -1,19 +1,19 @@
-"""A formation: one range of a session's messages, from its claim to its effect on memory.
+"""A formation of one range of a session's messages.
 
-It is the claim, the write-ahead record and the result in one document::
+One document holds the claim, the write-ahead record and the result::
 
     claimed ──> recorded ──> applied
-       │  │        └─────> claimed, or released (a step is left: ``next_step``) …
-       │  └───> released (tried again after ``not_before``) ──> claimed …
+       │  │        └─────> claimed, or released (another step is left: ``next_step``) …
+       │  └───> released (retried after ``not_before``) ──> claimed …
        └──────> failed   (kept, listed, retried by hand)
-    applied or failed ──> superseded (its messages are to be formed again)
+    applied or failed ──> superseded (its messages are formed again)
 
-Facts and reflections are two steps. The facts are recorded and applied first, with ``next_step``
-naming what is left, so that a later step that fails neither loses them nor pays for them again.
+Facts and reflections are two steps. Facts are recorded and applied first, and ``next_step`` is the
+remaining step, so that a failure of this step neither loses the facts nor requires a second call.
 
-At most one formation of a session and agent is claimed, recorded or released at a time, and no
-message is in two formations of one agent; the store refuses whatever would break either rule. A
-superseded formation no longer counts: it keeps what it was for the record.
+A session and agent have at most one claimed, recorded or released formation, and a message is in at
+most one formation of an agent; the store enforces both. A superseded formation is kept only for the
+record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from edenmem.models.changes import ChangeSet
 
 
 class FormationStatus(StrEnum):
-    """Where a formation stands."""
+    """The state of a formation."""
 
     CLAIMED = "claimed"
     RELEASED = "released"
@@ -39,7 +39,7 @@ class FormationStatus(StrEnum):
 
 
 class Trigger(StrEnum):
-    """Why a formation was begun."""
+    """The reason of a formation."""
 
     THRESHOLD = "threshold"
     FORCED = "forced"
@@ -48,10 +48,10 @@ class Trigger(StrEnum):
 
 
 class Reach(StrEnum):
-    """Which messages of a session to form for an agent, apart from those in unfinished formations.
+    """The messages of a session to form for an agent, except those in unfinished formations.
 
-    WAITING: those that neither edenmem nor the platform formed. INCLUDE_FORMED: also those that the
-    platform formed. AGAIN: also those that edenmem formed, or failed to. FROM_START: all of them.
+    WAITING: messages formed by neither edenmem nor the platform. INCLUDE_FORMED: also those that
+    the platform formed. AGAIN: also those that edenmem formed, or failed to form. FROM_START: all.
     """
 
     WAITING = "waiting"
@@ -61,36 +61,38 @@ class Reach(StrEnum):
 
     @property
     def platform(self) -> bool:
-        """Whether messages that the platform formed are taken."""
+        """Check whether messages formed by the platform are included."""
         return self in (Reach.INCLUDE_FORMED, Reach.FROM_START)
 
     @property
     def own(self) -> bool:
-        """Whether messages that edenmem formed are taken."""
+        """Check whether messages formed by edenmem are included."""
         return self in (Reach.AGAIN, Reach.FROM_START)
 
 
 class CursorMove(msgspec.Struct, frozen=True, kw_only=True):
-    """A move of the session's ``last_memory_message_id`` by edenmem: ``to`` which message, and the
-    cursor that it ``replaced``."""
+    """A move of the session's ``last_memory_message_id`` by edenmem.
+
+    ``to`` is the new cursor, ``replaced`` the old one.
+    """
 
     to: str
     replaced: str | None = None
 
 
-#: The first number that not every reader of JSON holds exactly.
+#: The first integer that some JSON parsers cannot represent exactly.
 COUNT_END = 2**53
 
 
 def is_count(value: object) -> TypeGuard[int]:
-    """Whether this can be a number of tokens; what a provider says can be anything."""
+    """Check whether a value of a provider is a valid token count."""
     return type(value) is int and 0 <= value < COUNT_END
 
 
 class CallUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a provider: the task, the model, tokens, and the price in US dollars if known.
+    """One call of a provider, with tokens, and the cost in US dollars if known.
 
-    ``estimated``: the provider did not count the tokens, or nonsense, or was not waited for.
+    ``estimated``: the provider gave no valid token count, or the call was cancelled.
     """
 
     task: str
@@ -102,16 +104,16 @@ class CallUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def calls_from(stored: object) -> tuple[CallUsage, ...]:
-    """The calls that a document holds, whatever is in it: what is no count is 0, and estimated.
+    """Read the calls of a document; invalid counts become 0, and estimated.
 
-    Older versions wrote down whatever an endpoint called a count.
+    Older versions stored any token count of an endpoint.
     """
     items = stored if isinstance(stored, list | tuple) else ()
     return tuple(_call_from(item) for item in items)
 
 
 def is_damaged_usage(stored: object) -> bool:
-    """Whether `calls_from` has to leave something out or put something in its place."""
+    """Check whether `calls_from` has to drop or replace a value."""
     if not isinstance(stored, list | tuple):
         return stored is not None
     return any(_sound_call(item) is None for item in stored)
@@ -155,9 +157,11 @@ def _text(value: object) -> str:
 
 
 class UsageEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What work cost that no formation's record has: ``work`` says which ("consolidation",
-    "propagation", "recall", or "formation" if its claim was lost meanwhile). It names no user, so
-    that nothing of a person is left in it."""
+    """Usage of work without a formation record.
+
+    ``work``: "consolidation", "propagation", "recall", or "formation" if its claim was lost.
+    Entries hold no user, so that forgetting can ignore them.
+    """
 
     id: str
     at: datetime
@@ -167,8 +171,11 @@ class UsageEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of one model, added up. ``cost`` is in US dollars, and leaves out the ``unpriced``
-    calls, of which no price is known. ``estimated`` are the calls whose tokens nobody counted."""
+    """Summed calls of one model.
+
+    ``cost`` is in US dollars, without the ``unpriced`` calls. ``estimated`` counts the calls
+    without a token count of the provider.
+    """
 
     model: str
     calls: int = 0
@@ -180,10 +187,10 @@ class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What was decided about one item that a model wrote, and why.
+    """The decision about one item of a model, with its reason.
 
-    ``rule`` names the rule of acceptance that rejected it; several are joined by commas.
-    ``weak``: the fact that was kept is (see `edenmem.models.memory.Fact`).
+    ``rule`` is the acceptance rule that rejected the item; several are joined by commas. ``weak``:
+    the stored fact is weak (see `edenmem.models.memory.Fact`).
     """
 
     content: str
@@ -195,17 +202,15 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Formation(msgspec.Struct, frozen=True, kw_only=True):
-    """See the module. ``changes`` is present while recorded, and dropped once applied.
+    """A formation; see the module. ``changes`` is set while recorded, and dropped when applied.
 
-    ``next_step`` is the step to take after those that are recorded or in memory ("reflections"),
-    "" if none was taken yet or none is left. ``decisions``, ``usage`` and ``counts`` are those of
-    all steps. ``attempts`` counts failed tries of a step. ``last_message_at`` is the ``createdAt``
-    of the last message. ``counts`` holds numbers of what was formed, for lists ("facts",
-    "reflections", …).
-    ``cursor_moves`` says how it moved the platform's cursor (see
-    `edenmem.store.common.progress`), None if that is not known. ``superseded_message_ids`` are
-    the messages that a superseded formation had,
-    and ``message_ids`` those among them that must not be formed again.
+    ``next_step`` is the remaining step ("reflections"), "" before the first and after the last
+    one. ``decisions``, ``usage`` and ``counts`` cover all steps. ``attempts`` counts failed
+    attempts of a step. ``last_message_at`` is the ``createdAt`` of the last message. ``counts`` are
+    numbers of formed items for lists ("facts", "reflections", …). ``cursor_moves`` are moves of the
+    platform's cursor (see `edenmem.store.common.progress`), None if unknown.
+    ``superseded_message_ids`` are all messages of a superseded formation, ``message_ids`` those
+    among them that must not be formed again.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""What the platform owns: agents, users, sessions and messages, as far as memory needs them."""
+"""Agents, users, sessions and messages of the host."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from edenmem.models.ids import derived_id
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent, with the switches of its scopes. A switch that is not set is off, as on the
-    platform."""
+    """An agent with its memory switches. Unset switches are off, as on the platform."""
 
     id: str
     username: str
@@ -26,12 +25,12 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The name that people and models see."""
+        """Return the display name."""
         return self.name or self.username
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's account. One person may have several, linked by ``eden_user_id``.
+    """A user account. One person may have several, linked by ``eden_user_id``.
 
     A user scope belongs to one account; `Person` has all accounts whose memory is read together.
     """
@@ -45,21 +44,21 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def person_id(self) -> str:
-        """The canonical ID of the person, which all of their accounts share."""
+        """Return the canonical ID of the person, shared by all their accounts."""
         return self.eden_user_id or self.id
 
     @property
     def is_premium(self) -> bool:
-        """Whether agents that this user owns are given the better models."""
+        """Check whether the user's agents get premium models."""
         return self.subscription_tier >= 1 or "preview" in self.feature_flags
 
 
 class Person(msgspec.Struct, frozen=True, kw_only=True):
-    """All accounts of one person; `edenmem.engine.scopes.people` finds them.
+    """All accounts of one person; see `edenmem.engine.scopes.people`.
 
-    ``id`` is the canonical ID: mostly that of an account, but memory may be stored under it
-    although no such account exists. ``accounts`` are those that are not deleted. ``ids`` are the
-    owners of the person's user scopes. In both the canonical one comes first.
+    ``id`` is the canonical ID, usually of an account; memory may exist under it without an
+    account. ``accounts`` are the accounts that are not deleted, ``ids`` the owners of the person's
+    user scopes. Both start with the canonical one.
     """
 
     id: str
@@ -68,7 +67,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> dict[str, str]:
-        """Account ID to username; an ID for each of several accounts that share a username."""
+        """Map account IDs to usernames; accounts with the same username map to their ID."""
         usernames = [account.username for account in self.accounts]
         return {
             account.id: account.username if usernames.count(account.username) == 1 else account.id
@@ -76,18 +75,16 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-#: The status of sessions that edenmem stores: one that the platform knows, and that its cold run
-#: does not take.
+#: The status of sessions stored by edenmem: known to the platform, and ignored by its cold run.
 STORED = "finished"
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation of people (``users``) with one or more ``agents``.
+    """A conversation of ``users`` with one or more ``agents``.
 
-    ``users`` holds the ids as the platform stores them (accounts).
-    ``name`` is the key that ``session import`` used, if the session came that way. ``imported``
-    marks a session that edenmem stored; its status keeps the platform from forming it (`STORED`).
-    ``parent`` is the session that this one diverged from.
+    ``users`` are account IDs. ``name`` is the key of ``session import`` or the host. ``imported``
+    marks a session stored by edenmem; its status prevents the platform from forming it (`STORED`).
+    ``parent`` is the session that this one branched from.
     """
 
     id: str
@@ -108,27 +105,27 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The shortest text that a person recognises it by."""
+        """Return the name or title, else the ID."""
         return self.name or self.title or self.id
 
 
 Role = Literal["user", "assistant", "system", "tool", "eden"]
 
 
-#: The only key of a JSON object around one whose own keys begin with ``$``.
+#: The only key of a wrapper around an object with keys that start with ``$``.
 DOCUMENT = "$document"
 
-#: What the platform lets the status of a tool call be.
+#: Valid statuses of a tool call on the platform.
 CALL_STATUS = frozenset({"pending", "running", "completed", "failed", "cancelled"})
 
 
 def literal_object(value: dict[str, Any]) -> dict[str, Any]:
-    """Wrap an object that would read as MongoDB Extended JSON."""
+    """Wrap an object that looks like MongoDB Extended JSON."""
     return {DOCUMENT: value} if any(key.startswith("$") for key in value) else value
 
 
 def literal(value: Any) -> Any:
-    """Wrap every object in plain JSON that would read as MongoDB Extended JSON."""
+    """Wrap all objects in plain JSON that look like MongoDB Extended JSON."""
     if isinstance(value, list):
         return [literal(item) for item in value]
     if isinstance(value, dict):
@@ -139,9 +136,8 @@ def literal(value: Any) -> Any:
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call of a tool.
 
-    ``args`` and ``result`` are JSON; what JSON has no type for is MongoDB Extended JSON, and an
-    object that only looks like it is wrapped (`literal_object`). ``other`` holds the platform's
-    further fields.
+    ``args`` and ``result`` are JSON; other types are MongoDB Extended JSON, and objects that only
+    look like it are wrapped (`literal_object`). ``other`` holds further fields of the platform.
     """
 
     tool: str
@@ -152,8 +148,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     other: dict[str, Any] = {}
 
     def loadable(self, message_id: str, place: int) -> ToolCall:
-        """Return the call in the form that the platform's model takes, with a derived id if it
-        has none."""
+        """Convert the call to the platform's model, with a derived ID if it has none."""
         status = self.status if self.status in CALL_STATUS else None
         if self.status and status is None:
             status = _STATUSES.get(self.status.casefold())
@@ -174,7 +169,7 @@ _STATUSES = {
 
 
 def _is_object(value: Any) -> bool:
-    """Whether it is a JSON object, and not Extended JSON for a value of another type."""
+    """Check for a JSON object that is not Extended JSON for a different type."""
     if not isinstance(value, dict):
         return False
     return value.keys() == {DOCUMENT} or not any(key.startswith("$") for key in value)
@@ -194,15 +189,15 @@ def _as_objects(result: Any) -> list[dict[str, Any]] | None:
 
 
 def owner_of(session: Session, agents: Iterable[Agent]) -> str | None:
-    """Return who owns a session: its owner, else its first user, else the owner of its agent."""
+    """Return the owner of a session, else its first user, else the owner of its agent."""
     owners = (agent.owner for agent in agents if agent.owner)
     return session.owner or next(iter(session.users), None) or next(owners, None)
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """One message. Order in a session: ``createdAt``, then ``id``.
+    """One message. Messages of a session are sorted by ``createdAt``, then ``id``.
 
-    ``trigger`` is true if the platform, not a person, wrote it; such messages are not read.
+    ``trigger`` marks messages of the platform, which are ignored.
     """
 
     id: str
@@ -217,7 +212,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CachedContext(msgspec.Struct, frozen=True, kw_only=True):
-    """A context as it was built: for which scopes, of which revisions, and when."""
+    """A cached context, with a fingerprint of its scopes and revisions."""
 
     xml: str
     fingerprint: str

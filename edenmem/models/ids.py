@@ -1,9 +1,8 @@
-"""Identifiers: 24 hex digits everywhere, so that a document has one id on every store.
+"""IDs of 24 hex digits, the same on every store.
 
-As in MongoDB's ObjectId, 4 bytes of seconds come first; but the 3-byte counter comes before the
-5 random bytes of the process, so that ids made together differ early and short prefixes tell them
-apart. Written here because importing ``bson`` costs a third of the start-up time and the engine
-does not know which database is behind it.
+Like MongoDB's ObjectId, an ID starts with 4 bytes of seconds. The 3-byte counter precedes the 5
+random bytes of the process, so that short prefixes are unique. ``bson`` is not used: its import
+takes a third of the start-up time, and the engine is independent of the database.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ _counter = itertools.count(int.from_bytes(os.urandom(3), "big"))
 
 
 def new_id(at: datetime | None = None) -> str:
-    """A new id; its first eight digits are the seconds of ``at`` (default: now)."""
+    """Return a new ID; the first eight digits are the seconds of ``at`` (default: now)."""
     global _pid, _process
-    if os.getpid() != _pid:  # a forked child must not repeat its parent's ids
+    if os.getpid() != _pid:  # a forked child must not repeat the IDs of its parent
         _pid, _process = os.getpid(), os.urandom(5)
     seconds = int(at.timestamp() if at is not None else time.time()) & 0xFFFFFFFF
     count = next(_counter) & 0xFFFFFF
@@ -31,7 +30,7 @@ def new_id(at: datetime | None = None) -> str:
 
 
 def derived_id(*parts: str) -> str:
-    """The same id for the same parts, for things that must not be made twice."""
+    """Return the same ID for the same parts, so that repeated work creates no duplicates."""
     import hashlib  # loads OpenSSL, which most commands do without
 
     digest = hashlib.sha256()
@@ -42,24 +41,24 @@ def derived_id(*parts: str) -> str:
 
 
 def is_id(text: str) -> bool:
-    """Whether ``text`` is a whole id (24 lower-case hex digits)."""
+    """Check for a full ID (24 lower-case hex digits)."""
     return _HEX24.match(text) is not None
 
 
 def utc_now() -> datetime:
-    """The current time, aware, in UTC, in whole milliseconds (the precision that MongoDB keeps)."""
+    """Return the current time in UTC, in whole milliseconds (the precision of MongoDB)."""
     now = datetime.now(UTC)
     return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
 def as_utc(moment: datetime) -> datetime:
-    """``moment`` as aware UTC in whole milliseconds; one without a zone is taken to be UTC.
+    """Convert a time to UTC in whole milliseconds; a time without zone is UTC.
 
     Raises:
-        ValueError: in UTC, it is before the year 1 or after 9999.
+        ValueError: the time in UTC is before the year 1 or after 9999.
     """
     try:
         aware = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except OverflowError as error:
-        raise ValueError(f"the time is out of range: {moment.isoformat()}") from error
+        raise ValueError(f"time out of range: {moment.isoformat()}") from error
     return aware.replace(microsecond=aware.microsecond // 1000 * 1000)

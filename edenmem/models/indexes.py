@@ -1,4 +1,4 @@
-"""Indexes as an operator sees them: what is wanted, what is there, and how the two differ."""
+"""Wanted and existing indexes, and their differences."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 #: "vector" and "text" are for search; "ordinary" ones serve every other query.
 IndexKind = Literal["ordinary", "vector", "text"]
 
-#: "building" ones may still answer with an older definition; "stale" ones answer and no longer
-#: follow what is written; "unwanted" ones cannot be described (there is no embedding model) or are
-#: not needed, and "unavailable" ones cannot be had on this server. In place of "conflicting" ones
-#: stands an index that refuses what must be stored, in place of "outdated" ones an older index that
-#: serves; `replaces` names those. "foreign" ones were not created by edenmem.
+#: "building" indexes may still answer with an older definition; "stale" ones answer without later
+#: writes; "unwanted" ones are not needed, or lack an embedding model; "unavailable" ones are not
+#: supported by the server. An index that rejects valid documents blocks a "conflicting" one, and an
+#: older index serves for an "outdated" one; `replaces` lists both. "foreign" indexes were not
+#: created by edenmem.
 IndexStatus = Literal[
     "ready",
     "missing",
@@ -30,9 +30,9 @@ IndexStatus = Literal[
 
 
 class IndexWish(msgspec.Struct, frozen=True, kw_only=True):
-    """What the configuration wants of the search indexes.
+    """The configured search indexes.
 
-    ``dimensions`` is the length of the embedding model's vectors; None: there is no such model.
+    ``dimensions`` is the length of the embedding model's vectors; None without a model.
     """
 
     analyzer: str
@@ -41,11 +41,11 @@ class IndexWish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IndexState(msgspec.Struct, frozen=True, kw_only=True):
-    """One index. ``queryable``: a query is answered by it now, if maybe by an older definition.
+    """One index. ``queryable`` indexes answer queries, perhaps with an older definition.
 
-    ``differences`` say in words what an update would change; ``replaces`` names the indexes that
-    `Indexes.replace_index` would drop in favour of this one; ``note`` is what else there is to
-    know, such as why it failed.
+    ``differences`` describe the changes of an update. ``replaces`` are indexes that
+    `Indexes.replace_index` would drop for this one. ``note`` has further details, such as the
+    reason of a failure.
     """
 
     name: str
@@ -61,14 +61,14 @@ class IndexState(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-#: Stands between the collection and the name in a step that creates an index.
+#: Separator of collection and name in a step that creates an index.
 INDEX_STEP = ": index "
 
 
 class Preparation(msgspec.Struct, frozen=True, kw_only=True):
-    """What preparing a store would do, and what it leaves to the operator.
+    """The steps of preparing a store, and warnings for the operator.
 
-    ``notes`` say which database is meant, where that may be a mistake.
+    ``notes`` identify the database where it may be chosen by mistake.
     """
 
     steps: tuple[str, ...] = ()

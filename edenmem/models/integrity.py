@@ -1,4 +1,4 @@
-"""What `doctor` is told by a store: all that is stored, decoded or not, and what is amiss."""
+"""Findings of a store's integrity checks, for `doctor`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import msgspec
 
 from edenmem.models.scope import Scope
 
-#: What an id may be looked up as. A "person" is an account, or the canonical id of one,
-#: a "group" by a session that names it.
+#: Kinds of objects to look up by ID. A "person" is an account or canonical ID; a "group" exists if
+#: a session refers to it.
 PresenceKind = Literal[
     "agent", "person", "session", "group", "message", "reflection", "consolidation"
 ]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not as it should be: which, whose, and in words how.
+    """A defect of one document.
 
-    ``text`` is the content that it is about, if there is one; ``related`` are ids that a repair
-    needs or a person wants to look at, such as the twin of a duplicate.
+    ``text`` is the affected content, if any; ``related`` are IDs for a repair or for the operator,
+    such as the twin of a duplicate.
     """
 
     target_type: str

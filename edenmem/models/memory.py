@@ -1,6 +1,6 @@
-"""What is remembered: facts, reflections, consolidated texts, and the policy of a scope.
+"""Facts, reflections, consolidated texts, and policies of scopes.
 
-Field names are those of the stored documents. Vectors are little-endian float32 bytes.
+Field names match the stored documents. Vectors are little-endian float32 bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from edenmem.models.scope import Scope, ScopeKind
 
 
 def content_hash(content: str) -> str:
-    """The MD5 hex digest by which equal facts are recognised (the platform's choice; no secret)."""
+    """Return the MD5 hex digest that identifies equal facts (as on the platform; not a secret)."""
     import hashlib  # loads OpenSSL, which most commands do without
 
     raw = content.encode("utf-8", "surrogatepass")
@@ -21,7 +21,7 @@ def content_hash(content: str) -> str:
 
 
 class _OwnedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields that say whose a memory is."""
+    """The scope fields of a record."""
 
     id: str
     scope: ScopeKind
@@ -33,7 +33,7 @@ class _OwnedRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def home(self) -> Scope:
-        """The scope that this belongs to."""
+        """Return the scope of the record."""
         return Scope.from_fields(
             self.scope,
             self.agent_id,
@@ -45,12 +45,11 @@ class _OwnedRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fact(_OwnedRecord, frozen=True, kw_only=True):
-    """An atomic statement that can be searched. ``session_id`` is the source, if there is one.
+    """An atomic, searchable statement. ``session_id`` is the source, if any.
 
-    ``version`` starts at 1 and grows with each change of ``content``. ``private`` keeps it from
-    being propagated. ``embedding`` is present only where it was asked for, or not yet made.
-    ``related_users`` are those whom v1 named with it. ``weak``: not all of it could be
-    confirmed from the conversation it comes from; a change of its text takes the mark away.
+    ``version`` starts at 1 and grows with each change of ``content``. ``private`` facts are not
+    propagated. ``embedding`` is loaded on request only. ``related_users`` are the users of the fact
+    in v1. ``weak``: not fully confirmed by the source conversation; a new text clears the mark.
     """
 
     content: str
@@ -71,17 +70,16 @@ class Fact(_OwnedRecord, frozen=True, kw_only=True):
 
     @property
     def recent_at(self) -> datetime:
-        """When it was last made or corrected; what "recent" goes by."""
+        """Return the time of the last change of the text, which defines recent facts."""
         return self.updated_at or self.formed_at
 
 
 class Reflection(_OwnedRecord, frozen=True, kw_only=True):
-    """An interpretation that waits to be consolidated. ``session_id`` is always the source.
+    """An interpretation to be consolidated. ``session_id`` is always the source.
 
-    ``consolidated_into`` is the id of the consolidated text that absorbed it;
-    ``propagated_from`` the ids of the reflections that it was derived from in a narrower scope;
-    ``related_users`` those whom v1 named with it. ``place`` orders reflections formed at the same
-    moment; where it is equal, the id does.
+    ``consolidated_into`` is the ID of the text that absorbed the reflection, ``propagated_from``
+    the IDs of its parents in a narrower scope, ``related_users`` are its users in v1. ``place``
+    sorts reflections of the same time, before the ID.
     """
 
     content: str
@@ -100,11 +98,11 @@ class Reflection(_OwnedRecord, frozen=True, kw_only=True):
 
     @property
     def order(self) -> tuple[datetime, int, str]:
-        """The key by which the reflections of a buffer are sorted, oldest first."""
+        """Return the sort key of buffers, oldest first."""
         return self.formed_at, self.place, self.id
 
     def pending_at(self, moment: datetime) -> Reflection | None:
-        """This as it stood in its scope's buffer at ``moment``; None if it was not in it."""
+        """Return the reflection as pending at ``moment``, or None."""
         absorbed = self.absorbed and (self.absorbed_at is None or self.absorbed_at <= moment)
         if absorbed or self.formed_at > moment:
             return None
@@ -114,13 +112,12 @@ class Reflection(_OwnedRecord, frozen=True, kw_only=True):
 
 
 class Consolidation(_OwnedRecord, frozen=True, kw_only=True):
-    """The one text of a scope that is always in the agent's prompt, and its buffer.
+    """The consolidated text of a scope, which is always in the prompt, and the scope's buffer.
 
-    ``consolidated_content`` is the text without the ``VERSION: n`` line that the platform's
-    documents start with; ``version`` is that number (0: no text yet). ``unabsorbed_ids`` are the
-    pending reflections in order, ``absorbed_ids`` those that went into this version.
-    ``unpropagated_versions`` are those versions, oldest first, whose absorbed reflections are still
-    to be looked through for the scope above.
+    ``consolidated_content`` is the text without the ``VERSION: n`` line of the platform, and
+    ``version`` this number (0: no text yet). ``unabsorbed_ids`` are the pending reflections in
+    order, ``absorbed_ids`` those absorbed by this version. ``unpropagated_versions``, oldest first,
+    still need to be propagated to the wider scope.
     """
 
     consolidated_content: str = ""
@@ -136,10 +133,10 @@ class Consolidation(_OwnedRecord, frozen=True, kw_only=True):
 class Policy(_OwnedRecord, frozen=True, kw_only=True):
     """The settings of one scope. None means the default of its kind.
 
-    ``consolidate_at`` is a number of pending reflections, ``fact_buffer_max`` how many facts are
-    kept (oldest out), ``orders`` whether a shard takes what is put as an order to the agent (see
-    `edenmem.acceptance`). A scope that is not ``active`` keeps what it has and takes nothing new;
-    nothing in a ``private`` scope is propagated. A shard exists if it has a policy.
+    ``consolidate_at`` is a number of pending reflections, ``fact_buffer_max`` the maximum number of
+    facts (the oldest are removed). ``orders`` lets a shard accept orders to the agent (see
+    `edenmem.acceptance`). A paused scope (not ``active``) keeps its memory and accepts nothing new;
+    a ``private`` scope is not propagated. A shard exists if it has a policy.
     """
 
     memory_instructions: str | None = None
@@ -158,7 +155,7 @@ class Policy(_OwnedRecord, frozen=True, kw_only=True):
 
 
 class ScopeSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One scope at a glance, counted by the store."""
+    """Counts of one scope, from the store."""
 
     scope: Scope
     facts: int = 0

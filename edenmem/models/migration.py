@@ -1,4 +1,4 @@
-"""What is known of migrations: the steps of our own schema, and the runs that brought data here."""
+"""Schema migrations, and runs of data migrations."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from edenmem.models.v1 import V1Damage
 
 
 class SchemaStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One numbered migration of our own schema, and whether this database has had it.
+    """One numbered schema migration, and its state in this database.
 
-    ``applied_at`` None: it is pending. ``no_way_back`` says why it cannot be taken back; empty: it
-    can.
+    ``applied_at`` is None while pending. ``no_way_back`` is the reason why the migration cannot be
+    reverted, or empty.
     """
 
     number: int
@@ -27,35 +27,35 @@ class SchemaStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunState(StrEnum):
-    """How far a run is. The last four are told, not kept: they follow from the rest."""
+    """The state of a run. The last four are derived, not stored."""
 
-    RUNNING = "running"  # at work, or cut off: its lease tells which
-    DONE = "done"  # moved and verified, with whatever outcome
-    FAILED = "failed"  # stopped by an error; the same command goes on where it stopped
+    RUNNING = "running"  # in progress or interrupted, according to its lease
+    DONE = "done"  # moved and verified, with any outcome
+    FAILED = "failed"  # stopped by an error; the same command resumes
     ROLLED_BACK = "rolled_back"
     UNDONE = "undone"  # rolled back by 'undo --run'
-    PARTLY = "partly_rolled_back"  # some of it was changed since and stayed, or it was cut off
-    INTERRUPTED = "interrupted"  # cut off: the same command goes on where it stopped
-    INCOMPLETE = "incomplete"  # done, but a part of its source is missing
-    SUPERSEDED = "superseded"  # done, and a later run brought what v1 has had since
-    STALE = "stale"  # done, and an earlier run, whose memory it relied on, was taken back since
+    PARTLY = "partly_rolled_back"  # interrupted, or without items that have changed since
+    INTERRUPTED = "interrupted"  # the same command resumes
+    INCOMPLETE = "incomplete"  # done, but a part of the source is missing
+    SUPERSEDED = "superseded"  # done, and a later run moved newer memory of v1
+    STALE = "stale"  # done, but an earlier run that it relied on was rolled back
 
 
-#: States of which nothing is left in the store.
+#: States without remaining items in the store.
 TAKEN_BACK = (RunState.ROLLED_BACK, RunState.UNDONE)
 
-#: States of a run that has not moved all of its items, or was not verified yet.
+#: States of runs with items to move or to verify.
 UNFINISHED = (RunState.RUNNING, RunState.FAILED, RunState.INTERRUPTED)
 
-#: What a run that was stopped from outside says of it.
+#: Error of a run that was stopped from outside.
 INTERRUPTION = "interrupted"
 
-#: A run that has not written to the ledger for so long is not at work any more.
+#: Time without a write to the ledger after which a run counts as interrupted.
 _SILENCE = timedelta(minutes=1)
 
 
 class RunProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """Something of the source that was not taken over as it is: which document, and why."""
+    """A document of the source that was not migrated unchanged, with the reason."""
 
     source: str
     reason: str
@@ -64,9 +64,9 @@ class RunProblem(msgspec.Struct, frozen=True, kw_only=True):
 class RunCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of the latest verification of a run.
 
-    ``outcome`` is "differences" where the store differs from what v1 and the log say, the log has
-    entries that cannot be read, or a rollback or undo took items away (``taken_back``);
-    "incomplete" where nothing differs and a part of the source is missing.
+    ``outcome`` is "differences" if the store differs from v1 and the log, the log has unreadable
+    entries, or a rollback or undo removed items (``taken_back``); "incomplete" if only a part of
+    the source is missing.
     """
 
     outcome: Literal["verified", "differences", "incomplete"]
@@ -76,19 +76,17 @@ class RunCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a migration of data.
+    """One run of a data migration.
 
-    ``source`` is for people and has no secrets in it; with ``options`` it says whether another run
-    is of the same thing. ``documents`` are those of the source by collection, ``fates`` the same
-    documents by what becomes of them: "used", "left_behind" or "bad". ``last_key`` is the
-    key of the last item that is done, ``done`` how many of ``total`` items; ``counts`` are items by
-    outcome. ``resumed`` counts how often the run went on after it was cut off. ``problems`` holds
-    the first of them only. ``seconds`` is the time that all its processes were at work.
-    ``undo_runs`` are the runs of commands that took it back, or made it again. ``incomplete`` is
-    what of the source was missing or could not be read, ``incomplete_accepted`` whether the person
-    calls it complete all the same. A run is done when it was verified; ``verification`` is the
-    latest outcome. ``names_taken`` counts accounts that could not be added because others have
-    their usernames.
+    ``source`` is a label without secrets; ``source`` and ``options`` identify runs of the same
+    data. ``documents`` are counts of source documents by collection, ``fates`` counts by result:
+    "used", "left_behind" or "bad". ``last_key`` is the key of the last finished item, ``done`` the
+    number of finished items of ``total``; ``counts`` are items by outcome. ``resumed`` counts
+    resumptions. ``problems`` holds only the first ones. ``seconds`` is the working time of all
+    processes. ``undo_runs`` are runs that undid or redid this run. ``incomplete`` lists missing or
+    unreadable parts of the source, ``incomplete_accepted`` whether the operator accepts them. A run
+    is done after verification; ``verification`` is the latest outcome. ``names_taken`` counts
+    accounts that were not added because their usernames were taken.
     """
 
     id: str
@@ -118,13 +116,15 @@ class MigrationRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lacks_input(self) -> bool:
-        """Whether its source is incomplete, and nobody has accepted that."""
+        """Check whether the source is incomplete, and not accepted."""
         return bool(self.incomplete) and not self.incomplete_accepted
 
 
 def find_successor(run: MigrationRun, runs: Sequence[MigrationRun]) -> MigrationRun | None:
-    """Return the latest of the runs that took the place of this one: it read the same source, for
-    the same agents or more, and moved something."""
+    """Return the latest run that replaced this one.
+
+    A replacing run read the same source for at least the same agents, and moved items.
+    """
     own = set(run.options.get("agents") or ())
     later = [
         other
@@ -138,7 +138,7 @@ def find_successor(run: MigrationRun, runs: Sequence[MigrationRun]) -> Migration
 
 
 def is_stale(run: MigrationRun, runs: Sequence[MigrationRun]) -> bool:
-    """Whether an earlier run of the same source was taken back after this one was verified."""
+    """Check whether an earlier run of the source was rolled back after this run's verification."""
     if run.verification is None:
         return False
     at = run.verification.at
@@ -152,7 +152,7 @@ def is_stale(run: MigrationRun, runs: Sequence[MigrationRun]) -> bool:
 
 
 def tell_state(run: MigrationRun, runs: Sequence[MigrationRun], now: datetime) -> RunState:
-    """Return the state of a run in the light of the others."""
+    """Return the state of a run, given the other runs."""
     if run.state is RunState.RUNNING and now - run.updated_at > _SILENCE:
         return RunState.INTERRUPTED
     if run.state is RunState.FAILED and run.error == INTERRUPTION:

@@ -1,4 +1,4 @@
-"""What is known of a change: who made it, what came of it, its audit entry, and its version."""
+"""Actors, results, audit entries and history versions of changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edenmem.models.scope import Scope
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True):
-    """Who does it: a person's or engine's name, from which host, by which command, in which run."""
+    """The author of changes: name, host, command and run."""
 
     name: str
     host: str
@@ -22,18 +22,18 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeStatus(StrEnum):
-    """What became of one change."""
+    """The status of a change."""
 
     APPLIED = "applied"
-    ALREADY = "already"  # this very change was applied before
-    DUPLICATE = "duplicate"  # the scope has the same fact; ``target_id`` names it
+    ALREADY = "already"  # the change was applied before
+    DUPLICATE = "duplicate"  # the scope already has the fact ``target_id``
     ADDED_INSTEAD = "added_instead"  # the target had changed, so ``or_add`` was inserted
     CONFLICT = "conflict"
     MISSING = "missing"
 
 
 class ChangeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one change; ``detail`` explains a conflict to a person."""
+    """The result of one change; ``detail`` explains a conflict."""
 
     change_id: str
     status: ChangeStatus
@@ -42,17 +42,16 @@ class ChangeResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether the memory now is as the change wanted it."""
+        """Check whether memory now has the state of the change."""
         return self.status not in (ChangeStatus.CONFLICT, ChangeStatus.MISSING)
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One change as it happened. ``before`` and ``after`` are whole documents without vectors.
+    """The record of a change. ``before`` and ``after`` are full documents without vectors.
 
-    ``id`` is the change's id, ``action`` its tag. ``agent_id`` is "" where a person's account is
-    the target. ``undoes`` is the id of the entry that this change took back. ``status`` is "done",
-    or "pending" if the process died between writing the entry and finishing the change (never on a
-    store with transactions).
+    ``id`` is the ID of the change, ``action`` its tag. ``agent_id`` is "" for user accounts.
+    ``undoes`` is the ID of the entry that this change undid. ``status`` is "done", or "pending"
+    after a crash between the entry and the change (never on stores with transactions).
     """
 
     id: str
@@ -72,7 +71,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def released_ids(self) -> tuple[str, ...]:
-        """The reflections that this change put back into a buffer, in order."""
+        """Return the reflections that this change returned to a buffer, in order."""
         before = set(_buffer(self.before))
         return tuple(each for each in _buffer(self.after) if each not in before)
 
@@ -82,12 +81,12 @@ def _buffer(document: dict[str, Any] | None) -> list[str]:
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One version of a fact or of a consolidated text.
+    """One version of a fact or consolidated text.
 
-    ``at`` is when this version came to be, ``action`` how: "form", "add", "consolidate", "edit",
-    "restore", "migrate", or "delete" for the tombstone of a fact, whose ``snapshot`` is the whole
-    fact (JSON of `Fact`, with its vector), so that it can be restored without loss. A version of a
-    text with the ``content`` "" says that from then on there was none.
+    ``at`` is the creation time of the version, ``action`` its cause: "form", "add", "consolidate",
+    "edit", "restore", "migrate", or "delete" for the tombstone of a fact. The ``snapshot`` of a
+    tombstone is the full fact (JSON of `Fact`, with its vector) for a lossless restore. An empty
+    ``content`` means that the text was removed.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""A scope: whose memory something is."""
+"""Scopes, the owners of memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ScopeKind(StrEnum):
     SESSION = "session"
 
 
-#: Which field names the owner, beside ``agent_id``, for each kind.
+#: The field of the owner, besides ``agent_id``, for each kind.
 OWNER_FIELD = {
     ScopeKind.AGENT: None,
     ScopeKind.SHARD: "shard",
@@ -31,14 +31,13 @@ OWNER_FIELD = {
 
 
 class Scope(msgspec.Struct, frozen=True, order=True):
-    """One scope of one agent: a kind, the agent, and the one owner that the kind needs.
+    """A scope of an agent: kind, agent, and the owner that the kind requires.
 
-    ``owner`` is the id of a user's account, a session's id, a group's id or a shard's name, and is
-    empty for the agent's own scope. A missing id is an error here, so that no filter built from a
-    scope can be wider than the scope.
+    ``owner`` is the ID of an account, session or group, or the name of a shard; empty for the agent
+    scope. A missing ID is an error, so that no filter is wider than its scope.
 
     Raises:
-        ScopeError: an id is missing, or there is one that the kind does not have.
+        ScopeError: a required ID is missing, or the kind excludes an ID.
     """
 
     kind: ScopeKind
@@ -50,33 +49,33 @@ class Scope(msgspec.Struct, frozen=True, order=True):
             raise ScopeError(f"a {self.kind} scope needs an agent")
         field = OWNER_FIELD[self.kind]
         if field is None and self.owner:
-            raise ScopeError("the agent's own scope has no other owner")
+            raise ScopeError(f"an agent scope has no owner: {self.owner!r}")
         if field is not None and not self.owner:
             raise ScopeError(f"a {self.kind} scope needs a {field.removesuffix('_id')}")
 
     @classmethod
     def agent(cls, agent_id: str) -> Scope:
-        """What the agent knows for everybody who talks to it."""
+        """Return the scope of memory shared with all users."""
         return cls(ScopeKind.AGENT, agent_id)
 
     @classmethod
     def shard(cls, agent_id: str, shard: str) -> Scope:
-        """A named part of the agent's memory with its own instructions."""
+        """Return the scope of a named part of the agent's memory, with separate instructions."""
         return cls(ScopeKind.SHARD, agent_id, shard)
 
     @classmethod
     def group(cls, agent_id: str, group_id: str) -> Scope:
-        """A team or community with this agent."""
+        """Return the scope of a team or community."""
         return cls(ScopeKind.GROUP, agent_id, group_id)
 
     @classmethod
     def user(cls, agent_id: str, user_id: str) -> Scope:
-        """One account of a user with this agent."""
+        """Return the scope of one user account."""
         return cls(ScopeKind.USER, agent_id, user_id)
 
     @classmethod
     def session(cls, agent_id: str, session_id: str) -> Scope:
-        """One conversation with this agent."""
+        """Return the scope of one conversation."""
         return cls(ScopeKind.SESSION, agent_id, session_id)
 
     @classmethod
@@ -90,21 +89,22 @@ class Scope(msgspec.Struct, frozen=True, order=True):
         group_id: str | None = None,
         shard: str | None = None,
     ) -> Scope:
-        """The scope that a stored document's fields name; ids that its kind does not use are left
-        out (a fact's ``session_id`` is its source, not its owner).
+        """Return the scope of a stored document's fields.
+
+        IDs that the kind does not use are ignored (a fact's ``session_id`` is its source).
 
         Raises:
-            ScopeError: the id that the kind needs is missing.
+            ScopeError: the ID that the kind requires is missing.
         """
         field = OWNER_FIELD[kind]
         ids = {"user_id": user_id, "session_id": session_id, "group_id": group_id, "shard": shard}
         return cls(kind, agent_id, (ids[field] or "") if field else "")
 
     def fields(self, *, session_id: str | None = None) -> dict[str, Any]:
-        """The fields by which a document belongs to the scope; `from_fields` reads them.
+        """Return the scope fields of a document; the inverse of `from_fields`.
 
         Args:
-            session_id: The session that the document comes from, where none is its owner.
+            session_id: Source session of the document, unless a session owns the scope.
         """
         return {
             "scope": self.kind,
@@ -120,25 +120,25 @@ class Scope(msgspec.Struct, frozen=True, order=True):
 
     @property
     def user_id(self) -> str | None:
-        """The user, for a user scope."""
+        """Return the user of a user scope, else None."""
         return self._owner_if(ScopeKind.USER)
 
     @property
     def session_id(self) -> str | None:
-        """The session, for a session scope."""
+        """Return the session of a session scope, else None."""
         return self._owner_if(ScopeKind.SESSION)
 
     @property
     def group_id(self) -> str | None:
-        """The group, for a group scope."""
+        """Return the group of a group scope, else None."""
         return self._owner_if(ScopeKind.GROUP)
 
     @property
     def shard_name(self) -> str | None:
-        """The shard's name, for a shard scope."""
+        """Return the name of a shard scope, else None."""
         return self._owner_if(ScopeKind.SHARD)
 
     @property
     def key(self) -> str:
-        """A text that identifies the scope: ``kind:agent_id[:owner]``."""
+        """Return a unique text: ``kind:agent_id[:owner]``."""
         return f"{self.kind}:{self.agent_id}" + (f":{self.owner}" if self.owner else "")

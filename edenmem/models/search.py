@@ -1,4 +1,4 @@
-"""What search and a store say to each other."""
+"""Data exchanged between search and stores."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import msgspec
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 
-#: Scores by meaning that agree in so many decimals are equal, and ordered by id. Added up as
-#: doubles and rounded, a score is the same on every processor and in whatever company.
+#: Decimals of semantic scores; equal scores are sorted by ID. Sums of doubles, rounded, are the
+#: same on every processor and in any batch.
 SCORE_DECIMALS = 6
 
 
@@ -21,11 +21,11 @@ ListName = Literal["semantic", "text", "source"]
 
 
 class FactFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which facts a reader may see and wants: part of the query on every store.
+    """A filter of facts, part of the query on every store.
 
-    ``scopes`` lists them one by one; none means nothing, never everything. ``since`` (inclusive)
-    and ``until`` (exclusive) go by ``formed_at``. ``weak``: only those that are; for lists, since a
-    search index need not have that field.
+    ``scopes`` are exact; an empty tuple matches nothing. ``since`` (inclusive) and ``until``
+    (exclusive) apply to ``formed_at``. ``weak`` matches weak facts only; for lists, since search
+    indexes may lack this field.
     """
 
     scopes: tuple[Scope, ...]
@@ -36,9 +36,9 @@ class FactFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A fact that a list found, with that list's own score.
+    """A fact found by a list, with the score of this list.
 
-    Semantic: (1 + cosine) / 2. Text: BM25 as Lucene counts it, higher is better.
+    Semantic: (1 + cosine) / 2. Text: BM25 as in Lucene, higher is better.
     """
 
     fact_id: str
@@ -60,7 +60,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """The scores that lists lacked, by fact, for each query in order.
+    """Missing scores by fact, for each query in order.
 
     A fact without a vector has no semantic score, a fact without a word of the query no text score.
     ``source`` are the scores by the words of source messages. ``reach`` and ``source_reach`` are
@@ -92,7 +92,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchAbility(msgspec.Struct, frozen=True, kw_only=True):
-    """How a store searches: with its own indexes, with Atlas, or by an exact scan.
+    """The search method of a store: embedded indexes, Atlas, or an exact scan.
 
     ``notice`` is for the user, once. ``text_floor``: Lucene's score floor applies here.
     ``source_words``: the words of source messages can be searched.

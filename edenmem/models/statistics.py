@@ -1,4 +1,4 @@
-"""What a store counts for ``stats``. Days are UTC dates as ISO 8601 writes them."""
+"""Counts of a store for ``stats``. Days are UTC dates in ISO 8601."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edenmem.models.scope import Scope, ScopeKind
 
 
 class FormedOnDay(msgspec.Struct, frozen=True, kw_only=True):
-    """What was formed on a day and is still there."""
+    """Existing memory formed on a day."""
 
     day: str
     facts: int = 0
@@ -25,7 +25,7 @@ class UsageOnDay(UsageTotal, frozen=True, kw_only=True):
 
 
 class KindCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How much the scopes of one kind hold; ``pending`` are those reflections that wait."""
+    """Counts over all scopes of one kind."""
 
     kind: ScopeKind
     facts: int = 0
@@ -34,7 +34,7 @@ class KindCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BufferAge(msgspec.Struct, frozen=True, kw_only=True):
-    """A scope's pending reflections, and since when the oldest of them waits."""
+    """Number and oldest time of a scope's pending reflections."""
 
     scope: Scope
     pending: int
@@ -42,9 +42,9 @@ class BufferAge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FactUse(msgspec.Struct, frozen=True, kw_only=True):
-    """How facts are used: ``never`` were not returned by any search that counts accesses.
+    """Usage of facts: ``never`` counts facts without a recorded access.
 
-    ``repeated`` are those whose sentence stands in another scope of the same agent too.
+    ``repeated`` counts facts with the same text in another scope of the agent.
     """
 
     facts: int = 0

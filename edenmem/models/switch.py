@@ -1,12 +1,12 @@
-"""A whole store on its way from one embedding model to another.
+"""The switch of a store to another embedding model.
 
-While a switch is under way each fact may have two vectors: the one that it had, and beside it one
-of the new model. A search names its model and is answered from the vectors of that model, so that
-readers of the old one and of the new one are served at the same time::
+During a switch each fact may have two vectors: the old one, and a staged one of the new model. A
+search specifies its model and uses the vectors of this model, so that readers of both models are
+served::
 
-    filling ──> switched ──> settling ──> clearing ──> (gone: the new vectors are the only ones)
+    filling ──> switched ──> settling ──> clearing ──> (no switch; only new vectors)
        │  <──────┘
-       └──────> abandoning ──> (gone: the old vectors are the only ones)
+       └──────> abandoning ──> (no switch; only old vectors)
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ import msgspec
 
 from edenmem.errors import ConflictError, EmbeddingModelMismatch
 
-#: "filling": the old model is in force, the new vectors are being made. "switched": the new model
-#: is in force, the old vectors are still kept and searched. "settling": the new vectors take the
-#: place of the old ones. "clearing": they have, and what is left beside them is taken away.
-#: "abandoning": the new vectors are taken away.
+#: "filling": the old model is active, new vectors are computed. "switched": the new model is
+#: active, old vectors are still searched. "settling": new vectors replace the old ones.
+#: "clearing": staged copies are removed. "abandoning": new vectors are removed.
 SwitchPhase = Literal["filling", "switched", "settling", "clearing", "abandoning"]
 
 
 class VectorSwitch(msgspec.Struct, frozen=True, kw_only=True):
-    """The one switch that a store may be in.
+    """The current switch of a store.
 
-    ``model`` and ``dimensions`` are of the new vectors. ``previous`` is the model that was in
-    force before, "" if no fact had a vector.
+    ``model`` and ``dimensions`` describe the new vectors. ``previous`` is the old model, "" if no
+    fact had a vector.
     """
 
     model: str
@@ -40,20 +39,20 @@ class VectorSwitch(msgspec.Struct, frozen=True, kw_only=True):
     switched_at: datetime | None = None
 
     def is_staged(self, model: str) -> bool:
-        """Whether vectors of a model are now looked for, and put, beside the others."""
+        """Check whether vectors of a model are currently staged."""
         return model == self.model and self.phase in ("filling", "switched", "settling")
 
     @property
     def in_force(self) -> str:
-        """The model that readers should be configured with."""
+        """Return the active model, which readers should use."""
         return self.previous if self.phase in ("filling", "abandoning") else self.model
 
 
 def check_in_force(switch: VectorSwitch | None, model: str) -> None:
-    """Refuse a search by a model whose vectors are not all there yet, or are being replaced.
+    """Reject a search with a model whose vectors are incomplete.
 
     Raises:
-        EmbeddingModelMismatch: it names the model in force and what to do.
+        EmbeddingModelMismatch: the error has the active model and a hint.
     """
     if switch is None:
         return
@@ -64,48 +63,48 @@ def check_in_force(switch: VectorSwitch | None, model: str) -> None:
             stored=switch.in_force,
             current=model,
             hint=(
-                f"vectors of {model!r} are being prepared: keep embedding.model as it was until "
-                "'edenmem embed backfill --switch' has switched to it"
+                f"vectors of {model!r} are incomplete: keep the old embedding.model until "
+                "'edenmem embed backfill --switch' has finished"
                 if switch.phase == "filling"
                 else f"set embedding.model to {switch.in_force!r}"
             ),
         )
 
 
-def continue_switch(there: VectorSwitch, wanted: VectorSwitch) -> VectorSwitch:
-    """The switch that is under way, if it is the one that somebody wants to begin.
+def continue_switch(current: VectorSwitch, wanted: VectorSwitch) -> VectorSwitch:
+    """Return the current switch if it matches the wanted one.
 
     Raises:
-        ConflictError: it is another, or is past its filling.
+        ConflictError: the current switch differs, or has left the phase "filling".
     """
-    same = (there.model, there.dimensions) == (wanted.model, wanted.dimensions)
-    if same and there.phase == "filling":
-        return there
+    same = (current.model, current.dimensions) == (wanted.model, wanted.dimensions)
+    if same and current.phase == "filling":
+        return current
     raise ConflictError(
-        f"a switch from {there.previous or 'no model'!r} to {there.model!r} "
-        f"({there.dimensions:,} dimensions) is under way: {there.phase}",
-        hint=WAY_ON[there.phase],
+        f"a switch from {current.previous or 'no model'!r} to {current.model!r} "
+        f"({current.dimensions:,} dimensions) is in progress: {current.phase}",
+        hint=WAY_ON[current.phase],
     )
 
 
 def is_staged(switch: VectorSwitch | None, model: str, *, must: bool) -> bool:
-    """Whether vectors of a model belong beside the others now.
+    """Check whether vectors of a model are currently staged.
 
     Raises:
-        ConflictError: they do not, and ``must``: somebody ended the switch.
+        ConflictError: the switch was ended, with ``must``.
     """
     found = switch is not None and switch.is_staged(model)
     if must and not found:
-        raise ConflictError(f"the switch to {model!r} was ended meanwhile; nothing was written")
+        raise ConflictError(f"the switch to {model!r} has ended; nothing was written")
     return found
 
 
-#: Phase → what can be done about a switch in it.
+#: Hints for a switch by phase.
 WAY_ON: dict[SwitchPhase, str] = {
-    "filling": "the command that began it goes on with it, 'edenmem embed switch abandon' takes it "
-    "back",
-    "switched": "'edenmem embed switch drop-old' ends it, 'edenmem embed switch back' undoes it",
-    "settling": "'edenmem embed switch drop-old' goes on with it",
-    "clearing": "'edenmem embed switch drop-old' goes on with it",
-    "abandoning": "'edenmem embed switch abandon' goes on with it",
+    "filling": "resume with the same command, or cancel with 'edenmem embed switch abandon'",
+    "switched": "finish with 'edenmem embed switch drop-old', or return with "
+    "'edenmem embed switch back'",
+    "settling": "resume with 'edenmem embed switch drop-old'",
+    "clearing": "resume with 'edenmem embed switch drop-old'",
+    "abandoning": "resume with 'edenmem embed switch abandon'",
 }

@@ -1,13 +1,11 @@
-"""Memory of the first version (v1): its documents as they were read, and what becomes of each.
+"""Migration plans for memory of the first version (v1).
 
-v1 keeps three collections: ``memory_sessions`` (episodes, directives, suggestions and facts, one
-document each), ``memory_user`` (one text for an agent and a user, with the ids of the directives
-that are not in it yet) and ``memory_agent`` (one shard of what an agent knows, with the ids of its
-facts and of the suggestions that are not in its text yet).
+v1 has three collections: ``memory_sessions`` (episodes, directives, suggestions and facts, one
+document each), ``memory_user`` (a text per agent and user, with the IDs of pending directives) and
+``memory_agent`` (a shard of an agent, with the IDs of its facts and pending suggestions).
 
-A plan is a sequence of `V1Item`. Every document of v1 is among the ``sources`` of at least one of
-them, so that all of them can be accounted for; every thing that v2 gets is the ``target`` of
-exactly one.
+A plan is a sequence of `V1Item`. Every v1 document is among the ``sources`` of at least one item,
+so that no document is lost; every object in v2 is the ``target`` of exactly one item.
 """
 
 from __future__ import annotations
@@ -25,52 +23,52 @@ MEMORIES = "memory_sessions"
 USER_TEXTS = "memory_user"
 SHARDS = "memory_agent"
 
-#: The collections whose every document is accounted for.
+#: Collections whose documents must all occur in a plan.
 V1_COLLECTIONS = (USER_TEXTS, SHARDS, MEMORIES)
 
 
 class Disposition(StrEnum):
-    """What becomes of the documents of an item."""
+    """The result for the documents of an item."""
 
     MIGRATED = "migrated"  # one document, one target
     MERGED = "merged"  # several documents, one target
-    LEFT_BEHIND = "left_behind"  # read, understood, and not moved; the reason says why
-    BAD = "bad"  # cannot be read, or nobody can tell whose it is
+    LEFT_BEHIND = "left_behind"  # readable, but not migrated; see the reason
+    BAD = "bad"  # unreadable, or without an owner
 
 
 class V1ProblemKind(StrEnum):
-    """What is wrong with a document, or with what it says about others."""
+    """Problems of a document or its references."""
 
-    UNREADABLE = "unreadable"  # no document can be made of the bytes
-    DUPLICATE_ID = "duplicate_id"  # the collection has another document with this id
-    NO_OWNER = "no_owner"  # agent, user or session is missing, or is no id
-    UNKNOWN_TYPE = "unknown_type"  # a memory_type that v1 does not have
-    EMPTY = "empty"  # there is no text in it
-    ID_AS_TEXT = "id_as_text"  # an id that is a string or a dict, not an ObjectId
-    TIME_AS_TEXT = "time_as_text"  # a string or a number; without a zone it is taken to be UTC
-    TIME_MISSING = "time_missing"  # taken from the document's id, or from its other times
-    WRONG_SHAPE = "wrong_shape"  # a field has a value of another type, such as a dict for a list
-    INVALID_UTF8 = "invalid_utf8"  # what could not be read is U+FFFD now
-    CONTROL_CHARACTERS = "control_characters"  # left out: no store can hold them
-    DANGLING = "dangling"  # an id in a list that no document has
-    FOREIGN_AGENT = "foreign_agent"  # a listed memory is another agent's; it stays there
-    FOREIGN_USER = "foreign_user"  # a listed memory is another user's; it stays there
-    WRONG_TYPE = "wrong_type"  # a listed memory is of a kind that does not belong in that list
-    LISTED_TWICE = "listed_twice"  # in one list, or in several; moved once to each scope
-    REPEATED_SHARD = "repeated_shard"  # a second shard of the name; it is given a number
+    UNREADABLE = "unreadable"  # the bytes are not a document
+    DUPLICATE_ID = "duplicate_id"  # another document of the collection has the same ID
+    NO_OWNER = "no_owner"  # agent, user or session is missing or invalid
+    UNKNOWN_TYPE = "unknown_type"  # memory_type is not a type of v1
+    EMPTY = "empty"  # no text
+    ID_AS_TEXT = "id_as_text"  # an ID is a string or dict instead of an ObjectId
+    TIME_AS_TEXT = "time_as_text"  # a string or number; UTC if without a zone
+    TIME_MISSING = "time_missing"  # replaced by the time of the ID, or by another time
+    WRONG_SHAPE = "wrong_shape"  # a field has the wrong type, such as a dict for a list
+    INVALID_UTF8 = "invalid_utf8"  # invalid bytes are replaced by U+FFFD
+    CONTROL_CHARACTERS = "control_characters"  # removed: no store can hold them
+    DANGLING = "dangling"  # a listed ID without a document
+    FOREIGN_AGENT = "foreign_agent"  # a listed memory belongs to another agent and stays there
+    FOREIGN_USER = "foreign_user"  # a listed memory belongs to another user and stays there
+    WRONG_TYPE = "wrong_type"  # a listed memory has the wrong type for the list
+    LISTED_TWICE = "listed_twice"  # in one list, or in several; migrated once per scope
+    REPEATED_SHARD = "repeated_shard"  # a second shard of the same name; gets a number
     REPEATED_PAIR = "repeated_pair"  # a second text for one agent and user
-    UNKNOWN_USER = "unknown_user"  # the host has no such user any more
-    UNKNOWN_AGENT = "unknown_agent"  # the host has no such agent any more
-    OVER_LIMIT = "over_limit"  # longer than v2 allows; moved whole, never cut
+    UNKNOWN_USER = "unknown_user"  # the user no longer exists
+    UNKNOWN_AGENT = "unknown_agent"  # the agent no longer exists
+    OVER_LIMIT = "over_limit"  # longer than v2 allows; migrated in full
     ASSEMBLED_TEXT = "assembled_text"  # the text is only in fully_formed_memory
-    NAME_TAKEN = "name_taken"  # an account here has the username; this one is not added
-    NOT_AN_ID = "not_an_id"  # an entry of a list of ids that names no document
+    NAME_TAKEN = "name_taken"  # the username is taken; the account is not added
+    NOT_AN_ID = "not_an_id"  # a list of IDs has an invalid entry
 
 
 class V1Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Something wrong, and where. ``detail`` is a sentence for a person.
+    """A problem of a document. ``detail`` is a sentence for the operator.
 
-    ``document_id`` is the id as text, or ``@`` and the place in the file if none can be read.
+    ``document_id`` is the ID as text, or ``@`` and the place in the file if unreadable.
     """
 
     collection: str
@@ -81,29 +79,29 @@ class V1Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class V1DamageKind(StrEnum):
-    """Why the input of a migration is incomplete."""
+    """Damage of the input of a migration."""
 
-    ENDS_EARLY = "ends_early"  # a file, or the gzip around it, stops in the middle
-    EMPTY = "empty"  # a file of no bytes
-    UNREADABLE = "unreadable"  # bytes of which no document can be made
-    INVALID_UTF8 = "invalid_utf8"  # documents whose texts are partly lost
-    WRONG_TYPE = "wrong_type"  # documents whose owner, text or kind is of another type
-    DUPLICATE_ID = "duplicate_id"  # documents whose _id another one has
-    NO_DATA = "no_data"  # the metadata of a collection without its documents
-    NO_COLLECTION = "no_collection"  # a collection that others refer to
+    ENDS_EARLY = "ends_early"  # a truncated file or gzip stream
+    EMPTY = "empty"  # an empty file
+    UNREADABLE = "unreadable"  # bytes that are not a document
+    INVALID_UTF8 = "invalid_utf8"  # documents with partly lost texts
+    WRONG_TYPE = "wrong_type"  # documents with an owner, text or kind of the wrong type
+    DUPLICATE_ID = "duplicate_id"  # documents with the _id of another document
+    NO_DATA = "no_data"  # metadata of a collection without its documents
+    NO_COLLECTION = "no_collection"  # a referenced collection is missing
 
 
 class V1Damage(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the input that is missing or cannot be read.
+    """A missing or unreadable part of the input.
 
     Attributes:
-        kind: What is wrong.
-        where: The file, or the collection of a database.
-        collection: The collection it belongs to; empty if unknown.
-        documents: Number of documents affected; None if unknown.
-        bytes: Number of bytes known to be missing or unreadable; None if unknown.
-        places: The first offsets, lines or ids.
-        detail: A sentence for a person.
+        kind: The kind of damage.
+        where: File, or collection of a database.
+        collection: The affected collection; empty if unknown.
+        documents: Number of affected documents; None if unknown.
+        bytes: Number of missing or unreadable bytes; None if unknown.
+        places: The first offsets, lines or IDs.
+        detail: A sentence for the operator.
     """
 
     kind: V1DamageKind
@@ -116,8 +114,10 @@ class V1Damage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class V1Ref(msgspec.Struct, frozen=True, order=True):
-    """One document of v1. ``content_hash`` is of the whole document as it was read, in hex; it is
-    the same whatever kind of source the document came from."""
+    """A document of v1.
+
+    ``content_hash`` is the hex hash of the full document, the same for all kinds of sources.
+    """
 
     collection: str
     id: str
@@ -125,7 +125,7 @@ class V1Ref(msgspec.Struct, frozen=True, order=True):
 
 
 class V1EarlierText(msgspec.Struct, frozen=True, kw_only=True):
-    """A text that another one of the same owner replaces; it belongs into history."""
+    """A text replaced by a later text of the same owner, for the history."""
 
     content: str
     version: int
@@ -136,9 +136,9 @@ class V1EarlierText(msgspec.Struct, frozen=True, kw_only=True):
 class V1Text(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
     """The consolidated text of a scope.
 
-    ``version`` is the number of its ``VERSION:`` line, which is not in ``content`` (1 if it had
-    none). ``words`` beyond ``word_limit`` are for the caller to condense, if that is wanted.
-    ``earlier`` are texts that it replaces, oldest first.
+    ``version`` is the number in the ``VERSION:`` line (default 1), which is not in ``content``.
+    ``words`` may exceed ``word_limit``; the caller may condense the text. ``earlier`` are replaced
+    texts, oldest first.
     """
 
     scope: Scope
@@ -151,8 +151,10 @@ class V1Text(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
 
 
 class V1Reflection(msgspec.Struct, frozen=True, kw_only=True, tag="reflection"):
-    """A reflection, pending or absorbed. Pending ones of a scope come in the order of its buffer;
-    ``word_limit`` is that of the scope's text."""
+    """A pending or absorbed reflection.
+
+    Pending reflections of a scope are in buffer order. ``word_limit`` belongs to the scope's text.
+    """
 
     reflection: Reflection
     word_limit: int
@@ -165,13 +167,13 @@ class V1Fact(msgspec.Struct, frozen=True, kw_only=True, tag="fact"):
 
 
 class V1Policy(msgspec.Struct, frozen=True, kw_only=True, tag="policy"):
-    """The settings of a scope, ``version`` 0: none is stored yet. A shard exists by its policy."""
+    """The settings of a scope, with ``version`` 0. The policy of a shard creates the shard."""
 
     policy: Policy
 
 
 class V1Toggles(msgspec.Struct, frozen=True, kw_only=True, tag="toggles"):
-    """Whether the agent's own memory is on."""
+    """The switch of agent memory."""
 
     agent_id: str
     agent_memory_enabled: bool
@@ -179,27 +181,27 @@ class V1Toggles(msgspec.Struct, frozen=True, kw_only=True, tag="toggles"):
 
 V1Target = V1Text | V1Reflection | V1Fact | V1Policy | V1Toggles
 
-#: The kinds of items, in the order in which one agent's come.
+#: Kinds of items, in their order for one agent.
 V1ItemKind = Literal["toggles", "policy", "text", "fact", "reflection", "episode", "leftover"]
 
 
 class V1Item(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of some documents of v1.
+    """The migration of some v1 documents.
 
     Attributes:
-        key: Unique, and in the order of plain string comparison the same as that of the items; the
-            same in every process as long as the source and the options are the same.
-        kind: Which step of an agent's migration it belongs to.
-        agent_id: Whose it is; empty if nobody can tell.
-        shard: The name of the shard that it comes from, if it comes from exactly one.
-        user_id: The canonical id of the user whose it is.
-        sources: The documents that it accounts for; never empty.
-        disposition: What becomes of them.
-        reason: Why, in words; of one wording for all items of a sort, so that they can be counted.
-        target: What v2 gets; None if nothing.
-        problems: What was wrong with the sources.
-        extra: Fields that v2 has no place for: JSON, ``{"collection/id": {field: value}}``, values
-            as relaxed Extended JSON; empty if there are none. For history.
+        key: Unique sort key of items (plain string comparison), the same in every process for the
+            same source and options.
+        kind: The step of the agent's migration.
+        agent_id: The agent; empty if unknown.
+        shard: Name of the source shard, if there is exactly one.
+        user_id: Canonical ID of the user.
+        sources: The source documents; never empty.
+        disposition: The result.
+        reason: Reason of the result, with the same wording for items of a kind, for counts.
+        target: The object in v2, or None.
+        problems: Problems of the sources.
+        extra: Fields without a place in v2, for the history: JSON,
+            ``{"collection/id": {field: value}}``, with values in relaxed Extended JSON; or empty.
     """
 
     key: str
@@ -216,9 +218,12 @@ class V1Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class V1Person(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent or user, as far as v1's source tells: ``known`` is None if it has no ``users3``,
-    else whether the id is in it and not deleted. ``persona`` and ``user_memory_enabled`` are an
-    agent's; ``eden_user_id`` links an account to the canonical id of its user."""
+    """An agent or user in a v1 source.
+
+    ``known`` is None if the source has no ``users3``, else True if the ID exists there and is not
+    deleted. ``persona`` and ``user_memory_enabled`` are for agents; ``eden_user_id`` links an
+    account to the canonical ID of its user.
+    """
 
     id: str
     username: str | None = None
@@ -231,22 +236,21 @@ class V1Person(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class V1Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to make of v1.
+    """Options of a migration from v1.
 
     Attributes:
-        shards: "merge": the active shards of an agent become the agent's own memory, a headed
-            section of the text for each; paused ones become paused shard scopes. "keep": each
-            becomes a shard scope.
-        provenance: Make absorbed reflections of directives and suggestions that are in a text
-            already; otherwise they are left behind.
-        episodes: "leave" them behind, or "keep" them as reflections of their sessions.
-        agents: Only these agents; empty: all. A plan also takes names, and then has their ids.
-        active_since: Leave behind the memory of every scope that nothing was written to since.
-        fact_words: Longer facts are noted as problems, and moved whole.
-        reflection_words: The same for directives, suggestions and episodes.
-        user_words: The limit of a user's text; likewise the other three.
-        database: Which of several databases to read; empty: the only one.
-        files: Patterns of file names, to choose among several files of one collection.
+        shards: "merge": active shards become the agent's memory, with a section of the text per
+            shard; paused shards become paused shard scopes. "keep": each shard becomes a scope.
+        provenance: Migrate consolidated directives and suggestions as absorbed reflections;
+            otherwise they are left behind.
+        episodes: "leave" episodes behind, or "keep" them as reflections of their sessions.
+        agents: Only these agents (empty: all), as IDs or names; a plan has IDs.
+        active_since: Leave behind scopes without a write since this time.
+        fact_words: Word limit of facts; longer facts are reported, and migrated in full.
+        reflection_words: Word limit of directives, suggestions and episodes.
+        user_words: Word limit of a user's text; the other three limits likewise.
+        database: The database to read, if there are several.
+        files: Patterns of file names, to select one of several files per collection.
     """
 
     shards: Literal["merge", "keep"] = "merge"

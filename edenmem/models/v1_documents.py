@@ -1,8 +1,7 @@
-"""The documents of v1 as they were read: fields of the right types, whatever was stored.
+"""Documents of v1, with fields converted to the right types.
 
-Ids are text (24 lower-case hex digits where they are ids at all), times aware UTC, lists tuples.
-What is missing is empty or None. Texts are as they were stored, except for bytes that are no UTF-8
-and v1's word count lines.
+IDs are text (24 lower-case hex digits if valid), times are in UTC, lists are tuples. Missing values
+are empty or None. Texts are unchanged, except for invalid UTF-8 and v1's word count lines.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from edenmem.models.v1 import V1DamageKind, V1ProblemKind
 
 
 class _V1Document(msgspec.Struct, frozen=True, kw_only=True):
-    """What all have. ``extra``: fields that v1 is not known for, as JSON; empty if there are none.
+    """Base class of documents. ``extra`` has unknown fields as JSON, or is empty.
 
-    ``created_at`` is taken from the id or from other times if it is not stored.
+    A missing ``created_at`` is derived from the ID or other times.
     """
 
     id: str
@@ -28,7 +27,7 @@ class _V1Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class V1Memory(_V1Document, frozen=True, kw_only=True, tag="memory"):
-    """One of ``memory_sessions``: an episode, directive, suggestion or fact."""
+    """A document of ``memory_sessions``: an episode, directive, suggestion or fact."""
 
     memory_type: str
     content: str
@@ -39,7 +38,7 @@ class V1Memory(_V1Document, frozen=True, kw_only=True, tag="memory"):
 
 
 class V1UserText(_V1Document, frozen=True, kw_only=True, tag="user_text"):
-    """One of ``memory_user``. ``user_id`` is canonical as far as the source can tell.
+    """A document of ``memory_user``. ``user_id`` is canonical if the source has the link.
 
     ``assembled`` is ``fully_formed_memory``, if the document has no other text.
     """
@@ -52,7 +51,7 @@ class V1UserText(_V1Document, frozen=True, kw_only=True, tag="user_text"):
 
 
 class V1Shard(_V1Document, frozen=True, kw_only=True, tag="shard"):
-    """One of ``memory_agent``; ``assembled`` as in `V1UserText`."""
+    """A document of ``memory_agent``; ``assembled`` as in `V1UserText`."""
 
     name: str
     instructions: str
@@ -70,9 +69,9 @@ V1Document = V1Memory | V1UserText | V1Shard
 
 
 class V1Account(msgspec.Struct, frozen=True, kw_only=True):
-    """A user or an agent of the host, as far as it is needed; ``memory_id`` is canonical.
+    """A user or agent of the host; ``memory_id`` is canonical.
 
-    ``persona`` and ``user_memory_enabled`` are an agent's.
+    ``persona`` and ``user_memory_enabled`` are for agents.
     """
 
     id: str
@@ -86,16 +85,16 @@ class V1Account(msgspec.Struct, frozen=True, kw_only=True):
     user_memory_enabled: bool = False
 
 
-#: What was wrong with a document by itself: the kind, and a sentence for a person.
+#: Kind and description of a problem within a document.
 Note = tuple[V1ProblemKind, str]
 
 
 class V1Read(msgspec.Struct, frozen=True, kw_only=True):
-    """One document as it came out of a source.
+    """One document read from a source.
 
-    ``document`` is None if no document could be made of it; ``notes`` then say why, and ``raw`` is
-    (the beginning of) what was found there. ``id`` is ``@`` and a place if it has no id. ``damage``
-    says whether the input lacks something because of this document.
+    ``document`` is None if unreadable; ``notes`` then have the reasons, and ``raw`` the first
+    bytes. ``id`` is ``@`` and a place for a document without an ID. ``damage`` is set if the
+    document makes the input incomplete.
     """
 
     collection: str
@@ -107,7 +106,7 @@ class V1Read(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class V1StagedDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A document in the stage. ``number`` is its own there; ``hash`` that of `V1Ref`."""
+    """A document in the stage, with its ``number`` there; ``hash`` as in `V1Ref`."""
 
     number: int
     collection: str

@@ -223,7 +223,7 @@ def test_what_was_rejected_is_counted_by_rule_and_listed(talk: Cli) -> None:
         if each["content"] == FACT
     ]
     why = talk("fact", "why", fact["id"]).ok()
-    assert "what was rejected beside it" in why.out
+    assert "rejected in the same formation" in why.out
     assert "The harbour opens at six." in why.out
 
 
@@ -385,11 +385,11 @@ def test_weak_and_rejected_facts_are_told_when_they_are_made(talk: Cli) -> None:
     options = ("--agent", "mira", "--user", "lena", *scripted(talk, answers), *judged)
     for command in (("--dry-run",), ()):
         told = talk("remember", said, *command, *options).ok().out
-        assert f"{weak} (weak: not all of it could be confirmed)" in " ".join(told.split())
+        assert f"{weak} (weak: not fully confirmed)" in " ".join(told.split())
         assert f"{wrong} (" in " ".join(told.split())
     (only,) = talk.json("fact", "list", "--agent", "mira", "--user", "lena", "--weak")
     assert (only["content"], only["weak"]) == (weak, True)
-    assert "weak: not all of it could be confirmed" in talk("fact", "why", only["id"]).ok().out
+    assert "weak: not fully confirmed" in talk("fact", "why", only["id"]).ok().out
 
 
 def test_what_cannot_be_remembered_says_why(talk: Cli) -> None:

@@ -81,7 +81,7 @@ def test_a_line_of_ones_own_and_a_conflict(cli: Cli, tmp_path: Path) -> None:
     ]
     other = json.dumps(line | {"id": fact["id"], "content": "No."})
     kept = cli("import", "-", input=other)
-    assert (kept.code, "another content is stored" in kept.err) == (1, True)
+    assert (kept.code, "stored with different content" in kept.err) == (1, True)
     assert cli("import", "-", "--on-conflict", "fail", input=other).code == 4
     assert "replaced" in cli("import", "-", "--on-conflict", "replace", input=other).ok().out
     bad = cli("import", "-", input='{"type": "fact"}\nnonsense\n')

@@ -72,7 +72,7 @@ def test_an_answer_that_is_refused_is_told_and_ends_with_1(twice: Cli) -> None:
     model = scripted(twice, {("merge", f"user/mira/lena/{TEA}"): {"merges": [wild]}})
     refused = twice("fact", "dedup", *LENA, "--llm", "--yes", *model)
     assert refused.code == 1
-    assert "a fact that was not offered" in refused.err
+    assert "unknown fact number" in refused.err
     assert facts(twice) == sorted([TEA, TEA_TOO])
 
 
@@ -95,7 +95,7 @@ def test_a_merge_that_cannot_be_made_stops_no_other(twice: Cli) -> None:
         model["EDENMEM_LLM_FAST_MODEL"] = "fast-1"
         done = twice("fact", "dedup", *LENA, "--llm", "--yes", env=model)
     assert done.code == 1, done
-    assert "was changed meanwhile" in done.err
+    assert "another writer changed fact" in done.err
     assert "Lena likes hot drinks." in done.out
     rows = twice.json("fact", "list", *LENA, "--scope", "user", "--limit", "0")
     stored = {row["content"] for row in rows}

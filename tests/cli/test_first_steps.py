@@ -58,7 +58,7 @@ def test_of_several_agents_it_is_said_whose_context_is_shown(cli: Cli) -> None:
 def test_a_group_that_nobody_names_is_not_found(inside: Inside, command: tuple[str, ...]) -> None:
     result = inside(*command, "--agent", "mira", "--group", "nope")
     assert (result.code, result.out) == (3, "")
-    assert "names a group 'nope'" in result.err
+    assert "has group 'nope'" in result.err
 
 
 def test_a_first_memory_makes_a_group(cli: Cli) -> None:
@@ -123,7 +123,7 @@ def test_with_the_embedding_endpoint_down_the_way_round_it_is_named(
     add = ("fact", "add", "--agent", "mira", "--content", "The harbour is frozen.")
     refused = cli(*add, env=down)
     assert refused.code == 5
-    assert "--set embedding.provider=none stores it now" in refused.err
+    assert "without a vector with --set embedding.provider=none" in refused.err
     cli(*add, "--set", "embedding.provider=none", env=down).ok()
     search = ("search", "frozen harbour", "--agent", "mira")
     refused = cli(*search, env=down)
@@ -139,7 +139,7 @@ def test_what_is_not_paused_is_not_resumed(cli: Cli) -> None:
     scope = ("--agent", "mira", "--user", "lena")
     told = cli("scope", "resume", *scope).ok()
     assert "resumed" not in told.out + told.err
-    assert "it was not paused" in told.out + told.err
+    assert "the scope is not paused" in told.out + told.err
     (policy,) = cli.json("scope", "policy", *scope)
     assert policy["version"] == 0
     cli("scope", "pause", *scope).ok()

@@ -147,7 +147,7 @@ def test_what_was_learned_is_treated_as_the_dry_run_says(town: Cli, here: Inside
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ((), 2, "nobody is named"),
+        ((), 2, "nothing to forget"),
         (("--user", "nobody"), 3, "no user"),
         (("--user", "lena", "--group", "g"), 2, "exclude"),
         (("--group", "g"), 2, "--agent"),

@@ -98,7 +98,7 @@ def test_a_change_is_undone_and_that_is_undone_again(own: Inside, cli: Cli) -> N
     assert (undo["undoes"], undo["reason"]) == (entry["id"], "typing error")
     assert own.json("log", entry["id"])[0]["undone_by"] == undo["id"]
     again = own("undo", entry["id"], "--yes").ok()
-    assert "nothing to do: undone already" in again.err
+    assert "nothing to do: already undone" in again.err
 
     (step,) = json.loads(own("undo", undo["id"], "--yes", "--format", "json").ok().out)
     assert (step["outcome"], step["after"]["version"]) == ("done", 4)
@@ -184,13 +184,13 @@ def test_an_agent_that_was_added_by_mistake_goes_again(own: Inside) -> None:
 def test_where_a_fact_comes_from(inside: Inside) -> None:
     shown = inside("fact", "why", FACT).ok().out
     assert all(len(line) <= 80 for line in shown.splitlines())
-    assert "it said before\n  Lena folds whale lanterns." in shown
+    assert "earlier texts\n  Lena folds whale lanterns." in shown
     assert "revise fact" in shown
     (data,) = inside.json("fact", "why", FACT)
     assert [entry["action"] for entry in data["changes"]] == ["add_fact", "revise_fact"]
     assert data["replaced"] == ["Lena folds whale lanterns."]
     assert inside("fact", "why", "0000").code == 3
-    assert "there is no fact 'zzzz'" in inside("fact", "why", "zzzz").err
+    assert "fact not found: 'zzzz'" in inside("fact", "why", "zzzz").err
 
 
 def test_where_a_fact_comes_from_that_is_gone(own: Inside) -> None:
@@ -219,7 +219,7 @@ def test_an_entry_is_not_a_run_and_that_is_said(cli: Cli) -> None:
     entry = cli.json("log", "--limit", "1")[0]
     refused = cli("undo", "--run", entry["id"], "--yes")
     assert refused.code == 3
-    assert (entry["actor"]["run_id"] or "lists the latest") in refused.err
+    assert (entry["actor"]["run_id"] or "list entries") in refused.err
 
 
 def test_new_changes_are_followed_as_lines(cli: Cli) -> None:

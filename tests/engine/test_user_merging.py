@@ -165,7 +165,7 @@ def test_what_cannot_be_merged_is_refused(told: Cast) -> None:
     merger = UserMerger(make_runtime(told.store))
     with pytest.raises(UsageError, match="into itself"):
         list(merger.merge(told.anna.id, told.anna.id))
-    with pytest.raises(NotFoundError, match="no user"):
+    with pytest.raises(NotFoundError, match="user not found"):
         list(merger.merge(told.anna.id, new_id()))
     set_policy(told.store, told.anna_scope, active=False)
     before = state(told, told.anna_on_discord.id)

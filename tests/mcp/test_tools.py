@@ -161,7 +161,7 @@ async def test_a_switch_counts_from_the_next_call_on(store: Store, service: Memo
         off = SetAgentToggles(agent_id=MIRA.id, at=NOW, user_memory_enabled=False)
         store.changes.apply(change_set(off))
         assert contents(await call(client, "list_facts")) == {SHARED.content}
-        assert "there is no fact" in await refusal(client, "forget_fact", fact_id=HERS.id)
+        assert "fact not found" in await refusal(client, "forget_fact", fact_id=HERS.id)
 
 
 async def test_the_source_of_a_fact_shows_only_own_conversations(service: MemoryService) -> None:
@@ -182,7 +182,7 @@ async def test_what_is_out_of_reach_answers_as_what_does_not_exist(
             for fact_id in (UNKNOWN, HIS.id, OTHER_AGENTS.id)
         }
     assert {answer.replace(fact_id, "ID") for fact_id, answer in answers.items()} == {
-        "Error: there is no fact ID"
+        "Error: fact not found: ID"
     }
 
 
@@ -205,7 +205,7 @@ async def test_a_fact_is_corrected_explained_and_forgotten(
         given = {"fact_id": HERS.id, "version": 1, "content": "Lena's order is OP-7732."}
         edited = await call(client, "edit_fact", **given)
         assert (edited["done"], edited["version"]) == ("edited", 2)
-        assert "version 2 by now" in await refusal(client, "edit_fact", **given)
+        assert "is at version 2, not" in await refusal(client, "edit_fact", **given)
         assert (await call(client, "why", fact_id=HERS.id))["earlier"] == [HERS.content]
         gone = await call(client, "forget_fact", fact_id=HERS.id)
         assert (gone["done"], gone["before"]) == ("removed", "Lena's order is OP-7732.")

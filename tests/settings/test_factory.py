@@ -44,9 +44,9 @@ def test_a_replay_names_its_file_and_records_nothing(tmp_path: Path) -> None:
     replay = factory.open_llm(settings(llm=LLMSettings(provider="replay", replay="/x/a.jsonl")))
     assert replay is not None
     assert replay.is_scripted
-    with pytest.raises(ConfigError, match="names no file"):
+    with pytest.raises(ConfigError, match=r"llm\.replay is not set"):
         factory.open_llm(settings(llm=LLMSettings(provider="replay")))
-    with pytest.raises(ConfigError, match="scripted answers are kept already"):
+    with pytest.raises(ConfigError, match=r"llm\.record cannot be combined"):
         factory.open_llm(settings(llm=LLMSettings(provider="replay", replay="a", record="b")))
 
 

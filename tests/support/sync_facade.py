@@ -1,4 +1,4 @@
-"""The synchronous facade, written from the asynchronous classes.
+"""Generate the synchronous facade from the asynchronous classes.
 
 ``python -m tests.support.sync_facade`` writes ``edenmem/engine/sync.py``; a test compares.
 """
@@ -14,18 +14,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "edenmem" / "engine" / "sync.py"
 
-#: The classes, by the module that has them.
+#: The asynchronous classes by module.
 SOURCES = {
     "edenmem.engine.service": "MemoryService",
     "edenmem.engine.agent_memory": "AgentMemory",
 }
 
-#: What is written by hand in the header.
+#: Methods in the header, not generated.
 _BY_HAND = {"close"}
 
 _HEADER = '''"""`SyncMemoryService`: `MemoryService` for programs without an event loop.
 
-Written by ``python -m tests.support.sync_facade`` from the asynchronous classes; change those.
+Generated from the asynchronous classes by ``python -m tests.support.sync_facade``; do not edit.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ T = TypeVar("T")
 
 
 class SyncMemoryService:
-    """`MemoryService` with methods that block, for any number of threads.
+    """`MemoryService` with blocking methods, safe for any number of threads.
 
-    ``service`` is the asynchronous one; its properties for operators block as they are. Its work
-    runs in an event loop of its own thread, so that this may be used where another loop runs.
+    ``service`` is the asynchronous service; its operator properties block anyway. It runs in an
+    event loop on a separate thread, so that callers may have a running loop.
     """
 
     def __init__(self, service: MemoryService) -> None:
@@ -74,7 +74,7 @@ class SyncMemoryService:
         self.close()
 
     def close(self) -> None:
-        """Let go of files, sockets and connections. Closing twice is the same as once."""
+        """Close the store and the models. Closing twice is safe."""
         if self._loop.is_closed:
             return
         try:
@@ -85,9 +85,9 @@ class SyncMemoryService:
 {service}
 
 class SyncAgentMemory:
-    """`AgentMemory` with methods that block; `SyncMemoryService.memory_for` makes it.
+    """`AgentMemory` with blocking methods, from `SyncMemoryService.memory_for`.
 
-    ``memory`` is the asynchronous one.
+    ``memory`` is the asynchronous object.
     """
 
     def __init__(self, memory: AgentMemory, loop: LoopThread) -> None:
@@ -99,7 +99,7 @@ class SyncAgentMemory:
 
 
 def _methods(module: str) -> Iterator[ast.AsyncFunctionDef]:
-    """The asynchronous methods that are public."""
+    """Yield the public asynchronous methods."""
     for node in _tree(module).body:
         if isinstance(node, ast.ClassDef) and node.name == SOURCES[module]:
             for method in node.body:
@@ -116,7 +116,7 @@ def _tree(module: str) -> ast.Module:
     return ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text("utf-8"))
 
 
-def _written(method: ast.AsyncFunctionDef, target: str, kind: str) -> str:
+def _render(method: ast.AsyncFunctionDef, target: str, kind: str) -> str:
     arguments = method.args
     returns = ast.unparse(method.returns) if method.returns else "None"
     passed = [each.arg for each in arguments.args[1:]]
@@ -138,7 +138,7 @@ def _names(tree: ast.AST | None) -> set[str]:
 
 
 def _imports(module: str) -> dict[str, str]:
-    """Name → the module that it is imported from."""
+    """Map imported names to their modules."""
     found = {node.name: module for node in _tree(module).body if isinstance(node, ast.ClassDef)}
     for node in ast.walk(_tree(module)):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -147,7 +147,7 @@ def _imports(module: str) -> dict[str, str]:
 
 
 def source() -> str:
-    """The module as it should be."""
+    """Return the source of the module."""
     homes: dict[str, str] = {}
     runtime, typing = {"MemoryService"}, {"Settings", "Actor", "AgentMemory"}
     for module in SOURCES:
@@ -166,7 +166,7 @@ def source() -> str:
         "typing": [f"    from {homes[name]} import {name}" for name in sorted(ours)],
     }
     service, memory = (
-        "\n".join(_written(each, target, SOURCES[module]) for each in _methods(module))
+        "\n".join(_render(each, target, SOURCES[module]) for each in _methods(module))
         for module, target in zip(SOURCES, ("service", "memory"), strict=True)
     )
     text = _HEADER.format(

@@ -1,4 +1,4 @@
-"""Changes that a person makes.
+"""Edits of memory by operators.
 
 May import: consolidation, embeddings, factory, formation, reports, runtime, scopes.
 """

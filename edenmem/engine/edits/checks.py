@@ -1,7 +1,6 @@
-"""What is checked before an operator's change is handed to the store.
+"""Check an operator's change before it goes to the store, for clear error messages.
 
-These make good messages; that the change fits what is stored at that moment is decided by the
-store, which compares versions as it writes.
+The store compares versions again when it writes.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from edenmem.text import clean, word_count
 
 
 def add_account(runtime: Runtime, account: Agent | User) -> bool:
-    """Add an agent or a person to the host; False if the id or the username is taken.
+    """Add an agent or user to the host; return False if the ID or username is taken.
 
     Raises:
-        UsageError: the store cannot have such an account.
+        UsageError: the store does not accept the account.
     """
     if reason := runtime.store.host.refusal(account):
-        raise UsageError(reason, hint="name the user who owns it: --owner USER")
+        raise UsageError(reason, hint="set the owner: --owner USER")
     change = AddAgent(agent=account) if isinstance(account, Agent) else AddUser(user=account)
     (result,) = runtime.store.changes.apply(
         ChangeSet(actor=runtime.actor, at=runtime.clock(), changes=(change,))
@@ -32,15 +31,14 @@ def add_account(runtime: Runtime, account: Agent | User) -> bool:
     return result.ok
 
 
-#: What to do after somebody else was first.
-CONFLICT_HINT = "look at what it says now and decide again"
+CONFLICT_HINT = "read the current version and try again"
 
 
 def text_of(content: str, *, what: str, limit: int, allow_long: bool) -> str:
-    """The content as it is stored.
+    """Return the content in its stored form.
 
     Raises:
-        UsageError: nothing is left of it, or it has more words than ``limit``.
+        UsageError: the content is empty, or has more than ``limit`` words.
     """
     text = clean(content).strip()
     if not text:
@@ -49,29 +47,32 @@ def text_of(content: str, *, what: str, limit: int, allow_long: bool) -> str:
     if words > limit and not allow_long:
         raise UsageError(
             f"the {what} has {words} words, the limit is {limit}",
-            hint="shorten it, or allow it to be long (--allow-long)",
+            hint="shorten the text, or use --allow-long",
         )
     return text
 
 
 def find_objection(content: str, what: str = "fact") -> str | None:
-    """Return why a fact must not be stored for agents and clients: what no conversation may bring
-    into memory either, such as a secret or an order to the agent. An operator may store it."""
+    """Return why agents and clients may not store this text, or None.
+
+    Secrets and orders to the agent are rejected, as for facts of conversations. Operators may
+    store them.
+    """
     why = object_to(content) if content.strip() else None
     return f"the {what} {why}" if why else None
 
 
 def check_scope_known(store: Store, scope: Scope, *, new_shard: bool = False) -> Policy | None:
-    """That the host knows the agent and the owner; the scope's policy, if it has one.
+    """Check that the agent and the owner exist, and return the policy of the scope, if any.
 
     Raises:
-        NotFoundError: it does not; the hint is the command that adds what is missing.
+        NotFoundError: the agent or owner does not exist; the hint has the command to add it.
     """
     check_agent_known(store, scope.agent_id)
     policy = store.memory.policies([scope]).get(scope)
     if scope.user_id is not None and not _has_account(store, scope.user_id):
         raise NotFoundError(
-            f"there is no user {scope.user_id}",
+            f"user not found: {scope.user_id}",
             hint=f"edenmem user add NAME --id {scope.user_id}",
         )
     if scope.session_id is not None:
@@ -79,89 +80,89 @@ def check_scope_known(store: Store, scope: Scope, *, new_shard: bool = False) ->
     if scope.shard_name is not None and policy is None and not new_shard:
         raise NotFoundError(
             f"the agent has no shard {scope.shard_name!r}",
-            hint="'edenmem scope policy --agent NAME --shard NAME "
-            "--memory-instructions TEXT' makes one",
+            hint="create one: edenmem scope policy --agent NAME --shard NAME "
+            "--memory-instructions TEXT",
         )
     return policy
 
 
 def check_agent_known(store: Store, agent_id: str) -> None:
-    """That there is such an agent.
+    """Check that an agent exists.
 
     Raises:
-        NotFoundError: there is not.
+        NotFoundError: the agent does not exist.
     """
     if store.host.agent(agent_id) is None:
         raise NotFoundError(
-            f"there is no agent {agent_id}", hint=f"edenmem agent add NAME --id {agent_id}"
+            f"agent not found: {agent_id}", hint=f"edenmem agent add NAME --id {agent_id}"
         )
 
 
 def check_session_known(store: Store, session_id: str) -> None:
-    """That there is such a session.
+    """Check that a session exists.
 
     Raises:
-        NotFoundError: there is not.
+        NotFoundError: the session does not exist.
     """
     if store.host.session(session_id) is None:
         raise NotFoundError(
-            f"there is no session {session_id}", hint="edenmem session import FILE adds sessions"
+            f"session not found: {session_id}", hint="add sessions: edenmem session import FILE"
         )
 
 
 def _has_account(store: Store, user_id: str) -> bool:
-    """Whether there is such an account, or one that is linked to this id."""
+    """Check for an account with this ID or linked to it."""
     return any(not account.deleted for account in store.host.accounts_of(user_id))
 
 
 def check_open(policy: Policy | None, scope: Scope) -> None:
-    """That the scope takes something new.
+    """Check that the scope is active.
 
     Raises:
-        UsageError: it is paused.
+        UsageError: the scope is paused.
     """
     if policy is not None and not policy.active:
         raise UsageError(
-            f"this {scope.kind} scope is paused and takes nothing new",
-            hint="'edenmem scope resume' makes it active again",
+            f"the {scope.kind} scope is paused", hint="resume it: edenmem scope resume"
         )
 
 
 def check_holds_facts(scope: Scope) -> None:
-    """That the scope is of a kind that has facts.
+    """Check that scopes of this kind have facts.
 
     Raises:
-        UsageError: it is a session's, which has reflections and a text only.
+        UsageError: a session scope, which has only reflections and a text.
     """
     if scope.kind is ScopeKind.SESSION:
         raise UsageError(
             "a session scope has no facts",
-            hint="add it to the user, group, shard or agent, or add a reflection",
+            hint="add the fact to the user, group, shard or agent, or add a reflection",
         )
 
 
 def check_version(what: str, stored: int, expected: int | None) -> None:
-    """That the version is the one that the change was decided on; None leaves it open.
+    """Check that the stored version is the expected one (None: any).
 
     Raises:
-        ConflictError: it is another one by now.
+        ConflictError: the versions differ.
     """
     if expected is not None and stored != expected:
         raise ConflictError(
-            f"the {what} is at version {stored} by now, not {expected}", hint=CONFLICT_HINT
+            f"version conflict: the {what} is at version {stored}, not {expected}",
+            hint=CONFLICT_HINT,
         )
 
 
 def check_result(result: ChangeResult, what: str) -> None:
-    """That the store did what was asked.
+    """Check that the store applied a change.
 
     Raises:
-        ConflictError: somebody else was first.
-        NotFoundError: the target is gone.
+        ConflictError: another writer changed the target first.
+        NotFoundError: the target no longer exists.
     """
     if result.status is ChangeStatus.CONFLICT:
         raise ConflictError(
-            result.detail or f"the {what} was changed meanwhile", hint=CONFLICT_HINT
+            result.detail or f"another writer changed the {what} first", hint=CONFLICT_HINT
         )
     if result.status is ChangeStatus.MISSING:
-        raise NotFoundError(result.detail or f"the {what} is gone")
+        raise NotFoundError(result.detail or f"the {what} no longer exists")

@@ -1,4 +1,4 @@
-"""Changes by hand of facts, reflections, texts, policies and agents. All of it blocks."""
+"""Edit facts, reflections, texts, policies and agents. All functions block."""
 
 from __future__ import annotations
 
@@ -44,14 +44,13 @@ from edenmem.models.scope import Scope
 
 T = TypeVar("T")
 
-#: The answer to a change, and what its audit entry says.
 _Outcome = tuple[ChangeResult, AuditEntry | None]
 
 
 def report_unchanged(
     target_type: str, document: msgspec.Struct, dry_run: bool, *, why: str = "already the case"
 ) -> EditReport:
-    """The report of a change that would change nothing, and so is not made."""
+    """Return the report of a change without effect, which is not made."""
     data = plain(document)
     return EditReport(
         action="none",
@@ -65,29 +64,29 @@ def report_unchanged(
 
 
 def version_of(history: Sequence[HistoryEntry], version: int, what: str) -> HistoryEntry:
-    """The entry of this version; of several (a fact that was restored) the latest.
+    """Return the history entry of a version; the latest of several (for a restored fact).
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: the version does not exist.
     """
     found = [entry for entry in history if entry.version == version and entry.action != "delete"]
     if found:
         return found[-1]
-    there = ", ".join(str(number) for number in sorted({entry.version for entry in history}))
+    known = ", ".join(str(number) for number in sorted({entry.version for entry in history}))
     raise NotFoundError(
-        f"there is no version {version} of the {what}",
-        hint=f"its versions are {there}" if there else f"the {what} has no versions",
+        f"the {what} has no version {version}",
+        hint=f"versions: {known}" if known else f"the {what} has no versions",
     )
 
 
 class Editor:
-    """Changes memory. `make_edit` runs one from an event loop.
+    """Edit memory. `make_edit` runs an edit from an event loop.
 
-    All methods take ``reason`` (kept in the audit entry) and ``dry_run``. They raise
-    `NotFoundError` if what is named does not exist (also an agent or user that the host does not
-    know), `ConflictError` if it changed since ``expected_version``, and `UsageError` if the
-    content is empty or, unless ``allow_long``, over its limit of words. Those that store the text
-    of a fact raise `VectorWanted` before they write, if its vector is not among ``vectors``.
+    All methods take ``reason`` (for the audit entry) and ``dry_run``. They raise `NotFoundError`
+    if the target, agent or user does not exist, `ConflictError` if the target changed since
+    ``expected_version``, and `UsageError` if the content is empty or, without ``allow_long``, too
+    long. Methods that store the text of a fact raise `VectorWanted` before they write if
+    ``vectors`` lacks its vector.
     """
 
     def __init__(self, runtime: Runtime, vectors: TextVectors | None = None) -> None:
@@ -110,7 +109,7 @@ class Editor:
         reason: str = "",
         dry_run: bool = False,
     ) -> EditReport:
-        """Add a fact. One that the scope has already is left as it is: the action is "none"."""
+        """Add a fact. If the scope already has it, the action of the report is "none"."""
         checks.check_holds_facts(scope)
         text = self._fact_text(content, allow_long)
         policy = self._check_open(scope, session_id)
@@ -135,13 +134,13 @@ class Editor:
         notices = vector.notices
         if gone:
             removed = "would remove" if dry_run else "removed"
-            told = f"the scope keeps {maximum:,} facts; {removed} the oldest ({len(gone):,})"
-            notices = (*notices, told)
+            notice = f"the scope is limited to {maximum:,} facts; {removed} the oldest"
+            notices = (*notices, f"{notice} ({len(gone):,})")
         notices = (*_objections(text), *notices)
-        return self._apply(adding, "fact", dry_run, notices, beside=gone)
+        return self._apply(adding, "fact", dry_run, notices, removals=gone)
 
     def _list_beyond(self, maximum: int, adding: AddFact, scope: Scope) -> list[RemoveFact]:
-        """Return the removals of the facts that are too many once one is added."""
+        """Return removals of the facts that exceed the limit after the addition."""
         if not maximum:
             return []
         others = other_scopes(self._store, scope)
@@ -161,7 +160,7 @@ class Editor:
         reason: str = "",
         dry_run: bool = False,
     ) -> EditReport:
-        """Give a fact a new text; the old one stays in its history."""
+        """Replace the text of a fact; the old text stays in the history."""
         fact = self._fact(fact_id, expected_version)
         text = self._fact_text(content, allow_long)
         return self._revise(fact, text, reason, dry_run)
@@ -174,7 +173,7 @@ class Editor:
         reason: str = "",
         dry_run: bool = False,
     ) -> EditReport:
-        """Take a fact away; `restore_fact` brings it back."""
+        """Delete a fact; `restore_fact` restores it."""
         fact = self._fact(fact_id, expected_version)
         change = RemoveFact(
             scope=fact.home,
@@ -193,29 +192,29 @@ class Editor:
         reason: str = "",
         dry_run: bool = False,
     ) -> EditReport:
-        """Bring back a deleted fact under its id, or an earlier text; either as a new version.
+        """Restore a deleted fact under its ID, or an earlier text, as a new version.
 
         Args:
-            fact_id: Of a fact that is, or was.
-            version: Whose text to bring back. A deleted fact needs none: it says what it said.
-            reason: Kept in the audit entry.
+            fact_id: ID of a current or deleted fact.
+            version: Version to restore; optional for a deleted fact (default: the last one).
+            reason: Reason for the audit entry.
             dry_run: Write nothing.
 
         Raises:
-            UsageError: the fact is not deleted, and no version is named.
-            NotFoundError: there never was such a fact or version.
+            UsageError: the fact is not deleted, and ``version`` is missing.
+            NotFoundError: the fact or version never existed.
         """
         history = self._store.history.versions("fact", fact_id)
         fact = self._store.memory.fact(fact_id)
         if fact is None:
             deleted = next((entry for entry in reversed(history) if entry.snapshot), None)
             if deleted is None or deleted.snapshot is None:
-                raise NotFoundError(f"there is no fact {fact_id}, and none was deleted")
+                raise NotFoundError(f"fact not found, current or deleted: {fact_id}")
             return self._undelete(deleted.snapshot, history, version, reason, dry_run)
         if version is None:
             raise UsageError(
-                f"the fact is not deleted; it is at version {fact.version}",
-                hint="name the version whose text to bring back (--version)",
+                f"the fact is not deleted (version {fact.version})",
+                hint="choose the version to restore with --version",
             )
         text = version_of(history, version, "fact").content
         return self._revise(fact, text, reason or f"version {version} restored", dry_run)
@@ -245,7 +244,7 @@ class Editor:
         dry_run: bool,
     ) -> EditReport:
         checks.check_scope_known(self._store, snapshot.home)
-        # a version that no entry of the history has, made now: what was in between stays true
+        # A new version number keeps the history in between valid.
         fact = msgspec.structs.replace(
             snapshot, version=max(entry.version for entry in history) + 1, updated_at=self._clock()
         )
@@ -268,8 +267,8 @@ class Editor:
         fact = self._store.memory.fact(fact_id)
         if fact is None:
             raise NotFoundError(
-                f"there is no fact {fact_id}",
-                hint=f"if it was deleted: edenmem fact restore {fact_id}",
+                f"fact not found: {fact_id}",
+                hint=f"restore a deleted fact: edenmem fact restore {fact_id}",
             )
         checks.check_version("fact", fact.version, expected_version)
         return fact
@@ -294,7 +293,7 @@ class Editor:
         reason: str = "",
         dry_run: bool = False,
     ) -> EditReport:
-        """Add a reflection at the end of the scope's buffer."""
+        """Add a reflection to the end of the scope's buffer."""
         text = self._reflection_text(content, allow_long)
         policy = self._check_open(scope, session_id)
         reflection = Reflection(
@@ -321,12 +320,16 @@ class Editor:
         reason: str = "",
         dry_run: bool = False,
     ) -> EditReport:
-        """Give a pending reflection a new text; one that is in a text already stays as it is."""
+        """Replace the text of a pending reflection.
+
+        Raises:
+            UsageError: the reflection is already part of a consolidated text.
+        """
         before = self._reflection(reflection_id, expected_version)
         if before.absorbed:
             raise UsageError(
-                "the reflection is part of the consolidated text by now",
-                hint="edit that text: edenmem consolidation edit",
+                "the reflection is already part of the consolidated text",
+                hint="edit the text: edenmem consolidation edit",
             )
         text = self._reflection_text(content, allow_long)
         if text == before.content:
@@ -349,7 +352,7 @@ class Editor:
         reason: str = "",
         dry_run: bool = False,
     ) -> EditReport:
-        """Take a reflection away; a text that absorbed it keeps what it says."""
+        """Delete a reflection; a text that absorbed it does not change."""
         before = self._reflection(reflection_id, expected_version)
         change = RemoveReflection(
             scope=before.home,
@@ -363,7 +366,7 @@ class Editor:
     def _reflection(self, reflection_id: str, expected_version: int | None) -> Reflection:
         reflection = self._store.memory.reflection(reflection_id)
         if reflection is None:
-            raise NotFoundError(f"there is no reflection {reflection_id}")
+            raise NotFoundError(f"reflection not found: {reflection_id}")
         checks.check_version("reflection", reflection.version, expected_version)
         return reflection
 
@@ -382,7 +385,7 @@ class Editor:
         reason: str = "",
         dry_run: bool = False,
     ) -> EditReport:
-        """Keep a fact or reflection from being propagated, or allow it again."""
+        """Exclude a fact or reflection from propagation, or allow it again."""
         before: Fact | Reflection
         if target_type == "fact":
             before = self._fact(target_id, None)
@@ -410,7 +413,7 @@ class Editor:
         reason: str = "",
         dry_run: bool = False,
     ) -> EditReport:
-        """Write the scope's text as its next version; pending reflections stay pending."""
+        """Write the next version of the scope's text; pending reflections stay pending."""
         policy = checks.check_scope_known(self._store, scope)
         before = self._store.memory.consolidations([scope]).get(scope)
         checks.check_version("text", before.version if before else 0, expected_version)
@@ -425,7 +428,7 @@ class Editor:
     def restore_consolidation(
         self, scope: Scope, version: int, *, reason: str = "", dry_run: bool = False
     ) -> EditReport:
-        """Write an earlier version's text as a new version; pending reflections stay pending."""
+        """Restore an earlier text as a new version; pending reflections stay pending."""
         policy = checks.check_scope_known(self._store, scope)
         history = self._store.history.versions("consolidation", "", scope=scope)
         text = version_of(history, version, "text").content
@@ -466,9 +469,9 @@ class Editor:
         reason: str = "",
         dry_run: bool = False,
     ) -> EditReport:
-        """Change settings of one scope; None gives one back to the default of its kind.
+        """Change settings of a scope; None restores the default of its kind.
 
-        A shard exists as soon as it has a policy, so this is also how one is made.
+        A policy creates its shard.
         """
         if scope.shard_name is not None:
             policy_changes.check_shard_name(scope.shard_name)
@@ -484,15 +487,15 @@ class Editor:
         return self._apply(change, "policy", dry_run)
 
     def pause(self, scope: Scope, *, reason: str = "", dry_run: bool = False) -> EditReport:
-        """Let the scope keep what it has and take nothing new."""
+        """Pause a scope: it keeps its memory and accepts nothing new."""
         return self.set_policy(scope, {"active": False}, reason=reason, dry_run=dry_run)
 
     def resume(self, scope: Scope, *, reason: str = "", dry_run: bool = False) -> EditReport:
-        """Let a paused scope take new memory again. Of any other nothing is written."""
+        """Resume a paused scope; any other scope is left unchanged."""
         policy = checks.check_scope_known(self._store, scope)
         if policy is None or policy.active:
             unset = policy or Policy(id="", **scope.fields())
-            return report_unchanged("policy", unset, dry_run, why="it was not paused")
+            return report_unchanged("policy", unset, dry_run, why="the scope is not paused")
         return self.set_policy(scope, {"active": True}, reason=reason, dry_run=dry_run)
 
     def set_agent(
@@ -506,7 +509,7 @@ class Editor:
     ) -> EditReport:
         """Switch an agent's user or agent memory on or off."""
         if user_memory is None and agent_memory is None:
-            raise UsageError("nothing to change: name user memory, agent memory, or both")
+            raise UsageError("nothing to change: specify user memory, agent memory, or both")
         checks.check_agent_known(self._store, agent_id)
         before = self._store.host.agent(agent_id)
         assert before is not None
@@ -524,14 +527,14 @@ class Editor:
             return report_unchanged("agent", before, dry_run)
         return self._apply(change, "agent", dry_run)
 
-    # -- checks, and the way to the store ----------------------------------------------------------
+    # -- checks and store access -------------------------------------------------------------------
 
     def _check_open(self, scope: Scope, session_id: str | None) -> Policy | None:
-        """Check that the scope takes something new, which comes from this session; its policy."""
+        """Check that the scope accepts new memory of this session, and return its policy."""
         policy = checks.check_scope_known(self._store, scope)
         checks.check_open(policy, scope)
         if scope.session_id is not None and session_id not in (None, scope.session_id):
-            raise UsageError("a session's reflection comes from that session")
+            raise UsageError("a reflection of a session scope must come from that session")
         if session_id is not None:
             checks.check_session_known(self._store, session_id)
         return policy
@@ -542,16 +545,16 @@ class Editor:
         target_type: str,
         dry_run: bool,
         notices: tuple[str, ...] = (),
-        beside: Sequence[Change] = (),
+        removals: Sequence[RemoveFact] = (),
     ) -> EditReport:
-        changes = ChangeSet(actor=self._actor, at=self._clock(), changes=(change, *beside))
+        changes = ChangeSet(actor=self._actor, at=self._clock(), changes=(change, *removals))
         result, entry = (self._preview if dry_run else self._write)(changes)
         check_result(result, target_type)
         before, after = (entry.before, entry.after) if entry is not None else (None, None)
         if result.status is ChangeStatus.DUPLICATE:
             was = "would be" if dry_run else "was"
             gone = f", and {before['id']} {was} removed in its favour" if before else ""
-            notices = (f"the scope has this fact already: {result.target_id}{gone}",)
+            notices = (f"the scope already has this fact: {result.target_id}{gone}",)
             after = plain(self._store.memory.fact(result.target_id))
         return EditReport(
             action=str(type(change).__struct_config__.tag),
@@ -575,15 +578,15 @@ class Editor:
 
 
 async def make_edit(runtime: Runtime, work: Callable[[Editor], T]) -> T:
-    """Run one edit in a thread, and have the vector made that it wants.
+    """Run one edit in a thread, and compute the vector that it needs.
 
     Raises:
-        ProviderError: the vector could not be made; nothing was written.
+        ProviderError: embedding failed; nothing was written.
     """
     return await with_vectors(runtime, lambda vectors: work(Editor(runtime, vectors)))
 
 
 def _objections(text: str) -> tuple[str, ...]:
-    """Return what the operator should know of a text that agents may not store."""
+    """Return a notice if agents may not store the text."""
     why = checks.find_objection(text)
     return (f"{why}; only an operator may store it",) if why else ()

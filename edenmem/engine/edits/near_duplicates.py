@@ -1,8 +1,7 @@
-"""Making one fact of several that say the same, by a model's proposal or by hand.
+"""Merge near-duplicate facts, by a model's proposal or by hand.
 
-The oldest fact keeps its id and its history and gets the merged text; only when that is stored
-are the others removed, each with its whole content in history. Interrupted between the two, there
-is one fact too many, never one too few.
+The oldest fact keeps its ID and history, and gets the merged text. The other facts are removed
+after that, with their content in history. An interruption leaves duplicates, but loses no fact.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store, batched
 from edenmem.text import flat, one_line, tidy
 
-#: Facts whose neighbours are asked for in one round trip.
+#: Facts per query for neighbours.
 BATCH = 200
-#: Neighbours of one fact that are looked at; of more copies the rest comes in the next run.
+#: Maximum number of neighbours per fact; further copies are found by the next run.
 NEIGHBOURS = 10
 
 
 class FactGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts that say nearly the same, oldest first.
+    """Near-duplicate facts, oldest first.
 
-    ``scores``: how near each is to the oldest, (1 + cosine) / 2, and 1 for the same words.
+    ``scores`` are similarities to the oldest fact, (1 + cosine) / 2; 1 for the same words.
     """
 
     scope: Scope
@@ -58,7 +57,7 @@ class FactGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """What is kept of a fact while the scope is gone through."""
+    """The data of a fact that is kept during the scan of a scope."""
 
     formed_at: datetime
     near: tuple[tuple[str, float], ...]
@@ -72,17 +71,16 @@ def find_groups(
     floor: float,
     tell: Callable[[int], None] = lambda seen: None,
 ) -> Iterator[FactGroup]:
-    """The groups of one scope, that of the oldest fact first.
+    """Yield the groups of one scope, ordered by their oldest fact.
 
-    The texts are read in batches; what is kept of each fact is its id, its time and its
-    neighbours.
+    Facts are read in batches; only IDs, times and neighbours are kept.
 
     Args:
-        store: Where the facts are.
-        scope: Only facts of exactly this scope are compared.
-        model: Of the vectors to compare; None: only words are compared.
-        floor: The score from which two vectors are near, in [0, 1], as `Scale.fit` takes it.
-        tell: Called with the number of facts that were looked at.
+        store: The store.
+        scope: The scope of all compared facts.
+        model: Model of the vectors (None: compare words only).
+        floor: Minimum score of near vectors, in [0, 1], see `Scale.fit`.
+        tell: Called with the number of scanned facts.
 
     Raises:
         EmbeddingModelMismatch: the scope has vectors, but none of ``model``.
@@ -98,41 +96,41 @@ def find_groups(
         tell(len(seen))
     for ids in _group_facts(seen, [ids for ids in words.values() if len(ids) > 1]):
         found = store.memory.facts_by_ids((scope,), list(ids))
-        there = [found[fact_id] for fact_id in ids if fact_id in found]  # the rest is gone by now
-        if len(there) > 1:
+        current = [found[fact_id] for fact_id in ids if fact_id in found]
+        if len(current) > 1:
             yield FactGroup(
-                scope=scope, facts=tuple(there), scores=tuple(ids[fact.id] for fact in there)
+                scope=scope, facts=tuple(current), scores=tuple(ids[fact.id] for fact in current)
             )
 
 
 def _near(
     store: Store, scope: Scope, facts: Sequence[Fact], model: str | None, floor: float
 ) -> dict[str, tuple[tuple[str, float], ...]]:
-    having = [fact for fact in facts if fact.embedding and fact.embedding_model == model]
-    if model is None or not having:
+    embedded = [fact for fact in facts if fact.embedding and fact.embedding_model == model]
+    if model is None or not embedded:
         return {}
     lists = store.search.semantic_candidates(
         FactFilter(scopes=(scope,)),
-        [fact.embedding for fact in having if fact.embedding],
+        [fact.embedding for fact in embedded if fact.embedding],
         model=model,
-        limit=NEIGHBOURS + 1,  # it finds itself too
+        limit=NEIGHBOURS + 1,  # each fact finds itself, too
         exact=True,
         floor=scale_of(model).fit(floor),
     )
     return {
         fact.id: tuple((one.fact_id, one.score) for one in found if one.fact_id != fact.id)
-        for fact, found in zip(having, lists, strict=True)
+        for fact, found in zip(embedded, lists, strict=True)
     }
 
 
 def _group_facts(
     seen: dict[str, _Seen], same_words: Sequence[Sequence[str]]
 ) -> Iterator[dict[str, float]]:
-    """Groups as id → score, the seed first; each fact is in one group at most."""
+    """Yield disjoint groups as a map of IDs to scores, the oldest fact first."""
     scores: dict[str, dict[str, float]] = {}
 
     def join(one: str, other: str, score: float) -> None:
-        for a, b in ((one, other), (other, one)):  # neither may have the other among its nearest
+        for a, b in ((one, other), (other, one)):  # neighbour lists are not symmetric
             row = scores.setdefault(a, {})
             row[b] = max(score, row.get(b, 0.0))
 
@@ -159,7 +157,7 @@ def _group_facts(
 
 
 class Merge(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to become of several facts: ``kept`` says ``content`` then, ``removed`` are gone."""
+    """A planned merge: ``kept`` gets the text ``content``, ``removed`` are removed."""
 
     scope: Scope
     kept: Fact
@@ -169,8 +167,7 @@ class Merge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MergeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a merge did. ``removed`` are the ids that are gone; ``stayed`` those of facts that
-    somebody changed meanwhile, with why."""
+    """The result of a merge. ``removed`` are IDs; ``stayed`` are (ID, reason) of changed facts."""
 
     merge: Merge
     removed: tuple[str, ...] = ()
@@ -178,8 +175,7 @@ class MergeReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model would merge of a group; ``refused`` says why parts of its answer, or all of
-    it, do not hold."""
+    """A model's merges of a group; ``refused`` has the errors of its answer."""
 
     group: FactGroup
     merges: tuple[Merge, ...] = ()
@@ -195,15 +191,15 @@ class _Shown(msgspec.Struct, frozen=True):
 
 
 def merge_by_hand(facts: Sequence[Fact], content: str, *, reason: str = "") -> Merge:
-    """The merge of facts of one scope into ``content``.
+    """Plan a merge of facts of one scope into ``content``.
 
-    A fact that says exactly this already is kept; else the oldest is.
+    The fact with exactly this text is kept, otherwise the oldest.
 
     Raises:
-        ValueError: they are of several scopes, or there are fewer than two.
+        ValueError: there are fewer than two facts, or several scopes.
     """
     if len(facts) < 2 or len({fact.home for fact in facts}) != 1:
-        raise ValueError("a merge is of two or more facts of one scope")
+        raise ValueError("a merge needs two or more facts of one scope")
     kept = next((fact for fact in facts if fact.content == content), None) or min(
         facts, key=lambda fact: (fact.formed_at, fact.id)
     )
@@ -219,10 +215,10 @@ def merge_by_hand(facts: Sequence[Fact], content: str, *, reason: str = "") -> M
 def read_merges(
     facts: Sequence[Fact], answers: Sequence[MergedFacts], fact_words: int
 ) -> tuple[list[Merge], list[str]]:
-    """The merges that a model's answer comes to, and why parts of it do not hold.
+    """Return the valid merges of a model's answer, and the errors of the invalid ones.
 
-    Facts are numbered from 1 in their order. A set that names what was not offered, or a fact
-    that another set has, is refused whole: what was meant is not known.
+    Facts are numbered from 1 in order. A set with an unknown number, or a fact of an earlier
+    set, is rejected as a whole.
     """
     merges: list[Merge] = []
     refused: list[str] = []
@@ -231,15 +227,15 @@ def read_merges(
         numbers = dict.fromkeys(answer.facts)
         text = flat(answer.content)
         if any(not 1 <= number <= len(facts) for number in numbers):
-            refused.append("a fact that was not offered")
+            refused.append("unknown fact number")
         elif len(numbers) < 2:
-            refused.append("a set of fewer than two facts")
+            refused.append("fewer than two facts")
         elif taken & numbers.keys():
             refused.append("a fact in two sets")
         elif tidy(text, fact_words) != text:
-            refused.append(f"a sentence of more than {fact_words} words")
+            refused.append(f"more than {fact_words} words")
         elif why := object_to(text):
-            refused.append(f"a sentence that cannot be kept: {why}")
+            refused.append(f"rejected text: it {why}")
         else:
             taken |= numbers.keys()
             chosen = [facts[number - 1] for number in sorted(numbers)]
@@ -249,7 +245,7 @@ def read_merges(
 
 
 class FactMerger:
-    """Proposes merges and makes them."""
+    """Propose and apply merges."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -267,10 +263,9 @@ class FactMerger:
         floor: float,
         tell: Callable[[Scope, int], None] = lambda scope, seen: None,
     ) -> Iterator[FactGroup]:
-        """The groups of near-duplicates in the agent's scopes, scope by scope; blocks.
+        """Yield groups of near-duplicates by scope; see `find_groups`. Blocks.
 
-        See `near_duplicates.find_groups`. Without an embedder, and in a scope that has vectors of
-        other models only, words alone are compared.
+        Only words are compared without an embedder, or if a scope has no vectors of its model.
         """
         embedder = self._runtime.embedder
         model = embedder.model if embedder is not None else None
@@ -289,17 +284,17 @@ class FactMerger:
             )
 
     async def propose(self, groups: Sequence[FactGroup]) -> list[Proposal]:
-        """What a model would merge of each group; an answer that is no good is refused, and told.
+        """Ask the model for merges of each group; proposals list the errors of invalid answers.
 
         Raises:
-            ConfigError: there is no model.
-            ProviderError: the model cannot be asked.
+            ConfigError: no language model is configured.
+            ProviderError: the model failed.
         """
         llm = self._llm
         if llm is None:
             from edenmem.engine.factory import LLM_HINT
 
-            raise ConfigError("--llm needs a language model and none is configured", hint=LLM_HINT)
+            raise ConfigError("no language model is configured for --llm", hint=LLM_HINT)
         proposals: list[Proposal] = []
         for group in groups:
             key, model = await in_thread(self._look_up, group)
@@ -316,7 +311,7 @@ class FactMerger:
         return proposals
 
     def _look_up(self, group: FactGroup) -> tuple[str, str]:
-        """Return the key of the answers (see `LLMRequest`) and the model. Blocks."""
+        """Return the key of the request (see `LLMRequest`) and the model. Blocks."""
         scope = group.scope
         labels = load_labels(self._store, [scope])
         parts = (scope.kind.value, labels.get(scope.agent_id), labels.get(scope.owner))
@@ -341,11 +336,11 @@ class FactMerger:
         return read_merges(group.facts, answer.merges, self._settings.formation.fact_words)
 
     async def merge(self, merge: Merge) -> MergeReport:
-        """Make a merge, of which the vector of the merged text is awaited.
+        """Apply a merge, after computing the vector of the merged text.
 
         Raises:
-            ConflictError: the fact that was to be kept was changed meanwhile; nothing is removed.
-            ProviderError: the merged text got no vector; nothing is changed.
+            ConflictError: another writer changed the kept fact first; nothing is removed.
+            ProviderError: embedding failed; nothing is changed.
         """
         return await with_vectors(self._runtime, lambda vectors: self._merge(merge, vectors))
 
@@ -368,12 +363,12 @@ class FactMerger:
         )
 
     def _first(self, merge: Merge, text: str, vectors: TextVectors) -> list[Change]:
-        """What makes the kept fact hold all that the others say."""
+        """Return the changes of the kept fact."""
         kept, now = merge.kept, self._clock()
         stored = self._store.memory.fact(kept.id)
         if stored is None or stored.version != kept.version:
             raise ConflictError(
-                f"fact {kept.id} was changed meanwhile", hint="look for duplicates again"
+                f"another writer changed fact {kept.id} first", hint="search for duplicates again"
             )
         changes: list[Change] = []
         if not kept.private and any(fact.private for fact in merge.removed):
@@ -394,7 +389,7 @@ class FactMerger:
             user for fact in (kept, *merge.removed) for user in fact.related_users
         )
         is_new = content_hash(text) != kept.hash
-        if is_new or not users.keys() <= set(kept.related_users):  # 'forget' goes by the users
+        if is_new or not users.keys() <= set(kept.related_users):  # 'forget' selects by user
             vector = vectors.of(text) if is_new else TextVector()
             changes.append(
                 ReviseFact(

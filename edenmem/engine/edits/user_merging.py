@@ -1,9 +1,9 @@
-"""Moving the memory of one account to another: ``user merge``.
+"""Move the memory of one account to another: ``user merge``.
 
-Links between accounts are the platform's and stay as they are. What moves is added at its target
-first, under an id that is the same each time, and removed at its source only when it is there.
-Interrupted anywhere, nothing is lost, and the same merge again moves the rest and doubles nothing.
-Each step is a change like any other: in history and audit, and taken back by ``undo --run``.
+Links between accounts belong to the platform and do not change. Memory is first added to the
+target, with a derived ID, and then removed from the source. After an interruption nothing is
+lost, and a second run moves the rest without duplicates. Each step is a regular change, with
+history and audit, and ``undo --run`` undoes it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import batched
 from edenmem.text import word_count
 
-#: Facts and reflections that are moved in one set of changes.
+#: Facts and reflections per set of changes.
 BATCH = 200
-#: Passes over an account: what somebody changed during one is moved by the next.
+#: Passes over an account; a pass moves what other writers changed during the one before.
 _PASSES = 3
 
 _M = TypeVar("_M", Fact, Reflection)
@@ -47,11 +47,11 @@ TextMove = Literal["none", "moved", "pending"]
 
 
 class AccountMerge(msgspec.Struct, frozen=True, kw_only=True):
-    """What a merge moved of one agent's memory, or would move.
+    """The result of a merge for one agent, or its preview.
 
-    ``twins`` are facts that the target had already. ``text`` is "moved" if the target had none, and
-    "pending" if its lines became reflections that the target's next consolidation works in.
-    ``left`` counts what somebody changed at the same time, so that it stayed.
+    ``twins`` counts facts that the target already had. ``text`` is "moved" if the target had no
+    text, and "pending" if its lines became pending reflections of the target. ``left`` counts
+    items that stayed because of concurrent changes.
     """
 
     agent_id: str
@@ -63,7 +63,7 @@ class AccountMerge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UserMerger:
-    """Moves memory between accounts. Blocks."""
+    """Move memory between accounts. Blocks."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._store = runtime.store
@@ -83,21 +83,21 @@ class UserMerger:
         """Move the memory of an account to another, agent by agent.
 
         Facts, reflections and the text move; versions, audit entries and the policy stay. A fact
-        that the target has too is removed, and its sources are added to the target's.
+        that the target already has is removed, and its sources are added to the target's fact.
 
         Args:
-            source_id: The account that has the memory.
-            target_id: The account that gets it; must exist.
+            source_id: The account to move memory from.
+            target_id: The account to move memory to.
             agent_id: Only the memory of this agent.
-            reason: Kept in the audit entries.
-            dry_run: Count, and change nothing.
+            reason: Reason for the audit entries.
+            dry_run: Count only.
 
         Raises:
             UsageError: both are the same account, or the target's scope is paused.
             NotFoundError: the agent or the target does not exist.
         """
         if source_id == target_id:
-            raise UsageError("an account cannot be merged into itself", hint="name two accounts")
+            raise UsageError("cannot merge an account into itself", hint="specify two accounts")
         summaries = list(
             self._store.memory.scopes(
                 agent_id=agent_id, kinds=[ScopeKind.USER], user_ids=[source_id]
@@ -156,7 +156,7 @@ class UserMerger:
                 arrivals[fact.id] = self._join(fact, twin, reason)
             else:
                 arrivals[fact.id] = [AddFact(fact=_at(fact, target), reason=reason)]
-        there = self._apply_arrivals(arrivals)
+        arrived = self._apply_arrivals(arrivals)
         self._apply(
             [
                 RemoveFact(
@@ -167,12 +167,12 @@ class UserMerger:
                     reason=reason,
                 )
                 for fact in facts
-                if fact.id in there
+                if fact.id in arrived
             ]
         )
 
     def _join(self, fact: Fact, twin: Fact, reason: str) -> list[Change]:
-        """What makes the target's fact stand for both."""
+        """Return the changes that merge a fact into its twin of the target."""
         changes: list[Change] = []
         has_sources = set(fact.source_message_ids) <= set(twin.source_message_ids)
         if not has_sources or not set(fact.related_users) <= set(twin.related_users):
@@ -211,7 +211,7 @@ class UserMerger:
             each.id: [AddReflection(reflection=_at(each, target), word_limit=limit, reason=reason)]
             for each in reflections
         }
-        there = self._apply_arrivals(arrivals)
+        arrived = self._apply_arrivals(arrivals)
         self._apply(
             [
                 RemoveReflection(
@@ -222,7 +222,7 @@ class UserMerger:
                     reason=reason,
                 )
                 for each in reflections
-                if each.id in there
+                if each.id in arrived
             ]
         )
 
@@ -250,8 +250,10 @@ class UserMerger:
         )
 
     def _has_had(self, scope: Scope, text: str) -> bool:
-        """Whether the scope's text was this one, and came to what it is without being taken back:
-        then a merge that was cut off has brought it there."""
+        """Check whether an interrupted merge already moved the text.
+
+        Its version must be in the history, without a restore after it.
+        """
         for entry in reversed(self._store.history.versions("consolidation", "", scope=scope)):
             if entry.content == text:
                 return True
@@ -262,7 +264,7 @@ class UserMerger:
     def _text_arrivals(
         self, old: Consolidation, new: Consolidation | None, target: Scope, reason: str
     ) -> dict[str, list[Change]]:
-        """The text as that of a target without one; else its lines as pending reflections."""
+        """Return the changes that add the text, or its lines as pending reflections."""
         now, limit = self._clock(), self._word_limit(target)
         if _text_move(old, new) == "moved":
             write = WriteConsolidation(
@@ -290,10 +292,10 @@ class UserMerger:
             ]
         return arrivals
 
-    # -- what both need ----------------------------------------------------------------------
+    # -- applying changes --------------------------------------------------------------------
 
     def _apply_arrivals(self, arrivals: dict[str, list[Change]]) -> set[str]:
-        """Make these changes; the keys of those that are all in force, or were before."""
+        """Apply the changes of each key, and return the keys without a failed change."""
         changes = [change for each in arrivals.values() for change in each]
         copies = [each.reflection.id for each in changes if isinstance(each, AddReflection)]
         before = self._store.memory.reflections_by_ids(copies) if copies else {}
@@ -306,7 +308,7 @@ class UserMerger:
         return {key for key, each in arrivals.items() if not any(one.id in refused for one in each)}
 
     def _apply(self, changes: Sequence[Change]) -> set[str]:
-        """Apply changes; the ids of those that are not in force."""
+        """Apply changes, and return the IDs of the failed ones."""
         if not changes:
             return set()
         change_set = ChangeSet(actor=self._actor, at=self._clock(), changes=tuple(changes))
@@ -323,7 +325,7 @@ class UserMerger:
 
 
 def pieces(text: str, words: int) -> list[str]:
-    """The lines of a text without bullets and headings, none longer than ``words``."""
+    """Split a text into lines of at most ``words`` words, without bullets and headings."""
     found: list[str] = []
     for line in text.splitlines():
         piece = ""
@@ -344,6 +346,6 @@ def _text_move(old: Consolidation | None, new: Consolidation | None) -> TextMove
 
 
 def _at(memory: _M, target: Scope) -> _M:
-    """The memory as one of the target."""
+    """Return a copy of the memory in the target scope."""
     copied = derived_id("user merge", target.key, memory.id)
     return msgspec.structs.replace(memory, id=copied, user_id=target.user_id)

@@ -1,4 +1,4 @@
-"""Vectors of texts that an edit stores: edits block, and the embedding model is awaited."""
+"""Vectors for the texts of edits, which block, from the asynchronous embedding model."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ProviderError, UsageError
 
 WITHOUT_VECTOR = (
-    "--set embedding.provider=none stores it now, "
-    "and 'edenmem embed backfill' adds its vector later"
+    "store the fact without a vector with --set embedding.provider=none, "
+    "and run 'edenmem embed backfill' later"
 )
 NO_VECTOR = (
-    "stored without a vector, so it is found by its words only; "
-    "'edenmem embed backfill' adds one when there is an embedding model"
+    "stored without a vector, so only text search finds the fact; "
+    "run 'edenmem embed backfill' when an embedding model is configured"
 )
 
 T = TypeVar("T")
 
 
 class VectorWanted(Exception):
-    """A text has to be embedded before the edit can be made; nothing was written."""
+    """The edit needs the vector of a text; nothing was written."""
 
     def __init__(self, text: str) -> None:
-        super().__init__("a text has no vector yet")
+        super().__init__("a text has no vector")
         self.text = text
 
 
 class TextVector(NamedTuple):
-    """The vector of a text and its model; without one, why."""
+    """The vector of a text and its model, or a notice why there is none."""
 
     embedding: bytes | None = None
     model: str | None = None
@@ -39,7 +39,7 @@ class TextVector(NamedTuple):
 
 
 class TextVectors:
-    """The vectors of the texts of one edit, as far as they were made."""
+    """The vectors computed for one edit."""
 
     def __init__(self, runtime: Runtime, made: Mapping[str, bytes] | None = None) -> None:
         self._runtime = runtime
@@ -47,16 +47,15 @@ class TextVectors:
         self._is_late = False
 
     def close(self) -> None:
-        """Note that something was written: an edit that wants a vector is made again, and twice
-        is once too often."""
+        """Forbid new vectors after a write: a vector reruns the edit, which would write twice."""
         self._is_late = True
 
     def of(self, text: str) -> TextVector:
-        """Return the text's vector. Blocks.
+        """Return the vector of a text. Blocks.
 
         Raises:
-            VectorWanted: it has to be made first.
-            UsageError: it had to be made before something was written.
+            VectorWanted: the vector is not computed yet.
+            UsageError: the edit has already written something.
         """
         embedder = self._runtime.embedder
         if embedder is None:
@@ -67,18 +66,18 @@ class TextVectors:
         if text not in self._made:
             if self._is_late:
                 raise UsageError(
-                    "an edit that wrote something wants a vector",
-                    hint="make each edit with a call of its own",
+                    "the edit needs a vector after a write",
+                    hint="use a separate call for each edit",
                 )
             raise VectorWanted(text)
         return TextVector(self._made[text], embedder.model)
 
 
 async def with_vectors(runtime: Runtime, edit: Callable[[TextVectors], T]) -> T:
-    """Run an edit, which blocks, in a thread. If it wants a vector, it is run again with it.
+    """Run a blocking edit in a thread, and rerun it with each vector that it needs.
 
     Raises:
-        ProviderError: the vector could not be made; nothing was written.
+        ProviderError: embedding failed; nothing was written.
     """
     made: dict[str, bytes] = {}
     while True:

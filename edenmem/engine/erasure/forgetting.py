@@ -1,17 +1,16 @@
-"""Forgetting a user, a session, a group or a whole agent, wherever its traces are.
+"""Forget a user, session, group or agent, with all traces.
 
-The order, in which it may be cut off anywhere and begun again with the same arguments:
+The steps; an interrupted forgetting resumes with the same arguments:
 
-1. it is noted as begun: from now on nothing can be written back (see `edenmem.models.forgetting`);
-2. tokens of the server stop opening it; what is on its way is settled: what was said so far
-   counts as done, no claim can record;
-3. what others have that names the subject, or was learned from it, is rewritten, then removed, as
-   was decided for each, and older copies of it emptied;
-4. its memory is removed, what was derived from it first;
-5. conversations, where they are ours and it was asked for;
-6. the files are rewritten, the cache of query vectors emptied;
-7. it is looked whether anything is left;
-8. it is noted as done, with one audit entry that has no content.
+1. Record the start, which blocks all later writes of the subject (`edenmem.models.forgetting`).
+2. Revoke tokens, and settle formations: messages count as formed, and claims cannot record.
+3. Rewrite or remove memory of others that names the subject or was learned from it, as decided,
+   and empty older copies.
+4. Remove the subject's memory, derived memory first.
+5. Remove conversations, on request and if edenmem stores them.
+6. Rewrite the files, and clear the cache of query vectors.
+7. Search for remaining traces.
+8. Record the end, with one audit entry without content.
 """
 
 from __future__ import annotations
@@ -51,32 +50,33 @@ from edenmem.models.records import AuditEntry
 from edenmem.store.protocol.store import batched
 from edenmem.text import clean, word_count
 
-#: Why, in the audit entry; it says nothing of whom.
-REASON = "rewritten because somebody asked to be forgotten"
+#: Reason in the audit entry, without the name of the subject.
+REASON = "rewritten for a request to be forgotten"
 
 
 def validate_rewrite(subject: Subject, mention: Mention, text: str) -> MentionDecision:
-    """The text as it may be written in place of the mention's, whoever wrote it.
+    """Check the new text of a mention.
 
     Raises:
-        RewritingRefused: it is blank, over its limit, or still names the subject.
+        RewritingRefused: the text is blank, too long, or still names the subject.
     """
     text = clean(text).strip()
     if not text:
         raise RewritingRefused("the new text is blank")
     if "<<<" in text and "<<<" not in (mention.text or ""):
-        raise RewritingRefused("the new text repeats the marks that fence data in the prompt")
+        raise RewritingRefused("the new text contains fence marks of the prompt")
     words, before = word_count(text), word_count(mention.text or "")
     if words > max(mention.word_limit, before):
-        raise RewritingRefused(f"the new text has {words} words, more than it may have")
+        limit = max(mention.word_limit, before)
+        raise RewritingRefused(f"the new text has {words} words, the limit is {limit}")
     left = Names(subject.names).contexts(text)
     if left:
-        raise RewritingRefused(f"the new text still names what is to be forgotten: {left[0]}")
+        raise RewritingRefused(f"the new text still names the subject: {left[0]}")
     return MentionDecision(mention=mention, treatment="rewrite", text=text)
 
 
 class Rewriter:
-    """Drafts and writes; see `edenmem.engine.erasure.forgetting.Forgetter`."""
+    """Draft and write new texts of mentions; see `Forgetter`."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._llm = runtime.llm
@@ -86,19 +86,20 @@ class Rewriter:
         self._clock = runtime.clock
 
     async def draft(self, subject: Subject, mention: Mention) -> MentionDecision:
-        """What a model makes of a mention: its text without the subject, or its removal if nothing
-        would be left. Nothing is written.
+        """Let the model rewrite a mention without the subject, or propose to remove it.
+
+        Writes nothing.
 
         Raises:
-            RewritingRefused: its answer still names the subject, or is no such text.
-            UsageError: no model is configured.
-            ProviderError: the model could not be asked.
+            RewritingRefused: the answer is invalid, or still names the subject.
+            UsageError: no language model is configured.
+            ProviderError: the model failed.
         """
         if self._llm is None:
             raise UsageError(
-                "rewriting texts needs a language model and none is configured",
-                hint="keep them (--mentions keep, --learned keep), change them by hand"
-                " (ask), or configure one",
+                "no language model is configured to rewrite texts",
+                hint="keep the texts (--mentions keep, --learned keep), edit them by hand"
+                " (ask), or configure a model",
             )
         text = mention.text or ""
         limit = max(mention.word_limit, word_count(text))
@@ -122,17 +123,17 @@ class Rewriter:
         if not written and mention.removable:
             return MentionDecision(mention=mention, treatment="remove")
         if written == text.strip() and not Names(subject.names).are_in(written):
-            # A text that absorbed something may have been rewritten by a run that was cut off.
+            # An interrupted run may have rewritten the text already.
             treatment: Treatment = "redact" if mention.removed else "keep"
             return MentionDecision(mention=mention, treatment=treatment, text=written)
         return validate_rewrite(subject, mention, written)
 
     async def write(self, decision: MentionDecision) -> str | None:
-        """Carry a decision out, by the audited road; why it could not be, or None."""
+        """Write a decision as an audited edit, and return the error, or None."""
         try:
             try:
                 await make_edit(self._runtime, lambda editor: _write(editor, decision))
-            except ProviderError:  # the vector can be made later; the name must go now
+            except ProviderError:  # remove the name now, and embed the text later
                 alone = msgspec.structs.replace(self._runtime, embedder=None)
                 await make_edit(alone, lambda editor: _write(editor, decision))
         except (ConflictError, NotFoundError, UsageError) as error:
@@ -167,18 +168,18 @@ def _write(editor: Editor, decision: MentionDecision) -> None:
             editor.delete_reflection(mention.target_id, expected_version=version, reason=REASON)
 
 
-#: Passages that are emptied in one step.
+#: Passages to empty per step.
 _AT_ONCE = 500
-#: Places of copies: what is emptied together with the text that it is a copy of.
+#: Places with copies of texts, which are emptied together with the text.
 _COPIES = frozenset({"previous", "history", "audit", "formation", "context"})
 
 
 class Forgetter:
-    """Forgets on behalf of ``actor``.
+    """Forget subjects on behalf of the runtime's actor.
 
     Args:
-        runtime: Its ``llm`` rewrites texts of others; without one, whoever wants that gets a
-            `UsageError`. What is on its ``query_shelf`` is removed.
+        runtime: ``llm`` rewrites texts of others; without one, rewriting raises `UsageError`.
+            ``query_shelf`` is cleared.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -194,11 +195,11 @@ class Forgetter:
         self.check_conversations = partial(check_conversations, runtime.store)
 
     async def plan(self, subject: Subject) -> ForgetPlan:
-        """What there is of a subject; nothing is changed."""
+        """Find everything about a subject. Changes nothing."""
         return await in_thread(Survey(self._store, self._settings, subject).plan)
 
     async def draft(self, plan: ForgetPlan, mention: Mention) -> MentionDecision:
-        """A text without the subject, by the model; see `Rewriter.draft` for what it raises."""
+        """Let the model rewrite a mention without the subject; see `Rewriter.draft`."""
         return await self._rewriter.draft(plan.subject, mention)
 
     async def forget(
@@ -209,17 +210,16 @@ class Forgetter:
         messages: bool = False,
         failed: Sequence[str] = (),
     ) -> ForgetReport:
-        """Carry a plan out. Mentions without a decision are kept.
+        """Execute a plan. Mentions without a decision are kept.
 
         Args:
-            plan: What `plan` said.
-            decisions: What is to become of the mentions.
-            messages: Remove conversations too; on a store whose conversations are another
-                program's that is a `UsageError`, before anything is done.
-            failed: What could not be decided as it was wished; it is told as unfinished.
+            plan: The result of `plan`.
+            decisions: Decisions about mentions.
+            messages: Also remove conversations; see `check_conversations`.
+            failed: Failed decisions, to be reported as unfinished.
 
         Raises:
-            ConflictError: somebody changes the same memory at this moment; run it again.
+            ConflictError: another writer changes the same memory; run the command again.
         """
         begun = await in_thread(self._begin, plan)
         at = self._clock()
@@ -229,7 +229,7 @@ class Forgetter:
         removed["formations (emptied)"] += settled
         unfinished = [*failed, *await self._write(decisions, "rewrite")]
         if any(one.mention.removed for one in decisions):
-            # Before what they absorbed goes, by which a later run would know these texts.
+            # Before the absorbed reflections go, by which a later run would find these texts.
             removed["copies of texts of others (emptied)"] += await in_thread(
                 self._empty_copies, plan, decisions
             )
@@ -244,7 +244,7 @@ class Forgetter:
             await in_thread(self._shelf.clear)
         kept = {mention.key for mention in _find_kept(plan, decisions) if mention.mentioned}
         probe = await self._prober.probe(plan, kept)
-        # What an earlier run that was cut off removed counts, too: it was counted when that began.
+        # Include the removals of an interrupted run, which were counted at its start.
         counts = {
             kind: number
             for kind in {**begun.counts, **removed}
@@ -293,10 +293,13 @@ class Forgetter:
         return failures
 
     def _empty_copies(self, plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> int:
-        """Empty what names the subject in copies of texts that were not kept, and all copies of
-        texts that were learned from it, or absorbed something of it."""
+        """Empty copies of treated texts, and return their number.
+
+        These are copies that name the subject, and all copies of texts that were learned from the
+        subject or absorbed its memory.
+        """
         treated = {one.mention.key for one in decisions if one.treatment != "keep"}
-        # Of these no copy stays but the new text itself, whether it names the subject or not.
+        # Only the new text of these may stay, even in copies that do not name the subject.
         replaced = {
             one.mention.key: one.text
             for one in decisions

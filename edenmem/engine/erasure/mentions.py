@@ -1,7 +1,6 @@
-"""What of others' memory names the subject of a forgetting, was learned from it, or absorbed
-something of it.
+"""Find memory of others that names the subject, was learned from it, or absorbed its memory.
 
-Everything here reads and blocks.
+Read-only; all functions block.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from edenmem.text import one_line
 
-#: Characters on either side of a name that are shown with it.
+#: Characters to show on either side of a name.
 _AROUND = 40
-#: Places of one text that are shown.
+#: Maximum number of places to show per text.
 _MOST_SHOWN = 3
 
 _JOINTS = re.compile(r"[\W_]+")
@@ -32,10 +31,10 @@ _NUMBER_BEHIND = re.compile(r"\d+\Z")
 
 
 class Names:
-    """What somebody is called.
+    """The names of a subject.
 
-    A whole name is found in any case; a part of one ("Anna" of "Anna Lind", "anna_lind" or
-    "anna92") where it begins with a capital, since many a part is a word of its own.
+    A full name matches in any case. A part of a name ("Anna" of "Anna Lind", "anna_lind" or
+    "anna92") matches only with a capital, since many parts are ordinary words.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -60,17 +59,17 @@ class Names:
         return bool(self._by_first)
 
     def are_in(self, text: str) -> bool:
-        """Whether the text names them."""
+        """Check whether a text contains a name."""
         return bool(self._places(text)[1])
 
     def contexts(self, text: str) -> tuple[str, ...]:
-        """The first places where the text names them, each a line with what stands around it."""
+        """Return the first places of names in a text, as lines with their surroundings."""
         shown, places = self._places(text)
         lines: list[str] = []
         end = -1
         for start, stop in places:
             if start < end:
-                continue  # it is in the line before
+                continue  # part of the previous line
             begin, end = max(0, start - _AROUND), min(len(shown), stop + _AROUND)
             left, right = "…" if begin else "", "…" if end < len(shown) else ""
             lines.append(f"{left}{one_line(shown[begin:end])}{right}")
@@ -79,7 +78,7 @@ class Names:
     def _places(self, text: str) -> tuple[str, list[tuple[int, int]]]:
         shown = plain(text)
         folded = shown.casefold()
-        if not any(word in folded for word in self._telling):  # most texts name nobody
+        if not any(word in folded for word in self._telling):  # most texts have no name
             return shown, []
         placed = locate_words(shown)
         places: list[tuple[int, int]] = []
@@ -96,7 +95,7 @@ class Names:
 
 
 class MentionSurvey:
-    """Looks through every text that is stored."""
+    """Scan all stored texts for mentions."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
@@ -105,8 +104,7 @@ class MentionSurvey:
     def mentions(
         self, traces: Traces, names: Names, derived: Iterable[Reflection]
     ) -> list[Mention]:
-        """What names the subject, was learned from its messages, or absorbed something of either,
-        outside of its traces."""
+        """Return memory outside of the traces that names the subject or comes from it."""
         whole = frozenset(traces.scopes)
         gone = {one.id for one in derived}
         by_source = frozenset(traces.sources)
@@ -132,7 +130,7 @@ class MentionSurvey:
             mention
             for mention in current
             if mention is not None
-            and not self._goes_anyway(mention, by_source)
+            and not self._is_removed_anyway(mention, by_source)
             and not self._is_settled(mention, traces)
         ]
         merged = {mention.key: mention for mention in kept}
@@ -152,7 +150,7 @@ class MentionSurvey:
     def _find_propagated(
         self, found: Mapping[tuple[str, str], Mention], whole: Collection[Scope], gone: set[str]
     ) -> Iterator[Mention]:
-        """The reflections that were derived from learned ones, through however many scopes."""
+        """Yield reflections derived from learned ones, directly or indirectly."""
         parents = {
             one.target_id: one.learned
             for one in found.values()
@@ -184,8 +182,8 @@ class MentionSurvey:
                     parents[one.id] = learned
                     yield mention
 
-    def _goes_anyway(self, mention: Mention, sources: frozenset[str]) -> bool:
-        """Whether it comes from a session whose traces go out of every scope."""
+    def _is_removed_anyway(self, mention: Mention, sources: frozenset[str]) -> bool:
+        """Check for a session whose traces are removed from all scopes."""
         if not sources or mention.text is None:
             return False
         if mention.target_type == "fact":
@@ -197,7 +195,7 @@ class MentionSurvey:
         return False
 
     def _is_settled(self, mention: Mention, traces: Traces) -> bool:
-        """Whether it is the record of a formation that is emptied in any case."""
+        """Check for the record of a formation that is emptied anyway."""
         if mention.target_type != "formation":
             return False
         formation = self._store.formations.formation(mention.target_id)
@@ -212,7 +210,7 @@ class MentionSurvey:
         return any(message.sender in traces.accounts for message in said)
 
     def _current(self, mention: Mention) -> Mention | None:
-        """The mention with what its target says and may be changed by now."""
+        """Return the mention with the current state of its target."""
         scope = mention.scope
         if mention.target_type == "fact":
             fact = self._store.memory.fact(mention.target_id)
@@ -240,7 +238,7 @@ class MentionSurvey:
     def _absorbers(
         self, traces: Traces, derived: Iterable[Reflection], mentions: Iterable[Mention]
     ) -> Iterator[Mention]:
-        """The texts of other scopes that absorbed what goes, or what was learned."""
+        """Yield texts of other scopes that absorbed removed or learned memory."""
         whole = frozenset(traces.scopes)
         elsewhere = (one for one in trace_reflections(self._store, traces) if one.home not in whole)
         said: dict[Scope, list[str]] = {}
@@ -274,9 +272,7 @@ class MentionSurvey:
 
 
 class _Origins:
-    """Tells what was learned from the messages of a user: by session, by source messages, and by
-    the users whom v1 named where the messages are not known.
-    """
+    """Find memory learned from a user: by session, source messages, or the users of v1 facts."""
 
     def __init__(self, store: Store, traces: Traces) -> None:
         self._store = store
@@ -291,7 +287,7 @@ class _Origins:
         return bool(self._accounts)
 
     def note(self, passage: Passage) -> bool:
-        """Whether the passage is of something that may have been learned from the user."""
+        """Record the passage if its target may come from the user, and return whether it does."""
         key = (passage.target_type, passage.target_id)
         if key in self._found:
             return True
@@ -308,7 +304,7 @@ class _Origins:
         return True
 
     def find_learned(self) -> dict[tuple[str, str], Learned]:
-        """From whose messages each was learned; what came from others alone is left out."""
+        """Return the source of each target, without targets from others only."""
         sources = {id for passage in self._found.values() for id in passage.source_message_ids}
         authors = self._store.host.authors(sorted(sources))
         judged = {key: self._judge(passage, authors) for key, passage in self._found.items()}
@@ -330,7 +326,7 @@ class _Origins:
             return "unclear"
         if people:
             return "alone"
-        return "" if sources else "unclear"  # "": the agent alone said it
+        return "" if sources else "unclear"  # "": from the agent only
 
 
 def _note(

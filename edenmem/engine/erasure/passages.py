@@ -1,6 +1,6 @@
-"""Every text that is stored, for whoever looks for somebody in it.
+"""Walk all stored texts, to search them for a subject.
 
-Everything here reads and blocks.
+Read-only; all functions block.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
 
-#: The kinds that hold texts of memory or about it: the memory first, then what is kept of it.
+#: Kinds with texts: memory first, then records of it.
 _WITH_TEXTS = (
     RecordKind.FACT,
     RecordKind.REFLECTION,
@@ -32,10 +32,10 @@ _WITH_TEXTS = (
 
 
 def walk_passages(store: Store) -> Iterator[Passage]:
-    """Walk every text that is stored, except for the host's own: conversations, names, personas.
+    """Walk all stored texts, except conversations, names and personas of the host.
 
     Raises:
-        StoreError: a document cannot be read, so that nobody knows what is in it.
+        StoreError: a document is unreadable.
     """
     for kind in _WITH_TEXTS:
         for document in _demand_readable(store.walk.documents((kind,))):
@@ -46,7 +46,7 @@ def walk_passages(store: Store) -> Iterator[Passage]:
 
 
 def walk_traces(store: Store, traces: Traces) -> Iterator[Passage]:
-    """Walk what the facts, reflections and texts say that are traces."""
+    """Walk the facts, reflections and texts among the traces."""
     for kind in (RecordKind.FACT, RecordKind.REFLECTION, RecordKind.CONSOLIDATION):
         for document in _trace(store, kind, traces):
             match document.record:
@@ -57,7 +57,7 @@ def walk_traces(store: Store, traces: Traces) -> Iterator[Passage]:
 
 
 def trace_reflections(store: Store, traces: Traces) -> Iterator[Reflection]:
-    """Walk the reflections that are traces themselves, absorbed ones included."""
+    """Walk the reflections among the traces, including absorbed ones."""
     for document in _trace(store, RecordKind.REFLECTION, traces):
         if isinstance(document.record, Reflection):
             yield document.record
@@ -73,8 +73,8 @@ def _demand_readable(documents: Iterable[Document]) -> Iterator[Document]:
             continue
         if document.record is None:
             raise StoreError(
-                f"the {document.kind} {document.id} cannot be read: {document.fault}",
-                hint="'edenmem doctor' lists what cannot be read",
+                f"unreadable {document.kind} {document.id}: {document.fault}",
+                hint="list unreadable documents: edenmem doctor",
             )
         yield document
 
@@ -170,11 +170,11 @@ _READERS: dict[type, Callable[[Document, Any], Iterator[Passage]]] = {
 
 
 def _wording(decisions: Sequence[Decision], error: str | None, changes: ChangeSet | None) -> str:
-    """All texts of decisions, an error and recorded changes, a line each."""
-    said = [part for decision in decisions for part in (decision.content, decision.reason)]
+    """Return all texts of decisions, an error and recorded changes, one per line."""
+    texts = [part for decision in decisions for part in (decision.content, decision.reason)]
     for change in changes.changes if changes is not None else ():
-        said.append(getattr(change, "content", ""))
+        texts.append(getattr(change, "content", ""))
         for name in ("fact", "or_add", "reflection"):
             added = getattr(change, name, None)
-            said += list_texts(msgspec.to_builtins(added)) if added is not None else []
-    return "\n".join(part for part in (*said, error or "") if part)
+            texts += list_texts(msgspec.to_builtins(added)) if added is not None else []
+    return "\n".join(part for part in (*texts, error or "") if part)

@@ -1,7 +1,6 @@
-"""Looking whether somebody is really forgotten: through the store's texts, searches and contexts.
+"""Verify a forgetting: search stored texts, search results and contexts for remaining traces.
 
-What is looked for are the names, and texts that were removed. What somebody decided to keep is not
-a finding.
+Traces are names and removed texts. Memory that was kept by decision is not a finding.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.text import escape_xml, word_count
 
-#: Of each kind of look so many are taken: they are samples, the scan of all texts is none.
+#: Sample sizes of searches and contexts; the scan of texts is complete.
 _SEARCHES = 24
 _CONTEXTS = 10
-#: Queries of one search.
+#: Queries per search.
 _QUERIES = 3
-#: A shorter text is said of many people.
+#: Shorter texts may apply to many people.
 _TELLING_WORDS = 4
 
-#: Kinds of `Store.count_traces` that live use brings back without bringing anything back.
+#: Kinds of `Store.count_traces` that reappear in live use, without content of the subject.
 _ALIVE = frozenset({"cached contexts"})
 
 
 class Prober:
-    """Looks, and changes nothing but cached contexts, which it has built anew."""
+    """Search for remaining traces; the only writes are rebuilt contexts in the cache."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._store = runtime.store
@@ -54,7 +53,7 @@ class Prober:
         self._by_words = ""
 
     async def probe(self, plan: ForgetPlan, kept: Collection[tuple[str, str]]) -> Probe:
-        """Look for all that the plan removed, and for names outside of what was ``kept``."""
+        """Search for removed memory, and for names outside of ``kept`` memory."""
         self._by_words = ""
         found: Counter[str] = Counter(
             await in_thread(self._store.erasure.count_traces, plan.traces)
@@ -85,7 +84,7 @@ class Prober:
         kept: frozenset[tuple[str, str]],
         found: Counter[str],
     ) -> tuple[int, frozenset[str]]:
-        """How many texts there are, and which of those that went are rightly said elsewhere."""
+        """Return the number of texts, and the removed texts that legitimately exist elsewhere."""
         former, alive = frozenset(plan.former), set[str]()
         derived = frozenset(plan.derived)
         count = 0
@@ -137,7 +136,7 @@ class Prober:
         return tuple(dict.fromkeys((*seen, *own[:100])))
 
     async def _hits(self, queries: Sequence[str], scopes: Sequence[Scope]) -> list[Fact]:
-        """What the configured search finds; by words alone where it cannot go by meaning."""
+        """Return the facts of the configured search, or of text search if that fails."""
         try:
             report = await self._searcher.search(queries, scopes, track=False)
         except (ProviderError, EmbeddingModelMismatch) as error:

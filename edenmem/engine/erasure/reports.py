@@ -1,4 +1,4 @@
-"""What a forgetting found, decided and did, as plain data."""
+"""Plans, decisions and reports of forgettings, as plain data."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from edenmem.models.scope import Scope
 
 
 class RewritingRefused(EdenmemError):
-    """A text that is not written in place of one that names the subject, and why."""
+    """The new text of a mention is invalid."""
 
 
 Treatment = Literal["keep", "rewrite", "remove", "redact"]
-#: From whose messages something was learned: the subject's alone, or perhaps others' too.
+#: Source of memory: only messages of the subject, or perhaps also of others.
 Learned = Literal["", "alone", "unclear"]
 
 
 class MentionMode(StrEnum):
-    """What to do about texts outside of the subject's own memory."""
+    """The treatment of texts outside of the subject's memory."""
 
     ASK = "ask"
     REWRITE = "rewrite"
@@ -35,14 +35,14 @@ class MentionMode(StrEnum):
 
 
 class Mention(msgspec.Struct, frozen=True, kw_only=True):
-    """Something of somebody else's memory that names the subject, or holds what came from it.
+    """Memory of others that names the subject, or was learned from it.
 
-    ``text`` is what it says now (None: only older copies name the subject, ``copies`` of them in
-    history, audit or the records of formations). ``removed`` are the statements that it absorbed
-    and that go. ``contexts`` are the places that name the subject. Of one that is ``fixed`` the
-    text cannot be rewritten, only removed (an absorbed reflection) or changed by its own command
-    (a policy). ``learned`` says whether it was learned from the subject's messages; then it is
-    ``mentioned`` only if it also names the subject, or absorbed what goes with its memory.
+    ``text`` is the current text; None if only older copies name the subject (``copies`` in history,
+    audit or records of formations). ``removed`` are absorbed statements that will be removed.
+    ``contexts`` are the places that name the subject. A ``fixed`` text can only be removed (an
+    absorbed reflection) or changed with a different command (a policy). ``learned``: memory from
+    the subject's messages, which is ``mentioned`` only if it also names the subject, or absorbed
+    memory that will be removed.
     """
 
     target_type: str
@@ -60,19 +60,19 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What it is."""
+        """Return type and ID of the target."""
         return self.target_type, self.target_id
 
     @property
     def removable(self) -> bool:
-        """Whether it may be removed as a whole."""
+        """Check whether the target can be removed as a whole."""
         return self.target_type in ("fact", "reflection")
 
     def mode(self, mentions: MentionMode, learned: MentionMode) -> MentionMode:
-        """Which of the modes for mentions and for what was learned applies.
+        """Return the applicable mode.
 
-        What was learned follows ``learned``; where that keeps it, a mention follows ``mentions``.
-        ``learned`` = remove keeps what others may have said too.
+        Learned memory follows ``learned``, unless this is "keep"; mentions follow ``mentions``.
+        ``learned`` = remove keeps memory with possible other sources.
         """
         may_go = self.learned == "alone" or learned is not MentionMode.REMOVE
         if self.learned and may_go and learned is not MentionMode.KEEP:
@@ -80,10 +80,10 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
         return mentions if self.mentioned else MentionMode.KEEP
 
     def treatment(self, mode: MentionMode) -> Treatment | Literal["ask"]:
-        """What a mode makes of it; "keep" also where the mode cannot be carried out.
+        """Return the treatment for a mode; "keep" if the mode is not possible.
 
-        A reflection that was absorbed goes only with a rewrite, which also takes it out of the text
-        that absorbed it: once the reflection is gone, nothing would tell that the text has it.
+        An absorbed reflection is removed only by a rewrite of the text that absorbed it. Without
+        the reflection, the text could not be found any longer.
         """
         if mode is MentionMode.ASK:
             return "ask"
@@ -99,9 +99,10 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MentionDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to become of a mention: kept as it is; its text rewritten as ``text``; removed; or
-    (where no text names the subject now) only its older copies emptied, as the others' are too;
-    ``text`` is then what it says and may say."""
+    """The decision about a mention: keep, rewrite as ``text``, remove, or redact.
+
+    "redact" empties only older copies; ``text`` is then the current text.
+    """
 
     mention: Mention
     treatment: Treatment
@@ -109,9 +110,12 @@ class MentionDecision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForgetPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a forgetting would do: ``counts`` of what is removed by kind, the ids of ``derived``
-    reflections elsewhere that go too (the farthest first), ``mentions`` to be decided on, and what
-    ``stays`` and why. ``former`` are texts that go, for probing; never printed."""
+    """The preview of a forgetting.
+
+    ``counts`` are removals by kind, ``derived`` IDs of derived reflections in other scopes (the
+    farthest first), ``mentions`` need decisions, ``stays`` lists what remains and why. ``former``
+    are removed texts for probing, which are never printed.
+    """
 
     subject: Subject
     traces: Traces
@@ -121,18 +125,18 @@ class ForgetPlan(msgspec.Struct, frozen=True, kw_only=True):
     mentions: tuple[Mention, ...] = ()
     stays: tuple[str, ...] = ()
     former: tuple[str, ...] = ()
-    begun_at: datetime | None = None  # of an earlier run that did not come to its end
+    begun_at: datetime | None = None  # of an interrupted run
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was found."""
+        """Check whether nothing was found."""
         return not (self.counts or self.derived or self.mentions)
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """What was looked at afterwards, and what was still found there, in words without content.
+    """Numbers of checks after a forgetting, and the remaining traces, without content.
 
-    ``by_words`` says why some searches went by words alone; "" if none did.
+    ``by_words`` is the reason why some searches used text search only; "" if none did.
     """
 
     texts: int = 0
@@ -143,7 +147,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a forgetting did. ``unfinished`` says what could not be done and how to finish it."""
+    """The result of a forgetting. ``unfinished`` lists failed steps and remedies."""
 
     subject: Subject
     by: Actor
@@ -158,12 +162,12 @@ class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left that could be removed."""
+        """Check whether everything removable was removed."""
         return not self.unfinished and not self.probe.found
 
 
 def receipt_of(report: ForgetReport) -> dict[str, Any]:
-    """The report as a receipt that may be kept: no name, no content, the subject as a hash."""
+    """Return a receipt of the report without names or content; the subject is a hash."""
     subject = report.subject
 
     def hash_id(id: str) -> str:

@@ -1,4 +1,4 @@
-"""From what a person types to the subject of a forgetting, with all that it is called."""
+"""Resolve the subject of a forgetting, with all its names."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ def find_subject(
     agent: str | None = None,
     names: Sequence[str] = (),
 ) -> Subject:
-    """The one subject that the options name.
+    """Return the subject of these options.
 
-    Somebody who is not known any more, because an earlier forgetting got so far and was cut off or
-    could not finish, is recognised by what they were called then.
+    A subject that an incomplete forgetting has already removed is found by its former name.
 
     Args:
-        store: Where to look.
-        user: A user, of one ``agent`` or of all.
+        store: The store.
+        user: A user, of one ``agent`` or of all agents.
         session: A session.
-        group: A group; needs ``agent``.
-        agent: Alone: the whole memory of this agent.
-        names: What else the subject is called in texts.
+        group: A group; requires ``agent``.
+        agent: Without the others: the memory of this agent.
+        names: Further names of the subject in texts.
 
     Raises:
-        UsageError: the options name none, or several.
-        NotFoundError: there is no such thing.
+        UsageError: the options have no subject, or several.
+        NotFoundError: the subject does not exist.
     """
     given = [f"--{kind}" for kind, value in _pair_kinds(user, session, group) if value]
     if len(given) > 1:
@@ -50,11 +49,11 @@ def find_subject(
             return _user(store, resolver, user, of, names)
         if session:
             if of is not None:
-                raise UsageError("--session is forgotten by all agents", hint="leave out --agent")
+                raise UsageError("--session cannot be combined with --agent", hint="omit --agent")
             return _session(store, resolver, session, names)
         if group:
             if of is None:
-                raise UsageError("--group needs --agent", hint="add --agent")
+                raise UsageError("--group requires --agent", hint="add --agent")
             owner = resolver.group(of, group)
             return Subject(kind="group", owner=owner, agent_id=of.id, names=_once((owner, *names)))
     except NotFoundError:
@@ -63,23 +62,21 @@ def find_subject(
             raise
         return known
     if of is None:
-        raise UsageError(
-            "nobody is named", hint="say whom with --user, --session, --group or --agent"
-        )
+        raise UsageError("nothing to forget", hint="specify --user, --session, --group or --agent")
     return Subject(kind="agent", agent_id=of.id, names=_once(names))
 
 
 def check_conversations(store: Store, subject: Subject) -> None:
-    """See that the conversations of a subject are ours to remove.
+    """Check that edenmem stores the conversations of a subject.
 
     Raises:
-        UsageError: they are another program's, or the subject has none of its own.
+        UsageError: the platform stores them, or the subject is neither a user nor a session.
     """
     if store.database.info().kind != "sqlite" or subject.kind not in ("user", "session"):
         raise UsageError(
-            "--messages goes with --user or --session on SQLite; elsewhere conversations are the"
-            " platform's",
-            hint="leave out --messages",
+            "--messages requires --user or --session, and a SQLite store; otherwise the platform"
+            " stores conversations",
+            hint="omit --messages",
         )
 
 
@@ -119,7 +116,7 @@ def _session(store: Store, resolver: Resolver, text: str, names: Sequence[str]) 
 
 
 def _has_memory_left(store: Store, session_id: str) -> bool:
-    """Whether a session that is gone left memory of its own."""
+    """Check whether a deleted session still has memory."""
     if not is_id(session_id):
         return False
     scopes = [Scope.session(agent_id, session_id) for agent_id in store.host.find_agent_ids()]

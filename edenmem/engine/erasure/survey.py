@@ -1,6 +1,6 @@
-"""What there is of a subject: where its traces are, what was derived from it, who else names it.
+"""Find all memory of a subject: traces, derived reflections, and mentions.
 
-Everything here reads and blocks.
+Read-only; all functions block.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 
-#: Texts that are kept in mind for probing.
+#: Maximum number of removed texts to keep for probing.
 MOST_FORMER = 200
 
 
 class Survey:
-    """Reads the store for one subject."""
+    """Read the store for one subject."""
 
     def __init__(self, store: Store, settings: Settings, subject: Subject) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class Survey:
         self._subject = subject
 
     def plan(self) -> ForgetPlan:
-        """All that there is to be said before anything is done."""
+        """Return the plan of a forgetting."""
         subject, traces = self._subject, self.traces()
         conversations = self._store.erasure.count_conversations(traces)
         texts = islice(walk_traces(self._store, traces), MOST_FORMER)
@@ -66,8 +66,7 @@ class Survey:
         )
 
     def blocks(self, plan: ForgetPlan) -> tuple[str, ...]:
-        """What nothing may bring back: the scopes, what comes from the subject's own sessions, and
-        what is derived from its reflections."""
+        """Return the blocks of later writes: scopes, sessions, and sources of derived memory."""
         traces = plan.traces
         parents = (one.id for one in trace_reflections(self._store, traces))
         return (
@@ -76,10 +75,10 @@ class Survey:
             *(block("reflection", id) for id in (*parents, *plan.derived)),
         )
 
-    # -- where -------------------------------------------------------------------------------
+    # -- traces ------------------------------------------------------------------------------
 
     def traces(self) -> Traces:
-        """Where the subject's traces are."""
+        """Return the places of the subject's traces."""
         if self._subject.known_id:
             return Traces()
         match self._subject.kind:
@@ -117,7 +116,7 @@ class Survey:
         yield from self._store.memory.scopes(agent_id=self._subject.agent_id, user_ids=accounts)
 
     def _is_alone(self, session: Session) -> bool:
-        """Whether nobody but the user, whatever the account, takes part in the session."""
+        """Check that all participants of a session are accounts of the user."""
         accounts = {*_accounts(self._subject)}
         people = {*session.users, *self._store.host.senders(session.id)} - {*session.agents}
         return people <= accounts
@@ -142,7 +141,7 @@ class Survey:
     def _of_group(self) -> Traces:
         agent_id = self._subject.agent_id
         if agent_id is None:
-            raise ScopeError("a group is forgotten by one agent")
+            raise ScopeError("forgetting a group requires an agent")
         sessions = [
             session
             for session in self._store.host.sessions_of(group_id=self._subject.owner)
@@ -158,7 +157,7 @@ class Survey:
     def _of_agent(self) -> Traces:
         agent_id = self._subject.agent_id
         if agent_id is None:
-            raise ScopeError("no agent is named")
+            raise ScopeError("no agent is specified")
         return Traces(
             scopes=tuple(self._store.memory.scopes_of(agent_id)),
             own=_ids(self._store.host.sessions_of(agent_id=agent_id)),
@@ -167,8 +166,7 @@ class Survey:
         )
 
     def find_derived(self, traces: Traces) -> list[Reflection]:
-        """Reflections outside of the traces that were derived from what is in them, through
-        however many scopes, the farthest first."""
+        """Return reflections derived from the traces, directly or indirectly, farthest first."""
         inside = {one.id for one in trace_reflections(self._store, traces)}
         found: dict[str, Reflection] = {}
         parents = list(inside)
@@ -179,18 +177,18 @@ class Survey:
             parents = [one.id for one in new]
         return list(reversed(found.values()))
 
-    # -- what stays --------------------------------------------------------------------------
+    # -- remaining data ----------------------------------------------------------------------
 
     def _stays(self) -> Iterator[str]:
-        yield "audit entries: who did what and when, with ids and without contents"
-        yield "what models cost: counts and prices, without names"
+        yield "audit entries: actor, action, time and IDs, without content"
+        yield "usage of models: counts and costs, without names"
         if self._settings.llm.record:
-            yield "the file of recorded answers that the setting llm.record names"
+            yield "the file of recorded answers (llm.record)"
         yield "backups, exports and other copies, and logs of other programs"
 
 
 def _accounts(subject: Subject) -> tuple[str, ...]:
-    """A user's accounts. The canonical id is not always one: another user may have it."""
+    """Return a user's accounts; the canonical ID may belong to another user."""
     return subject.accounts or (subject.owner,)
 
 

@@ -1,4 +1,4 @@
-"""The log, undo, and where a memory comes from.
+"""The log, undo, and the origin of memories.
 
 May import: edits, embeddings, runtime, scopes.
 """

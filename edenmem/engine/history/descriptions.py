@@ -1,7 +1,4 @@
-"""What happened to memory, in words: an entry of the log, and where a fact or a text comes from.
-
-Every screen shows these; how they are laid out is its own affair.
-"""
+"""Describe log entries, and the origin of facts and texts, for any screen."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ from edenmem.models.host import Message
 from edenmem.models.memory import Reflection
 from edenmem.text import ago, iso, one_line
 
-#: What is said beside a weak fact.
-WEAK = "weak: not all of it could be confirmed"
+#: Label of a weak fact.
+WEAK = "weak: not fully confirmed"
 
-#: What a document is by, and where; a diff of it says nothing to a person.
+#: Identity, location and bookkeeping of a document; not shown in diffs.
 _SILENT = frozenset(
     {
         *("id", "hash", "version", "updated_at", "formed_at", "createdAt", "embedding_model"),
@@ -32,7 +29,7 @@ _TEXTS = ("content", "consolidated_content")
 
 
 class Section(NamedTuple):
-    """A title, and below it paragraphs, each with what stands before its first line."""
+    """A title with paragraphs, each with the prefix of its first line."""
 
     title: str
     paragraphs: tuple[tuple[str, str], ...]
@@ -51,13 +48,13 @@ ACTIONS = (
 
 
 def action_words(entry: AuditEntry) -> str:
-    """What was done: "revise fact"."""
+    """Return the action of an entry: "revise fact"."""
     words = entry.action.replace("_", " ").replace("consolidation", "text")
     return f"undo: {words}" if entry.undoes else words
 
 
 def summarise_entry(entry: AuditEntry) -> str:
-    """What an entry is about, in one line: the text, or what was set."""
+    """Summarise an entry in one line: the text, or the changed fields."""
     before, after = entry.before or {}, entry.after or {}
     for name in _TEXTS:
         old, new = before.get(name), after.get(name)
@@ -72,7 +69,7 @@ def summarise_entry(entry: AuditEntry) -> str:
 
 
 def document_lines(document: Mapping[str, Any] | None) -> list[str]:
-    """A document as lines to compare: its text, and what is set of the rest."""
+    """Return the text and the set fields of a document, as lines for a diff."""
     lines: list[str] = []
     for name, value in (document or {}).items():
         if name in _TEXTS:
@@ -80,7 +77,7 @@ def document_lines(document: Mapping[str, Any] | None) -> list[str]:
         elif name == "word_limit" and "consolidated_content" in (document or {}):
             continue
         elif name not in _SILENT and value not in (None, False, "", [], ()):
-            label = "waiting" if name == "unabsorbed_ids" else name.replace("_", " ")
+            label = "pending" if name == "unabsorbed_ids" else name.replace("_", " ")
             lines.append(f"{label}: {one_line(_value(name, value))}")
     return lines
 
@@ -97,13 +94,13 @@ def _value(name: str, value: Any) -> str:
 
 
 def describe_rejection(decision: Decision) -> str:
-    """What was rejected, by which rule, and why."""
+    """Describe a rejected item with rule and reason."""
     rule = f" by {decision.rule}" if decision.rule else ""
     return f"rejected{rule}: {decision.content} ({decision.reason})"
 
 
 def fact_fields(why: FactWhy, place: str) -> list[tuple[str, object]]:
-    """Name what is known of a fact; ``place`` is what its scope is called."""
+    """Return the labelled fields of a fact; ``place`` is the label of its scope."""
     fact = why.fact
     return [
         ("fact", fact.id),
@@ -120,40 +117,40 @@ def fact_fields(why: FactWhy, place: str) -> list[tuple[str, object]]:
 
 
 def senders_of(why: FactWhy) -> list[str]:
-    """List the accounts that said what a fact was made of."""
+    """Return the authors of the source messages of a fact."""
     sources = (why.source, *why.other_sources)
     return [message.sender for each in sources for message in each.messages if message.sender]
 
 
 def fact_sections(why: FactWhy, names: Mapping[str, str]) -> Iterator[Section]:
-    """Describe what was said, what was decided and why, and what became of the fact.
+    """Describe the sources, decisions and changes of a fact.
 
     Args:
-        why: Where the fact comes from.
-        names: The names of the accounts in `senders_of`, by ID.
+        why: The origin of the fact.
+        names: Names of the accounts of `senders_of`, by ID.
     """
-    yield from source_sections("what was said", why.source, names)
+    yield from source_sections("source messages", why.source, names)
     for source in why.other_sources:
-        title = f"what was said in session {_session(source)}"
+        title = f"source messages in session {_session(source)}"
         yield from source_sections(title, source, names)
     if why.decisions:
-        yield _decisions("what was decided", why.decisions)
+        yield _decisions("decisions", why.decisions)
     for later in why.later_formations:
-        title = f"what formation {later.formation.id} decided later"
+        title = f"decisions of later formation {later.formation.id}"
         yield _decisions(title, later.decisions)
     if why.rejected:
-        yield _section("what was rejected beside it", map(describe_rejection, why.rejected))
+        yield _section("rejected in the same formation", map(describe_rejection, why.rejected))
     if why.replaced:
-        yield _section("it said before", why.replaced)
+        yield _section("earlier texts", why.replaced)
     if why.changes:
-        yield _section("what happened to it", map(_describe_entry, why.changes))
+        yield _section("changes", map(_describe_entry, why.changes))
 
 
 def source_sections(title: str, source: Source, names: Mapping[str, str]) -> Iterator[Section]:
-    """Quote the messages that a memory was formed from, if there were any."""
+    """Quote the source messages of a memory, if any."""
     lines = [f"{_speaker(message, names)} {message.content}" for message in source.messages]
     if missing := len(source.missing_message_ids):
-        lines.append("1 message is gone" if missing == 1 else f"{missing} messages are gone")
+        lines.append("1 deleted message" if missing == 1 else f"{missing} deleted messages")
     if lines:
         yield _section(title, lines)
 
@@ -168,19 +165,19 @@ def _decisions(title: str, decisions: Sequence[Decision]) -> Section:
 
 def _describe_decision(decision: Decision) -> str:
     about = f" {decision.target_id}" if decision.target_id else ""
-    told = "; ".join(filter(None, (decision.reason, WEAK if decision.weak else "")))
-    reason = f": {told}" if told else ""
+    notes = "; ".join(filter(None, (decision.reason, WEAK if decision.weak else "")))
+    reason = f": {notes}" if notes else ""
     return f"{decision.action}{about}{reason}"
 
 
 def _describe_entry(entry: AuditEntry) -> str:
-    told = f"{ago(entry.at)}, {entry.actor.name}: {action_words(entry)} ({entry.id})"
-    return f"{told}: {entry.reason}" if entry.reason else told
+    text = f"{ago(entry.at)}, {entry.actor.name}: {action_words(entry)} ({entry.id})"
+    return f"{text}: {entry.reason}" if entry.reason else text
 
 
 def _state(why: FactWhy) -> str:
     return "; ".join(
-        said for said, holds in (("removed", why.removed), (WEAK, why.fact.weak)) if holds
+        state for state, holds in (("removed", why.removed), (WEAK, why.fact.weak)) if holds
     )
 
 
@@ -188,7 +185,7 @@ def _formation(why: FactWhy) -> str | None:
     formation = why.formation
     if formation is not None and formation.status is FormationStatus.SUPERSEDED:
         at = f"{iso(formation.updated_at)} ({ago(formation.updated_at)})"
-        return f"{formation.id}, superseded {at}: its messages were taken to be formed again"
+        return f"{formation.id}, superseded {at}: its messages were formed again"
     return why.fact.formation_id
 
 
@@ -200,7 +197,7 @@ def _speaker(message: Message, names: Mapping[str, str]) -> str:
 
 def _session(source: Source) -> str:
     if source.session is None:
-        return f"{source.session_id}, not there any more" if source.session_id else ""
+        return f"{source.session_id} (deleted)" if source.session_id else ""
     label = source.session.label
     return label if label == source.session.id else f"{label} ({source.session.id})"
 
@@ -209,13 +206,13 @@ def _session(source: Source) -> str:
 
 
 def text_sections(found: Sequence[TextWhy]) -> Iterator[Section]:
-    """Describe what went into each version of a text."""
+    """Describe the origin of each version of a text."""
     for why in found:
         paragraphs: list[tuple[str, str]] = []
         if why.change is not None and why.change.reason:
             paragraphs.append(("  ", why.change.reason))
         if why.taken_back_by:
-            paragraphs.append(("  ", f"taken back by {why.taken_back_by}"))
+            paragraphs.append(("  ", f"undone by {why.taken_back_by}"))
         for part in why.ingredients:
             if part.reflection is None:
                 paragraphs.append(("  - ", f"{part.reflection_id}, removed since"))
@@ -226,8 +223,8 @@ def text_sections(found: Sequence[TextWhy]) -> Iterator[Section]:
 
 
 def version_title(version: HistoryEntry) -> str:
-    """Name a version, how it came to be, when, and who made it."""
-    what = version.action if version.content else "taken back: no text"
+    """Describe a version: number, action, age and author."""
+    what = version.action if version.content else "undone: no text"
     parts = [f"version {version.version}", what, ago(version.at)]
     return ", ".join([*parts, f"by {version.actor}"] if version.actor else parts)
 

@@ -1,4 +1,4 @@
-"""What an operator reads of the past: versions, the log, and where a memory comes from. Blocks."""
+"""Read versions, the log and the origin of memories for operators. All functions block."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TextChange(NamedTuple):
 
 
 class HistoryReader:
-    """Memory as it was, and who changed it."""
+    """Read earlier states of memory, and their changes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -36,11 +36,11 @@ class HistoryReader:
         self.source_of = partial(source_of, store)
 
     def fact_versions(self, text: str) -> list[HistoryEntry]:
-        """Return every version of a fact, also of a deleted one."""
+        """Return all versions of a current or deleted fact."""
         return self._store.history.versions("fact", Resolver(self._store).fact_id(text))
 
     def text_versions(self, scope: Scope) -> list[HistoryEntry]:
-        """Return every version of a scope's text, oldest first.
+        """Return all versions of a scope's text, oldest first.
 
         Raises:
             NotFoundError: the scope has no text yet.
@@ -54,7 +54,7 @@ class HistoryReader:
     def compare_texts(
         self, scope: Scope, *, old: int | None = None, new: int | None = None
     ) -> TextChange:
-        """Return two versions of a scope's text: the latest and the one before, or those named.
+        """Return two versions of a scope's text (default: the latest two).
 
         Raises:
             NotFoundError: the scope has no text yet, or not this version.
@@ -65,37 +65,37 @@ class HistoryReader:
         for version in (before, after):
             if version not in contents:
                 known = ", ".join(str(v) for v in sorted(contents) if v)
-                raise NotFoundError(f"there is no version {version}", hint=f"there are {known}")
+                raise NotFoundError(f"the text has no version {version}", hint=f"versions: {known}")
         return TextChange(before, after, contents[before], contents[after])
 
     def entry(self, text: str) -> AuditEntry:
-        """Return the entry of the log with this id or prefix of an id.
+        """Return the log entry with this ID or ID prefix.
 
         Raises:
-            NotFoundError: there is none.
-            AmbiguousReference: several ids begin so.
+            NotFoundError: the entry does not exist.
+            AmbiguousReference: several IDs match.
         """
         entry_id = self.find_id("entry", text)
         found = self._store.log.audit_entry(entry_id)
         if found is None:
-            raise NotFoundError(f"there is no entry {entry_id} in the log")
+            raise NotFoundError(f"log entry not found: {entry_id}")
         return found
 
     def undone_by(self, entry: AuditEntry) -> str | None:
-        """Return the id of the entry that took this one back."""
+        """Return the ID of the entry that undid this one."""
         undone = self._store.log.audit_entry(undo_id(entry.id))
         return undone.id if undone else None
 
     def fact_why(self, text: str) -> FactWhy:
-        """Return where a fact comes from, also one that is gone; see `why.fact_why`.
+        """Return the origin of a current or removed fact; see `why.fact_why`.
 
         Raises:
-            NotFoundError: no fact was ever known by this id.
-            AmbiguousReference: several ids begin so.
+            NotFoundError: the fact never existed.
+            AmbiguousReference: several IDs match.
         """
         try:
             fact_id = Resolver(self._store).fact_id(text)
-        except NotFoundError as unknown:  # it may be gone, and known to the log alone
+        except NotFoundError as unknown:  # only the log may know a removed fact
             try:
                 fact_id = self.find_id("target", text)
             except NotFoundError:

@@ -1,8 +1,7 @@
-"""What the log proves of a target: whether its entries lead from what a run wrote to what is there.
+"""Verify by the log that the entries of a target lead from a run's result to the current document.
 
-Two documents are compared by all fields that say what is remembered. Counters of accesses and
-vectors are no part of them, and a reflection's marks of its consolidation follow from the entries
-of the text that absorbed it.
+Documents are compared by their remembered fields, without access counters and vectors. The
+consolidation marks of a reflection follow from the entries of the text that absorbed it.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
 
-#: Whether a reflection is absorbed, when, and by which text.
+#: Consolidation marks of a reflection: absorbed, time, text.
 _Marks = tuple[bool, datetime | None, str | None]
 Remembered = Fact | Reflection | Consolidation | Policy | Agent | User
 
-#: What changes without an entry of its own.
+#: Fields that change without a log entry.
 _LOOSE: dict[type, frozenset[str]] = {
     Fact: frozenset({"access_count", "last_accessed_at", "embedding", "embedding_model"}),
     Reflection: frozenset(),
@@ -39,7 +38,7 @@ _LOOSE: dict[type, frozenset[str]] = {
     User: frozenset({"created_at", "subscription_tier", "feature_flags"}),
 }
 
-#: What the store decides when it writes what a run hands to it.
+#: Fields that the store sets when it writes documents of a run.
 _GIVEN: dict[type, frozenset[str]] = {
     Fact: frozenset({"version"}),
     Reflection: frozenset({"version", "place"}),  # earlier versions wrote no place
@@ -51,7 +50,7 @@ _GIVEN: dict[type, frozenset[str]] = {
     User: frozenset(),
 }
 
-#: How the log calls what a run writes.
+#: Log actions of a run.
 _ACTIONS: dict[type, str] = {
     Fact: "add_fact",
     Reflection: "add_reflection",
@@ -60,7 +59,7 @@ _ACTIONS: dict[type, str] = {
     Agent: "set_agent_toggles",
 }
 
-#: A reflection's marks of its consolidation.
+#: Consolidation marks of a reflection.
 MARKS = frozenset({"absorbed", "absorbed_at", "consolidated_into"})
 
 _TARGETS: dict[str, type] = {
@@ -72,13 +71,13 @@ _TARGETS: dict[str, type] = {
     "user": User,
 }
 
-#: Entries about a text that say nothing of what it says.
+#: Entries about a text without its content.
 _OF_BUFFERS = ("repair_buffer",)
 
 
 @cache
 def fields_of(kind: type, without: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    """Return the fields by which two documents of a kind are compared."""
+    """Return the compared fields of a kind of document."""
     names: Sequence[str] = kind.__struct_fields__  # type: ignore[attr-defined]
     return tuple(name for name in names if name not in _LOOSE[kind] | without)
 
@@ -89,26 +88,26 @@ def _values_of(kind: type, without: frozenset[str]) -> Any:
 
 
 def fingerprint(model: Remembered, without: frozenset[str] = frozenset()) -> int:
-    """Return 8 bytes that stand for all that is compared."""
+    """Return an 8-byte hash of the compared fields."""
     return digest(msgspec.json.encode(_values_of(type(model), without)(model)))
 
 
 def digest(raw: bytes) -> int:
-    """Return 8 bytes that stand for these."""
+    """Return an 8-byte hash."""
     return int.from_bytes(blake2b(raw, digest_size=8).digest(), "big")
 
 
 def differing(
     expected: Remembered, found: Remembered, without: frozenset[str] = frozenset()
 ) -> list[tuple[str, Any, Any]]:
-    """List the fields that differ: name, as expected, as found."""
+    """Return the differing fields: name, expected value, found value."""
     names = fields_of(type(expected), without)
     pairs = ((name, getattr(expected, name), getattr(found, name)) for name in names)
     return [(name, want, have) for name, want, have in pairs if want != have]
 
 
 def read_after(entry: AuditEntry) -> Remembered | None:
-    """Return what an entry says it left behind; None if nothing, or what nobody can read."""
+    """Return the document after an entry; None if removed or unreadable."""
     return _read(entry, entry.after)
 
 
@@ -124,7 +123,7 @@ def _read(entry: AuditEntry, document: dict[str, Any] | None) -> Remembered | No
 
 
 def _in_milliseconds(model: Remembered) -> Remembered:
-    """Stores keep milliseconds, the log what it was given."""
+    """Truncate times to milliseconds, as stores do; the log keeps microseconds."""
     times = {
         name: value.replace(microsecond=value.microsecond // 1000 * 1000)
         for name in type(model).__struct_fields__
@@ -134,7 +133,7 @@ def _in_milliseconds(model: Remembered) -> Remembered:
 
 
 def is_written(entry: AuditEntry, expected: Remembered) -> bool:
-    """Whether an entry of a run left what the run was to write, but for what the store decides."""
+    """Check that an entry wrote the expected document, except for fields set by the store."""
     found = read_after(entry)
     if type(found) is not type(expected) or found is None or found.id != entry.target_id:
         return False
@@ -148,14 +147,14 @@ def is_written(entry: AuditEntry, expected: Remembered) -> bool:
 
 
 class Trails:
-    """Reads the log of single targets, for one look at a store.
+    """Read the log of single targets, for one check of a store.
 
     Args:
-        store: Where.
-        has_forgotten: Whether something was forgotten here, which empties entries of the log.
+        store: The store.
+        has_forgotten: Whether the store has forgettings, which empty entries of the log.
 
     Attributes:
-        unreadable: The ids of entries that could not be read. Nothing follows from them.
+        unreadable: IDs of unreadable entries, which are ignored.
     """
 
     def __init__(self, store: Store, *, has_forgotten: bool) -> None:
@@ -165,7 +164,7 @@ class Trails:
         self._marks: dict[Scope, dict[str, tuple[datetime, _Marks]]] = {}
 
     def entries(self, target_type: str, target_id: str) -> list[AuditEntry]:
-        """Return a target's entries, oldest first."""
+        """Return the entries of a target, oldest first."""
         found = [
             entry
             for entry in self._store.log.audit(target_id=target_id, unreadable=self.unreadable)
@@ -174,7 +173,7 @@ class Trails:
         return found[::-1]
 
     def is_emptied(self, entry: AuditEntry) -> bool:
-        """Whether a forgetting took what an entry held."""
+        """Check whether a forgetting emptied an entry."""
         return self._has_forgotten and entry.before is None and entry.after is None
 
     def leads(
@@ -184,13 +183,13 @@ class Trails:
         found: Remembered | None,
         without: frozenset[str] = frozenset(),
     ) -> bool:
-        """Whether a target's entries lead from ``first`` to what is there, without a gap.
+        """Check that entries lead from ``first`` to the current document without a gap.
 
         Args:
             entries: All entries of the target, oldest first.
-            first: Where to begin.
-            found: What is there; None: nothing.
-            without: Fields that are left aside.
+            first: The first entry.
+            found: The current document, or None.
+            without: Fields to ignore.
         """
         is_reflection = first.target_type == "reflection"
         without |= MARKS if is_reflection else frozenset()
@@ -209,12 +208,12 @@ class Trails:
         return True
 
     def _marks_of(self, reflection: Reflection, at: datetime) -> _Marks:
-        """A reflection's marks, by the last consolidation or revert since its last own entry."""
+        """Return the marks of a reflection after the last consolidation or revert since ``at``."""
         later = self._marked_in(reflection.home).get(reflection.id)
         return later[1] if later is not None and later[0] >= at else _marks(reflection)
 
     def _marked_in(self, scope: Scope) -> dict[str, tuple[datetime, _Marks]]:
-        """Id → when a text of the scope last absorbed or released it, and its marks since."""
+        """Map reflection IDs to the time of their last absorption or release, and their marks."""
         if scope not in self._marks:
             found: dict[str, tuple[datetime, _Marks]] = {}
             actions = ("write_consolidation", "revert_consolidation")
@@ -229,32 +228,29 @@ class Trails:
                     marks, moved = (True, text.updated_at, text.id), text.absorbed_ids
                 for each in moved:
                     found.setdefault(each, (entry.at, marks))
-            self._marks = {scope: found}  # scopes come one after another
+            self._marks = {scope: found}  # callers go scope by scope
         return self._marks[scope]
 
     def _follow(
         self, entries: Sequence[AuditEntry], first: AuditEntry, without: frozenset[str]
     ) -> AuditEntry | None:
-        """Follow the entries after ``first`` to the last one.
+        """Return the last entry, or None if the documents of two entries do not match.
 
-        None where one does not begin with what the one before it left. Entries of one time are
-        taken as they fit together: a log need not say in which order the changes of a set were
-        made.
+        Entries of the same time are tried in any order, since the log may not keep the order of a
+        set.
         """
         last = first
         later = (entry for entry in entries if entry.at >= first.at and entry.id != first.id)
         for at, group in groupby(later, key=lambda entry: entry.at):
-            waiting = deque(group)
+            pending = deque(group)
             turned = 0
-            while waiting and turned < len(waiting):
-                if self._fits(last, waiting[0], without):
-                    last, turned = waiting.popleft(), 0
+            while pending and turned < len(pending):
+                if self._fits(last, pending[0], without):
+                    last, turned = pending.popleft(), 0
                 else:
-                    waiting.rotate(-1)
+                    pending.rotate(-1)
                     turned += 1
-            if (
-                waiting and at > first.at
-            ):  # those of the first one's own time may have come before it
+            if pending and at > first.at:  # entries of the first one's time may be older
                 return None
         return last
 
@@ -272,8 +268,7 @@ def _marks(reflection: Reflection) -> _Marks:
 
 
 class Logged:
-    """The targets of one kind that came to a scope and did not go again, by the log; 8 bytes for
-    each."""
+    """Targets of one kind that the log has in a scope, with 8 bytes per target."""
 
     def __init__(self, store: Store, trails: Trails, kind: str, agents: Sequence[str]) -> None:
         import numpy as np
@@ -291,18 +286,18 @@ class Logged:
         self._kind = kind
 
     def has(self, memory: Fact | Reflection | Consolidation | Policy) -> bool:
-        """Whether the log has it come to its scope, and not go again."""
+        """Check whether the log has the target in its scope."""
         wanted = _mark_of_place(memory.id, memory.home)
         if not is_among(self._here, wanted):
             return False
         if not is_among(self._gone, wanted):
             return True
-        entries = self._trails.entries(self._kind, memory.id)  # it came and went
+        entries = self._trails.entries(self._kind, memory.id)  # added and removed
         return bool(entries) and entries[-1].after is not None
 
 
 def is_among(sorted_marks: Any, wanted: int) -> bool:
-    """Whether a number is in a sorted array."""
+    """Check whether a sorted array contains a number."""
     import numpy as np
 
     place = int(np.searchsorted(sorted_marks, np.uint64(wanted)))

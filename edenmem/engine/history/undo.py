@@ -1,17 +1,15 @@
-"""Taking changes back: one, or all of a run, newest first.
+"""Undo one change, or all changes of a run, newest first.
 
-The way back of a change (see `edenmem.memory.inverse`) is a change of its own on the same audited
-road, so it is logged, and can be taken back itself. Its id is derived from that of the entry that
-it takes back: however often an undo is repeated, by whoever, it is made once. So the log is a
-chain: an entry, the undo of it, the undo of that, and an entry is in force while its chain ends in
-it or in a change that made it again.
+The inverse of a change (see `edenmem.memory.inverse`) is a regular change: it is audited, and can
+be undone. Its ID is derived from the ID of the undone entry, so a repeated undo is made once. An
+entry, its undo, the undo of that, … form a chain; the entry is in force if the length is odd.
 
-Entries are taken back by pages: what a page needs is loaded at once, each entry is inverted and
-planned on what the entries before it leave, and the changes are applied as one set. A dry run is
-the same without the last step, on what its earlier pages would leave.
+Entries are undone in pages: a page loads its state in one go, each entry is inverted and planned on
+the state after the entries before it, and all changes are applied as one set. A dry run omits the
+last step, and keeps the planned state.
 
-An undo is refused if the target is not as the entry left it; what stands in the way is shown.
-``force`` makes it all the same, and the later state stays in history.
+An undo is refused if the target has changed since the entry; the later entries are reported.
+``force`` undoes the entry anyway; the later state stays in the history.
 """
 
 from __future__ import annotations
@@ -57,30 +55,30 @@ from edenmem.store.protocol.store import Store, batched
 
 
 class UndoOutcome(StrEnum):
-    """What became of one entry, or would."""
+    """The result of undoing one entry."""
 
-    PLANNED = "planned"  # nothing was written: it can be done
+    PLANNED = "planned"  # possible; nothing was written
     DONE = "done"
-    ALREADY = "already"  # what it did is not so any more
+    ALREADY = "already"  # not in force any longer
     REFUSED = "refused"
 
 
 class UndoStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry on its way back.
+    """The undo of one entry.
 
     Attributes:
-        entry: What was asked for.
-        outcome: What became of it.
-        undo_id: The id of the entry that takes it back.
-        of: What is taken back if that is another: the latest entry that made the same change again.
-        before: The target as it is, without its vector.
-        after: The target as it is afterwards; None where it goes, or nothing is known of it.
-        why: What is the matter, where it is refused or there is nothing to do.
+        entry: The requested entry.
+        outcome: The result.
+        undo_id: ID of the undoing entry.
+        of: The undone entry, if different: the latest redo of the requested entry.
+        before: The current target, without its vector.
+        after: The target afterwards; None if removed or unknown.
+        why: Reason of a refusal, or of nothing to do.
         in_the_way: Later entries of the target, newest first.
-        more: How many more of them there are.
-        forced: Whether they were overruled.
-        forceable: Whether they can be.
-        notices: What a person should know.
+        more: Number of further later entries.
+        forced: True if the later entries were overridden.
+        forceable: True if ``force`` can override them.
+        notices: Notices for the operator.
     """
 
     entry: AuditEntry
@@ -97,23 +95,23 @@ class UndoStep(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
 
 
-#: Texts that are embedded at once.
+#: Texts per embedding call.
 _TEXTS = 100
 _MISSING = object()
 
 
 class MissingVectors:
-    """The facts that an undo brought back without a vector, and that are still there at its end."""
+    """Facts that an undo restored without a vector."""
 
     def __init__(self) -> None:
         self._facts: dict[str, str] = {}
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Check for facts without a vector."""
         return bool(self._facts)
 
     def note(self, step: UndoStep) -> None:
-        """Take account of one step."""
+        """Add or remove the fact of a step."""
         if step.entry.target_type != "fact" or step.outcome is not UndoOutcome.DONE:
             return
         if step.after is None or step.after.get("embedding_model"):
@@ -122,9 +120,9 @@ class MissingVectors:
             self._facts[step.entry.target_id] = str(step.after["content"])
 
     async def make(self, runtime: Runtime) -> str:
-        """Make the vectors; "", or what a person should know if there are none now.
+        """Compute the vectors, and return a notice if some are missing, else "".
 
-        A provider that is down keeps nobody from an undo: the facts are found by their words.
+        An undo does not depend on the provider: text search finds facts without a vector.
         """
         if runtime.embedder is None:
             return NO_VECTOR
@@ -139,9 +137,7 @@ class MissingVectors:
                     [content for _, content in facts], role="passage"
                 )
             except ProviderError as error:
-                return (
-                    f"{error.message}; 'edenmem embed backfill' adds the vectors that are missing"
-                )
+                return f"{error.message}; add missing vectors with 'edenmem embed backfill'"
             vectors = {
                 fact_id: (content_hash(content), vector)
                 for (fact_id, content), vector in zip(facts, embedding.vectors, strict=True)
@@ -153,10 +149,9 @@ class MissingVectors:
 
 
 class UndoState:
-    """The state and the past of one page; with ``keep``, of a dry run, which writes nothing.
+    """The state and history that one page needs; with ``keep``, across the pages of a dry run.
 
-    A dry run of a million entries must not hold all of their documents: of what it would have
-    removed only the ids stay when a page is done.
+    To limit memory, a dry run keeps only the IDs of documents that earlier pages would remove.
     """
 
     def __init__(self, store: Store, *, keep: bool) -> None:
@@ -170,7 +165,7 @@ class UndoState:
         self._expected: dict[str, Change] = {}
 
     def load(self, entries: Sequence[AuditEntry], at: datetime) -> None:
-        """Load what a page needs: to invert its entries, and to plan what takes them back."""
+        """Load the state for inverting the entries of a page, and for planning their undo."""
         self.state, self.past = State(), Past(grown=self._grown if self._keep else {})
         self._load_past(entries)
         self._load_state(inverse_needs(entries, self.past), at)
@@ -180,12 +175,12 @@ class UndoState:
         self._load_state(needs(self._expected.values()), at)
 
     def load_for(self, change: Change, at: datetime) -> None:
-        """Load what else a change needs, if earlier ones of the page made it another one."""
+        """Load the state of a change that earlier entries of the page have altered."""
         if self._expected.get(change.id) != change:
             self._load_state(needs([change]), at)
 
     def fold(self, effect: Effect) -> None:
-        """Let the next entry see what an effect does."""
+        """Apply an effect to the state for the next entries."""
         fold(self.state, effect)
         self.past.fold(effect)
         if self._keep:
@@ -208,22 +203,22 @@ class UndoState:
         self.state.take(loaded)
 
     def _remember(self, effect: Effect) -> None:
-        """Keep of an effect what later pages can meet with."""
+        """Keep the part of an effect that later pages can depend on."""
         folded = self._folded
         fold(folded, effect)
-        folded.answers.clear()  # no entry of a run is taken back twice
+        folded.answers.clear()  # no entry of a run is undone twice
         for version in effect.versions:
             if version.target_type == "fact" and version.action == "delete" and version.version < 2:
-                folded.heads.pop(("fact", version.target_id), None)  # it has no earlier life
+                folded.heads.pop(("fact", version.target_id), None)  # no earlier version
             elif version.absorbed_ids:
                 self._versions[version.scope] = (*self._versions.get(version.scope, ()), version)
         for write in effect.writes:
-            if isinstance(write.old, Fact):  # that its text is free follows from ``facts``
+            if isinstance(write.old, Fact):  # ``facts`` already implies that the text is free
                 key = (write.old.home, write.old.hash)
                 if folded.owners.get(key, _MISSING) is None:
                     del folded.owners[key]
 
-    # -- the past ----------------------------------------------------------------------------
+    # -- history -----------------------------------------------------------------------------
 
     def _load_past(self, entries: Sequence[AuditEntry]) -> None:
         wanted = past_needs(entries)
@@ -246,7 +241,7 @@ class UndoState:
             self.past.versions[scope] = (*history, *self._versions.get(scope, ()))
 
     def _reverts(self, scope: Scope, since: datetime) -> tuple[tuple[datetime, int], ...]:
-        """When versions of a scope's text were taken back, and which."""
+        """Return time and version of each undone version of a scope's text."""
         reverts = [
             entry
             for entry in self._store.log.audit(
@@ -262,13 +257,13 @@ class UndoState:
         )
 
     def _count(self, scope: Scope) -> int:
-        """How many facts and reflections a scope has."""
+        """Count the facts and reflections of a scope."""
         facts = self._store.memory.facts(FactFilter(scopes=(scope,)))
         return sum(1 for _ in facts) + sum(1 for _ in self._store.memory.reflections([scope]))
 
 
 def _part(state: State, wanted: Needs) -> State:
-    """What a state knows of what is wanted, in containers of its own."""
+    """Copy the wanted part of a state."""
     found = State()
     for name in wanted.__struct_fields__:
         known, mine = getattr(state, name), getattr(found, name)
@@ -287,23 +282,23 @@ def _part(state: State, wanted: Needs) -> State:
     return found
 
 
-#: Entries whose targets are loaded together, and whose inverses are applied together.
+#: Entries per page.
 PAGE = 500
-#: How many times as long a page may be, so that the changes of a set stay together.
+#: Factor by which a page may exceed `PAGE` to keep the changes of a set together.
 _LONGEST = 4
-#: Entries in the way that are shown, and those that are looked through for them.
+#: Maximum number of later entries to report, and to read.
 _SHOWN = 5
 _READ = 500
-#: Entries of a fact that are looked at where it keeps another from coming back.
+#: Maximum number of entries to read of a fact with the same text as a restored one.
 _READ_OF_RIVAL = 20
 _OF_POLICIES = ("write_policy", "remove_policy")
 _PRIVACY = "set_privacy"
-#: Version, content, and whether it is private.
+#: Version, content and privacy of a document.
 _Look = tuple[int, str, bool]
 
 
 class Undoer:
-    """Takes changes back on behalf of ``actor``. Blocks."""
+    """Undo changes on behalf of the runtime's actor. Blocks."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = msgspec.structs.replace(runtime, clock=self._time)
@@ -312,33 +307,32 @@ class Undoer:
         self._last: datetime | None = None
 
     def plan(self, entry_id: str, *, force: bool = False) -> UndoStep:
-        """Say what taking this entry back would do. Writes nothing.
+        """Preview the undo of an entry. Writes nothing.
 
         Raises:
-            NotFoundError: there is no such entry.
+            NotFoundError: the entry does not exist.
         """
         work = _Work(self._runtime, force=force, dry_run=True)
-        (step,) = work.take_back([self._entry(entry_id)], explain=True)
+        (step,) = work.undo_page([self._entry(entry_id)], explain=True)
         return step
 
     def undo(self, entry_id: str, *, force: bool = False, reason: str = "") -> UndoStep:
-        """Take this entry back.
+        """Undo an entry.
 
         Raises:
-            NotFoundError: there is no such entry.
+            NotFoundError: the entry does not exist.
         """
         work = _Work(self._runtime, force=force, reason=reason)
-        (step,) = work.take_back([self._entry(entry_id)], explain=True)
+        (step,) = work.undo_page([self._entry(entry_id)], explain=True)
         return step
 
     def undo_run(
         self, run_id: str, *, force: bool = False, dry_run: bool = False, reason: str = ""
     ) -> Iterator[UndoStep]:
-        """Take back all that a run changed, newest first; what became of each entry.
+        """Undo all changes of a run, newest first, and yield one step per entry.
 
-        It may be stopped anywhere and repeated. Entries that are in each other's way, such as those
-        of hosts whose clocks disagree, are tried again at the end; those that are refused come
-        last.
+        The undo can be interrupted and repeated. Refused entries are retried at the end, since
+        entries of hosts with different clocks may block each other; final refusals come last.
         """
         work = _Work(self._runtime, force=force, dry_run=dry_run, reason=reason, run_id=run_id)
         pages: Iterable[list[AuditEntry]] = _whole_sets(self._store.log.audit(run_id=run_id))
@@ -347,7 +341,7 @@ class Undoer:
             left: list[str] = []
             has_progress = False
             for page in pages:
-                for step in work.take_back(page):
+                for step in work.undo_page(page):
                     if step.outcome is UndoOutcome.REFUSED:
                         left.append(step.entry.id)
                     else:
@@ -358,13 +352,13 @@ class Undoer:
                 break
             pages = self._pages(refused)
         for page in self._pages(refused):
-            yield from work.take_back(page, explain=True)
+            yield from work.undo_page(page, explain=True)
 
     def _entry(self, entry_id: str) -> AuditEntry:
         entry = self._store.log.audit_entry(entry_id)
         if entry is None:
             raise NotFoundError(
-                f"there is no entry {entry_id} in the log", hint="'edenmem log' lists them"
+                f"log entry not found: {entry_id}", hint="list entries: edenmem log"
             )
         return entry
 
@@ -374,7 +368,7 @@ class Undoer:
             yield [found[each] for each in ids if each in found]
 
     def _time(self) -> datetime:
-        """The time, but never that of the page before: the log is read back in order of time."""
+        """Return the time, later than for the page before: the log is sorted by time."""
         now = self._clock()
         if self._last is not None and now <= self._last:
             now = self._last + timedelta(milliseconds=1)
@@ -383,7 +377,7 @@ class Undoer:
 
 
 class _Work:
-    """One undo, page by page. A dry run keeps a few bytes for each target of earlier pages."""
+    """One undo, page by page. A dry run keeps a few bytes per target of earlier pages."""
 
     def __init__(
         self,
@@ -402,19 +396,19 @@ class _Work:
         self._reason = reason
         self._run_id = run_id
         self._known = UndoState(runtime.store, keep=dry_run)
-        # The log does not have yet what was planned: entries of the run that are not taken back,
-        # and entries of other runs that are.
+        # Planned results that the log does not have yet: entries of the run that stay in force,
+        # and undone entries of other runs.
         self._kept: set[str] = set()
-        self._taken: set[str] = set()
+        self._undone: set[str] = set()
 
-    def take_back(
+    def undo_page(
         self, entries: Sequence[AuditEntry], *, explain: bool = False
     ) -> Iterator[UndoStep]:
-        """Take a page of entries back; one step for each, in order.
+        """Undo a page of entries, and yield one step per entry, in order.
 
         Args:
-            entries: Newest first.
-            explain: Find out which later entries are in the way of those that are refused.
+            entries: The entries, newest first.
+            explain: Find the later entries that block refused ones.
         """
         now = self._clock()
         entries = _latest_first(self._store, entries)
@@ -428,7 +422,7 @@ class _Work:
             of = in_force.get(entry.id)
             if of is None:
                 top = chains[entry.id][-1]
-                why = f"undone already by {top.id}"
+                why = f"already undone by {top.id}"
                 step, effect = _step(entry, entry, UndoOutcome.ALREADY, why=why), None
             else:
                 step, effect = self._step(entry, of, context, explain=explain)
@@ -447,7 +441,7 @@ class _Work:
     def _step(
         self, entry: AuditEntry, of: AuditEntry, context: ChangeSet, *, explain: bool
     ) -> tuple[UndoStep, Effect | None]:
-        """What would become of an entry, and the effect of taking it back if there is one."""
+        """Plan the undo of an entry: the step, and its effect, if any."""
         inverse = invert(of, self._known.state, self._known.past, at=context.at)
         now = plain(inverse.now)
         step = _step(entry, of, UndoOutcome.PLANNED, before=now, notices=inverse.notices)
@@ -481,19 +475,18 @@ class _Work:
         return _settle(step, effect.change, effect.result, UndoOutcome.PLANNED), effect
 
     def _note(self, step: UndoStep) -> None:
-        """Remember what the log will say, where the run of an entry does not tell."""
+        """Record a planned result that the log does not have yet."""
         if step.outcome is not UndoOutcome.PLANNED:
             self._kept.add(step.entry.id)
             return
         self._kept.discard(step.entry.id)
         if step.of is not None:
-            self._taken.add(step.of.id)
+            self._undone.add(step.of.id)
 
     # -- the log -----------------------------------------------------------------------------
 
     def _later(self, of: AuditEntry, inverse: Inverse) -> tuple[tuple[AuditEntry, ...], int]:
-        """The entries that are in the way, newest first, and how many more there are. Of those
-        that were taken back neither they nor their undo are in it."""
+        """Return the later entries in force, newest first, and the number of further ones."""
         others = list(self._store.log.audit_entries(inverse.by).values())
         if inverse.rival:
             others += self._store.log.audit(target_id=inverse.rival, limit=_READ_OF_RIVAL)
@@ -509,15 +502,17 @@ class _Work:
         return tuple(found[:_SHOWN]), len(found[_SHOWN:])
 
     def _is_gone(self, entry: AuditEntry) -> bool:
-        """Whether the entry is taken back by then, though the log does not say it yet."""
+        """Check whether this undo has already planned the undo of an entry."""
         if not self._run_id:
             return False
         is_own = entry.actor.run_id == self._run_id and entry.id not in self._kept
-        return is_own or entry.id in self._taken
+        return is_own or entry.id in self._undone
 
     def _since(self, of: AuditEntry) -> Iterator[AuditEntry]:
-        """The entries of the same target after this one, newest first. A policy that is made anew
-        has an id of its own, and the scope is the same."""
+        """Yield later entries of the same target, newest first; for a policy, of the same scope.
+
+        A recreated policy has a new ID.
+        """
         if of.scope is not None and of.action in _OF_POLICIES:
             entries = self._store.log.audit(scope=of.scope, since=of.at, actions=_OF_POLICIES)
         else:
@@ -526,7 +521,7 @@ class _Work:
 
 
 def _whole_sets(entries: Iterable[AuditEntry]) -> Iterator[list[AuditEntry]]:
-    """Cut entries into pages; those of one time, whose order is not known, are not parted."""
+    """Cut entries into pages, without splitting entries of the same time, which have no order."""
     page: list[AuditEntry] = []
     for entry in entries:
         is_full = len(page) >= PAGE and entry.at != page[-1].at
@@ -539,8 +534,10 @@ def _whole_sets(entries: Iterable[AuditEntry]) -> Iterator[list[AuditEntry]]:
 
 
 def chains_of(store: Store, entries: Sequence[AuditEntry]) -> dict[str, list[AuditEntry]]:
-    """Find the chain of each entry: itself, the undo of it, the undo of that, … . An entry is in
-    force if the length of its chain is odd."""
+    """Return the chain of each entry: the entry, its undo, the undo of that, …
+
+    An entry is in force if the length of its chain is odd.
+    """
     chains = {entry.id: [entry] for entry in entries}
     growing = list(chains.values())
     while growing:
@@ -553,8 +550,7 @@ def chains_of(store: Store, entries: Sequence[AuditEntry]) -> dict[str, list[Aud
 
 
 def _latest_first(store: Store, entries: Sequence[AuditEntry]) -> list[AuditEntry]:
-    """Put the entries of one target and time into the order in which they were made, backwards: the
-    log of MongoDB does not say in which order the changes of a set were made."""
+    """Sort entries of one target and time newest first: MongoDB's log does not keep their order."""
     places: dict[tuple[str, datetime], list[int]] = {}
     for place, entry in enumerate(entries):
         places.setdefault((entry.target_id, entry.at), []).append(place)
@@ -568,15 +564,17 @@ def _latest_first(store: Store, entries: Sequence[AuditEntry]) -> list[AuditEntr
 
 
 def _in_order(store: Store, entries: Sequence[AuditEntry]) -> list[AuditEntry]:
-    """Put the entries of one target into the order in which they were made: by version, and where a
-    fact came and went, which says nothing of its version, as its history has it. What makes no
-    version, that it is private, goes where the entries before and after it agree with it."""
+    """Sort the entries of one target oldest first.
+
+    Entries are sorted by version, or by history if a fact was added and removed. Changes of
+    privacy, which have no version, are placed where the documents before and after match.
+    """
     marks = [entry for entry in entries if entry.action == _PRIVACY]
     steps = sorted((entry for entry in entries if entry.action != _PRIVACY), key=_age)
     if _is_of_lives(steps):
         history = store.history.versions("fact", steps[0].target_id, scope=steps[0].scope)
         places = {version.change_id: place for place, version in enumerate(history)}
-        # History begins with the first version that was replaced: what is not in it came before.
+        # History starts with the first replaced version; other entries are older.
         steps.sort(key=lambda entry: places.get(entry.id, -1))
     if not marks:
         return steps
@@ -595,7 +593,7 @@ def _is_of_lives(entries: Sequence[AuditEntry]) -> bool:
 def _chain(
     steps: Sequence[AuditEntry], marks: Sequence[AuditEntry], begin: _Look | None
 ) -> list[AuditEntry]:
-    """The steps in their order, and between them the marks that lead from one to the next."""
+    """Insert marks between the steps where their documents match."""
     now, left, found = begin, list(marks), list[AuditEntry]()
     for step in (*steps, None):
         between = list[AuditEntry]()
@@ -613,7 +611,7 @@ def _chain(
 
 
 def _look(document: dict[str, Any] | None) -> _Look | None:
-    """What entries that follow each other agree in."""
+    """Return the fields in which consecutive entries must match."""
     if document is None:
         return None
     return (
@@ -639,7 +637,7 @@ def _step(entry: AuditEntry, of: AuditEntry, outcome: UndoOutcome, **fields: obj
 
 
 def _settle(step: UndoStep, change: Change, result: ChangeResult, done: UndoOutcome) -> UndoStep:
-    """The step with what became, or would become, of its change; ``done`` if that is applied."""
+    """Set the outcome of a step from the result of its change; ``done`` if applied."""
     outcome, why = done, step.why
     if not result.ok:
         outcome, why = UndoOutcome.REFUSED, result.detail
@@ -653,5 +651,5 @@ def _settle(step: UndoStep, change: Change, result: ChangeResult, done: UndoOutc
 def _why(of: AuditEntry, later: Sequence[AuditEntry]) -> str:
     what = "text" if of.target_type == "consolidation" else of.target_type
     if later:
-        return f"the {what} was changed since"
-    return f"the {what} was changed since, by something that keeps no log"
+        return f"the {what} has changed since"
+    return f"the {what} has changed since, by a program without a log"

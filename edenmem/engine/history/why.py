@@ -1,7 +1,6 @@
-"""Where a memory comes from: what was said, what was made of it and by whom, and what was decided.
+"""Find the origin of a memory: messages, formations, decisions and changes.
 
-Everything here is read, nothing is asked of a model. What is not there any more (a session that was
-deleted, a reflection that was removed) is left out and can be seen to be missing by its id.
+Read-only, without model calls. Deleted objects (a session, a reflection) are reported by ID.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
 
-#: Entries of one thing that are looked through.
+#: Maximum number of log entries to read per target.
 _ENTRIES = 1000
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said: the session, and those of its messages that a memory names."""
+    """The session and messages that a memory came from."""
 
     session_id: str | None
     session: Session | None
@@ -32,22 +31,20 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaterFormation(msgspec.Struct, frozen=True, kw_only=True):
-    """A formation that met a fact which was there already, and what it decided about it."""
+    """A later formation with decisions about an existing fact."""
 
     formation: Formation
     decisions: tuple[Decision, ...]
 
 
 class FactWhy(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is, or was, a fact.
+    """The origin of a current or removed fact.
 
-    ``decisions`` are those of its formation about it: by which ids they name, or its words;
-    ``rejected`` are what the same formation did not keep.
-    ``other_sources`` are what was said in other sessions than the fact's own, ``later_formations``
-    those that revised it or met it again, oldest first. ``is_note``: it came from a text that was
-    given to ``edenmem remember``.
-    ``models`` are the calls of its formation. ``changes`` are the audit entries, oldest first,
-    with their reasons; ``replaced`` what it said before, oldest first.
+    ``decisions`` are decisions of its formation about this fact, ``rejected`` the items that this
+    formation rejected. ``other_sources`` are messages of other sessions, ``later_formations``
+    formations with later decisions about the fact, oldest first. ``is_note`` marks facts from
+    ``edenmem remember``. ``models`` are the calls of its formation, ``changes`` the audit entries,
+    oldest first, and ``replaced`` earlier texts, oldest first.
     """
 
     fact: Fact
@@ -66,7 +63,7 @@ class FactWhy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ingredient(msgspec.Struct, frozen=True, kw_only=True):
-    """A reflection that went into a text; None if it was removed since."""
+    """A reflection absorbed by a text; None if removed since."""
 
     reflection_id: str
     reflection: Reflection | None
@@ -74,9 +71,9 @@ class Ingredient(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextWhy(msgspec.Struct, frozen=True, kw_only=True):
-    """What went into one version of a scope's text, and who or which model wrote it.
+    """The origin of one version of a scope's text.
 
-    ``taken_back_by`` is the entry by which this version was undone, if it was.
+    ``taken_back_by`` is the ID of the entry that undid this version, if any.
     """
 
     scope: Scope
@@ -87,22 +84,24 @@ class TextWhy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fact_why(store: Store, fact_id: str) -> FactWhy:
-    """Where a fact comes from, also one that was removed.
+    """Return the origin of a current or removed fact.
 
     Raises:
-        NotFoundError: there never was such a fact.
+        NotFoundError: the fact never existed.
     """
     versions = store.history.versions("fact", fact_id)
     entries = list(store.log.audit(target_id=fact_id, limit=_ENTRIES))[::-1]
     current = store.memory.fact(fact_id)
     fact = current or _last_known(versions, entries)
     if fact is None:
-        raise NotFoundError(f"there is no fact {fact_id}, and none was removed")
+        raise NotFoundError(f"fact not found, current or removed: {fact_id}")
     formation = store.formations.formation(fact.formation_id) if fact.formation_id else None
-    said = {entry.content for entry in versions} | {fact.content}
+    contents = {entry.content for entry in versions} | {fact.content}
     made = formation.decisions if formation else ()
     decisions = tuple(
-        decision for decision in made if decision.target_id == fact_id or decision.content in said
+        decision
+        for decision in made
+        if decision.target_id == fact_id or decision.content in contents
     )
     tombstones = [entry for entry in versions if entry.action == "delete"]
     replaced = [v.content for v in versions if v not in tombstones and v.content != fact.content]
@@ -125,13 +124,15 @@ def fact_why(store: Store, fact_id: str) -> FactWhy:
 
 
 def is_note(entry: AuditEntry) -> bool:
-    """Whether the change came of a text that was given to ``edenmem remember``."""
+    """Check whether ``edenmem remember`` made the change."""
     return entry.action == "add_fact" and entry.actor.command.split()[1:2] == ["remember"]
 
 
 def _sources_of(store: Store, fact: Fact) -> list[Source]:
-    """What was said in the fact's own session, then in each other one that revised it. What is
-    not there any more counts for its own: nothing tells where it was said."""
+    """Return the source of the fact's session, then of other sessions.
+
+    Deleted messages count as missing from the fact's session, since their session is unknown.
+    """
     own = source_of(store, fact.session_id, fact.source_message_ids)
     elsewhere: dict[str, list[Message]] = {}
     for message in store.host.messages_by_ids(own.missing_message_ids):
@@ -152,7 +153,7 @@ def _sources_of(store: Store, fact: Fact) -> list[Source]:
 def _later_formations(
     store: Store, fact: Fact, sources: Sequence[Source]
 ) -> tuple[LaterFormation, ...]:
-    """The formations of the sources' sessions, but for the fact's own, that decided about it."""
+    """Return other formations of these sessions with decisions about the fact."""
     found: list[LaterFormation] = []
     for session_id in dict.fromkeys(each.session_id for each in sources if each.session_id):
         for formation in store.formations.list_formations(
@@ -176,10 +177,10 @@ def _last_known(versions: Sequence[HistoryEntry], entries: Sequence[AuditEntry])
 
 
 def text_why(store: Store, scope: Scope, version: int | None = None) -> list[TextWhy]:
-    """What went into each version of a scope's text, or into one, newest first.
+    """Return the origin of each version of a scope's text, or of one, newest first.
 
     Raises:
-        NotFoundError: the scope has no text, or not that version.
+        NotFoundError: the scope has no text, or not this version.
     """
     from edenmem.memory.inverse import undo_id
 
@@ -188,8 +189,8 @@ def text_why(store: Store, scope: Scope, version: int | None = None) -> list[Tex
         raise NotFoundError("the scope has no text yet")
     chosen = [each for each in history if version in (None, each.version)]
     if not chosen:
-        there = ", ".join(str(each.version) for each in history)
-        raise NotFoundError(f"there is no version {version}", hint=f"there are {there}")
+        known = ", ".join(str(each.version) for each in history)
+        raise NotFoundError(f"the text has no version {version}", hint=f"versions: {known}")
     ids = [each.change_id for each in chosen if each.change_id]
     entries = store.log.audit_entries([*ids, *map(undo_id, ids)])
     found = store.memory.reflections_by_ids([r for each in chosen for r in each.absorbed_ids])
@@ -213,13 +214,13 @@ def _ingredient(store: Store, reflection_id: str, found: Reflection | None) -> I
 
 
 def source_of(store: Store, session_id: str | None, message_ids: Sequence[str]) -> Source:
-    """The session and messages that a memory was formed from."""
+    """Return the session and messages that a memory came from."""
     session = store.host.session(session_id) if session_id else None
     messages = tuple(store.host.messages(session_id, ids=message_ids)) if session_id else ()
-    there = {message.id for message in messages}
+    found = {message.id for message in messages}
     return Source(
         session_id=session_id,
         session=session,
         messages=messages,
-        missing_message_ids=tuple(each for each in message_ids if each not in there),
+        missing_message_ids=tuple(each for each in message_ids if each not in found),
     )

@@ -1,4 +1,4 @@
-"""What all work of the engine needs: the actor, prompts, model calls, threads, usage.
+"""Shared by all parts of the engine: the actor, prompts, model calls, threads, usage.
 
 May import: nothing of this part.
 """

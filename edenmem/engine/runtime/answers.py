@@ -1,10 +1,10 @@
-"""What a language model may answer, task by task.
+"""Answers of language models, by task.
 
-`edenmem.llm.structured.answer_schema` makes of each model a JSON schema that strict structured
-output accepts: every field is required, nothing else is allowed, and no keyword is used that only
-some endpoints know. What comes is read more kindly: a list that is missing is empty. So these
-models hold types and closed vocabularies; limits on length and number, and whether a number was
-offered at all, are checked by the code that asked.
+`edenmem.llm.structured.answer_schema` converts each class to a JSON schema for strict structured
+output: all fields are required, other fields are forbidden, and keywords that some endpoints lack
+are not used. Docstrings become descriptions in this schema, so the model reads them. Parsing is
+more lenient: a missing list is empty. The classes hold types and closed vocabularies; callers check
+lengths, counts, and whether a number was in the prompt.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Answer(BaseModel):
-    """The common ground: exact types, no unknown fields, immutable."""
+    """Base class: exact types, no unknown fields, immutable."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class ExtractedFact(Answer):
-    """One fact, and whose it is. ``sources`` are numbers of messages from the prompt."""
+    """One fact with its scope. ``sources`` are numbers of messages from the prompt."""
 
     sources: list[int] = Field(default_factory=list, description="Numbers of the messages.")
     content: str = Field(description="One sentence that can be understood alone.")
@@ -70,7 +70,7 @@ class SingleAnswer(Answer):
 
 
 class RewrittenItem(Answer):
-    """An item that was sent back, in better words. ``item`` is a number from the prompt."""
+    """A corrected item. ``item`` is a number from the prompt."""
 
     item: int
     sources: list[int] = Field(default_factory=list, description="Numbers of the messages.")
@@ -78,7 +78,7 @@ class RewrittenItem(Answer):
 
 
 class RewriteAnswer(Answer):
-    """Task ``rewrite``: an item that cannot be mended is left out."""
+    """Task ``rewrite``: omit items that cannot be corrected."""
 
     items: list[RewrittenItem] = Field(default_factory=list)
 
@@ -106,7 +106,7 @@ class MergedFacts(Answer):
 
     facts: list[int] = Field(default_factory=list)
     reason: str = Field(description="A few words.")
-    content: str = Field(description="One sentence that stands for all of them.")
+    content: str = Field(description="One sentence that replaces all of them.")
 
 
 class MergeAnswer(Answer):

@@ -1,7 +1,7 @@
-"""The bridge from the event loop to a store, whose methods block.
+"""Call blocking store methods from coroutines.
 
-`asyncio` takes longer to load than most commands take, so `run` starts without an event loop: store
-calls then run in place, one after another. What cannot do without a loop awaits `demand_loop`.
+Loading `asyncio` takes longer than most commands, so `run` starts without an event loop, and store
+calls run in place. Code that requires an event loop awaits `demand_loop` first.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, with an event loop only from its first `demand_loop` on.
+    """Run a coroutine, with an event loop only after its first `demand_loop`.
 
-    Meant for work that awaits nothing but this module's functions before it demands a loop.
+    Before this, the coroutine may await only functions of this module.
     """
     try:
         main.send(None)
@@ -43,12 +43,12 @@ async def _resume(main: Coroutine[Any, Any, T]) -> T:
 
 @types.coroutine
 def _delegate(main: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-    result: T = yield from main  # a coroutine that is suspended cannot be awaited once more
+    result: T = yield from main  # a suspended coroutine cannot be awaited again
     return result
 
 
 async def demand_loop() -> None:
-    """Make sure that the rest of the coroutine runs in an event loop."""
+    """Run the rest of the coroutine in an event loop."""
     if not _has_loop():
         await _suspend()
 
@@ -70,8 +70,11 @@ def _has_loop() -> bool:
 
 
 async def gather_or_cancel(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results, in order. The first failure stops the others, waits for them, and is raised
-    as it is (not in a group, as `asyncio.TaskGroup` would). Without a loop, one after another."""
+    """Return all results in order, or cancel the others on the first error.
+
+    The error is raised after the others have ended, and not as a group (unlike
+    `asyncio.TaskGroup`). Without an event loop the coroutines run one after another.
+    """
     if not _has_loop():
         return await _in_turn(work)
     import asyncio
@@ -97,8 +100,8 @@ async def _in_turn(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 P = ParamSpec("P")
 
 
-#: Store calls at once. A store gains little from more: SQLite has one writer, and each thread
-#: costs a connection.
+#: Concurrent store calls. More gain little: SQLite has one writer, and each thread needs a
+#: connection.
 THREADS = 8
 
 _pool: ThreadPoolExecutor | None = None
@@ -114,7 +117,7 @@ def _executor() -> ThreadPoolExecutor:
 
 
 def _forget_pool() -> None:
-    """A forked child has the pool but none of its threads: calls would wait for ever."""
+    """Drop the pool in a forked child, which has none of its threads."""
     global _pool
     _pool = None
 
@@ -123,12 +126,11 @@ os.register_at_fork(after_in_child=_forget_pool)
 
 
 async def in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a blocking call in a thread of the shared pool, in the caller's context variables.
+    """Run a blocking call in a thread of the shared pool, with the caller's context variables.
 
-    A call that has begun is always waited for, also if the awaiting task is cancelled meanwhile:
-    then `asyncio.CancelledError` is raised after the call has ended, so that no write of an
-    abandoned task happens behind the back of whoever cleans up after it. A call that is still in
-    the queue when its task is cancelled never begins. Without an event loop it runs in place.
+    If the task is cancelled, a queued call is dropped, and `asyncio.CancelledError` is raised only
+    after a running call has ended, so that cleanup code sees all its writes. Without an event loop
+    the call runs in place.
     """
     if not _has_loop():
         return fn(*args, **kwargs)
@@ -146,13 +148,13 @@ async def in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) ->
 
 
 async def _wait_until_done(future: asyncio.Future[T]) -> None:
-    """Wait until ``future`` is done, whatever it ends with and however often one is cancelled."""
+    """Wait until ``future`` is done, despite cancellations, and ignore its result."""
     import asyncio
 
     while not future.done():
         try:
             await asyncio.wait([future])
         except asyncio.CancelledError:
-            continue  # the first cancellation is raised by the caller when the call has ended
+            continue  # the caller raises the first cancellation after the call has ended
     if not future.cancelled():
-        future.exception()  # seen: the cancellation is what the caller is told of
+        future.exception()  # mark as retrieved; the caller raises the cancellation instead

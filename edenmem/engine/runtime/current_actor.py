@@ -1,4 +1,4 @@
-"""Who acts, where a program did not say it."""
+"""The default actor."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from edenmem.models.changes import Actor
 
 
 def current_actor() -> Actor:
-    """The user and host of this process, for history and audit."""
+    """Return the user and host of this process, for history and audit."""
     import getpass
     import socket
 
     try:
         name = getpass.getuser()
-    except (OSError, KeyError):  # a container whose user has no name
+    except (OSError, KeyError):  # a container user without a name
         name = "unknown"
     return Actor(name=name, host=socket.gethostname(), command="MemoryService")

@@ -1,15 +1,14 @@
-"""Prompts: one template file for each task in ``edenmem/prompts``, with a system and a user block.
+"""Prompts: one template per task in ``edenmem/prompts``, with a system and a user block.
 
-Whatever people, agents or tools wrote goes into a template through the filter ``fenced``, which
-puts it between two lines that carry a token made at random for this one prompt. The text was
-written before the token existed, so nothing in it can close the fence.
+Text of people, agents and tools passes the filter ``fenced``, which encloses the text in two lines
+with a random token of this prompt. The text is older than the token, so it cannot close the fence.
 
 =============  ====================================================================================
 task           values
 =============  ====================================================================================
 facts          conversation, now, agent, persona, speakers, scopes, fact_words
 reflections    conversation, now, agent, persona, speakers, scopes, facts, reflection_words
-single         all of the two above but ``facts``
+single         values of ``facts`` and ``reflections``, without facts
 rewrite        conversation, now, agent, persona, speakers, items (number, candidate (kind,
                content, sources), violations (reason), word_limit)
 dedup          now, facts (number, content, neighbours (number, content, formed_at)), fact_words
@@ -45,11 +44,11 @@ _FENCED = re.compile(r"^<<<([\w ]+ \w+)>>>\n.*?^<<<end of \1>>>$", re.MULTILINE 
 
 
 def render(task: str, /, **values: object) -> tuple[str, str]:
-    """The system and the user text of a task's prompt.
+    """Render the system and user text of a task's prompt.
 
     Raises:
-        jinja2.UndefinedError: a value that the template names is missing.
-        jinja2.TemplateNotFound: there is no such task.
+        jinja2.UndefinedError: a value of the template is missing.
+        jinja2.TemplateNotFound: the task is unknown.
     """
     template = _environment().get_template(f"{task}.md.j2")
     context = template.new_context({**values, "fence_token": secrets.token_hex(8)})
@@ -58,17 +57,17 @@ def render(task: str, /, **values: object) -> tuple[str, str]:
 
 
 def render_own_words(task: str, /, **values: object) -> str:
-    """What a task's prompt says by itself: all of it that stands in no fence."""
+    """Render a task's prompt without its fenced text."""
     return _FENCED.sub("", "\n\n".join(render(task, **values)))
 
 
 def moment(value: datetime) -> str:
-    """A time as every prompt writes it, to the minute and with its zone."""
+    """Format a time for prompts, to the minute and with time zone."""
     return f"{as_utc(value):%Y-%m-%d %H:%M} UTC"
 
 
 def has_fence(text: str) -> bool:
-    """Whether a text holds a line that fences data in a prompt, or pretends to."""
+    """Check whether a text holds a fence, real or forged."""
     return _FENCE.search(text) is not None
 
 
@@ -86,7 +85,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        auto_reload=False,  # they are part of the program
+        auto_reload=False,  # prompts are part of the program
     )
     environment.filters["fenced"] = _fence
     environment.filters["moment"] = moment
@@ -94,11 +93,11 @@ def _environment() -> Environment:
 
 
 class Asker:
-    """Asks about one thing, named by ``key`` (see `edenmem.llm.protocol.LLMRequest`).
+    """Ask a model about one item, identified by ``key`` (see `edenmem.llm.protocol.LLMRequest`).
 
-    ``spent`` grows with each answer, and with what a failed or a cancelled call cost, so that the
-    handler of an error knows what was paid. ``asked`` are the tasks in order. ``timeout``: the
-    seconds for each answer, without retries; None: as the settings say.
+    ``spent`` is the usage of all calls, including failed and cancelled ones, for error handlers.
+    ``asked`` are the tasks in order. ``timeout`` limits one answer without retries, in seconds
+    (None: the setting).
     """
 
     def __init__(self, llm: LLM, key: str, *, timeout: float | None = None) -> None:
@@ -114,7 +113,7 @@ class Asker:
         """Render the task's prompt with ``values`` and return the validated answer.
 
         Raises:
-            ProviderError: no valid answer was to be had.
+            ProviderError: the model gave no valid answer.
         """
         self.asked.append(task)
         system, user = render(task, **values)
@@ -127,7 +126,7 @@ class Asker:
             answer=answer,
             timeout=self._timeout,
         )
-        spent: Sequence[CallUsage] = request.spent  # of a request that is cancelled
+        spent: Sequence[CallUsage] = request.spent  # for a cancelled request
         try:
             reply = await self._llm.ask(request)
             spent = reply.usage

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers that have none."""
+"""An event loop in a separate thread, for callers without one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines for any thread, all in one event loop, which starts with the first one."""
+    """Run coroutines of any thread in one event loop, which starts with the first one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,11 +23,11 @@ class LoopThread:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be run any more."""
+        """Check whether the loop is closed."""
         return self._is_closed
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end. Ctrl-C cancels it.
+        """Run a coroutine and return its result. Ctrl-C cancels the coroutine.
 
         Raises:
             UsageError: the loop is closed.
@@ -45,7 +45,7 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        """Stop the loop. Closing twice is the same as once."""
+        """Stop the loop. Closing twice is safe."""
         with self._lock:
             self._is_closed = True
             loop, thread = self._loop, self._thread

@@ -1,4 +1,4 @@
-"""Whether a model answers at all: one short question."""
+"""Check whether a model answers, with one short question."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Pong(BaseModel):
 
 
 async def ping(llm: LLM, model: str) -> tuple[CallUsage, ...]:
-    """Ask a model for one word; what that cost.
+    """Send a short question to a model, and return its usage.
 
     Raises:
-        ProviderError: it does not answer, or not as it was asked to.
+        ProviderError: the model gave no answer, or an invalid one.
     """
     request = LLMRequest(
         task="doctor",

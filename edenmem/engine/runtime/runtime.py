@@ -1,4 +1,4 @@
-"""What the parts of the engine work with: a store, its settings, the models, and who acts when."""
+"""The environment of the engine: store, settings, models, actor and clock."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 
 class Runtime(msgspec.Struct, frozen=True, eq=False):
-    """Everything that a part needs from outside. ``msgspec.structs.replace`` makes a variant.
+    """The environment of the engine. Use ``msgspec.structs.replace`` for a variant.
 
     Attributes:
-        store: Where memory is.
-        settings: All limits, models and modes.
-        llm: Asked by formation, consolidation and the like; None: they raise `ConfigError`.
-        embedder: Gives facts and queries their vectors; None: text search works.
-        reranker: Orders what a search found, where that is asked for.
-        find_actor: Tells who acts, when something is written.
-        clock: The current time.
-        query_shelf: Keeps the vectors of queries beyond this process.
+        store: The store.
+        settings: Limits, models and modes.
+        llm: Model for formation, consolidation etc.; without one they raise `ConfigError`.
+        embedder: Model for vectors; without one, search is by text only.
+        reranker: Model for reranking search results on request.
+        find_actor: Returns the author of changes.
+        clock: Returns the current time.
+        query_shelf: Cache of query vectors on disk.
     """
 
     store: Store
@@ -47,15 +47,15 @@ class Runtime(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def actor(self) -> Actor:
-        """Who is written into history and audit."""
+        """Return the author of changes in history and audit."""
         return self.find_actor()
 
     def for_actor(self, actor: Actor) -> Runtime:
-        """Return the same runtime for another actor."""
+        """Return a runtime with this actor."""
         return msgspec.structs.replace(self, find_actor=lambda: actor)
 
     def for_run(self) -> Runtime:
-        """Return a runtime whose changes are all of one run, that of the actor or a new one."""
+        """Return a runtime whose changes belong to one run, the actor's or a new one."""
         actor = self.actor
         return self.for_actor(msgspec.structs.replace(actor, run_id=actor.run_id or new_id()))
 
@@ -63,8 +63,8 @@ class Runtime(msgspec.Struct, frozen=True, eq=False):
         """Return the embedding model.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: no embedding model is configured.
         """
         if self.embedder is None:
-            raise ConfigError("there is no embedding model", hint=EMBEDDER_HINT)
+            raise ConfigError("no embedding model is configured", hint=EMBEDDER_HINT)
         return self.embedder

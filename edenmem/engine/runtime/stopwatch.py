@@ -1,4 +1,4 @@
-"""How long each stage of a piece of work took."""
+"""Measure the duration of stages."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from contextlib import contextmanager
 
 
 class Stopwatch:
-    """Milliseconds of each stage; stages that run at the same time are each measured whole."""
+    """Measure stages in milliseconds; concurrent stages are measured separately."""
 
     def __init__(self) -> None:
-        self._begun = time.perf_counter()
+        self._started = time.perf_counter()
         self._stages: dict[str, float] = {}
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Measure what happens inside; a stage that is entered again adds up."""
-        begun = time.perf_counter()
+        """Measure the body; repeated stages add up."""
+        started = time.perf_counter()
         try:
             yield
         finally:
-            took = (time.perf_counter() - begun) * 1000
+            took = (time.perf_counter() - started) * 1000
             self._stages[name] = self._stages.get(name, 0.0) + took
 
     def timings(self) -> dict[str, float]:
-        """Stage → milliseconds, and the whole time since the beginning as "total"."""
-        return {**self._stages, "total": (time.perf_counter() - self._begun) * 1000}
+        """Return milliseconds by stage, and the time since creation as "total"."""
+        return {**self._stages, "total": (time.perf_counter() - self._started) * 1000}

@@ -1,4 +1,4 @@
-"""What calls of models cost, added up as they are made, so that no error hides a part of it."""
+"""Usage of model calls, counted per call, so that failed work is included."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Meter:
-    """Totals for each model."""
+    """Count usage by model."""
 
     def __init__(self) -> None:
         self._totals: dict[str, UsageTotal] = {}
 
     def add(self, calls: Iterable[CallUsage]) -> None:
-        """Count these calls."""
+        """Add the usage of calls."""
         for call in calls:
             total = self._totals.get(call.model) or UsageTotal(model=call.model)
             self._totals[call.model] = msgspec.structs.replace(
@@ -41,12 +41,12 @@ class Meter:
 
     @property
     def totals(self) -> tuple[UsageTotal, ...]:
-        """What was counted, by the models' names."""
+        """Return the totals, sorted by model."""
         return tuple(self._totals[model] for model in sorted(self._totals))
 
 
 def sum_totals(totals: Iterable[UsageTotal]) -> tuple[UsageTotal, ...]:
-    """The totals of several pieces of work as one of each model, by the models' names."""
+    """Sum totals by model, sorted by model."""
     joined: dict[str, UsageTotal] = {}
     for total in totals:
         known = joined.get(total.model)
@@ -67,7 +67,7 @@ def _sum(one: UsageTotal, other: UsageTotal) -> UsageTotal:
 
 
 class MeteredLLM:
-    """An `edenmem.llm.protocol.LLM` whose calls are counted, those that failed included."""
+    """An `edenmem.llm.protocol.LLM` that counts its calls, including failed ones."""
 
     def __init__(self, llm: LLM, meter: Meter) -> None:
         self._llm = llm
@@ -75,16 +75,16 @@ class MeteredLLM:
 
     @property
     def description(self) -> str:
-        """What answers."""
+        """Return the description of the model."""
         return self._llm.description
 
     @property
     def is_scripted(self) -> bool:
-        """Whether no model is asked."""
+        """Check whether answers come from a script."""
         return self._llm.is_scripted
 
     async def ask(self, request: LLMRequest[AnswerT]) -> LLMAnswer[AnswerT]:
-        """Ask, and count."""
+        """Send a request, and count its usage."""
         try:
             answer = await self._llm.ask(request)
         except ProviderError as error:
@@ -94,12 +94,12 @@ class MeteredLLM:
         return answer
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         await self._llm.close()
 
 
 class MeteredEmbedder:
-    """An `edenmem.embed.protocol.Embedder` whose calls are counted."""
+    """An `edenmem.embed.protocol.Embedder` that counts its calls, including failed ones."""
 
     def __init__(self, embedder: Embedder, meter: Meter) -> None:
         self._embedder = embedder
@@ -107,16 +107,16 @@ class MeteredEmbedder:
 
     @property
     def model(self) -> str:
-        """The model's name."""
+        """Return the name of the model."""
         return self._embedder.model
 
     @property
     def dimensions(self) -> int:
-        """Numbers in a vector."""
+        """Return the length of vectors."""
         return self._embedder.dimensions
 
     async def embed(self, texts: Sequence[str], *, role: Role) -> Embedding:
-        """Embed, and count."""
+        """Embed texts, and count the usage."""
         try:
             embedding = await self._embedder.embed(texts, role=role)
         except ProviderError as error:
@@ -126,14 +126,14 @@ class MeteredEmbedder:
         return embedding
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         await self._embedder.close()
 
 
 async def keep_usage(
     store: Store, agent_id: str, work: str, calls: Sequence[CallUsage], *, at: datetime
 ) -> None:
-    """Write down the calls of one piece of work; nothing if there were none.
+    """Record the calls of a task in the usage log, if there are any.
 
     Raises:
         StoreError: the database cannot be used.

@@ -1,4 +1,4 @@
-"""Which scopes there are, who may see them, what they are called, and what references mean.
+"""Scopes: overview, visibility, labels, and resolution of references.
 
 May import: reports.
 """

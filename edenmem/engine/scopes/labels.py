@@ -1,4 +1,4 @@
-"""What a person calls agents, accounts, sessions and scopes."""
+"""Labels of agents, accounts, sessions and scopes."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ from collections.abc import Iterable
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
 
-#: Sessions whose labels are looked up; the others are shown by id.
+#: Maximum number of session labels to look up; further sessions are shown by ID.
 SESSION_LABELS = 200
 
 
 class Labels(dict[str, str]):
-    """Names by id. ``labels[id]`` is the id itself where no name is known."""
+    """Names by ID. ``labels[id]`` is the ID itself if the name is unknown."""
 
     def __missing__(self, key: str) -> str:
         return key
 
     def within_agent(self, scope: Scope) -> str:
-        """What the scope is called within its agent: ``user lena``, or ``agent``."""
+        """Return the label of a scope within its agent: ``user lena``, or ``agent``."""
         return f"{scope.kind} {self[scope.owner]}" if scope.owner else scope.kind.value
 
     def full(self, scope: Scope) -> str:
-        """What the scope is called in a list over several agents: ``mira: user lena``."""
+        """Return the label of a scope with its agent: ``mira: user lena``."""
         return f"{self[scope.agent_id]}: {self.within_agent(scope)}"
 
 
 def load_labels(store: Store, items: Iterable[Scope | str]) -> Labels:
-    """Labels that a person knows, for the agents and owners of scopes, and for single ids.
+    """Load the labels of scopes (agents and owners), and of IDs of agents or users.
 
-    A plain id is taken for an agent's or a user's. One call for all agents and one for all users;
-    sessions are looked up singly, at most `SESSION_LABELS` of them. What is not found (a deleted
-    agent, say) is left out, so that its id is shown.
+    Agents and users take one query each; up to `SESSION_LABELS` sessions take one query per
+    session. Deleted objects have no label.
     """
     accounts: dict[str, None] = {}
     sessions: dict[str, None] = {}

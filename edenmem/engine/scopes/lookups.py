@@ -1,4 +1,4 @@
-"""What `MemoryService` reads from the store before its parts go to work. Everything here blocks."""
+"""Store lookups of `MemoryService`. All functions block."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ T = TypeVar("T")
 
 
 def existing_session(store: Store, session: str) -> Session:
-    """The session with this ID or name.
+    """Return the session with this ID or name.
 
     Raises:
-        NotFoundError: there is none, or it is deleted.
+        NotFoundError: the session does not exist, or was deleted.
     """
     return _existing("session", session, store.host.session, Resolver(store).session)
 
 
 def existing_agent(store: Store, agent: str) -> Agent:
-    """The agent with this ID or username.
+    """Return the agent with this ID or username.
 
     Raises:
-        NotFoundError: there is none, or it is deleted.
+        NotFoundError: the agent does not exist, or was deleted.
     """
     return _existing("agent", agent, store.host.agent, Resolver(store).agent)
 
 
 def existing_user(store: Store, user: str) -> User:
-    """The account with this ID or username.
+    """Return the account with this ID or username.
 
     Raises:
-        NotFoundError: there is none, or it is deleted.
+        NotFoundError: the account does not exist, or was deleted.
     """
     return _existing("user", user, store.host.user, Resolver(store).user)
 
@@ -52,32 +52,31 @@ def existing_user(store: Store, user: str) -> User:
 def _existing(
     what: str, given: str, by_id: Callable[[str], T | None], by_name: Callable[[str], T]
 ) -> T:
-    """Find what is given by its whole ID or by its name."""
+    """Find an object by full ID or by name."""
     demand_reference(what, given)
     if not is_id(given):
         return by_name(given)
     found = by_id(given)
     if found is None:
-        raise NotFoundError(f"there is no {what} {given}", hint=f"see 'edenmem {what} list'")
+        raise NotFoundError(f"{what} not found: {given}", hint=f"see 'edenmem {what} list'")
     return found
 
 
 def speaker_id(store: Store, user: str) -> str:
-    """The ID of the account that an agent is about to answer, given by ID or username. An ID that
-    no account has is that of a stranger.
+    """Return the ID of the account to answer; an unknown ID belongs to a stranger.
 
     Raises:
-        NotFoundError: no account has that name.
+        NotFoundError: no account has this username.
     """
     demand_reference("user", user)
     return user if is_id(user) else Resolver(store).user(user).id
 
 
 def demand_reference(what: str, given: object) -> None:
-    """Refuse what is neither an ID nor a name.
+    """Check that a reference is a nonblank string.
 
     Raises:
-        UsageError: it is not a text, or blank.
+        UsageError: the reference is blank or not a string.
     """
     if not isinstance(given, str) or not given.strip():
         raise UsageError(f"{what} must be a name or an ID: {given!r:.60}")
@@ -86,10 +85,11 @@ def demand_reference(what: str, given: object) -> None:
 def session_and_agents(
     store: Store, session_id: str, agent_id: str | None
 ) -> tuple[Session, list[Agent]]:
-    """The session, and those of its agents who are meant and exist: at least one.
+    """Return the session, and the given agent or all existing agents of it (at least one).
 
     Raises:
-        NotFoundError: no such session, the agent takes no part in it, or no agent is left.
+        NotFoundError: the session does not exist, the agent is not part of it, or all its agents
+            were deleted.
     """
     session = existing_session(store, session_id)
     wanted = session.agents
@@ -97,20 +97,20 @@ def session_and_agents(
         agent = existing_agent(store, agent_id)
         if agent.id not in session.agents:
             raise NotFoundError(
-                f"agent {agent.username!r} takes no part in session {session.label!r}"
+                f"agent {agent.username!r} is not part of session {session.label!r}"
             )
         wanted = (agent.id,)
     agents = [agent for agent in map(store.host.agent, wanted) if agent is not None]
     if not agents:
-        raise NotFoundError(f"no agent of session {session.label} exists (any more)")
+        raise NotFoundError(f"all agents of session {session.label!r} were deleted")
     return session, agents
 
 
 def add_messages(store: Store, session_id: str, messages: Sequence[Message]) -> int:
-    """Store messages, and their senders among the session's users; how many were new."""
+    """Store messages, add their senders to the session, and return the number of new messages."""
     session = existing_session(store, session_id)
     new = tuple(s for s in human_senders(session, messages) if s not in session.users)
-    if new:  # before their messages: at no time has a session a speaker whom it does not list
+    if new:  # first, so that every sender of a stored message is listed
         store.host.put_session(msgspec.structs.replace(session, users=(*session.users, *new)))
     return store.host.add_messages(session_id, messages)
 
@@ -124,8 +124,10 @@ def waiting_scopes(
     user_id: str | None,
     every: bool,
 ) -> list[Scope]:
-    """Scopes that are due, or have a version that is still to be propagated; with ``every``, also
-    all in which a reflection is pending."""
+    """Return scopes that are due, or have a version to propagate.
+
+    With ``every``, all scopes with pending reflections are due.
+    """
     agent_id = existing_agent(store, agent_id).id if agent_id else None
     owners = _owners(store, user_id) if user_id else None
     statuses = scope_statuses(
@@ -143,8 +145,7 @@ def waiting_scopes(
 def agent_statuses(
     store: Store, settings: Settings, agent_id: str, user_id: str | None, session_id: str | None
 ) -> tuple[ScopeStatus, ...]:
-    """The agent's scopes, of user scopes only the named user's, of session scopes only the named
-    session's, if one is named."""
+    """Return the agent's scopes, with user and session scopes limited to a user or session."""
     agent_id = existing_agent(store, agent_id).id
     owners = (None, *_owners(store, user_id)) if user_id else None
     session_id = existing_session(store, session_id).id if session_id else None
@@ -157,6 +158,6 @@ def agent_statuses(
 
 
 def _owners(store: Store, user: str) -> tuple[str, ...]:
-    """The owners of the scopes of a user, given by ID or username."""
+    """Return the IDs of all accounts of a user, given by ID or username."""
     demand_reference("user", user)
     return person_of(store, Resolver(store).user_id(user)).ids

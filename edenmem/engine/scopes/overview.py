@@ -1,6 +1,6 @@
-"""What there is, at a glance: scopes with their thresholds, labels of ids, the store's state.
+"""Overview of scopes with their thresholds, and of the store.
 
-Read-only and light to import: `scope list` and `status` need nothing else of the engine.
+Read-only and cheap to import, for `scope list` and `status`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edenmem.settings.schema import ScopeSettings, Settings
 from edenmem.store.protocol.database import StoreInfo
 from edenmem.store.protocol.store import Store, batched
 
-#: Scopes whose policies and texts are read in one round trip.
+#: Scopes per query for policies and texts.
 _BATCH = 500
 
 
@@ -29,7 +29,7 @@ _UNFINISHED = (FormationStatus.CLAIMED, FormationStatus.RELEASED, FormationStatu
 
 
 class AgentOverview(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent in numbers. ``due`` scopes have reached their threshold."""
+    """Counts of one agent. ``due`` scopes have reached their threshold."""
 
     agent_id: str
     username: str = ""
@@ -41,7 +41,7 @@ class AgentOverview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one model was asked and cost: today (since midnight UTC), in seven days, and ever."""
+    """Usage of one model: today (since midnight UTC), in seven days, and in total."""
 
     model: str
     today: UsageTotal
@@ -50,12 +50,12 @@ class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreOverview(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``status`` shows.
+    """The data of ``status``.
 
-    ``vector_models`` counts facts by the model of their vector; "" are those without one.
-    ``unfinished`` and ``failed`` are the latest such formations, ``formations`` counts them all.
-    ``usage`` adds up what models cost, by model, failed tries included. ``switch`` is where a
-    switch to another embedding model stands, if one is under way.
+    ``vector_models`` counts facts by the model of their vector ("" without a vector).
+    ``unfinished`` and ``failed`` are the latest formations with these states, ``formations`` are
+    counts by state. ``usage`` sums the usage by model, including failed attempts. ``switch`` is the
+    current switch to another embedding model, if any.
     """
 
     store: StoreInfo
@@ -71,19 +71,19 @@ class StoreOverview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def defaults_of(settings: Settings, kind: ScopeKind) -> ScopeSettings:
-    """The settings that a scope of this kind has where its policy says nothing."""
+    """Return the default settings of a kind of scope."""
     found: ScopeSettings = getattr(settings.scopes, kind.value)
     return found
 
 
 def word_limit_of(settings: Settings, scope: Scope, policy: Policy | None) -> int:
-    """How many words the scope's text may have."""
+    """Return the maximum length of the scope's text in words."""
     own = policy.word_limit if policy is not None else None
     return own or defaults_of(settings, scope.kind).word_limit
 
 
 def consolidate_at_of(settings: Settings, scope: Scope, policy: Policy | None) -> int:
-    """How many pending reflections make the scope due."""
+    """Return the number of pending reflections after which the scope is due."""
     own = policy.consolidate_at if policy is not None else None
     return own or defaults_of(settings, scope.kind).consolidate_at
 
@@ -98,15 +98,15 @@ def scope_statuses(
     min_pending: int = 0,
     details: bool = False,
 ) -> Iterator[ScopeStatus]:
-    """Every stored scope with its sizes and the limits in force; by agent, kind, owner.
+    """Yield all stored scopes with sizes and effective limits, by agent, kind and owner.
 
-    Reads in batches. ``details`` also finds the time of the oldest pending reflection, which
-    costs one look-up for each scope that has one.
+    Reads in batches. ``details`` adds the time of the oldest pending reflection, with one lookup
+    per scope.
     """
     summaries = store.memory.scopes(
         agent_id=agent_id, kinds=kinds, user_ids=user_ids, min_pending=min_pending
     )
-    for batch in batched(filterfalse(_is_taken_back, summaries), _BATCH):
+    for batch in batched(filterfalse(_is_undone, summaries), _BATCH):
         scopes = [summary.scope for summary in batch]
         policies = store.memory.policies(scopes)
         wanted = [s.scope for s in batch if s.version or (details and s.pending)]
@@ -117,8 +117,8 @@ def scope_statuses(
             yield _status(store, settings, summary, policy, text, details=details)
 
 
-def _is_taken_back(summary: ScopeSummary) -> bool:
-    """Whether only the number of a text's last version is left of a scope, as after an undo."""
+def _is_undone(summary: ScopeSummary) -> bool:
+    """Check whether a scope holds only a version number, as after an undo."""
     held = summary.facts or summary.pending or summary.words
     return bool(summary.version and not held and summary.active)
 
@@ -161,8 +161,7 @@ def store_overview(
     latest: int = 20,
     now: datetime | None = None,
 ) -> StoreOverview:
-    """The store, its agents in numbers, formations that wait or failed, the vector models, and
-    what models cost up to ``now``."""
+    """Return the overview of the store, with counts by agent, formations, vectors and usage."""
     info = store.database.info()
     if not info.initialised:
         return StoreOverview(store=info)
@@ -194,7 +193,7 @@ def store_overview(
 def model_usage(
     store: Store, now: datetime, *, agent_id: str | None = None
 ) -> tuple[ModelUsage, ...]:
-    """What each model was asked and cost, by its name."""
+    """Return the usage of each model, by name."""
     midnight = as_utc(now).replace(hour=0, minute=0, second=0, microsecond=0)
 
     def since(moment: datetime | None) -> dict[str, UsageTotal]:

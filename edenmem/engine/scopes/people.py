@@ -1,13 +1,13 @@
-"""Who is who: from an account to the person behind it, and to the user scopes of that person.
+"""Find the person of an account, and the user scopes of a person.
 
-A person is all accounts linked by ``eden_user_id``. A user scope belongs to one account, so that
-what is known of a person is in as many scopes as the person has accounts. They are read together;
-each is written alone. Nothing moves when a link comes or goes: the next look-up follows it.
+A person is all accounts linked by ``eden_user_id``. A user scope belongs to one account, so the
+memory of a person has one scope per account. These scopes are read together, but written
+separately. A new or removed link moves no memory; it takes effect with the next lookup.
 
-Every account belongs to exactly one person: the one whose canonical id is its ``eden_user_id`` or,
-failing that, its own id. Links are not followed further than that. Memory under the canonical id
-is the person's even if no account has that id, or the account is deleted; memory under any other
-deleted account is nobody's to read.
+Every account belongs to exactly one person, whose canonical ID is the account's ``eden_user_id``
+or, without one, the account's ID. Links are not transitive. Memory under the canonical ID belongs
+to the person even if this account was deleted or never existed; memory under other deleted
+accounts is not readable.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from edenmem.store.protocol.store import Store
 
 
 def person_of(store: Store, account_id: str) -> Person:
-    """The person whose account this is.
+    """Return the person of an account.
 
-    A deleted account, and an id that no account has or is linked to, stands for itself alone.
+    A deleted account or unknown ID is a person with this one ID.
     """
     account = store.host.users_by_ids((account_id,)).get(account_id)
     person = person_with(store, account.person_id if account else account_id)
@@ -29,7 +29,7 @@ def person_of(store: Store, account_id: str) -> Person:
 
 
 def person_with(store: Store, person_id: str) -> Person:
-    """The person with this canonical id."""
+    """Return the person with this canonical ID."""
     found = store.host.accounts_of(person_id)
     accounts = tuple(each for each in found if each.person_id == person_id and not each.deleted)
     accounts = tuple(sorted(accounts, key=lambda each: (each.id != person_id, each.id)))
@@ -40,16 +40,16 @@ def person_with(store: Store, person_id: str) -> Person:
 
 
 def accounts_ever_of(store: Store, person: Person) -> tuple[User, ...]:
-    """The accounts of the person, deleted ones too, by id."""
+    """Return the accounts of the person by ID, including deleted ones."""
     found = store.host.accounts_of(person.id)
     return tuple(each for each in found if each.person_id == person.id or each.id in person.ids)
 
 
 def resolve_person(store: Store, user_id: str | None, account_id: str | None = None) -> Person:
-    """The person with the account ``user_id``; with ``account_id`` that account of theirs alone.
+    """Return the person with the account ``user_id``, limited to ``account_id`` if set.
 
     Raises:
-        UsageError: the account is not one of the user's.
+        UsageError: the account belongs to a different person.
     """
     person = person_of(store, user_id or account_id or "")
     if account_id is None:
@@ -59,20 +59,19 @@ def resolve_person(store: Store, user_id: str | None, account_id: str | None = N
         names = {id: known[id].username if id in known else id for id in (account_id, user_id)}
         raise UsageError(
             f"{names[account_id]} is not an account of {names[user_id]}",
-            hint="'edenmem user show USER' lists the accounts of a user",
+            hint="list the accounts of a user: edenmem user show USER",
         )
     accounts = tuple(each for each in person.accounts if each.id == account_id)
     return Person(id=person.id, accounts=accounts, ids=(account_id,))
 
 
 def user_scopes(agent_id: str, person: Person) -> tuple[Scope, ...]:
-    """The scopes of all of the person's accounts with this agent, the canonical one first."""
+    """Return the user scopes of all accounts of a person, the canonical one first."""
     return tuple(Scope.user(agent_id, owner) for owner in person.ids)
 
 
 def other_scopes(store: Store, scope: Scope) -> tuple[Scope, ...]:
-    """The scopes of the person's other accounts; none for the scope of a deleted account, and for
-    other kinds of scopes."""
+    """Return the scopes of the person's other accounts; none unless it is a user scope."""
     if scope.kind is not ScopeKind.USER:
         return ()
     person = person_of(store, scope.owner)

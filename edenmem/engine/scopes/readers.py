@@ -1,7 +1,4 @@
-"""What an operator reads: whom the host knows, which scopes there are, and what they hold.
-
-Each reader is a record of functions that are bound to one store. All of them block.
-"""
+"""Read the host, scopes and memory for operators. All functions block."""
 
 from __future__ import annotations
 
@@ -30,12 +27,12 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
 
-#: Texts that are read at once.
+#: Texts per query.
 _BATCH = 200
 
 
 class HostReader:
-    """What the host keeps: agents, accounts, sessions and messages."""
+    """Read agents, accounts, sessions and messages."""
 
     def __init__(self, store: Store) -> None:
         self.agents = store.host.agents
@@ -51,7 +48,7 @@ class HostReader:
 
 
 class ScopeReader:
-    """Which scopes there are, what they are called, their sizes, limits and policies."""
+    """Read scopes with their labels, sizes, limits and policies."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
@@ -62,16 +59,16 @@ class ScopeReader:
         self.readable = partial(reader_scopes, store)
 
     def of_agent(self, agent_id: str, kinds: Sequence[ScopeKind]) -> tuple[Scope, ...]:
-        """Return the agent's scopes, of some kinds or (empty) of all."""
+        """Return the agent's scopes of these kinds (empty: all kinds)."""
         found = self._store.memory.scopes(agent_id=agent_id, kinds=kinds)
         return tuple(summary.scope for summary in found)
 
     def policy(self, scope: Scope) -> Policy | None:
-        """Return the policy of a scope, if it has one."""
+        """Return the policy of a scope, or None."""
         return self._store.memory.policies([scope]).get(scope)
 
     def status(self, scope: Scope) -> ScopeStatus:
-        """Return the status of one scope, which may have nothing in it yet."""
+        """Return the status of one scope, which may be empty."""
         stored = self.statuses(
             agent_id=scope.agent_id,
             kinds=[scope.kind],
@@ -93,7 +90,7 @@ class ScopeReader:
 
 
 class MemoryReader:
-    """Facts, reflections and texts as they are now."""
+    """Read current facts, reflections and texts."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
@@ -114,8 +111,10 @@ class MemoryReader:
         before: datetime | None = None,
         limit: int | None = None,
     ) -> Iterator[Reflection]:
-        """Return the reflections that contain a text in any case, newest first; see
-        `Memory.reflections` for the rest."""
+        """Return reflections that contain a text, ignoring case, newest first.
+
+        See `Memory.reflections` for the other arguments.
+        """
         if not containing:
             return self.reflections(
                 scopes, absorbed=absorbed, since=since, before=before, limit=limit
@@ -125,11 +124,11 @@ class MemoryReader:
         return islice((each for each in found if wanted in each.content.casefold()), limit)
 
     def find_fact(self, text: str) -> Fact:
-        """Return the fact with this id or prefix of an id.
+        """Return the fact with this ID or ID prefix.
 
         Raises:
-            NotFoundError: there is none; of one that is deleted it says so.
-            AmbiguousReference: several ids begin so.
+            NotFoundError: the fact does not exist, or was deleted.
+            AmbiguousReference: several IDs match.
         """
         try:
             return Resolver(self._store).fact(text)
@@ -138,8 +137,9 @@ class MemoryReader:
             if not is_id(fact_id) or not self._store.history.versions("fact", fact_id):
                 raise
             raise NotFoundError(
-                f"the fact {fact_id} is deleted",
-                hint=f"'edenmem fact restore {fact_id}' brings it back, 'fact history' shows it",
+                f"the fact was deleted: {fact_id}",
+                hint=f"restore it with 'edenmem fact restore {fact_id}', "
+                f"or see 'edenmem fact history {fact_id}'",
             ) from None
 
     def texts(
@@ -149,18 +149,17 @@ class MemoryReader:
         kinds: Sequence[ScopeKind] = (),
         user_ids: Sequence[str] | None = None,
     ) -> Iterator[Consolidation]:
-        """Return the texts of scopes, with the word limits in force."""
+        """Return the texts of scopes with their effective word limits."""
         stored = self._store.memory.scopes(agent_id=agent_id, kinds=kinds, user_ids=user_ids)
         for batch in batched((s.scope for s in stored if s.version), _BATCH):
-            yield from self._in_force(self._store.memory.consolidations(batch)).values()
+            yield from self._with_limits(self._store.memory.consolidations(batch)).values()
 
     def text(self, scope: Scope) -> Consolidation | None:
-        """Return the text of one scope, with the word limit in force."""
-        return self._in_force(self._store.memory.consolidations([scope])).get(scope)
+        """Return the text of one scope with its effective word limit."""
+        return self._with_limits(self._store.memory.consolidations([scope])).get(scope)
 
-    def _in_force(self, texts: Mapping[Scope, Consolidation]) -> dict[Scope, Consolidation]:
-        """The stored limits date from the last change of each text, and the platform's are its
-        own default."""
+    def _with_limits(self, texts: Mapping[Scope, Consolidation]) -> dict[Scope, Consolidation]:
+        """Replace the stored limits, which are outdated or defaults of the platform."""
         policies = self._store.memory.policies(list(texts))
         return {
             scope: msgspec.structs.replace(

@@ -1,8 +1,7 @@
-"""From what a person types to what it means: names, id prefixes, and the one scope they ask for.
+"""Resolve names and ID prefixes, and the scope of command options.
 
-Nobody types ObjectIds. Wherever an id is taken, a username, a session's or shard's name, or a
-prefix of the id that only one thing has does too. What fits nothing or several things is an error
-that says so; nothing is guessed, and no missing option makes a scope wider.
+Every ID can be replaced by a username, the name of a session or shard, or a unique prefix of the
+ID. No match and several matches are errors. A missing option never widens a scope.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ from edenmem.text import name_spellings, normalize_name, one_line
 
 T = TypeVar("T")
 
-#: The shortest prefix of an id that is looked up, as in `Store.find`.
+#: Minimum length of an ID prefix, as in `Store.find`.
 MIN_PREFIX = 4
 
 _HINTS: dict[ReferenceKind, str] = {
-    "agent": "'edenmem agent list' shows those there are, 'edenmem agent add NAME' adds one",
-    "user": "'edenmem user list' shows those there are, 'edenmem user add NAME' adds one",
-    "session": "'edenmem session list' shows those there are, 'edenmem session import FILE' adds",
-    "fact": "'edenmem fact list --agent NAME' shows those there are",
-    "reflection": "'edenmem reflection list --agent NAME' shows those there are",
-    "formation": "'edenmem cold status' shows those that are not finished",
+    "agent": "list agents: edenmem agent list; add one: edenmem agent add NAME",
+    "user": "list users: edenmem user list; add one: edenmem user add NAME",
+    "session": "list sessions: edenmem session list; add sessions: edenmem session import FILE",
+    "fact": "list facts: edenmem fact list --agent NAME",
+    "reflection": "list reflections: edenmem reflection list --agent NAME",
+    "formation": "list unfinished formations: edenmem cold status",
 }
 
 
-#: Names that a name which does not exist is compared with.
+#: Maximum number of names to compare an unknown name with.
 _COMPARED = 2_000
 
 
 class Resolver:
-    """Finds agents, users, sessions and memories by what a person calls them.
+    """Find agents, users, sessions and memories by name, ID or ID prefix.
 
-    Every method raises `NotFoundError` with the command that lists or adds such things, or
+    All methods raise `NotFoundError`, with the command to list or add objects as the hint, or
     `AmbiguousReference` with the candidates.
     """
 
@@ -56,17 +55,17 @@ class Resolver:
         self._suggest = suggest
 
     def suggesting(self) -> Resolver:
-        """This, with the most similar name in its errors: for callers who may list all names."""
+        """Return a resolver whose errors suggest similar names, for callers who may list names."""
         return Resolver(self._store, suggest=True)
 
     def agent(self, text: str) -> Agent:
-        """The agent with this username, id or prefix of an id."""
-        return self._there(self._store.host.agent(self._one("agent", text)), "agent", text)
+        """Return the agent with this username, ID or ID prefix."""
+        return self._existing(self._store.host.agent(self._one("agent", text)), "agent", text)
 
     def user(self, text: str) -> User:
-        """The account with this username, id or prefix of an id.
+        """Return the account with this username, ID or ID prefix.
 
-        Of several accounts of one person it is the canonical one, if that is among them.
+        Among several accounts of one person the canonical one wins.
         """
         found = self._accounts(text)
         if not found:
@@ -76,11 +75,10 @@ class Resolver:
         return next((user for user in found if user.id == user.person_id), found[0])
 
     def user_id(self, text: str, *, agent_id: str | None = None) -> str:
-        """The id of this account, which one user scope of each agent belongs to.
+        """Return the ID of the account with this username, ID or ID prefix.
 
-        An id that no account has is taken too, but only whole, and only if accounts are linked to
-        it or a scope is stored for it (of this agent, if one is named): what is left of a deleted
-        user can be looked at, and a typing error is still an error.
+        The full ID of a deleted or unknown account is accepted if accounts are linked to it, or if
+        it owns a scope (of ``agent_id``, if set), so that its memory stays accessible.
         """
         try:
             return self.user(text).id
@@ -100,10 +98,10 @@ class Resolver:
     def account_id(
         self, text: str, *, user_id: str | None = None, agent_id: str | None = None
     ) -> str:
-        """The id of one account; with ``user_id`` one of this user's accounts.
+        """Return the ID of one account; with ``user_id``, of one of this user's accounts.
 
         Raises:
-            UsageError: there is such an account, and it is not one of the user's.
+            UsageError: the account belongs to a different user.
         """
         found = self._accounts(text)
         if user_id is not None:
@@ -116,15 +114,15 @@ class Resolver:
         return account_id
 
     def session(self, text: str) -> Session:
-        """The session with this name, title, id or prefix of an id."""
-        return self._there(self._store.host.session(self._one("session", text)), "session", text)
+        """Return the session with this name, title, ID or ID prefix."""
+        return self._existing(self._store.host.session(self._one("session", text)), "session", text)
 
     def fact(self, text: str) -> Fact:
-        """The fact with this id or prefix of an id."""
-        return self._there(self._store.memory.fact(self._one("fact", text)), "fact", text)
+        """Return the fact with this ID or ID prefix."""
+        return self._existing(self._store.memory.fact(self._one("fact", text)), "fact", text)
 
     def fact_id(self, text: str) -> str:
-        """The id of a fact, which may be deleted if the id is whole and has a history."""
+        """Return the ID of a fact; a full ID may belong to a deleted fact."""
         try:
             return self._one("fact", text)
         except NotFoundError:
@@ -133,23 +131,23 @@ class Resolver:
             raise
 
     def reflection(self, text: str) -> Reflection:
-        """The reflection with this id or prefix of an id."""
-        return self._there(
+        """Return the reflection with this ID or ID prefix."""
+        return self._existing(
             self._store.memory.reflection(self._one("reflection", text)), "reflection", text
         )
 
     def formation(self, text: str) -> Formation:
-        """The formation with this id or prefix of an id."""
-        return self._there(
+        """Return the formation with this ID or ID prefix."""
+        return self._existing(
             self._store.formations.formation(self._one("formation", text)), "formation", text
         )
 
     def shard(self, agent: Agent, text: str) -> str:
-        """The name of the agent's shard that is called so, whatever the case of the letters."""
+        """Return the name of the agent's shard, ignoring case."""
         policies = self._store.memory.shards(agent.id)
         names = [policy.shard for policy in policies if policy.shard]
         if text not in names:
-            # a shard whose policy is gone may still have memory to be looked at
+            # A shard without a policy may still have memory.
             stored = self._store.memory.scopes(agent_id=agent.id, kinds=[ScopeKind.SHARD])
             names += [summary.scope.owner for summary in stored]
         by_id = [p.shard for p in policies if p.shard and _is_prefix(text, p.id)]
@@ -170,23 +168,23 @@ class Resolver:
         )
 
     def group(self, agent: Agent, text: str, *, new: bool = False) -> str:
-        """The id of a group; ``new`` lets one pass that does not exist yet.
+        """Return the ID of a group; ``new`` accepts a group that does not exist yet.
 
-        The host keeps no list of groups: one exists as soon as a session or a memory names it. So
-        a text that is the beginning of exactly one stored group's 24-digit id means that group,
-        and any other text is a group's id as it stands.
+        The host has no list of groups: a group exists if a session or a memory refers to it. A
+        unique prefix of the 24-digit ID of a stored group means this group; any other text is
+        the ID itself.
         """
-        group = self._whole_group(agent, text)
+        group = self._full_group_id(agent, text)
         if not new and not self._has_group(agent, group):
             raise NotFoundError(
-                f"no session and no memory of {agent.username!r} names a group {text!r}",
-                hint="'edenmem scope list --scope group' shows those with a memory; a group is its"
-                " id in the sessions of the host",
+                f"no session or memory of agent {agent.username!r} has group {text!r}",
+                hint="list groups with memory: edenmem scope list --scope group (a group is its"
+                " ID in the sessions of the host)",
             )
         return group
 
     def _has_group(self, agent: Agent, group: str) -> bool:
-        """Whether a session names the group, or the agent has anything of it."""
+        """Check whether a session or memory of the agent refers to the group."""
         scope = Scope.group(agent.id, group)
         return bool(
             next(iter(self._store.host.sessions(group_id=group, limit=1)), None)
@@ -196,7 +194,7 @@ class Resolver:
             or next(iter(self._store.memory.reflections([scope], limit=1)), None)
         )
 
-    def _whole_group(self, agent: Agent, text: str) -> str:
+    def _full_group_id(self, agent: Agent, text: str) -> str:
         if not _is_prefix(text, text):
             return text
         stored = self._store.memory.scopes(agent_id=agent.id, kinds=[ScopeKind.GROUP])
@@ -220,12 +218,12 @@ class Resolver:
         new: bool = False,
         new_group: bool = False,
     ) -> Scope:
-        """The one scope that these options name; ``new`` lets a shard or group pass that does not
-        exist yet, ``new_group`` a group alone.
+        """Return the scope of these options.
+
+        ``new`` accepts a shard or group that does not exist yet, ``new_group`` only a group.
 
         Raises:
-            ScopeError: an option that the kind needs is missing, or one is given that it does not
-                have; the message names the option.
+            ScopeError: the kind requires another option, or excludes an option.
         """
         kind = _kind(kind)
         given = {"user_id": user, "group_id": group, "shard": shard, "session_id": session}
@@ -251,7 +249,7 @@ class Resolver:
             raise
 
     def _session_id(self, agent: Agent, text: str) -> str:
-        """As `session`; the whole id of a session that is gone passes if it left memory behind."""
+        """Return the ID of a session; a full ID may belong to a deleted session with memory."""
         try:
             return self.session(text).id
         except NotFoundError:
@@ -278,18 +276,18 @@ class Resolver:
         text = text.strip()
         return find_references(self._store, kind, text) if text else ()
 
-    def _there(self, found: T | None, kind: ReferenceKind, text: str) -> T:
-        if found is None:  # deleted since it was found
+    def _existing(self, found: T | None, kind: ReferenceKind, text: str) -> T:
+        if found is None:  # deleted since the lookup
             raise self._unknown(kind, text)
         return found
 
     def _unknown(self, kind: ReferenceKind, text: str) -> NotFoundError:
         near = difflib.get_close_matches(text, self._names(kind), n=1) if self._suggest else []
         hint = f"did you mean {near[0]!r}? {_HINTS[kind]}" if near else _HINTS[kind]
-        return NotFoundError(f"there is no {kind} {text!r}", hint=hint)
+        return NotFoundError(f"{kind} not found: {text!r}", hint=hint)
 
     def _names(self, kind: ReferenceKind) -> list[str]:
-        """The names of such things, up to `_COMPARED`; none where an ID is the only name."""
+        """Return names of this kind, up to `_COMPARED`; none for kinds without names."""
         names: dict[ReferenceKind, Callable[[], Iterator[str | None]]] = {
             "agent": lambda: (agent.username for agent in self._store.host.agents()),
             "user": lambda: (user.username for user in self._store.host.users()),
@@ -300,7 +298,7 @@ class Resolver:
 
 
 def find_references(store: Store, kind: ReferenceKind, text: str) -> Sequence[Reference]:
-    """Find what a reference names, however its accents are encoded; the spelling given is first."""
+    """Find a reference in any Unicode form of its accents; the given form wins."""
     for spelling in name_spellings(text):
         found = store.host.find(kind, spelling)
         if found:
@@ -309,7 +307,7 @@ def find_references(store: Store, kind: ReferenceKind, text: str) -> Sequence[Re
 
 
 def fold(name: str) -> str:
-    """Return a name for comparison, without case and the encoding of its accents."""
+    """Return a name for comparison, ignoring case and the Unicode form."""
     return normalize_name(name).casefold()
 
 
@@ -318,7 +316,7 @@ def _kind(kind: ScopeKind | str) -> ScopeKind:
         return ScopeKind(kind)
     except ValueError:
         kinds = ", ".join(ScopeKind)
-        raise ScopeError(f"there is no scope {str(kind)!r}; it is one of {kinds}") from None
+        raise ScopeError(f"unknown scope: {str(kind)!r}", hint=f"scopes: {kinds}") from None
 
 
 def _check_options(
@@ -331,8 +329,8 @@ def _check_options(
             raise ScopeError(f"--scope {kind} needs {option}")
         if field != needed and value:
             raise ScopeError(
-                f"{option} does not go with --scope {kind}",
-                hint=f"leave {option} out, or ask for --scope {option.removeprefix('--')}",
+                f"{option} cannot be combined with --scope {kind}",
+                hint=f"omit {option}, or use --scope {option.removeprefix('--')}",
             )
     if not agent:
         raise ScopeError(f"--scope {kind} needs --agent")
@@ -345,18 +343,18 @@ def _candidate(reference: Reference) -> str:
 
 
 def _account(user: User) -> str:
-    """An account as a candidate: its id, its name, and the account that it is linked to."""
+    """Describe an account by ID, name and linked account."""
     link = f"  linked to {user.person_id}" if user.person_id != user.id else ""
     return f"{user.id}  {one_line(user.username, 50)}{link}"
 
 
 def _is_prefix(text: str, whole: str) -> bool:
-    """Whether ``text`` can be the beginning of an id, and is that of ``whole``."""
+    """Check whether ``text`` is a valid ID prefix, and a prefix of ``whole``."""
     digits = len(text) >= MIN_PREFIX and all(c in "0123456789abcdef" for c in text)
     return digits and whole.startswith(text)
 
 
 def _shard_hint(username: str, names: list[str]) -> str:
-    there = f"it has {', '.join(names)}; " if names else ""
+    known = f"shards: {', '.join(names)}; " if names else ""
     command = f"edenmem scope policy --agent {username} --shard NAME --memory-instructions TEXT"
-    return f"{there}'{command}' makes one"
+    return f"{known}create one: {command}"

@@ -1,4 +1,4 @@
-"""Retention: how many facts a scope keeps, and which of them a new one lets go."""
+"""Retention: the maximum number of facts in a scope, and removal of the oldest ones."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from edenmem.models.search import FactFilter
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 
-#: How many facts of a scope one set of changes lets go. A limit that is set on a scope of very many
-#: is reached step by step: all removals of a formation must fit into its record.
+#: Maximum number of removals in one set of changes, which must fit into the record of a formation.
+#: A large scope reaches a new limit in several steps.
 MOST_REMOVALS = 1000
 
 
 def fact_buffer_max_of(settings: Settings, scope: Scope, policy: Policy | None) -> int:
-    """How many facts the scope keeps; 0: all of them."""
+    """Return the maximum number of facts in a scope (0 = no limit)."""
     own = policy.fact_buffer_max if policy is not None else None
     return own if own is not None else defaults_of(settings, scope.kind).fact_buffer_max
 
@@ -36,17 +36,16 @@ def retention_changes(
 ) -> list[RemoveFact]:
     """Return the removals that keep a scope within its limit once ``changes`` are applied. Blocks.
 
-    Facts count alone: how much was talked does not matter. Those that ``changes`` add or revise
-    are the newest and stay, whatever the limit. Where more than `MOST_REMOVALS` are too many, the
-    oldest go first and the rest with the next change.
+    Facts that ``changes`` add or revise are the newest, and always stay. Beyond `MOST_REMOVALS`,
+    the oldest facts are removed first, and the others with the next change.
 
     Args:
-        store: Where the facts are.
-        scope: That to which something is added.
-        changeable: The scopes whose facts count: a user's of all their accounts that are open.
-        maximum: How many facts are kept; 0: all of them.
-        changes: What is about to be applied.
-        at: The time of the removals.
+        store: The store.
+        scope: The scope of the new facts.
+        changeable: Scopes whose facts count: for a user, those of all active accounts.
+        maximum: Maximum number of facts (0 = no limit).
+        changes: The changes to apply.
+        at: Time of the removals.
     """
     added = sum(isinstance(each, AddFact) and each.fact.home == scope for each in changes)
     if not maximum or not added:

@@ -1,8 +1,7 @@
-"""Which scopes a session or an operator may read, and which a session may write.
+"""Rules for the scopes that a session or operator may read, and that a session may write.
 
-Everything that reads memory for somebody asks here, so that the rules stand in one place. A view
-is a list of exact scopes: an id that is missing, unknown or of a deleted person leaves a scope
-out, and never makes the list wider.
+All reads of memory use these rules. A view is a list of exact scopes: a missing ID, an unknown ID
+or the ID of a deleted user removes a scope, and never widens the list.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from edenmem.store.protocol.store import Store
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
-    """What one agent in one session may read and write, scopes from broad to narrow.
+    """The scopes that an agent may read and write in a session, from broad to narrow.
 
-    ``user`` is the account that stands for the one person of the session, None if there are several
-    people or none is known; it is also set while user memory is switched off. ``person`` has all
-    accounts of that person. ``multi_user`` says that there are several people.
+    ``user`` is the account of the only person in the session, also while user memory is switched
+    off; None with several or no people. ``person`` has all accounts of this person. With
+    ``multi_user`` there are several people.
     """
 
     reads: tuple[Scope, ...]
@@ -36,11 +35,10 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     incognito: bool
 
     def narrow_to_writers(self, messages: Sequence[Message]) -> SessionView:
-        """The view that writes what these messages say.
+        """Limit writable user scopes to the accounts that wrote these messages.
 
-        Of the user's scopes a fact may go to that of any account that spoke in them, a reflection
-        to that of the one that spoke last; if none did, both to that of ``user``. In
-        ``writes_facts`` the last one comes first.
+        Facts go to the scope of any account that wrote a message (the latest author first),
+        reflections to that of the latest author. Without authors, both go to that of ``user``.
         """
         if self.person is None or self.user is None:
             return self
@@ -59,7 +57,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def human_senders(session: Session, messages: Iterable[Message]) -> tuple[str, ...]:
-    """The accounts of the people who wrote ``messages``, each once, in order."""
+    """Return the distinct accounts of people who wrote ``messages``, in order."""
     senders = (
         message.sender
         for message in messages
@@ -69,7 +67,7 @@ def human_senders(session: Session, messages: Iterable[Message]) -> tuple[str, .
 
 
 def people_who_wrote(store: Store, session: Session) -> tuple[str, ...]:
-    """The accounts of all people who ever wrote in the session, each once."""
+    """Return the distinct accounts of all people who ever wrote in the session."""
     return tuple(
         sender for sender in store.host.senders(session.id) if sender not in session.agents
     )
@@ -83,24 +81,23 @@ def session_scopes(
     *,
     senders: Iterable[str] = (),
 ) -> SessionView:
-    """What ``agent`` may read and write in ``session``.
+    """Return the scopes that ``agent`` may read and write in ``session``.
 
-    The session's own scope always; the user's if the session has exactly one person (two
-    accounts of one person are one) and the agent has user memory on; the group's if the session
-    names one; the agent's and its active shards' if the agent has agent memory on. A paused scope
-    is read but not written, a paused shard is left out altogether. An incognito session reads as
-    any other and writes nothing.
+    - The session scope: always.
+    - User scopes: if the session has exactly one person, and user memory is switched on. They
+      include all accounts of the person, not only those in the session.
+    - The group scope: if the session has a group.
+    - The agent scope and active shards: if agent memory is switched on.
 
-    The user's scopes are those of all of the person's accounts, whether they take part in the
-    session or not.
+    A paused scope is readable but not writable; a paused shard is neither. An incognito session
+    writes nothing.
 
     Args:
-        store: Asked for policies, and for accounts that ``users`` lacks.
+        store: Store with policies, and accounts missing in ``users``.
         session: The conversation.
-        agent: One of its agents.
-        users: The accounts of ``session.users``, as far as they exist.
-        senders: Ids of accounts that are seen to take part, whether ``session.users`` has them or
-            not: a second person is a second person.
+        agent: An agent of the session.
+        users: The existing accounts of ``session.users``.
+        senders: IDs of further participants, which may be missing in ``session.users``.
     """
     accounts = _accounts(store, (*session.users, *senders), users)
     people = {account.person_id if account else given for given, account in accounts.items()}
@@ -133,9 +130,10 @@ def session_scopes(
 def current_view(
     store: Store, session: Session, agent: Agent, *, speaker: str | None = None
 ) -> SessionView:
-    """`session_scopes` as of now: with the session's accounts and everybody who ever wrote in it,
-    however long ago, read from the store, and ``speaker`` counted among the people if one is
-    given."""
+    """Return the current view of a session; see `session_scopes`.
+
+    Participants are the session's accounts, all senders of its messages, and ``speaker``.
+    """
     senders = people_who_wrote(store, session)
     if speaker:
         senders = (*senders, speaker)
@@ -154,28 +152,28 @@ def reader_scopes(
     kinds: Sequence[ScopeKind] | None = None,
     session: Session | None = None,
 ) -> tuple[Scope, ...]:
-    """The scopes whose facts an operator's search reads, from broad to narrow.
+    """Return the scopes of an operator's search, from broad to narrow.
 
-    The agent's own and all of its shards', paused ones too; a user's or a group's only if it is
-    named. With a ``session``, what that session may see, and no more.
+    They are the agent scope and all shards, including paused ones, and those of a user or group if
+    given. With ``session``, they are limited to the scopes that the session may read.
 
     Args:
-        store: Asked for the agent's shards and the user's accounts.
-        agent: Whose memory.
-        user_id: Any account of the user whose facts are read too, those of all their accounts.
-        account_id: Of the user's accounts only this one.
-        group_id: The group whose facts are read too.
-        shards: Only these of the agent's shards; None or empty: all of them.
-        kinds: Only scopes of these kinds; None or empty: all that may be seen.
-        session: See with the eyes of this session.
+        store: Store with the agent's shards and the user's accounts.
+        agent: The agent.
+        user_id: Any account of a user: adds the scopes of all their accounts.
+        account_id: Limits the user's scopes to this account.
+        group_id: Adds the scope of this group.
+        shards: Only these shards of the agent (None or empty: all).
+        kinds: Only scopes of these kinds (None or empty: all readable ones).
+        session: Session that limits the scopes.
 
     Raises:
-        ScopeError: a kind is asked for whose owner is not given, or that the session may not see.
-        NotFoundError: the agent has no shard of that name.
+        ScopeError: a requested kind needs a user or group, or is not readable in the session.
+        NotFoundError: the agent does not have one of the shards.
     """
     if session is not None:
         if group_id and group_id != session.group_id:
-            raise ScopeError(f"session {session.label} is not of group {group_id}")
+            raise ScopeError(f"session {session.label!r} does not belong to group {group_id}")
         view = current_view(store, session, agent, speaker=user_id)
         seen = _without_other_accounts(view.reads, account_id) if account_id else view.reads
         visible = [scope for scope in seen if not _other_shard(scope, shards)]
@@ -192,7 +190,7 @@ def reader_scopes(
 
 
 def still_open(store: Store, agent_id: str, scopes: Sequence[Scope]) -> frozenset[Scope]:
-    """Those of the scopes that are not paused, nor switched off with their agent, by now."""
+    """Return the scopes that are neither paused nor switched off."""
     agent, policies = store.host.agent(agent_id), store.memory.policies(scopes)
     return frozenset(
         scope for scope in scopes if not closed_reason(scope, agent, policies.get(scope))
@@ -200,7 +198,7 @@ def still_open(store: Store, agent_id: str, scopes: Sequence[Scope]) -> frozense
 
 
 def _accounts(store: Store, ids: Iterable[str], users: Sequence[User]) -> dict[str, User | None]:
-    """The account of each id, in order; None for one that nobody knows."""
+    """Return the account of each ID, in order; None for an unknown ID."""
     known = {user.id: user for user in users}
     wanted = tuple(dict.fromkeys(ids))
     missing = [given for given in wanted if given not in known]
@@ -210,7 +208,7 @@ def _accounts(store: Store, ids: Iterable[str], users: Sequence[User]) -> dict[s
 
 
 def _without_other_accounts(scopes: Sequence[Scope], account_id: str) -> tuple[Scope, ...]:
-    """The scopes, of users' only that of this account."""
+    """Remove the user scopes of other accounts."""
     return tuple(scope for scope in scopes if scope.user_id in (None, account_id))
 
 
@@ -229,7 +227,9 @@ def _select_shards(store: Store, agent: Agent, names: Sequence[str] | None) -> l
     for name in names:
         if name not in owners:
             known = ", ".join(sorted(owners)) or "none"
-            raise NotFoundError(f"agent {agent.username} has no shard {name!r}; it has {known}")
+            raise NotFoundError(
+                f"agent {agent.username!r} has no shard {name!r}", hint=f"shards: {known}"
+            )
     return [scope for scope in existing if scope.owner in names]
 
 
@@ -238,16 +238,13 @@ def _other_shard(scope: Scope, names: Sequence[str] | None) -> bool:
 
 
 def _demand(kinds: Sequence[ScopeKind], visible: Sequence[Scope], session: Session | None) -> None:
-    """Refuse a kind of which nothing can be seen because nobody said whose.
-
-    An agent without shards is no error: there is simply nothing of that kind.
-    """
+    """Reject a requested kind without a readable scope; an agent without shards is valid."""
     seen = {scope.kind for scope in visible} | {ScopeKind.SHARD}
     for kind in kinds:
         if kind in seen:
             continue
         if session is not None:
-            raise ScopeError(f"session {session.label} may not see any {kind} memory")
+            raise ScopeError(f"session {session.label!r} cannot read {kind} memory")
         raise ScopeError(
-            f"{kind} memory needs a {kind}", hint=f"name one with --{kind}, or leave the kind out"
+            f"{kind} memory requires a {kind}", hint=f"specify --{kind}, or omit the kind"
         )

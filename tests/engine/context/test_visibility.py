@@ -185,7 +185,7 @@ def test_shards_and_kinds_narrow(cast: Cast) -> None:
     )
     only = reader_scopes(cast.store, cast.eve, shards=["festival"], kinds=[ScopeKind.SHARD])
     assert only == (festival,)
-    with pytest.raises(NotFoundError, match="no shard 'cellar'; it has attic, festival"):
+    with pytest.raises(NotFoundError, match="no shard 'cellar'"):
         reader_scopes(cast.store, cast.eve, shards=["cellar"])
 
 
@@ -200,11 +200,11 @@ def test_with_a_session_nothing_more_than_the_session_sees(cast: Cast) -> None:
         *cast.anna_scopes,
         cast.session_scope,
     )
-    with pytest.raises(ScopeError, match="may not see any user memory"):
+    with pytest.raises(ScopeError, match="cannot read user memory"):
         reader_scopes(
             cast.store, cast.eve, session=chat, user_id=cast.anna.id, kinds=[ScopeKind.USER]
         )
-    with pytest.raises(ScopeError, match="not of group"):
+    with pytest.raises(ScopeError, match="does not belong to group"):
         reader_scopes(cast.store, cast.eve, session=chat, group_id="guild")
 
 

@@ -428,14 +428,14 @@ class TestDeleteAndRestore:
         self, editor: AwaitedEditor, world: World
     ) -> None:
         fact = world.fact()
-        with pytest.raises(NotFoundError, match="no fact"):
+        with pytest.raises(NotFoundError, match="fact not found"):
             await editor.restore_fact("f" * 24)
         with pytest.raises(NotFoundError, match="version 9") as caught:
             await editor.restore_fact(fact.id, version=9)
         assert "1" in (caught.value.hint or "")
 
     async def test_an_unknown_fact(self, editor: AwaitedEditor) -> None:
-        with pytest.raises(NotFoundError, match="no fact"):
+        with pytest.raises(NotFoundError, match="fact not found"):
             await editor.delete_fact("f" * 24)
 
 

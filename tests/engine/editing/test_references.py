@@ -183,12 +183,13 @@ class TestScopes:
             resolver.scope(kind, agent=None, **owner)
 
     def test_an_option_that_the_kind_does_not_have_is_an_error(self, resolver: Resolver) -> None:
-        with pytest.raises(ScopeError, match="--user does not go with --scope agent"):
+        with pytest.raises(ScopeError, match="--user cannot be combined with --scope agent"):
             resolver.scope("agent", agent="eden", user="anna")
 
     def test_an_unknown_kind_lists_the_kinds(self, resolver: Resolver) -> None:
-        with pytest.raises(ScopeError, match="agent, shard, group, user, session"):
+        with pytest.raises(ScopeError, match="unknown scope: 'team'") as caught:
             resolver.scope("team", agent="eden")
+        assert caught.value.hint == "scopes: agent, shard, group, user, session"
 
     def test_a_new_shard_passes_only_if_it_may_be_new(self, resolver: Resolver) -> None:
         with pytest.raises(NotFoundError):
@@ -216,7 +217,7 @@ class TestScopes:
         assert resolver.group(EDEN, "beef") == "beef" + "0" * 20
         assert resolver.group(EDEN, "dead", new=True) == "dead"
         assert resolver.group(EDEN, "dead-poets") == "dead-poets"
-        with pytest.raises(NotFoundError, match="names a group 'dead'") as caught:
+        with pytest.raises(NotFoundError, match="has group 'dead'") as caught:
             resolver.group(EDEN, "dead")
         assert "scope list --scope group" in (caught.value.hint or "")
         with pytest.raises(NotFoundError):

@@ -345,7 +345,7 @@ def test_differing_records_are_kept_replaced_or_rejected(town: Store) -> None:
     other = line(scope="agent", id="f" * 24, content="Tea is cold.")
     kept = imported(town, other)
     assert (kept.differing, kept.conflicts[0].line, kept.conflicts[0].id) == (1, 1, "f" * 24)
-    with pytest.raises(ConflictError, match="another content is stored"):
+    with pytest.raises(ConflictError, match="stored with different content"):
         imported(town, line(scope="agent", content="New.") + other, on_conflict="fail")
     assert facts(town) == [fact]
     replaced = imported(town, other, on_conflict="replace")

@@ -188,9 +188,9 @@ def test_later_changes_are_kept_and_listed(
     looked = take_back(store, run.id, clock, dry_run=True)
     report = take_back(store, run.id, clock)
     assert {(kept.target_type, kept.reason) for kept in report.kept} == {
-        ("fact", "the fact was changed since"),
+        ("fact", "the fact has changed since"),
         ("reflection", "it was consolidated since"),
-        ("consolidation", "the text was changed since"),
+        ("consolidation", "the text has changed since"),
     }
     assert report.kept_total == 5
     assert (looked.kept, looked.removed) == (report.kept, report.removed)

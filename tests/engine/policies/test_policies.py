@@ -102,7 +102,7 @@ async def test_retention_holds_for_facts_that_a_person_adds(governed_anywhere: G
     for number in range(3):
         governed.say("nothing")  # time passes
         report = await governed.editor().add_fact(scope, f"Bell number {number} is cracked.")
-    assert report.notices[-1] == "the scope keeps 2 facts; removed the oldest (1)"
+    assert report.notices[-1] == "the scope is limited to 2 facts; removed the oldest (1)"
     assert governed.contents(scope) == [f"Bell number {n} is cracked." for n in (1, 2)]
     preview = await governed.editor().add_fact(scope, "Bell number 3 is new.", dry_run=True)
     assert "would remove the oldest (1)" in preview.notices[-1]
@@ -221,7 +221,7 @@ async def test_what_a_policy_leaves_out_is_the_kinds_default(
 
 
 async def test_only_a_shard_can_take_orders(governed: Governed) -> None:
-    with pytest.raises(UsageError, match="only a shard"):
+    with pytest.raises(UsageError, match="only shards"):
         await governed.set(governed.cast.anna_scope, orders=True)
     shard = Scope.shard(governed.cast.eve.id, "rules")
     await governed.set(shard, orders=True)

@@ -98,7 +98,7 @@ def test_of_a_session_its_own_scope_and_what_came_from_it(memory: Store) -> None
     assert found(search(memory, session_id=TALK.id, kinds=[ScopeKind.SESSION])) == [
         ("reflection", "This talk is about lanterns.")
     ]
-    with pytest.raises(ScopeError, match="session memory needs a session"):
+    with pytest.raises(ScopeError, match="session memory requires a session"):
         search(memory, kinds=[ScopeKind.SESSION])
 
 

@@ -72,17 +72,17 @@ WRONG: dict[str, tuple[Call, type[EdenmemError], str]] = {
     "no such agent": (
         lambda s: s.search("tea", agent_id="nobody"),
         NotFoundError,
-        "no agent 'nobody'",
+        "agent not found: 'nobody'",
     ),
     "no such user": (
         lambda s: s.search("tea", agent_id="mira", user_id="nobody"),
         NotFoundError,
-        "no user 'nobody'",
+        "user not found: 'nobody'",
     ),
     "id of no user": (
         lambda s: s.search("tea", agent_id="mira", user_id=UNKNOWN),
         NotFoundError,
-        "no user",
+        "user not found",
     ),
     "no such group": (
         lambda s: s.search("tea", agent_id="mira", group_id="nobody"),
@@ -92,17 +92,17 @@ WRONG: dict[str, tuple[Call, type[EdenmemError], str]] = {
     "no such session": (
         lambda s: s.get_memory_context("nowhere"),
         NotFoundError,
-        "no session 'nowhere'",
+        "session not found: 'nowhere'",
     ),
     "stranger by name": (
         lambda s: s.get_memory_context("talk", user_id="nobody"),
         NotFoundError,
-        "no user 'nobody'",
+        "user not found: 'nobody'",
     ),
     "remember for nobody": (
         lambda s: s.remember("Tea.", agent_id="mira", user_id="nobody"),
         NotFoundError,
-        "no user 'nobody'",
+        "user not found: 'nobody'",
     ),
     "empty agent": (
         lambda s: s.search("tea", agent_id=""),
@@ -173,7 +173,7 @@ WRONG: dict[str, tuple[Call, type[EdenmemError], str]] = {
     "unknown sender": (
         lambda s: s.add_messages("talk", [{"role": "user", "name": "nobody", "content": "hi"}]),
         NotFoundError,
-        "no user 'nobody'",
+        "user not found: 'nobody'",
     ),
     "another session's message": (
         lambda s: s.add_messages("talk", [make_message(UNKNOWN)]),

@@ -453,10 +453,10 @@ async def test_from_settings_opens_nothing_yet(
 
 
 async def test_an_edit_that_wrote_is_not_made_again_for_a_vector(cast: Cast) -> None:
-    """What wants a vector is made again with it, so that what it wrote before would be twice."""
+    """An edit that needs a vector is rerun with it, so an earlier write would be doubled."""
     service = MemoryService(cast.store, Settings(), embedder=FakeEmbedder())
     scope = cast.agent_scope
-    with pytest.raises(UsageError, match="an edit that wrote something wants a vector"):
+    with pytest.raises(UsageError, match="the edit needs a vector after a write"):
         await service.edit(
             lambda edits: (edits.add_reflection(scope, "Short."), edits.add_fact(scope, "Late."))
         )

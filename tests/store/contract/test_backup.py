@@ -283,7 +283,7 @@ def test_existing_records_are_kept(store: Store, open_store: OpenStore) -> None:
     kept = [r for _, r in records if isinstance(r, Fact) and r.id == fact.id]
     for dry_run in (True, False):
         (answer,) = store.walk.load(RecordKind.FACT, kept, dry_run=dry_run)
-        assert (answer.status, answer.detail) == ("differs", "another content is stored")
+        assert (answer.status, answer.detail) == ("differs", "stored with different content")
     stored = store.memory.fact(fact.id)
     assert stored is not None
     assert stored.content == "By hand."
