@@ -101,13 +101,17 @@ class InputError(UsageError):
         self.line = line
 
 
+def _shorten(items: Sequence[str]) -> list[str]:
+    return [*items[:8], *(["…"] if len(items) > 8 else [])]
+
+
 class AmbiguousReference(UsageError):
     """A name or prefix has several matches; ``candidates`` lists them."""
 
     def __init__(self, kind: str, given: str, candidates: Sequence[str]) -> None:
-        shown = [*candidates[:8], *(["…"] if len(candidates) > 8 else [])]
+        title = f"ambiguous {kind} {given!r}, {len(candidates)} matches:"
         super().__init__(
-            "\n  ".join([f"ambiguous {kind} {given!r}, {len(candidates)} matches:", *shown]),
+            "\n  ".join([title, *_shorten(candidates)]),
             hint="use a longer ID prefix or the full name",
         )
         self.candidates = tuple(candidates)
@@ -117,9 +121,8 @@ class AmbiguousInput(UsageError):
     """An input holds several sources; ``option`` selects one of ``choices``."""
 
     def __init__(self, message: str, *, option: str, choices: Sequence[str]) -> None:
-        shown = [*choices[:8], *(["…"] if len(choices) > 8 else [])]
         super().__init__(
-            f"{message}: {', '.join(shown)}",
+            f"{message}: {', '.join(_shorten(choices))}",
             hint=f"select one with {option}, such as {option} {shlex.quote(choices[0])}",
         )
         self.option = option

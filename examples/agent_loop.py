@@ -3,9 +3,9 @@
     python examples/agent_loop.py            # a new database in a temporary folder
     python examples/agent_loop.py my.db      # a database that stays; run it again to see more
 
-Two visits of the same person, some days apart. With an endpoint configured (OPENAI_API_KEY, or
-EDENMEM_LLM_BASE_URL), a model answers and memories are formed by it. Without one, the agent's
-lines and the memories come from the files in examples/community, and no model is asked.
+Two visits of one user, some days apart. With an endpoint (OPENAI_API_KEY, or EDENMEM_LLM_BASE_URL),
+a model writes the answers and forms memories. Without one, answers and memories come from the files
+in examples/community.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ VISITS = ("lena-first-visit", "lena-progress")
 
 
 def configure(database: Path) -> Settings:
-    """What the environment and edenmem.toml say, but with this database, and with scripted
-    memories if no endpoint is configured."""
+    """Load the settings with this database, and with scripted memories without an endpoint."""
     overrides = {"store.uri": f"sqlite:///{database.resolve()}"}
     settings = load_settings(overrides=overrides).settings
     answers = COMMUNITY / "answers.jsonl"
@@ -35,13 +34,13 @@ def configure(database: Path) -> Settings:
     overrides |= {
         "llm.provider": "replay",
         "llm.replay": str(answers),
-        "formation.dedup": "false",  # written answers cannot compare with a database
+        "formation.dedup": "false",  # scripted answers do not know the database
     }
     return load_settings(overrides=overrides).settings
 
 
 async def reply(settings: Settings, context: str, history: list[Any], scripted: str) -> str:
-    """The agent's next line: from the endpoint if there is one, else as scripted."""
+    """Return the agent's answer, from the endpoint or scripted."""
     if settings.llm.provider == "replay" or not (settings.llm.api_key or settings.llm.base_url):
         return scripted
     from openai import AsyncOpenAI
@@ -56,9 +55,9 @@ async def reply(settings: Settings, context: str, history: list[Any], scripted: 
 async def visit(
     service: MemoryService, settings: Settings, name: str, script: list[dict[str, Any]]
 ) -> None:
-    """One session: for each line of the person, context, answer, messages, memories."""
+    """Run one session: context, answer, messages and memories for each user message."""
     await service.ensure_session(name, agents=["mira"], users=["lena"])
-    print(f"\n=== {name}: what Mira has in mind at the start\n")
+    print(f"\n=== {name}: Mira's memory at the start\n")
     print((await service.on_session_start(name)).xml)
 
     history: list[dict[str, Any]] = []
@@ -74,27 +73,27 @@ async def visit(
             turn.append({"role": "assistant", "content": text})
             times.append(following["created_at"])
         history += turn
-        # With ids of the host, a turn that is handed over twice is stored once.
+        # With IDs of the host, a repeated turn is stored once.
         timed = [
-            {**said, "created_at": at, "id": f"{at} {said['role']}"}
-            for said, at in zip(turn, times, strict=True)
+            {**message, "created_at": at, "id": f"{at} {message['role']}"}
+            for message, at in zip(turn, times, strict=True)
         ]
         await service.add_messages(name, timed)
         if service.can_form:
             await service.maybe_form_memories(name)
 
     if not service.can_form:
-        print("\nNo language model is configured, so nothing is formed from this conversation.")
+        print("\nNo language model is configured, so no memories are formed.")
         return
     for report in await service.on_session_end(name):
         print(
-            f"\nAt the end: {report.outcome}; {report.messages} messages gave "
-            f"{report.facts_added} facts and {sum(report.reflections.values())} reflections."
+            f"\nFormation {report.outcome}: {report.messages} messages, "
+            f"{report.facts_added} facts, {sum(report.reflections.values())} reflections"
         )
 
 
 async def main(database: Path) -> None:
-    """Both visits, then a search."""
+    """Run both visits, then a search."""
     settings = configure(database)
     lines = (COMMUNITY / "sessions.jsonl").read_text("utf-8").splitlines()
     scripts = {entry["session"]: entry["messages"] for entry in map(json.loads, lines)}
@@ -104,7 +103,7 @@ async def main(database: Path) -> None:
             await visit(service, settings, name, scripts[name])
 
         found = await service.search("paper order", agent_id="mira", user_id="lena")
-        print('\n=== A search for "paper order"\n')
+        print('\n=== Search for "paper order"\n')
         for hit in found.hits[:3]:
             print(f"{hit.score:.2f}  {hit.fact.content}")
 

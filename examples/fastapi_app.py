@@ -1,12 +1,12 @@
-"""A chat application that remembers: memory in a FastAPI route.
+"""A chat application with memory in a FastAPI route.
 
     pip install fastapi uvicorn edenmem
     OPENAI_API_KEY=… uvicorn --app-dir examples fastapi_app:app
     curl localhost:8000/chats/first -H 'content-type: application/json' \\
         -d '{"user": "lena", "text": "My workshop opens on 3 March."}'
 
-Chats and users are named by the application's own keys. Memory is formed in the background, after
-the answer was sent.
+Chats and users have keys of the application. Memories are formed in the background, after the
+answer is sent.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ AGENT = "mira"
 MODEL = os.environ.get("CHAT_MODEL", "gpt-5-mini")
 
 
-class Said(BaseModel):
-    """What a user says."""
+class Question(BaseModel):
+    """A message of a user."""
 
     user: str
     text: str
 
 
 class Answer(BaseModel):
-    """What the agent answers."""
+    """The answer of the agent."""
 
     text: str
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Open memory and the model with the application, and close them with it."""
+    """Open and close memory and the model with the application."""
     async with MemoryService.from_settings() as memory, AsyncOpenAI() as model:
         await memory.initialise()
         app.state.memory, app.state.model = memory, model
@@ -52,19 +52,19 @@ app = FastAPI(lifespan=lifespan)
 
 
 @app.post("/chats/{chat}")
-async def chat(chat: str, said: Said, later: BackgroundTasks) -> Answer:
-    """Answer with what is remembered of the user, and remember what was said."""
+async def chat(chat: str, question: Question, later: BackgroundTasks) -> Answer:
+    """Answer with memory of the user, and form memories of the turn."""
     memory: MemoryService = app.state.memory
-    await memory.ensure_session(chat, agents=[AGENT], users=[said.user])
-    context = await memory.get_memory_context(chat, message=said.text, recall="always")
-    question: dict[str, Any] = {"role": "user", "content": said.text}
+    await memory.ensure_session(chat, agents=[AGENT], users=[question.user])
+    context = await memory.get_memory_context(chat, message=question.text, recall="always")
+    message: dict[str, Any] = {"role": "user", "content": question.text}
     prompt: list[Any] = [
         {"role": "system", "content": f"You are Mira. You remember:\n{context}"},
-        question,
+        message,
     ]
     answer = await app.state.model.chat.completions.create(model=MODEL, messages=prompt)
     text = answer.choices[0].message.content or ""
-    await memory.add_messages(chat, [question, {"role": "assistant", "content": text}])
+    await memory.add_messages(chat, [message, {"role": "assistant", "content": text}])
     if memory.can_form:
         later.add_task(memory.maybe_form_memories, chat)
     return Answer(text=text)

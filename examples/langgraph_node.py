@@ -3,7 +3,7 @@
     pip install langgraph langchain-openai edenmem
     OPENAI_API_KEY=… python examples/langgraph_node.py lena "When does my workshop open?"
 
-The synchronous facade is used, as in any program without an event loop.
+This uses the synchronous facade, for programs without an event loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Turn(TypedDict, total=False):
 
 
 def build_graph(service: SyncMemoryService, model: ChatOpenAI) -> StateGraph[Turn]:
-    """The graph; each user has one conversation."""
+    """Build the graph; each user has one conversation."""
 
     def recall(state: Turn) -> Turn:
         session = service.ensure_session(

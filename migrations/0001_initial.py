@@ -1,9 +1,9 @@
 """The first schema.
 
-SQLite: everything below. MongoDB: the collections are the platform's own or come with their first
-document, and the store declares its indexes as data, so there is nothing to do.
+SQLite: all tables. MongoDB: nothing; collections belong to the platform or are created with their
+first document, and the store declares indexes as data.
 
-Times are whole milliseconds since 1970 UTC. Ids are 24 hex digits. Lists are JSON arrays.
+Times are whole milliseconds since 1970 UTC. IDs are 24 hex digits. Lists are JSON arrays.
 """
 
 from __future__ import annotations
@@ -321,4 +321,4 @@ def up_sqlite(connection: Any) -> None:
 
 
 def up_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""

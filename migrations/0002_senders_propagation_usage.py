@@ -1,6 +1,6 @@
-"""Senders from an index, versions that are still to be propagated, and what models cost.
+"""Index senders of messages, mark versions to propagate, and add usage of models.
 
-SQLite: below. MongoDB: its indexes are declared as data and its documents need no declaring.
+SQLite: columns, a table and indexes. MongoDB: nothing; indexes are declared as data.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def down_sqlite(connection: Any) -> None:
 
 
 def up_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""
 
 
 def down_mongo(database: Any) -> None:
-    """Nothing: fields that an older edenmem does not know do not disturb it."""
+    """Do nothing: an older edenmem ignores unknown fields."""

@@ -1,12 +1,12 @@
-"""Sessions in which the cold run found nothing to do, so that it need not look at them again.
+"""Mark sessions without work for the cold run, so that it skips them.
 
-SQLite: ``sessions.settled`` names the rules by which a session was found to have nothing to do;
-whatever may give it something to do again takes the note back, in the same transaction, by the
-triggers below. ``stirred`` counts these occasions, so that a note is refused that was made of a
-look from before one. MongoDB: a collection of its own, whose index is declared as data.
+SQLite: ``sessions.settled`` is the version of the rules by which a session has no work. Triggers
+clear the mark, in the same transaction, on every change that may add work. ``stirred`` counts these
+changes, so that marks from an earlier read are rejected. MongoDB: a separate collection, whose
+index is declared as data.
 """
 
-# ruff: noqa: S608 - what is put into statements here are our own constants.
+# ruff: noqa: S608 - statements contain constants only.
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WITH_AGENT = (
     "id IN (SELECT session_id FROM session_members WHERE member_id = NEW.id AND role = 'agent')"
 )
 
-#: Trigger → the event, and which sessions are stirred by it.
+#: Trigger → the event, and the sessions that it affects.
 _TRIGGERS = {
     "stirred_by_message": ("AFTER INSERT ON messages", "id = NEW.session_id"),
     "stirred_by_agent": (
@@ -73,7 +73,7 @@ def down_sqlite(connection: Any) -> None:
 
 
 def up_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""
 
 
 def down_mongo(database: Any) -> None:

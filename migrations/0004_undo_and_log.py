@@ -1,13 +1,13 @@
-"""Audit entries that say what they undo, and that are found by scope, by run and by who acted.
+"""Add the undone entry to audit entries, and index them by scope, run and actor.
 
-SQLite: below. MongoDB: its indexes are declared as data and its documents need no declaring.
+SQLite: columns and indexes. MongoDB: nothing; indexes are declared as data.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-#: Who acted is JSON in the column ``actor``.
+#: The actor is JSON in the column ``actor``.
 _INDEXES = {
     "audit_scope": "audit (scope_id, at) WHERE scope_id IS NOT NULL",
     "audit_reverts": "audit (scope_id, at) WHERE action = 'revert_consolidation'",
@@ -36,8 +36,8 @@ def down_sqlite(connection: Any) -> None:
 
 
 def up_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""
 
 
 def down_mongo(database: Any) -> None:
-    """Nothing: a field that an older edenmem does not know does not disturb it."""
+    """Do nothing: an older edenmem ignores unknown fields."""

@@ -1,13 +1,13 @@
-"""A ledger of runs that brought data here, and facts of others with the fields that we add.
+"""Add a ledger of migration runs, and complete facts of other programs.
 
-Facts that the platform or another program wrote may lack what edenmem relies on: the hash of the
-text by which a scope has each fact once, the version by which changes are kept apart, the time when
-it was formed, and the count of accesses. Reading does without; writing does it better with them.
+Facts of the platform or other programs may lack fields of edenmem: the hash of the text (each text
+occurs once per scope), the version, the time of formation, and the access count. Reads work without
+these fields, but writes benefit from them.
 
-SQLite: its columns demand all of these, but a program may have written a blank hash or no proper
-version. MongoDB: in batches by id, each document conditional on its text, so that it may be cut
-off and run again, while others write. A fact whose text its scope has already (the unique key
-refuses its hash) is left as it is, for whoever cleans up duplicates.
+SQLite: the columns are required, but hashes may be blank and versions invalid. MongoDB: batches by
+ID, each update conditional on the text, so that the step can be interrupted and repeated during
+other writes. A fact with a text that its scope already has (the unique key rejects its hash) is
+left unchanged, as a duplicate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 _TABLES = (
-    # ``document`` is the run as JSON; the columns are what it is looked up by.
+    # ``document`` is the run as JSON; the other columns are for lookups.
     """
     CREATE TABLE IF NOT EXISTS migration_runs (
         id TEXT PRIMARY KEY,
@@ -57,7 +57,7 @@ def up_sqlite(connection: Any) -> None:
         if not rows:
             return
         for number, content, digest, version in rows:
-            # A twin keeps the hash: then this one stays as it is, as the key demands.
+            # Another fact has the hash: leave this one unchanged, as the key requires.
             connection.execute(
                 "UPDATE OR IGNORE facts SET hash = ?, version = ? WHERE fact_no = ?",
                 (digest or _hash(content), max(version, 1), number),
@@ -114,4 +114,4 @@ def _missing(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def down_mongo(database: Any) -> None:
-    """Nothing: fields that an older edenmem does not know do not disturb it."""
+    """Do nothing: an older edenmem ignores unknown fields."""

@@ -1,6 +1,6 @@
-"""Forgettings: what keeps somebody forgotten, and ways to what is to be removed.
+"""Add forgettings, and indexes for finding traces.
 
-SQLite: below. MongoDB: a collection of its own, whose indexes are declared as data.
+SQLite: tables and indexes. MongoDB: a separate collection, whose indexes are declared as data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _STEPS = (
         counts TEXT NOT NULL
     ) STRICT, WITHOUT ROWID
     """,
-    # Hashes: of what nothing may bring back, and of what the subject was called.
+    # Hashes of forgotten scopes and sources, and of names of the subject.
     """
     CREATE TABLE IF NOT EXISTS forgetting_blocks (
         key TEXT NOT NULL,
@@ -53,7 +53,7 @@ def down_sqlite(connection: Any) -> None:
 
 
 def up_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""
 
 
 def down_mongo(database: Any) -> None:

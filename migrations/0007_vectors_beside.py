@@ -1,8 +1,8 @@
-"""A second vector for each fact, while the store is switched to another embedding model.
+"""Add a second, staged vector to facts, for a switch to another embedding model.
 
-SQLite: ``vectors_beside`` holds it; its code is in ``vector_codes`` like every other. A model is
-known by its name and the length of its vectors, so that a name whose vectors changed their length
-is no obstacle. MongoDB: fields of the fact, which need no declaring.
+SQLite: ``vectors_beside`` holds staged vectors, and ``vector_codes`` their codes. Models are
+identified by name and vector length, so that a model may change its length. MongoDB: fields of the
+fact, which need no step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STEPS = (
         vector BLOB NOT NULL
     ) STRICT
     """,
-    # One row at most: a store is in one switch at a time.
+    # At most one row: a store has one switch at a time.
     """
     CREATE TABLE IF NOT EXISTS vector_switch (
         id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -49,9 +49,9 @@ _STEPS = (
 
 
 def _made_anew(connection: Any, statement: str) -> None:
-    """The table of models with other constraints; its rows keep their numbers.
+    """Recreate the table of models with new constraints; rows keep their numbers.
 
-    Facts refer to it, which is checked when all is done.
+    References of facts are checked at the end.
     """
     connection.execute("PRAGMA defer_foreign_keys = ON")
     rows = connection.execute("SELECT model_id, name, dimensions FROM embedding_models").fetchall()
@@ -85,8 +85,8 @@ def down_sqlite(connection: Any) -> None:
     connection.execute("DROP TABLE IF EXISTS vectors_beside")
     connection.execute("DROP TABLE IF EXISTS vector_switch")
     if "UNIQUE (name, dimensions)" in _declared(connection):
-        # Of a name with vectors of several lengths the newest keep it; the others get names of
-        # their own, whose vectors a backfill replaces.
+        # If a name has vectors of several lengths, the newest keep the name. The others are
+        # renamed; a backfill replaces their vectors.
         connection.execute(
             "UPDATE embedding_models SET name = name || ' (' || dimensions || ')'"
             " WHERE model_id NOT IN (SELECT max(model_id) FROM embedding_models GROUP BY name)"
@@ -95,7 +95,7 @@ def down_sqlite(connection: Any) -> None:
 
 
 def up_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""
 
 
 def down_mongo(database: Any) -> None:

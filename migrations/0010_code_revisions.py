@@ -1,8 +1,8 @@
-"""A number for each scope that tells whether its codes have only become more.
+"""Add a revision to each scope that changes unless codes are only appended.
 
-SQLite: a search that holds the codes of a scope in memory then reads those that were added, and
-all of them only if one is gone or stands between those that it has. Triggers count, so that no
-road by which codes are changed can be forgotten. MongoDB: there are no codes.
+SQLite: a search with the codes of a scope in memory reads only appended codes, and all codes after
+a removal or insertion in between. Triggers maintain the revision for all writes. MongoDB: nothing;
+it has no codes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 _BUMP = "UPDATE scopes SET codes_revision = codes_revision + 1 WHERE scope_id ="
-#: Codes of a scope and model are read in the order of their facts' numbers.
+#: Codes of a scope and model are sorted by the number of their facts.
 _BETWEEN = """
     NEW.fact_no < (
         SELECT max(fact_no) FROM vector_codes
@@ -45,8 +45,8 @@ def down_sqlite(connection: Any) -> None:
 
 
 def up_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""
 
 
 def down_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""

@@ -1,5 +1,4 @@
-"""What edenmem did to the platform's cursor, which formations were superseded, and which sessions
-edenmem stored itself.
+"""Record moves of the platform's cursor, superseded formations, and sessions stored by edenmem.
 
 SQLite: columns. MongoDB: fields of the documents, which need no step.
 """
@@ -8,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-#: (table, column) → its definition. ``superseded_message_ids`` is null unless the formation was
-#: superseded; its ``status`` is then "applied", which is what keeps it from being taken up.
+#: (table, column) → definition. ``superseded_message_ids`` is null unless the formation was
+#: superseded; its ``status`` is then "applied", so that no older edenmem resumes it.
 _COLUMNS = {
     ("formations", "cursor_moves"): "TEXT",
     ("formations", "superseded_message_ids"): "TEXT",
@@ -34,8 +33,8 @@ def down_sqlite(connection: Any) -> None:
 
 
 def up_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""
 
 
 def down_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""

@@ -1,14 +1,14 @@
-"""MongoDB is written in transactions; what was written without them is brought to its end first.
+"""Finish interrupted writes on MongoDB before the change to transactions.
 
-Until now a change was a row of steps: an audit entry that said "pending", the writes, and the entry
-again as "done"; and a text carried a mark until the flags of its reflections agreed with it. Of a
-process that died such entries and marks are left. Here the flags are set, and each entry becomes
-"done" if its change was made, and goes if it was not; one of which that cannot be told, since
-something wrote over what it left, stays as "unfinished". Nobody of an older edenmem may be at work.
+Before, a change had several steps: an audit entry "pending", the writes, and the entry as "done".
+A text had a mark until the flags of its reflections matched. A crash left such entries and marks.
+This step sets the flags, and marks entries of completed changes as "done"; entries of missing
+changes are removed, and entries with overwritten results become "unfinished". No older edenmem may
+run at the same time.
 
-From then on the server itself refuses an older edenmem: the first thing that it writes of a change
-is an entry that says "pending", and the collection takes none any more. Where the role of the user
-does not allow that rule (it needs ``collMod``, which ``dbAdmin`` has), all else is done without it.
+Afterwards the server rejects an older edenmem, whose changes start with a "pending" entry: a
+validation rule of the collection forbids these. Without the privilege ``collMod`` (part of
+``dbAdmin``) the rule is omitted.
 
 SQLite had transactions before.
 """
@@ -30,11 +30,11 @@ _PART = 1000
 
 
 def up_sqlite(connection: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""
 
 
 def down_sqlite(connection: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""
 
 
 def up_mongo(database: Any) -> None:
@@ -52,7 +52,12 @@ def up_mongo(database: Any) -> None:
             status = "done" if _WAS_MADE[entry["action"]](database, entry) else ""
             if status:
                 _touch(database, entry)
-        except (KeyError, TypeError, AttributeError, ValueError):  # written over, or of no edenmem
+        except (
+            KeyError,
+            TypeError,
+            AttributeError,
+            ValueError,
+        ):  # overwritten, or not written by edenmem
             status = "unfinished"
         if status:
             audit.update_one({"_id": entry["_id"]}, {"$set": {"status": status}})
@@ -64,12 +69,12 @@ def up_mongo(database: Any) -> None:
 
 
 def down_mongo(database: Any) -> None:
-    """Let an older edenmem write again; it reads what is written now."""
+    """Allow writes of an older edenmem again; it can read the current documents."""
     _set_rule(database, {})
 
 
 def _set_rule(database: Any, rule: Document) -> None:
-    """Say what entries the log takes."""
+    """Set the validation rule of the log."""
     if "memory2_audit" not in database.list_collection_names():
         database.create_collection("memory2_audit")
     try:
@@ -100,7 +105,7 @@ def _set_flags(database: Any, text: Document, ids: Any, *, absorbed: bool) -> No
         )
 
 
-# -- whether a change was made -------------------------------------------------------------------
+# -- completed changes ---------------------------------------------------------------------------
 
 
 def _find(database: Any, collection: str, entry: Document) -> Document | None:
@@ -109,7 +114,7 @@ def _find(database: Any, collection: str, entry: Document) -> Document | None:
 
 
 def _by_this(database: Any, entry: Document, kind: str) -> list[Document]:
-    """The versions that the change made, as history has them."""
+    """Return the versions of a change in the history."""
     key = {"target_type": kind, "target_id": entry["target_id"], "change_id": entry["_id"]}
     return list(database["memory2_history"].find(key))
 
@@ -128,7 +133,7 @@ def _fact_added(database: Any, entry: Document) -> bool:
 
 
 def _keep_restored(database: Any, entry: Document, fact: Document) -> None:
-    """Let history have the version that a removed fact came back with."""
+    """Add the version of a restored fact to the history."""
     made, version, life = fact["last_version"], fact["version"], fact["life"]
     target = str(fact["_id"])
     document = {
@@ -151,7 +156,7 @@ def _keep_restored(database: Any, entry: Document, fact: Document) -> None:
 def _fact_revised(database: Any, entry: Document) -> bool:
     if entry.get("before") is None:
         return _fact_added(database, entry)
-    if entry.get("after") is None:  # it made way for another with its new text
+    if entry.get("after") is None:  # removed in favour of a fact with the new text
         return _fact_removed(database, entry)
     fact = _find(database, "memory2_facts", entry)
     if fact is not None and fact.get("last_change_id") == entry["_id"]:
@@ -167,7 +172,7 @@ def _fact_removed(database: Any, entry: Document) -> bool:
         return False
     if fact is None or (fact.get("life") or 0) > tombstones[0]["life"]:
         return True
-    database["memory2_history"].delete_one({"_id": tombstones[0]["_id"]})  # it never came to pass
+    database["memory2_history"].delete_one({"_id": tombstones[0]["_id"]})  # never applied
     return False
 
 
@@ -192,7 +197,7 @@ def _reflection_added(database: Any, entry: Document) -> bool:
 
 
 def _wait(database: Any, entry: Document, reflection_id: Any) -> None:
-    """Put a reflection that was inserted into its buffer, unless it has gone through it."""
+    """Add an inserted reflection to its buffer, unless already absorbed."""
     texts, key = database["memory2_consolidated"], _text_key(entry)
     now = datetime.now(UTC)
     made = {"consolidated_content": "", "word_limit": 0, "createdAt": now, "unabsorbed_ids": []}
@@ -266,7 +271,7 @@ def _account_removed(database: Any, entry: Document) -> bool:
 
 
 def _account(database: Any, entry: Document) -> Document | None:
-    """The agent or account, in whichever collection of the database such documents are."""
+    """Return the agent or account from the collections of users."""
     key = {"_id": entry["target_id"], "type": entry["target_type"], "deleted": {"$ne": True}}
     for name in database.list_collection_names():
         found: Document | None = database[name].find_one(key)
@@ -320,7 +325,7 @@ def _owner_fields(entry: Document) -> Document:
 
 
 def _text_key(entry: Document) -> Document:
-    """The key of a scope's consolidated document."""
+    """Return the key of a scope's consolidated document."""
     key = {**_owner_fields(entry)}
     key.setdefault("session_id", None)
     if entry["scope"] in ("group", "shard"):
@@ -329,7 +334,7 @@ def _text_key(entry: Document) -> Document:
 
 
 def _touch(database: Any, entry: Document) -> None:
-    """Let the revision of the scope grow, so that no context from before is served."""
+    """Increment the revision of the scope, which invalidates cached contexts."""
     if entry.get("scope_key"):
         key = {"_id": ObjectId(_derived("policy", entry["scope_key"]))}
         made = {**_owner_fields(entry), "createdAt": datetime.now(UTC)}

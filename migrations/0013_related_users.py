@@ -1,7 +1,7 @@
-"""The users that a fact or reflection is about, as v1 named them (``related_users``).
+"""Add the users of facts and reflections in v1 (``related_users``).
 
-SQLite: a column, a JSON array of ids or null, and an index of those rows that have one. MongoDB: a
-field of the documents, which needs no step; `index create` makes its indexes.
+SQLite: a column with a JSON array of IDs or null, and a partial index. MongoDB: a field, which
+needs no step; `index create` creates its indexes.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def down_sqlite(connection: Any) -> None:
 
 
 def up_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""
 
 
 def down_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""

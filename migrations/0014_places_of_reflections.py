@@ -1,7 +1,6 @@
-"""The place of a reflection among those formed at the same moment (``place``).
+"""Add the position of a reflection among reflections of the same time (``place``).
 
-SQLite: a column, 0 for all that are there. MongoDB: a field of the documents that are not first,
-which needs no step.
+SQLite: a column with default 0. MongoDB: an optional field, which needs no step.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ def down_sqlite(connection: Any) -> None:
 
 
 def up_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""
 
 
 def down_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""

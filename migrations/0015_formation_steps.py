@@ -1,7 +1,6 @@
-"""Which step of a formation is still to come, after those whose outcome is in memory.
+"""Add the next step of a formation, after the applied steps.
 
-SQLite: a column; an empty text stands for none. MongoDB: a field of the documents, which needs no
-step.
+SQLite: a column, empty without a next step. MongoDB: a field, which needs no step.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ def down_sqlite(connection: Any) -> None:
 
 
 def up_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""
 
 
 def down_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""

@@ -1,7 +1,6 @@
-"""Whether a shard keeps orders to the agent (``orders`` of its policy).
+"""Add the setting of shards that accept orders to the agent (``orders`` of the policy).
 
-SQLite: a column, null for all that are there. MongoDB: a field of the policies that have it, which
-needs no step.
+SQLite: a column with default null. MongoDB: an optional field, which needs no step.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ def down_sqlite(connection: Any) -> None:
 
 
 def up_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""
 
 
 def down_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""

@@ -1,6 +1,6 @@
-"""Tokens for the server, and what was used in a day.
+"""Add access tokens of the server, and daily usage.
 
-SQLite: two tables. MongoDB: two collections, whose documents are found by ``_id``.
+SQLite: two tables. MongoDB: two collections with lookups by ``_id``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def down_sqlite(connection: Any) -> None:
 
 
 def up_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""
 
 
 def down_mongo(database: Any) -> None:

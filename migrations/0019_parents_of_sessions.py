@@ -1,7 +1,7 @@
-"""The session from which another one diverged.
+"""Add the parent of a session that branched from another session.
 
-SQLite: a column, null for all that are there. MongoDB: the platform's own field ``parent_session``,
-which needs no step.
+SQLite: a column with default null. MongoDB: the platform's field ``parent_session``, which needs no
+step.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def down_sqlite(connection: Any) -> None:
 
 
 def up_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""
 
 
 def down_mongo(database: Any) -> None:
-    """Nothing: see the module."""
+    """Do nothing; see the module."""

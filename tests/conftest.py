@@ -1,4 +1,4 @@
-"""What holds for every test: no network, no settings of whoever runs it, and stores to use."""
+"""Fixtures and rules of all tests: no network, no settings of the user, and stores."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ pytest.register_assert_rewrite(
 )
 forbid_network()
 
-#: Read at once: fixtures clear the environment.
+#: Read on import: fixtures clear the environment.
 _MORE = os.environ.get("EDENMEM_HYPOTHESIS") == "more"
 settings.register_profile(
     "edenmem",
-    deadline=None,  # a slow machine is no failure
-    derandomize=not _MORE,  # what passed once passes again; who looks for more gets other examples
+    deadline=None,  # slow machines must not fail
+    derandomize=not _MORE,  # repeatable, unless EDENMEM_HYPOTHESIS=more
     max_examples=1000 if _MORE else 30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     print_blob=True,
@@ -42,14 +42,14 @@ settings.register_profile(
 settings.load_profile("edenmem")
 
 
-#: Files whose tests share what takes long to make. One worker has all of a file.
+#: Files whose tests share slow fixtures; one worker runs all tests of a file.
 _TOGETHER = {"tests/hostile/test_hostile_conversations.py", "tests/test_architecture.py"}
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Each test goes to whoever is free, but for those that share something; the slow ones first.
+    """Schedule tests one by one, except for files with shared fixtures.
 
-    (The mark ``xdist_group`` does nothing since pytest 9.2: a test can no longer be renamed.)
+    (The mark ``xdist_group`` has no effect since pytest 9.2: tests can no longer be renamed.)
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -62,11 +62,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than processors: many tests wait for a process, a server or a disk."""
+    """Return one more than processors: many tests wait for a process, a server or a disk."""
     return len(os.sched_getaffinity(0)) + 1
 
 
-#: What a person's shell may hold that would change what a test sees.
+#: Variables of a user's shell that affect tests.
 _FOREIGN = re.compile(
     r"EDENMEM_.*|OPENAI_.*|.*_PROXY|XDG_.*|NO_COLOR|FORCE_COLOR|CLICOLOR.*|COLUMNS|LINES|EDITOR"
     r"|VISUAL|PAGER|_TYPER_.*|TTY_.*",
@@ -75,13 +75,13 @@ _FOREIGN = re.compile(
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
-    """All processes that run tests must name a case the same."""
+    """Return an ID that is the same in all test processes."""
     return name if (name := stable(val)) != str(val) else None
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An empty home folder and a bare environment, for subprocesses too."""
+    """Set an empty home folder and a clean environment, also for subprocesses."""
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if _FOREIGN.fullmatch(name)]:
@@ -99,13 +99,13 @@ def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def clock() -> FixedClock:
-    """A clock that stands at `builders.NOW` until it is moved."""
+    """Return a clock with the fixed time `builders.NOW`."""
     return FixedClock()
 
 
 @pytest.fixture
 def llm() -> FakeLLM:
-    """A language model without any script yet; see `FakeLLM.script`."""
+    """Return a language model without a script; see `FakeLLM.script`."""
     from tests.support.llm import FakeLLM
 
     return FakeLLM()
@@ -113,7 +113,7 @@ def llm() -> FakeLLM:
 
 @pytest.fixture
 def embedder() -> FakeEmbedder:
-    """An embedder that knows similar texts by their words."""
+    """Return an embedder that compares texts by their words."""
     from tests.support.embedder import FakeEmbedder
 
     return FakeEmbedder()
@@ -132,7 +132,7 @@ def _secantus() -> Iterator[SecantusDBServer]:
 
 @pytest.fixture(scope="session")
 def secantus_uri(_secantus: SecantusDBServer) -> str:
-    """The address of a SecantusDB server over a real socket, one for each worker of the run."""
+    """Return the address of a SecantusDB server over a real socket, one per worker."""
     return _secantus.uri
 
 
@@ -146,7 +146,7 @@ def _atlas_server() -> Iterator[AtlasServer]:
 
 @pytest.fixture
 def atlas(_atlas_server: AtlasServer) -> AtlasServer:
-    """A stand-in for Atlas, one for each worker of the run, as patient as it is at first."""
+    """Return a fake Atlas server with default settings, one per worker."""
     _atlas_server.reset()
     return _atlas_server
 
@@ -155,7 +155,7 @@ def atlas(_atlas_server: AtlasServer) -> AtlasServer:
 def open_store(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], Store]]:
-    """A function from a kind of store to a new, empty one, closed after the test."""
+    """Return a function that opens an empty store of a kind, closed after the test."""
     from tests.support import stores
 
     with ExitStack() as opened:
@@ -171,7 +171,7 @@ def open_store(
                 case "atlas":
                     context = stores.atlas_store(request.getfixturevalue("atlas"))
                 case _:
-                    raise ValueError(f"no such kind of store: {kind}")
+                    raise ValueError(f"unknown kind of store: {kind}")
             return opened.enter_context(context)
 
         yield open_one
@@ -179,15 +179,15 @@ def open_store(
 
 @pytest.fixture(params=["sqlite", "secantus"])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
-    """An empty store, once for each kind.
+    """Return an empty store, once per kind.
 
-    A test that needs one kind only says
-    ``@pytest.mark.parametrize("store", ["sqlite"], indirect=True)`` or uses `sqlite_store`.
+    A test for one kind uses
+    ``@pytest.mark.parametrize("store", ["sqlite"], indirect=True)`` or `sqlite_store`.
     """
     return open_store(request.param)
 
 
 @pytest.fixture
 def sqlite_store(open_store: Callable[[str], Store]) -> Store:
-    """An empty SQLite store."""
+    """Return an empty SQLite store."""
     return open_store("sqlite")

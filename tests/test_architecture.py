@@ -1,4 +1,4 @@
-"""The shape of the house: who may know whom, and what is loaded when."""
+"""The structure of the code: allowed imports, and modules loaded on start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PACKAGE = ROOT / "edenmem"
 BASE = {"models", "settings", "errors", "text", "observation"}
 MIDDLE = {"llm", "embed", "rerank", "search", "store", "memory", "acceptance"}
 
-#: Those of them that are pure functions: the engine may import all of their modules.
+#: Parts with pure functions, whose modules the engine may all import.
 PURE = {"search", "memory", "acceptance"}
 
 #: What each part of the package may import of the others.
@@ -36,27 +36,27 @@ ARROWS = {
     "observation": set[str](),  # the log and spans
     "models": {"errors"},
     "settings": {"errors", "models"},
-    "endpoint": BASE,  # what every client of an OpenAI-compatible endpoint shares
+    "endpoint": BASE,  # shared by clients of OpenAI-compatible endpoints
     "llm": BASE | {"endpoint"},
-    "onnx": BASE,  # what models on this machine share
+    "onnx": BASE,  # shared by local models
     "embed": BASE | {"endpoint", "onnx"},
     "rerank": BASE | {"endpoint", "onnx"},
     "search": BASE,
     "memory": BASE - {"settings"},  # the rules of memory: pure
-    "acceptance": BASE,  # what may be remembered of what a model wrote: pure
+    "acceptance": BASE,  # rules for items of models: pure
     "store": BASE | {"memory", "search"},
     "engine": BASE | MIDDLE | {"endpoint", "onnx"},
-    "server": BASE | {"engine"},  # the doors for agents
+    "server": BASE | {"engine"},  # interfaces for agents
     "mcp": BASE | {"engine", "server"},
     "browse": BASE | {"engine"},
     "cli": BASE | {"browse", "engine", "mcp", "server"},
     "__main__": {"cli"},
 }
 
-#: Modules in one folder, where there may be more than 14.
-MODULES = {"models": 19}  # plain data, one module a subject
+#: Folders with more than 14 modules.
+MODULES = {"models": 19}  # plain data, one module per subject
 
-#: Libraries that only the named parts or modules may know.
+#: Libraries that only these parts or modules may import.
 HOMES = {
     "typer": {"cli"},
     "click": set[str](),
@@ -68,8 +68,8 @@ HOMES = {
     "gridfs": set[str](),
     "mongomock": set[str](),
     "secantus": set[str](),
-    # Memory is the stores' alone; one more is a cache of vectors, of which no text can be told, and
-    # one splits texts into words, in memory.
+    # Only stores keep memory; the others are a cache of vectors, which reveals no text, and a
+    # tokenizer in memory.
     "sqlite3": {"store/sqlite", "embed/query_file.py", "search/words.py"},
     "openai": {"llm", "embed", "endpoint"},
     "httpx": {"llm", "embed", "endpoint", "server"},
@@ -90,15 +90,15 @@ HOMES = {
     "stopwordsiso": {"acceptance"},
 }
 
-#: The extras that a part may rely on; every part has the dependencies.
+#: Extras that a part may import, besides the dependencies.
 EXTRAS = {
     "browse": {"ui"},
-    "mcp": {"mcp", "server"},  # over HTTP it needs both
+    "mcp": {"mcp", "server"},  # HTTP needs both
     "onnx": {"local"},
     "server": {"server"},
 }
 
-#: What costs too much to load before it is known to be needed.
+#: Modules that are too slow to load on every start.
 HEAVY = (
     "openai",
     "httpx",
@@ -126,7 +126,7 @@ def sources() -> list[Path]:
 
 
 def modules() -> list[str]:
-    """All modules of the package, by name."""
+    """Return all modules of the package by name."""
     names = (".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sources())
     return sorted(name.removesuffix(".__init__") for name in names)
 
@@ -138,18 +138,18 @@ def tree(path: Path) -> ast.Module:
 
 @cache
 def nodes(path: Path) -> list[ast.AST]:
-    """All of a file's tree; to walk it takes as long as to read it."""
+    """Return all nodes of a file's syntax tree."""
     return list(ast.walk(tree(path)))
 
 
 def part_of(path: Path) -> str:
-    """The part of the package that a file belongs to: a folder or a module beside them."""
+    """Return the part of the package that a file belongs to: a folder or top-level module."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 @cache
 def imports(path: Path) -> list[tuple[int, str]]:
-    """(line, module) of all imports of a file, those inside functions too."""
+    """Return (line, module) of all imports of a file, also inside functions."""
     found: list[tuple[int, str]] = []
     for node in nodes(path):
         if isinstance(node, ast.Import):
@@ -165,7 +165,7 @@ def imports(path: Path) -> list[tuple[int, str]]:
 
 
 def declared(requirements: Sequence[str]) -> set[str]:
-    """The packages of requirements, by their normal names."""
+    """Return the normalised package names of requirements."""
     names = (re.match(r"[\w.-]+", each) for each in requirements)
     return {re.sub(r"[-_.]+", "-", name[0]).lower() for name in names if name}
 
@@ -177,7 +177,7 @@ def shown(path: Path, line: int, what: str) -> str:
 # -- arrows --------------------------------------------------------------------------------------
 
 
-def test_every_part_has_its_place() -> None:
+def test_every_part_is_listed() -> None:
     parts = {part_of(path) for path in sources()} - {"__init__", "_migrations", "_examples"}
     assert parts <= ARROWS.keys() | {"prompts"}
 
@@ -196,7 +196,7 @@ def test_parts_import_only_what_they_may_know() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-#: Values that have a ``store`` which is not one: settings, and what `store_overview` tells.
+#: Values with a ``store`` that is not a store: settings, and the result of `store_overview`.
 NO_STORES = {"settings", "overview"}
 
 
@@ -213,7 +213,7 @@ def test_commands_ask_the_engine_and_never_the_store() -> None:
 
 
 def rooms() -> dict[str, Path]:
-    """The folders of the engine, the command line and the stores, by dotted name."""
+    """Return the folders of the engine, the command line and the stores by dotted name."""
     return {
         ".".join(path.relative_to(PACKAGE).parts): path
         for part in ("engine", "cli", "store")
@@ -223,7 +223,7 @@ def rooms() -> dict[str, Path]:
 
 
 def room_of(module: str) -> str:
-    """The folder that a module is in, or the module itself if it lies beside the rooms."""
+    """Return the folder of a module, or the module if it is not in a room."""
     names = module.split(".")[1:]
     while not (PACKAGE / Path(*names)).is_dir():
         if len(names) == 2:
@@ -234,7 +234,7 @@ def room_of(module: str) -> str:
 
 @cache
 def imported_rooms(room: str) -> frozenset[str]:
-    """The rooms of the same part that the modules of a room import."""
+    """Return the rooms of the same part that a room imports."""
     part = room.split(".")[0]
     found = {
         room_of(module)
@@ -245,8 +245,8 @@ def imported_rooms(room: str) -> frozenset[str]:
     return frozenset(found - {room, part})
 
 
-def test_every_room_says_what_it_is_for_and_imports_what_it_says() -> None:
-    """The last lines of a room's docstring, ``May import: …``, are the arrows between rooms."""
+def test_every_room_has_a_docstring_with_its_imports() -> None:
+    """The last lines of a room's docstring, ``May import: …``, must match its imports."""
     wrong = []
     for room, folder in rooms().items():
         part = room.split(".")[0]
@@ -265,12 +265,12 @@ def test_every_room_says_what_it_is_for_and_imports_what_it_says() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_rooms_do_not_import_each_other_in_a_circle() -> None:
+def test_rooms_have_no_import_cycles() -> None:
     graph = {room: imported_rooms(room) for room in rooms()}
-    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+    TopologicalSorter(graph).prepare()  # raises CycleError with the cycle
 
 
-def test_no_room_has_more_modules_than_a_person_can_survey() -> None:
+def test_rooms_have_few_modules() -> None:
     wrong = []
     for folder in {path.parent for path in sources()}:
         modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
@@ -279,7 +279,7 @@ def test_no_room_has_more_modules_than_a_person_can_survey() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_only_the_factory_knows_concrete_stores_and_providers() -> None:
+def test_only_the_factory_imports_concrete_stores_and_providers() -> None:
     wrong = []
     for path in (PACKAGE / "engine").rglob("*.py"):
         if path.name == "factory.py":
@@ -296,7 +296,7 @@ def test_only_the_factory_knows_concrete_stores_and_providers() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_libraries_stay_in_their_homes() -> None:
+def test_libraries_are_imported_only_in_their_parts() -> None:
     wrong = []
     for path in sources():
         place = path.relative_to(PACKAGE).as_posix()
@@ -309,7 +309,7 @@ def test_libraries_stay_in_their_homes() -> None:
 
 
 def test_every_library_is_a_requirement_of_its_part() -> None:
-    """Not one that another package happens to bring, and may cease to bring."""
+    """Transitive dependencies are not enough: they may change."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     always = declared(project["dependencies"])
     extras = {name: declared(each) for name, each in project["optional-dependencies"].items()}
@@ -327,7 +327,7 @@ def test_every_library_is_a_requirement_of_its_part() -> None:
     assert not missing, "\n".join(sorted(missing))
 
 
-def test_models_know_nobody() -> None:
+def test_models_import_no_other_part() -> None:
     allowed = {"edenmem", "msgspec", *sys.stdlib_module_names}
     for path in (PACKAGE / "models").rglob("*.py"):
         assert {module.split(".")[0] for _, module in imports(path)} <= allowed
@@ -335,7 +335,7 @@ def test_models_know_nobody() -> None:
 
 # -- imports -------------------------------------------------------------------------------------
 
-#: What is loaded before all modules are imported alone, so that it is loaded once.
+#: Libraries to load once, before modules are imported alone.
 _LIBRARIES = (
     "openai",
     "numpy",
@@ -347,9 +347,9 @@ _LIBRARIES = (
     "msgspec",
 )
 
-#: Imports libraries, then each module in a fork, and says what was loaded, or what failed. The
-#: fork of a package goes on to fork for its modules, which cannot be had without it. What was
-#: there before a fork is frozen: collecting garbage among it took long.
+#: Imports libraries, then each module in a fork, and reports loaded modules or errors. The fork of
+#: a package forks again for its modules. Objects from before a fork are frozen, since collecting
+#: garbage among them is slow.
 _IMPORT_EACH = """
 import gc, importlib, json, os, sys, traceback
 libraries, heavy, names = sys.argv[1].split(","), set(sys.argv[2].split(",")), sys.argv[3:]
@@ -383,7 +383,7 @@ each_of("")
 
 
 def import_each(names: Sequence[str], libraries: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-    """What importing each of these alone, with warnings as errors, led to."""
+    """Import each of these alone, with warnings as errors, and return the results."""
     lists = [",".join(libraries), ",".join(HEAVY)]
     command = [sys.executable, "-W", "error", "-c", _IMPORT_EACH, *lists, *names]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
@@ -401,7 +401,7 @@ def test_each_module_can_be_imported_alone() -> None:
     assert not failed, "\n".join(failed)
 
 
-def test_what_is_loaded_at_every_start_loads_nothing_heavy() -> None:
+def test_modules_of_every_start_load_nothing_slow() -> None:
     light = [name for name in modules() if name.startswith(("edenmem.models", "edenmem.settings"))]
     light += [
         "edenmem",
@@ -430,8 +430,8 @@ sys.exit(f"exit code {code}, loaded {sorted(heavy)}" if code or heavy else 0)
 """
 
 
-def test_listing_scopes_loads_nothing_heavy(tmp_path: Path) -> None:
-    """The promise of a quick start is about a real run, not about imports alone."""
+def test_listing_scopes_loads_nothing_slow(tmp_path: Path) -> None:
+    """The quick start holds for a real run, not only for imports."""
     from edenmem.store.sqlite import SqliteStore
 
     path = tmp_path / "memory.db"
@@ -465,7 +465,7 @@ sys.exit(f"loaded {sorted(loaded)}" if loaded else 0)
 """
 
 
-def test_every_part_of_the_service_is_made_without_models_and_without_a_store(
+def test_properties_of_the_service_need_neither_models_nor_a_store(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "memory.db"
@@ -483,7 +483,7 @@ def test_every_part_of_the_service_is_made_without_models_and_without_a_store(
 # -- public names --------------------------------------------------------------------------------
 
 
-def test_public_names_are_sorted_documented_and_there() -> None:
+def test_public_names_are_sorted_documented_and_exist() -> None:
     assert edenmem.__all__ == sorted(edenmem.__all__)
     assert len(set(edenmem.__all__)) == len(edenmem.__all__)
     for name in edenmem.__all__:
@@ -500,10 +500,10 @@ def test_everything_public_at_the_root_is_listed() -> None:
             assert name in edenmem.__all__
 
 
-#: Façades: one public method after another, each of them short.
+#: Facades with many short public methods.
 LONG = {"engine/service.py"}
 
-# -- habits --------------------------------------------------------------------------------------
+# -- conventions ---------------------------------------------------------------------------------
 
 
 def test_only_the_command_line_prints() -> None:
@@ -542,7 +542,7 @@ def test_no_error_is_swallowed() -> None:
 
 
 def bases() -> dict[str, set[str]]:
-    """Every class of the package → the classes of the package that it inherits from, by name."""
+    """Return the base classes within the package of each class, by name."""
     classes = {
         node.name: node for path in sources() for node in nodes(path) if type(node) is ast.ClassDef
     }
@@ -553,9 +553,8 @@ def bases() -> dict[str, set[str]]:
     }
 
 
-def test_no_class_is_deeper_than_two_of_our_own() -> None:
-    """A class of many parents calls what nobody sees. Errors, models and groups of options are
-    kinds of one another, and hold no more than what they are."""
+def test_classes_have_at_most_two_base_classes_of_the_package() -> None:
+    """Deep inheritance hides calls. Errors, models and groups of options are exempt."""
     parents = bases()
     known = {
         node.name
@@ -572,8 +571,8 @@ def test_no_class_is_deeper_than_two_of_our_own() -> None:
     assert {name: found for name, found in parents.items() if len(found - known) > 1} == {}
 
 
-def test_no_method_is_found_by_a_name_that_is_put_together() -> None:
-    """Who calls whom can be read. A step of the schema is a file that says what it offers."""
+def test_no_method_is_called_by_a_computed_name() -> None:
+    """Calls must be readable. Migrations, which are loaded from files, are exempt."""
     wrong = []
     for path in sources():
         for node in nodes(path):
@@ -584,7 +583,7 @@ def test_no_method_is_found_by_a_name_that_is_put_together() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_module_says_what_it_is_for_and_is_short() -> None:
+def test_every_module_has_a_docstring_and_is_short() -> None:
     wrong = []
     for path in sources():
         lines = len(path.read_text(encoding="utf-8").splitlines())
@@ -595,7 +594,7 @@ def test_every_module_says_what_it_is_for_and_is_short() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_nothing_names_the_machine_that_it_was_written_on() -> None:
+def test_no_file_names_a_development_machine() -> None:
     personal = re.compile(r"(?<![\w.:~-])/(?:work|root|Users)/\w|[A-Z]:\\Users")
     suffixes = {".py", ".md", ".toml", ".j2", ".json", ".jsonl", ".txt", ".sh", ".yaml", ".cron"}
     folders = ("edenmem", "tests", "examples", "migrations", ".ci")

@@ -1,4 +1,4 @@
-"""The README and the guides are true: parts made from the code are current, and examples run."""
+"""The README and the guides: generated parts are current, and examples run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.support import readme
 
 
 @pytest.mark.parametrize("name", readme.MAKERS)
-def test_parts_that_are_made_from_the_code_are_up_to_date(name: str) -> None:
+def test_generated_parts_are_current(name: str) -> None:
     assert readme.made(name) == readme.MAKERS[name](), "run: python -m tests.support.readme"
 
 
 @pytest.mark.slow
 def test_the_demo_fits_one_screen_and_is_the_picture() -> None:
     printed = readme.demo_output()
-    assert len(printed.splitlines()) <= 22  # with the prompt, and the note about the script
+    assert len(printed.splitlines()) <= 22  # with the prompt and the note about the script
     assert all(len(line) <= 80 for line in printed.splitlines())
     shown = readme.picture_text(readme.PICTURE.read_text("utf-8"))
     for line in printed.splitlines():
@@ -42,7 +42,7 @@ def test_the_readme_is_short() -> None:
 
 
 @pytest.mark.parametrize("page", readme.pages(), ids=lambda page: page.stem)
-def test_links_lead_to_files_that_are_there(page: Path) -> None:
+def test_links_lead_to_existing_files(page: Path) -> None:
     text = page.read_text("utf-8")
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", text) + re.findall(r'src="([^"]+)"', text)
     for link in links:
@@ -58,7 +58,7 @@ def test_the_readme_links_to_every_guide() -> None:
 
 @pytest.fixture
 def person(tmp_path: Path) -> dict[str, str]:
-    """The environment of a person who has edenmem on the path and nothing configured."""
+    """Return the environment of a user with edenmem on the path, without configuration."""
     binaries = str(Path(sys.executable).parent)
     return {
         **{k: v for k, v in os.environ.items() if not k.startswith(("EDENMEM_", "OPENAI_"))},
@@ -69,7 +69,7 @@ def person(tmp_path: Path) -> dict[str, str]:
 
 
 def run_script(script: str, folder: Path, person: dict[str, str]) -> str:
-    """What a shell script prints that must not fail."""
+    """Run a shell script that must not fail, and return its output."""
     done = subprocess.run(
         ["bash", "-c", f"set -euo pipefail\n{script}"],
         cwd=folder,
@@ -90,7 +90,7 @@ def test_the_readme_runs(tmp_path: Path, person: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
-def test_the_tour_runs_from_first_to_last(tmp_path: Path, person: dict[str, str]) -> None:
+def test_the_tour_runs(tmp_path: Path, person: dict[str, str]) -> None:
     (tmp_path / "examples").symlink_to(readme.ROOT / "examples")
     page = readme.GUIDES / "tour.md"
     (program,) = readme.blocks("python", page)
@@ -102,13 +102,13 @@ def test_the_tour_runs_from_first_to_last(tmp_path: Path, person: dict[str, str]
 
 
 @pytest.mark.slow
-def test_the_first_steps_of_troubleshooting_run(tmp_path: Path, person: dict[str, str]) -> None:
+def test_the_steps_of_troubleshooting_run(tmp_path: Path, person: dict[str, str]) -> None:
     block = readme.blocks("sh", readme.GUIDES / "troubleshooting.md")[0]
     prepare = "edenmem init --yes --uri sqlite:///m.db --write-config\nedenmem agent add mira\n"
     assert "mira" in run_script(prepare + block, tmp_path, person)
 
 
-def test_the_configuration_shown_is_one_that_loads(tmp_path: Path) -> None:
+def test_the_example_configuration_loads(tmp_path: Path) -> None:
     (block,) = readme.blocks("toml", readme.GUIDES / "settings.md")
     assert tomllib.loads(block)
     file = tmp_path / "edenmem.toml"
@@ -121,13 +121,13 @@ def test_the_configuration_shown_is_one_that_loads(tmp_path: Path) -> None:
     assert plain.settings.scopes.user.consolidate_at == 4
 
 
-def test_the_gate_runs_the_line_that_the_readme_gives() -> None:
+def test_the_gate_runs_the_command_of_the_readme() -> None:
     assert "-m pytest" in readme.command("tests")
     assert "edenmem demo" in readme.command("demo")
     assert "command: tests" in (readme.ROOT / ".ci" / "run").read_text()
 
 
-def test_each_promise_of_security_names_a_test_that_is_there() -> None:
+def test_each_promise_of_security_has_an_existing_test() -> None:
     text = (readme.ROOT / "SECURITY.md").read_text()
     named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", text)
     assert len(named) >= 20

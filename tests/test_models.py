@@ -1,4 +1,4 @@
-"""Identifiers, scopes, changes and errors: what everything else is said in."""
+"""IDs, scopes, changes and errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.vectors import random_unit
 # -- ids -----------------------------------------------------------------------------------------
 
 
-def test_ids_are_ids_and_never_twice() -> None:
+def test_ids_are_valid_and_unique() -> None:
     with ThreadPoolExecutor(8) as pool:
         ids = list(pool.map(lambda _: new_id(), range(5000)))
     assert len(set(ids)) == 5000
@@ -55,12 +55,12 @@ def test_a_forked_child_repeats_no_id() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a" * 23, "A" * 24, "g" * 24, "a" * 25, "a" * 24 + "\n"])
-def test_what_is_no_id(text: str) -> None:
+def test_invalid_ids(text: str) -> None:
     assert not is_id(text)
 
 
 @given(st.lists(st.text(), max_size=4), st.lists(st.text(), max_size=4))
-def test_derived_ids_are_equal_only_for_equal_parts(one: list[str], two: list[str]) -> None:
+def test_derived_ids_differ_for_different_parts(one: list[str], two: list[str]) -> None:
     assert is_id(derived_id(*one))
     assert (derived_id(*one) == derived_id(*two)) == (one == two)
 
@@ -83,7 +83,7 @@ def test_times_are_aware_utc_in_milliseconds() -> None:
 
 
 @pytest.mark.parametrize("kind", list(ScopeKind))
-def test_a_scope_has_exactly_the_owner_that_its_kind_needs(kind: ScopeKind) -> None:
+def test_a_scope_has_exactly_the_owner_of_its_kind(kind: ScopeKind) -> None:
     """Known failures 4 and 5: a missing id is an error, never a wider filter."""
     agent, owner = new_id(), new_id()
     needed = OWNER_FIELD[kind]
@@ -102,7 +102,7 @@ def test_a_scope_has_exactly_the_owner_that_its_kind_needs(kind: ScopeKind) -> N
         Scope(kind, "", owner if needed else "")
 
 
-def test_keys_tell_scopes_apart() -> None:
+def test_scopes_have_different_keys() -> None:
     agent, owner = new_id(), new_id()
     scopes = [Scope(kind, agent, owner if OWNER_FIELD[kind] else "") for kind in ScopeKind]
     scopes += [Scope(s.kind, new_id(), s.owner) for s in scopes]
@@ -110,7 +110,7 @@ def test_keys_tell_scopes_apart() -> None:
     assert all(a == b or hash(a) != hash(b) for a, b in itertools.combinations(scopes, 2))
 
 
-def test_a_fact_belongs_to_its_owner_and_not_to_its_source() -> None:
+def test_a_fact_belongs_to_its_owner_not_its_source() -> None:
     scope = Scope.user(new_id(), new_id())
     assert make_fact(scope, session_id=new_id()).home == scope
     with pytest.raises(ScopeError):
@@ -120,20 +120,20 @@ def test_a_fact_belongs_to_its_owner_and_not_to_its_source() -> None:
 # -- memory --------------------------------------------------------------------------------------
 
 
-def test_recent_goes_by_the_correction() -> None:
+def test_a_correction_makes_a_fact_recent() -> None:
     """Known failure 38: an old fact corrected today stayed out."""
     fact = make_fact(Scope.agent(new_id()), formed_at=NOW - timedelta(days=90))
     assert fact.recent_at == fact.formed_at
     assert msgspec.structs.replace(fact, updated_at=NOW).recent_at == NOW
 
 
-def test_hashes_are_those_of_the_platform() -> None:
+def test_hashes_match_the_platform() -> None:
     assert content_hash("Anna sings.") == "4217725dac8eaf517705b85d13001f09"
     assert content_hash("") == "d41d8cd98f00b204e9800998ecf8427e"
     assert content_hash("e\u0301") != content_hash("é")
 
 
-def test_memory_goes_by_the_canonical_person() -> None:
+def test_memory_belongs_to_the_canonical_person() -> None:
     person = make_user()
     account = make_user(eden_user_id=person.id)
     assert (person.person_id, account.person_id) == (person.id, person.id)
@@ -148,11 +148,11 @@ def test_memory_goes_by_the_canonical_person() -> None:
         ({"feature_flags": ("beta",)}, False),
     ],
 )
-def test_who_is_premium(fields: dict[str, object], premium: bool) -> None:
+def test_premium_users(fields: dict[str, object], premium: bool) -> None:
     assert make_user(**fields).is_premium is premium
 
 
-def test_labels_are_what_people_know() -> None:
+def test_labels_are_names() -> None:
     session = make_session(name="garden-1", title="In the garden")
     assert session.label == "garden-1"
     assert msgspec.structs.replace(session, name=None).label == "In the garden"
@@ -162,7 +162,7 @@ def test_labels_are_what_people_know() -> None:
 # -- changes -------------------------------------------------------------------------------------
 
 
-def test_changes_survive_json_with_their_kinds() -> None:
+def test_changes_keep_their_kinds_in_json() -> None:
     fact = make_fact(Scope.agent(new_id()), embedding=random_unit(1), embedding_model="m")
     revise = ReviseFact(
         scope=fact.home,
@@ -177,7 +177,7 @@ def test_changes_survive_json_with_their_kinds() -> None:
     assert msgspec.json.decode(msgspec.json.encode(changes), type=ChangeSet) == changes
 
 
-def test_every_change_has_an_id_of_its_own() -> None:
+def test_every_change_has_a_unique_id() -> None:
     fact = make_fact(Scope.agent(new_id()))
     assert AddFact(fact=fact).id != AddFact(fact=fact).id
     tags = [kind.__struct_config__.tag for kind in Change.__args__]
@@ -191,7 +191,7 @@ def all_errors(root: type[EdenmemError] = EdenmemError) -> set[type[EdenmemError
     return {root}.union(*(all_errors(leaf) for leaf in root.__subclasses__()))
 
 
-def test_every_error_is_in_the_tree_that_the_module_draws() -> None:
+def test_every_error_is_in_the_tree_of_the_module() -> None:
     drawn = errors.__doc__ or ""
     for error in all_errors():
         if error.__module__ == "edenmem.errors":
@@ -199,7 +199,7 @@ def test_every_error_is_in_the_tree_that_the_module_draws() -> None:
             assert error.exit_code in set(ExitCode) - {ExitCode.OK, ExitCode.INTERRUPTED}
 
 
-def test_exit_codes_are_those_that_scripts_rely_on() -> None:
+def test_exit_codes_are_stable() -> None:
     assert {code.name: int(code) for code in ExitCode} == {
         "OK": 0,
         "SOME_FAILED": 1,
@@ -211,7 +211,7 @@ def test_exit_codes_are_those_that_scripts_rely_on() -> None:
     }
 
 
-def test_messages_say_where_and_which() -> None:
+def test_messages_of_errors() -> None:
     assert str(InputError("no JSON", line=7)) == "line 7: no JSON"
     ambiguous = AmbiguousReference("agent", "ab", [f"ab{n}" for n in range(12)])
     assert "12" in str(ambiguous)

@@ -1,4 +1,4 @@
-"""The fakes are part of what every other test proves, so they are held to their word too."""
+"""The fakes of the tests behave as documented."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ask_for(task: str, *, user: str = "What?") -> LLMRequest[Answer]:
 # -- network and environment ---------------------------------------------------------------------
 
 
-def test_the_world_is_out_of_reach() -> None:
+def test_the_network_is_out_of_reach() -> None:
     with socket.socket() as out, pytest.raises(NetworkForbidden):
         out.connect(("192.0.2.1", 80))
     with pytest.raises(NetworkForbidden):
@@ -47,12 +47,12 @@ def test_the_world_is_out_of_reach() -> None:
         socket.getaddrinfo("database.invalid", 27017)
 
 
-def test_the_machine_itself_is_in_reach() -> None:
+def test_the_loopback_interface_is_in_reach() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         socket.create_connection(server.getsockname()[:2]).close()
 
 
-def test_nobodys_settings_are_seen(tmp_path: Path) -> None:
+def test_settings_of_the_user_are_ignored(tmp_path: Path) -> None:
     assert not [name for name in os.environ if name.startswith(("EDENMEM_", "OPENAI_"))]
     homes = {Path.home(), Path(os.environ["XDG_CONFIG_HOME"]), Path(os.environ["XDG_DATA_HOME"])}
     assert all(home.is_relative_to(tmp_path.parents[0]) for home in homes)
@@ -88,7 +88,7 @@ async def test_errors_functions_and_hanging() -> None:
         await hanging
 
 
-async def test_adversarial_answers_have_the_right_form() -> None:
+async def test_adversarial_answers_are_valid() -> None:
     items = (await FakeLLM({"facts": ADVERSARIAL}).ask(ask_for("facts"))).value.items
     assert len(items) == 3
     assert items[0].number == 999_999
@@ -108,7 +108,7 @@ async def test_bad_requests_are_refused() -> None:
 # -- the embedder --------------------------------------------------------------------------------
 
 
-async def test_similar_texts_are_near() -> None:
+async def test_similar_texts_have_similar_vectors() -> None:
     fake = FakeEmbedder()
     texts = ["Anna lives in Lisbon", "anna LIVES in Lisbon!", "Anna lives in Porto", "Bees hum"]
     vectors = (await fake.embed(texts)).vectors
@@ -126,7 +126,7 @@ async def test_bad_texts_are_refused(texts: list[str]) -> None:
         await FakeEmbedder(most_texts=2).embed(texts)
 
 
-async def test_an_embedder_fails_when_told_to_and_after_close() -> None:
+async def test_an_embedder_fails_as_scripted_and_after_close() -> None:
     fake = FakeEmbedder()
     fake.failures = [ProviderTimeout("late")]
     with pytest.raises(ProviderTimeout):

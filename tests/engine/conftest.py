@@ -1,4 +1,4 @@
-"""A few people, an agent and a session, in a SQLite store."""
+"""A few users, an agent and a session."""
 
 from __future__ import annotations
 
@@ -32,60 +32,60 @@ class Cast:
     session: Session
 
     def add_session(self, *users: User, **fields: object) -> Session:
-        """Another session of Eve."""
+        """Add a session of Eve."""
         session = make_session([self.eve], users, **fields)
         assert self.store.host.put_session(session)
         return session
 
     def add_agent(self, username: str, **fields: object) -> Agent:
-        """Another agent."""
+        """Add an agent."""
         agent = make_agent(username, **fields)
         assert self.store.host.add_agent(agent)
         return agent
 
     def add_shard(self, name: str, **fields: object) -> Scope:
-        """A shard of Eve's."""
+        """Add a shard of Eve."""
         scope = Scope.shard(self.eve.id, name)
         set_policy(self.store, scope, **fields)
         return scope
 
     def policy(self, scope: Scope) -> Policy:
-        """The stored policy of a scope."""
+        """Return the stored policy of a scope."""
         return self.store.memory.policies((scope,))[scope]
 
     @property
     def agent_scope(self) -> Scope:
-        """What Eve knows for everybody."""
+        """Return the agent scope of Eve."""
         return Scope.agent(self.eve.id)
 
     @property
     def anna_scope(self) -> Scope:
-        """What Eve knows of Anna."""
+        """Return the scope of Anna."""
         return Scope.user(self.eve.id, self.anna.id)
 
     @property
     def discord_scope(self) -> Scope:
-        """What Eve knows of Anna by her second account."""
+        """Return the scope of Anna's second account."""
         return Scope.user(self.eve.id, self.anna_on_discord.id)
 
     @property
     def anna_scopes(self) -> tuple[Scope, Scope]:
-        """What Eve knows of Anna by all of her accounts."""
+        """Return the scopes of all of Anna's accounts."""
         return self.anna_scope, self.discord_scope
 
     @property
     def bruno_scope(self) -> Scope:
-        """What Eve knows of Bruno."""
+        """Return the scope of Bruno."""
         return Scope.user(self.eve.id, self.bruno.id)
 
     @property
     def session_scope(self) -> Scope:
-        """Anna's session."""
+        """Return the scope of Anna's session."""
         return Scope.session(self.eve.id, self.session.id)
 
 
 def make_cast(store: Store) -> Cast:
-    """The cast, put into ``store``."""
+    """Store the cast in ``store``."""
     olga, anna, bruno = make_user("olga"), make_user("anna"), make_user("bruno")
     discord = make_user("anna#1234", eden_user_id=anna.id)
     for user in (olga, anna, bruno, discord):
@@ -107,11 +107,11 @@ def make_cast(store: Store) -> Cast:
 
 @pytest.fixture(params=["sqlite", SECANTUS_TOO])
 def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
-    """An empty store, once for each kind."""
+    """Return an empty store, once per kind."""
     return open_store(request.param)
 
 
 @pytest.fixture
 def cast(sqlite_store: Store) -> Cast:
-    """A new store with the cast in it."""
+    """Return the cast in a new store."""
     return make_cast(sqlite_store)

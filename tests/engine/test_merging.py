@@ -1,4 +1,4 @@
-"""Near-duplicates: found in one scope alone, and merged without a fact too few at any moment."""
+"""Near-duplicates: found within one scope, and merged without losing a fact."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OTHER = "The walk begins at the old ferry hall"
 
 
 def put(store: Store, embedder: FakeEmbedder, scope: Scope, *texts: str) -> list[Fact]:
-    """Facts with vectors, each a day after the one before."""
+    """Store facts with vectors, one day apart."""
     facts = [
         make_fact(
             scope,
@@ -88,7 +88,9 @@ class TestFinding:
         assert group.scores[0] == 1.0
         assert FLOOR <= group.scores[1] < 1.0
 
-    def test_the_same_words_need_no_vector(self, cast: Cast, embedder: FakeEmbedder) -> None:
+    def test_facts_with_the_same_words_need_no_vector(
+        self, cast: Cast, embedder: FakeEmbedder
+    ) -> None:
         put(cast.store, embedder, cast.anna_scope, TEA, f"  {TEA.upper()}! ", OTHER)
         (group,) = groups(cast.store, cast.anna_scope, model=None)
         assert group.scores == (1.0, 1.0)
@@ -107,10 +109,10 @@ class TestFinding:
         (group,) = groups(cast.store, cast.anna_scope)
         assert [fact.content for fact in group.facts] == [TEA, TEA_TOO]
 
-    def test_a_chain_of_small_differences_is_no_group(
+    def test_a_chain_of_small_differences_is_not_a_group(
         self, cast: Cast, embedder: FakeEmbedder
     ) -> None:
-        """Each of these is near the next, and the first is far from the last."""
+        """Neighbours in the chain are near, but the first and last are not."""
         words = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"]
         chain = [" ".join(words[start : start + 8]) for start in range(0, 9, 2)]
         put(cast.store, embedder, cast.anna_scope, *chain)
@@ -216,7 +218,7 @@ class TestMerging:
         (entry, *_) = cast.store.log.audit(target_id=new.id)
         assert entry.reason == f"merged into {old.id}"
 
-    async def test_one_that_says_it_already_is_kept_as_it_is(
+    async def test_a_fact_with_the_merged_text_is_kept_unchanged(
         self, cast: Cast, embedder: FakeEmbedder
     ) -> None:
         old, new = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
@@ -230,7 +232,7 @@ class TestMerging:
     async def test_the_users_of_all_are_those_of_the_merged_fact(
         self, cast: Cast, embedder: FakeEmbedder, kept_text: str
     ) -> None:
-        """To forget a person finds what v1 related to them; an undo takes the relation back."""
+        """Forgetting a user finds facts by their users in v1; an undo removes the users again."""
         lena, tomas = new_id(), new_id()
         facts = [
             make_fact(cast.anna_scope, text, related_users=(user,))
@@ -283,7 +285,7 @@ class TestMerging:
             "Lena drinks coffee now.",
         ]
 
-    async def test_what_is_merged_with_a_private_fact_is_private(
+    async def test_a_merge_with_a_private_fact_is_private(
         self, cast: Cast, embedder: FakeEmbedder
     ) -> None:
         old, new = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
@@ -315,7 +317,7 @@ def _of(store: Store, fact: Fact) -> Fact:
 
 
 class TestProposing:
-    async def test_a_model_sees_numbers_and_its_cost_is_kept(
+    async def test_a_model_sees_numbers_and_its_usage_is_recorded(
         self, cast: Cast, embedder: FakeEmbedder
     ) -> None:
         facts = put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
@@ -332,7 +334,7 @@ class TestProposing:
         assert [total.calls for total in cast.store.usage.sum_usage(agent_id=cast.eve.id)] == [1]
 
     @pytest.mark.parametrize("behaviour", [ADVERSARIAL, NONSENSE])
-    async def test_an_answer_that_is_no_good_changes_nothing_and_is_told(
+    async def test_an_invalid_answer_changes_nothing_and_is_reported(
         self, cast: Cast, embedder: FakeEmbedder, behaviour: object
     ) -> None:
         put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)

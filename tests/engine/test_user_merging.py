@@ -1,4 +1,4 @@
-"""Moving the memory of one account to another, cut off anywhere, and taking it back."""
+"""Moving the memory of one account to another, interrupting it anywhere, and undoing it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAME, OWN = "Anna lives in Lisbon.", "Anna plays the cello."
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """The process was killed."""
 
 
 class Mortal(InterposedStore):
@@ -50,7 +50,7 @@ class Mortal(InterposedStore):
 
 @pytest.fixture
 def told(store: Store) -> Cast:
-    """Two accounts of Anna that both have memory, of two agents."""
+    """Store memory of two agents for two accounts of Anna."""
     cast = make_cast(store)
     add_fact(store, cast.anna_scope, SAME, source_message_ids=("a" * 24,))
     add_fact(
@@ -90,7 +90,7 @@ def merge(cast: Cast, store: Any = None, **options: Any) -> list[AccountMerge]:
 
 
 def state(cast: Cast, owner: str) -> dict[str, Any]:
-    """What memory says of an account, without ids, versions and times of change."""
+    """Return the memory of an account, without IDs, versions and times."""
     found = {}
     for agent in cast.store.host.agents():
         scope = Scope.user(agent.id, owner)
@@ -126,7 +126,7 @@ def check_merged(cast: Cast) -> None:
     assert of_anna["adam"] == ([], [("Is tall.", False)], ["Is tall."], "[ANNA]\n- Sings.")
 
 
-def test_everything_moves_once_and_is_taken_back(told: Cast) -> None:
+def test_everything_moves_once_and_can_be_undone(told: Cast) -> None:
     before = state(told, told.anna.id), state(told, told.anna_on_discord.id)
     planned = merge(told, dry_run=True)
     assert (state(told, told.anna.id), state(told, told.anna_on_discord.id)) == before
@@ -138,7 +138,7 @@ def test_everything_moves_once_and_is_taken_back(told: Cast) -> None:
     assert [each.text for each in by_agent.values()] == ["pending"]
     check_merged(told)
     assert merge(told) == []
-    for _ in range(2):  # and again: what was moved, taken back, and moved again
+    for _ in range(2):  # and again: moved, undone, and moved again
         undoer = Undoer(make_runtime(told.store, actor=make_actor(command="undo")))
         outcomes = {step.outcome for step in undoer.undo_run(run_id)}
         assert outcomes <= {"done", "nothing"}, outcomes
@@ -151,17 +151,17 @@ def test_everything_moves_once_and_is_taken_back(told: Cast) -> None:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("calls", range(1, 8))
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
-def test_it_may_be_cut_off_anywhere_and_repeated(told: Cast, calls: int, after: bool) -> None:
+def test_it_can_be_interrupted_anywhere_and_repeated(told: Cast, calls: int, after: bool) -> None:
     with pytest.raises(Killed):
         merge(told, Mortal(told.store, calls, after=after))
     facts = facts_of(told.store, *told.anna_scopes)
-    assert {fact.content for fact in facts} == {SAME, OWN}  # nothing is lost meanwhile
+    assert {fact.content for fact in facts} == {SAME, OWN}  # nothing is lost in between
     merge(told)
     check_merged(told)
 
 
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
-def test_what_cannot_be_merged_is_refused(told: Cast) -> None:
+def test_invalid_merges_are_rejected(told: Cast) -> None:
     merger = UserMerger(make_runtime(told.store))
     with pytest.raises(UsageError, match="into itself"):
         list(merger.merge(told.anna.id, told.anna.id))
@@ -174,6 +174,6 @@ def test_what_cannot_be_merged_is_refused(told: Cast) -> None:
     assert state(told, told.anna_on_discord.id) == before
 
 
-def test_lines_of_a_text_become_pieces_of_a_length() -> None:
+def test_lines_of_a_text_are_split_by_length() -> None:
     text = "[PROJECTS]\n- one two three four five\n\n* six\nseven"
     assert pieces(text, 3) == ["one two three", "four five", "six", "seven"]

@@ -32,9 +32,9 @@ def test_it_remembers_the_first_visit_in_the_second(tmp_path: Path) -> None:
     out = run(EXAMPLES / "agent_loop.py", tmp_path)
     first, second = out.split("=== lena-progress")
     assert "<MemoryContext/>" in first
-    assert "At the end: applied; 10 messages gave" in first
-    assert "Lena Brandt" in second.split("At the end")[0]
-    assert "OP-7731" in second.split("=== A search")[1]
+    assert "Formation applied: 10 messages, " in first
+    assert "Lena Brandt" in second.split("\nFormation ")[0]
+    assert "OP-7731" in second.split("=== Search")[1]
 
 
 def test_without_any_answers_it_says_that_nothing_is_formed(

@@ -1,4 +1,4 @@
-"""How the stand-in for Atlas refuses."""
+"""Errors of the fake Atlas server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Refused(Exception):
-    """An answer with ``ok: 0``; code 8 is what Atlas gives for errors of its search process."""
+    """An answer with ``ok: 0``; Atlas uses code 8 for errors of its search process."""
 
     def __init__(self, message: str, code: int = 8, name: str = "UnknownError") -> None:
         super().__init__(message)
@@ -21,7 +21,7 @@ def known_fields(
     required: Collection[str] = (),
     optional: Collection[str] = (),
 ) -> Mapping[str, Any]:
-    """The fields of an object, none of them unknown and none missing."""
+    """Check an object for unknown and missing fields, and return it."""
     if not isinstance(given, Mapping):
         raise Refused(f'"{where}" must be a document')
     unknown = set(given) - {*required, *optional}
@@ -34,14 +34,14 @@ def known_fields(
 
 
 def whole_number(where: str, given: Any, low: int, high: int) -> int:
-    """A number within bounds."""
+    """Check the bounds of an integer, and return it."""
     if isinstance(given, bool) or not isinstance(given, int) or not low <= given <= high:
         raise Refused(f'"{where}" must be an integer between {low} and {high}, is {given!r}')
     return given
 
 
 def text(where: str, given: Any) -> str:
-    """A text that is not empty."""
+    """Check for nonempty text, and return it."""
     if not isinstance(given, str) or not given:
         raise Refused(f'"{where}" must be a string that is not empty')
     return given

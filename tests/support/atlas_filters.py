@@ -1,4 +1,4 @@
-"""Filters of the stand-in for Atlas: of ``$vectorSearch`` (a part of MQL) and of ``$search``."""
+"""Filters of the fake Atlas server: ``$vectorSearch`` (a part of MQL) and ``$search``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.atlas_indexes import mapped_types
 Document = dict[str, Any]
 Test = Callable[[Document], bool]
 
-#: What a value that is indexed as one of these types may be. ``bool`` is checked before ``int``.
+#: Python types by type of indexed values. ``bool`` is checked before ``int``.
 _VALUES: dict[str, tuple[type, ...]] = {
     "objectId": (ObjectId,),
     "token": (str,),
@@ -59,7 +59,7 @@ def _any_compares(path: str, sign: str, bound: Any) -> Test:
 
 
 def mql(filter: Any, paths: frozenset[str]) -> Test:
-    """A test for what a vector index can be asked to filter by."""
+    """Compile a filter of ``$vectorSearch`` to a predicate."""
     if not isinstance(filter, Mapping):
         raise Refused('"filter" must be a document')
     tests: list[Test] = []
@@ -108,7 +108,7 @@ def _conditions(path: str, condition: Any) -> list[Test]:
 
 
 def clause(name: str, given: Any, definition: Mapping[str, Any]) -> Test | None:
-    """A test for an operator that gives no score of its own; None for other operators."""
+    """Compile an operator without a score to a predicate; None for other operators."""
     match name:
         case "equals":
             spec = known_fields("equals", given, required=["path", "value"], optional=["score"])
@@ -135,7 +135,7 @@ def clause(name: str, given: Any, definition: Mapping[str, Any]) -> Test | None:
 
 
 def _typed(given: Any, values: list[Any], definition: Mapping[str, Any]) -> str:
-    """The path, if it is indexed as the type of each of the values."""
+    """Return the path if its index has the types of all values."""
     path = text("path", given)
     types = mapped_types(definition, path)
     for value in values:

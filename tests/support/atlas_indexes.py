@@ -1,8 +1,8 @@
-"""Search indexes of the stand-in for Atlas: their definitions, how they come to be, what they see.
+"""Search indexes of the fake Atlas server: definitions, building, and visible documents.
 
-An index is PENDING, then BUILDING, then READY, one step for each look at it. A changed one goes on
-answering with its old definition meanwhile. What is written becomes visible ``lag`` looks or
-searches later.
+An index is PENDING, then BUILDING, then READY, with one step per read of its state. A changed
+index answers with its old definition until then. Writes become visible after ``lag`` reads or
+searches.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Index:
         self._seen: list[Document] = []
 
     def change(self, definition: Any) -> None:
-        """Begin to build with another definition."""
+        """Start to build another definition."""
         self.latest = checked(self.type, definition)
         self.version += 1
         self.steps = 0
 
     def step(self, needed: int, read: Callable[[], list[Document]]) -> None:
-        """One look: build on, and see what there is to see once it is built."""
+        """Advance the build by one step, or show pending writes."""
         self.steps += 1
         if self.steps > needed and self.served is not self.latest:
             self.served = self.latest
@@ -57,7 +57,7 @@ class Index:
             self._coming = []
 
     def catch_up(self, now: int, lag: int, read: Callable[[], list[Document]]) -> None:
-        """Note what was written, and show what is due."""
+        """Record writes, and show those that are due."""
         if self.served is None:
             return
         current = read()
@@ -69,13 +69,13 @@ class Index:
 
     @property
     def status(self) -> str:
-        """As Atlas names it."""
+        """Return the status in Atlas's words."""
         if self.served is self.latest:
             return "READY"
         return "PENDING" if self.steps <= 1 else "BUILDING"
 
     def described(self) -> Document:
-        """What ``$listSearchIndexes`` says of it."""
+        """Return the answer of ``$listSearchIndexes``."""
         return {
             "id": self.id,
             "name": self.name,
@@ -89,7 +89,7 @@ class Index:
 
 
 def checked(type: str, definition: Any) -> Document:
-    """A definition without a mistake in it."""
+    """Validate a definition, and return it."""
     if type == "vectorSearch":
         given = known_fields(
             "definition", definition, required=["fields"], optional=["numPartitions"]
@@ -112,7 +112,7 @@ def checked(type: str, definition: Any) -> Document:
         )
         mappings = known_fields("mappings", given["mappings"], optional=["dynamic", "fields"])
         if mappings.get("dynamic") is not False:
-            raise Refused("the stand-in knows static mappings alone")
+            raise Refused("the fake server supports only static mappings")
         for path, types in mappings.get("fields", {}).items():
             for one in types if isinstance(types, list) else [types]:
                 _check_mapping(path, one)
@@ -151,7 +151,7 @@ def _check_mapping(path: str, mapping: Any) -> None:
 
 
 def with_defaults(type: str, definition: Document) -> Document:
-    """A definition as it comes back: with options that nobody gave, and in another order."""
+    """Return a definition as listed: with default options, and in a different order."""
     if type == "vectorSearch":
         fields = [
             {**field, "quantization": field.get("quantization", "none")}
@@ -168,16 +168,16 @@ def with_defaults(type: str, definition: Document) -> Document:
 
 
 def vector_fields(definition: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Path → field, of the vectors of a vector index."""
+    """Return the vector fields of a vector index by path."""
     return {field["path"]: field for field in definition["fields"] if field["type"] == "vector"}
 
 
 def filter_paths(definition: Mapping[str, Any]) -> frozenset[str]:
-    """What a vector index can be filtered by."""
+    """Return the filter paths of a vector index."""
     return frozenset(field["path"] for field in definition["fields"] if field["type"] == "filter")
 
 
 def mapped_types(definition: Mapping[str, Any], path: str) -> dict[str, Mapping[str, Any]]:
-    """Type → mapping, of one path of a text index."""
+    """Return the mappings of one path of a text index by type."""
     types = definition["mappings"].get("fields", {}).get(path, [])
     return {one["type"]: one for one in (types if isinstance(types, list) else [types])}

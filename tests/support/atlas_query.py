@@ -1,7 +1,6 @@
-"""``$vectorSearch`` and ``$search`` of the stand-in for Atlas: what they refuse, what they find.
+"""``$vectorSearch`` and ``$search`` of the fake Atlas server.
 
-An option that is not known is an error, also where Atlas would take it: edenmem has no use for
-more than is here, so more than is here is a mistake.
+Unknown options are errors, even if Atlas accepts them: edenmem does not use them.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def check_vector_search(spec: Any) -> Mapping[str, Any]:
 
 
 def vector_search(index: Index, spec: Mapping[str, Any]) -> Found:
-    """The nearest documents that the index knows of, best first."""
+    """Return the nearest indexed documents, best first."""
     assert index.served is not None
     if index.type != "vectorSearch":
         raise Refused(f"{index.name} is no vector index")
@@ -79,7 +78,7 @@ def vector_search(index: Index, spec: Mapping[str, Any]) -> Found:
 
 
 def numbers_of(value: Any) -> Sequence[float] | None:
-    """The numbers of a vector in either form."""
+    """Return the numbers of a vector in either form."""
     if isinstance(value, Binary) and value.subtype == 9:
         vector = value.as_vector()
         return list(map(float, vector.data)) if vector.dtype is BinaryVectorDtype.FLOAT32 else None
@@ -102,7 +101,7 @@ def _product(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def _best(found: Found) -> Found:
-    """Best first. Atlas promises no order of equals, so here it is the one nobody would want."""
+    """Sort best first, and equal scores in an unusual order: Atlas does not define one."""
     return sorted(found, key=lambda hit: (hit[1], hit[0]["_id"]), reverse=True)
 
 
@@ -117,16 +116,16 @@ def check_search(spec: Any) -> Mapping[str, Any]:
 
 
 def text_search(index: Index, spec: Mapping[str, Any]) -> Found:
-    """The documents that match, best first."""
+    """Return the matching documents, best first."""
     assert index.served is not None
     if index.type != "search":
-        raise Refused(f"{index.name} is no text index")
+        raise Refused(f"{index.name} is not a text index")
     scores = _operator({"compound": spec["compound"]}, index)
     return _best([(one, scores[one["_id"]]) for one in index.documents if one["_id"] in scores])
 
 
 def _operator(given: Any, index: Index) -> dict[Any, float]:
-    """The scores of the documents that an operator matches, by ``_id``."""
+    """Return the scores of the documents that an operator matches, by ``_id``."""
     if not isinstance(given, Mapping) or len(given) != 1:
         raise Refused("an operator must be a document with one field")
     ((name, spec),) = given.items()
@@ -176,7 +175,7 @@ def _text(given: Any, index: Index) -> dict[Any, float]:
     )
     edits = whole_number("maxEdits", fuzzy.get("maxEdits", 2), 1, 2) if "fuzzy" in spec else 0
     if edits > 1:
-        raise Refused("the stand-in knows one edit alone")
+        raise Refused("the fake server supports only one edit")
     assert index.served is not None
     types = mapped_types(index.served, path)
     if "string" not in types:

@@ -1,7 +1,7 @@
-"""A stand-in for MongoDB Atlas: a SecantusDB server that also answers search commands.
+"""A fake MongoDB Atlas: a SecantusDB server that also answers search commands.
 
-Over the real wire, with the shapes that MongoDB documents, and stricter than Atlas in what it
-refuses. As Atlas does, it answers a search in an index that does not exist with nothing.
+It uses the real wire protocol and MongoDB's documented formats, and is stricter than Atlas. Like
+Atlas, it answers a search in a missing index with no results.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ from tests.support.mongo_server import secantus_server
 
 Document = dict[str, Any]
 _STAGES = ("$vectorSearch", "$search", "$listSearchIndexes")
-#: What the driver adds to every command.
+#: Fields that the driver adds to every command.
 _ENVELOPE = ("$db", "lsid", "$clusterTime", "$readPreference", "apiVersion", "comment")
 _SCORES = {"$vectorSearch": "vectorSearchScore", "$search": "searchScore"}
 
 
 class AtlasServer:
-    """The stand-in. ``build_steps``: looks at an index before it is built; ``lag``: looks and
-    searches until what was written can be found; ``failure``: why builds fail, if they do;
-    ``commands`` keeps every search command."""
+    """The fake server.
+
+    ``build_steps``: reads of an index's state until it is built; ``lag``: reads and searches until
+    writes are visible; ``failure``: error of builds, if any; ``commands``: all search commands.
+    """
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -46,23 +48,23 @@ class AtlasServer:
         self._lock = RLock()
 
     def reset(self) -> None:
-        """As it was at first, with the indexes that it has."""
+        """Restore the defaults; indexes stay."""
         self.build_steps = 2
         self.lag = 0
         self.failure = ""
         self.commands: list[Document] = []
 
     def close(self) -> None:
-        """Let go of its own connection."""
+        """Close the server's client."""
         self._client.close()
 
     def searches(self) -> list[Document]:
-        """The ``$vectorSearch`` and ``$search`` stages that were asked, oldest first."""
+        """Return the received ``$vectorSearch`` and ``$search`` stages, oldest first."""
         stages = (command["pipeline"][0] for command in self.commands if "pipeline" in command)
         return [stage for stage in stages if "$listSearchIndexes" not in stage]
 
     def answer(self, name: str, command: Mapping[str, Any]) -> Document:
-        """The answer to a search command."""
+        """Answer a search command."""
         with self._lock:
             self.commands.append({key: command[key] for key in command if key not in _ENVELOPE})
             try:
@@ -191,8 +193,10 @@ class AtlasServer:
 
 
 def _projected(found: Found, stages: list[Any], score: str) -> list[Document]:
-    """What the rest of the pipeline makes of the hits. A vector that is not asked for by name
-    comes back from Atlas, and is an error here."""
+    """Apply the rest of the pipeline to the hits.
+
+    Vectors that are not projected explicitly are an error, although Atlas returns them.
+    """
     projection: Any = None
     for stage in stages:
         match stage:
@@ -201,7 +205,7 @@ def _projected(found: Found, stages: list[Any], score: str) -> list[Document]:
             case {"$project": dict(given)} if projection is None:
                 projection = given
             case _:
-                raise Refused(f"the stand-in does not know the stage {stage!r}")
+                raise Refused(f"the fake server does not support the stage {stage!r}")
     if projection is None:
         raise Refused("whole documents, vectors and all, would be sent")
     documents = []
@@ -214,7 +218,7 @@ def _projected(found: Found, stages: list[Any], score: str) -> list[Document]:
             elif wanted == {"$meta": score}:
                 shown[field] = value
             else:
-                raise Refused(f"the stand-in cannot project {field}: {wanted!r}")
+                raise Refused(f"the fake server cannot project {field}: {wanted!r}")
         documents.append({"_id": document["_id"], **shown})
     return documents
 
@@ -224,7 +228,7 @@ _SERVERS: dict[int, AtlasServer] = {}
 
 @cache
 def _extend_secantus() -> None:
-    """Let servers that are stand-ins answer search commands; others go on as they were."""
+    """Let fake Atlas servers answer search commands; other servers do not change."""
     from secantus import commands
 
     handlers = commands._HANDLERS
@@ -256,7 +260,7 @@ def _has_search_stage(doc: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def atlas_server() -> Iterator[AtlasServer]:
-    """A stand-in on a free port with a folder of its own."""
+    """Start a fake Atlas server on a free port, with a separate folder."""
     _extend_secantus()
     with secantus_server() as server:
         atlas = AtlasServer(server.uri)

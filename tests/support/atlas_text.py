@@ -1,8 +1,8 @@
-"""Text scoring of the stand-in for Atlas: English analysis and BM25 as Lucene counts it, in small.
+"""Text scores of the fake Atlas server: simple English analysis, and Lucene's BM25.
 
-It is no Lucene. What a test may rely on: stop words and case do not count, plain English endings
-do not, a term is met within one edit if the query asks for it, rare terms weigh more, and scores
-are those of Lucene's formula over the whole index, not over what a filter leaves.
+Tests may rely on these parts of Lucene: stop words, case and plain English endings are ignored,
+fuzzy queries match within one edit, rare terms weigh more, and scores follow Lucene's formula over
+the whole index, regardless of filters.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-#: Lucene's own list for English.
+#: Lucene's list for English.
 STOP_WORDS = frozenset(
     re.findall(
         r"\w+",
@@ -27,7 +27,7 @@ ANALYZERS = ("lucene.english", "lucene.standard", "lucene.simple", "lucene.keywo
 
 
 def analysed(text: str, analyzer: str) -> list[str]:
-    """The terms of a text."""
+    """Return the terms of a text."""
     if analyzer == "lucene.keyword":
         return [text]
     words = [word.casefold().removesuffix("'s") for word in _WORD.findall(text)]
@@ -44,7 +44,7 @@ def _stem(word: str) -> str:
 
 
 def one_edit(one: str, other: str) -> bool:
-    """Whether a letter more, less, other, or two neighbours exchanged make one of the other."""
+    """Check for one inserted, deleted or replaced letter, or two swapped neighbours."""
     if abs(len(one) - len(other)) > 1 or one == other:
         return one == other
     start = next(
@@ -67,11 +67,11 @@ class Texts:
         self._average = total / len(self._lengths) if self._lengths else 1.0
 
     def scores(self, query: Sequence[str], *, max_edits: int) -> dict[object, float]:
-        """The score of each document that has any of the terms, or one so near to it."""
+        """Return the scores of documents with any of the terms, or a fuzzy match."""
         found: dict[object, float] = {}
         for term in query:
             terms = self._expanded(term, max_edits)
-            # As in Lucene, a rare misspelling counts no more than what it stands for.
+            # As in Lucene, a rare misspelling scores no higher than the term in the query.
             commonest = max((self._frequency[known] for known in terms), default=0)
             for known, weight in terms.items():
                 for key, score in self._term_scores(known, commonest):
@@ -79,9 +79,9 @@ class Texts:
         return found
 
     def _expanded(self, term: str, max_edits: int) -> dict[str, float]:
-        """Terms of the index for one of the query; one that differs counts less."""
+        """Return matching terms of the index with weights; fuzzy matches weigh less."""
         terms = {term: 1.0} if term in self._frequency else {}
-        # Lucene divides by the shorter length, so a short word is no misspelling of another.
+        # Lucene divides by the shorter length, so short words have no fuzzy matches.
         if max_edits and len(term) > 2:
             near = [known for known in self._frequency if known != term and one_edit(term, known)]
             terms |= {

@@ -1,4 +1,4 @@
-"""What a backup would hold of a store."""
+"""The records of a store's backup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def dump(
     *,
     with_vectors: bool = True,
 ) -> list[tuple[RecordKind, Record]]:
-    """The records of a store, all of which can be read."""
+    """Return the records of a store, which must all be readable."""
     found = []
     for document in store.walk.documents(
         kinds, selection, with_vectors=with_vectors, snapshot=True, unwritten=True

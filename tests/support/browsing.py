@@ -1,4 +1,4 @@
-"""The browser on a few memories of which everything is fixed, for its picture."""
+"""The browser on fixed memories, for its screenshot."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FACTS = (
 
 
 async def draw(folder: Path) -> str:
-    """The screen with the facts of a user, as SVG."""
+    """Draw the screen with the facts of a user, as SVG."""
     with sqlite_store(folder) as store:
         mira = make_agent("mira", id="a" * 24)
         people = [

@@ -13,14 +13,14 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact, Policy, Reflection, content_hash
 from edenmem.models.scope import Scope
 
-#: The time at which tests happen unless they say otherwise: a Saturday noon.
+#: The default time of tests: a Saturday noon.
 NOW = datetime(2026, 3, 14, 12, 0, tzinfo=UTC)
 
 ACTOR = Actor(name="tester", host="test-host", command="test")
 
 
 class FixedClock:
-    """A clock that stands still until it is moved: pass it as ``clock``, call it for the time."""
+    """A clock with a fixed time; pass it as ``clock``, and call it for the time."""
 
     def __init__(self, now: datetime = NOW) -> None:
         self.now = now
@@ -29,30 +29,30 @@ class FixedClock:
         return self.now
 
     def advance(self, **delta: float) -> datetime:
-        """Move on by ``timedelta(**delta)``; the new time."""
+        """Advance by ``timedelta(**delta)``, and return the new time."""
         self.now += timedelta(**delta)
         return self.now
 
 
 def ago(**delta: float) -> datetime:
-    """`NOW` less ``timedelta(**delta)``."""
+    """Return `NOW` minus ``timedelta(**delta)``."""
     return NOW - timedelta(**delta)
 
 
 def make_actor(command: str = "test", *, run_id: str | None = None) -> Actor:
-    """An actor of the given command."""
+    """Return an actor with this command."""
     return Actor(name=ACTOR.name, host=ACTOR.host, command=command, run_id=run_id)
 
 
 def make_agent(username: str = "", **fields: Any) -> Agent:
-    """An agent with a username of its own and its memory on."""
+    """Return an agent with a unique username and memory switched on."""
     agent_id = fields.pop("id", None) or new_id()
     defaults = {"user_memory_enabled": True, "agent_memory_enabled": True, "owner": new_id()}
     return Agent(id=agent_id, username=username or f"agent-{agent_id}", **{**defaults, **fields})
 
 
 def make_user(username: str = "", **fields: Any) -> User:
-    """A user with a username of its own."""
+    """Return a user with a unique username."""
     user_id = fields.pop("id", None) or new_id()
     return User(id=user_id, username=username or f"user-{user_id}", **fields)
 
@@ -60,7 +60,7 @@ def make_user(username: str = "", **fields: Any) -> User:
 def make_session(
     agents: Sequence[Agent | str] = (), users: Sequence[User | str] = (), **fields: Any
 ) -> Session:
-    """A session of these agents (a new one if none is given) and users."""
+    """Return a session of these agents (default: a new one) and users."""
     agent_ids = tuple(a if isinstance(a, str) else a.id for a in agents) or (new_id(),)
     user_ids = tuple(u if isinstance(u, str) else u.id for u in users)
     defaults: dict[str, Any] = {
@@ -73,7 +73,7 @@ def make_session(
 
 
 def make_message(session: Session | str, content: str = "Hello there.", **fields: Any) -> Message:
-    """One message of a session, by a user, at `NOW`."""
+    """Return a message of a user at `NOW`."""
     session_id = session if isinstance(session, str) else session.id
     defaults: dict[str, Any] = {"id": new_id(), "role": "user", "created_at": NOW}
     return Message(session_id=session_id, content=content, **{**defaults, **fields})
@@ -88,9 +88,9 @@ def make_messages(
     sender: str | None = None,
     name: str | None = None,
 ) -> list[Message]:
-    """Messages one ``step`` apart, by the user and the assistant in turn.
+    """Return messages one ``step`` apart, by user and assistant in turn.
 
-    ``contents`` may be a number of messages to invent.
+    ``contents`` may be a number of generated messages.
     """
     if isinstance(contents, int):
         contents = [f"Message number {number}." for number in range(contents)]
@@ -108,7 +108,7 @@ def make_messages(
 
 
 def make_fact(scope: Scope, content: str = "Anna lives in Lisbon.", **fields: Any) -> Fact:
-    """A fact of ``scope``, formed at `NOW`."""
+    """Return a fact of ``scope``, formed at `NOW`."""
     defaults: dict[str, Any] = {
         "id": new_id(),
         "formed_at": NOW,
@@ -121,13 +121,13 @@ def make_fact(scope: Scope, content: str = "Anna lives in Lisbon.", **fields: An
 def make_reflection(
     scope: Scope, content: str = "Anna likes short answers.", **fields: Any
 ) -> Reflection:
-    """A pending reflection of ``scope``, formed at `NOW`."""
+    """Return a pending reflection of ``scope``, formed at `NOW`."""
     defaults: dict[str, Any] = {"id": new_id(), "formed_at": NOW, **scope.fields()}
     return Reflection(content=content, **{**defaults, **fields})
 
 
 def make_policy(scope: Scope, **fields: Any) -> Policy:
-    """The policy of ``scope`` with all its defaults."""
+    """Return the default policy of ``scope``."""
     defaults: dict[str, Any] = {"id": new_id(), **scope.fields()}
     return Policy(**{**defaults, **fields})
 
@@ -143,7 +143,7 @@ def make_formation(
     lease: timedelta = timedelta(minutes=5),
     **fields: Any,
 ) -> Formation:
-    """The claim of ``messages`` by ``worker`` for the session's first (or the named) agent."""
+    """Return a claim of ``messages`` by ``worker``, by default for the session's first agent."""
     defaults: dict[str, Any] = {
         "id": new_id(),
         "status": FormationStatus.CLAIMED,
@@ -164,5 +164,5 @@ def make_formation(
 
 
 def change_set(*changes: Change, at: datetime = NOW, actor: Actor = ACTOR) -> ChangeSet:
-    """The changes as one set."""
+    """Return the changes as one set."""
     return ChangeSet(actor=actor, at=at, changes=changes)

@@ -1,8 +1,8 @@
-"""A real cross-encoder, small enough to work out its scores by hand.
+"""A real cross-encoder, small enough to compute its scores by hand.
 
-No wheel has one, so this makes an ONNX graph and a tokenizer in a folder, as an export of a trained
-model would be. Its logit for a pair is 2 × (words of the query that the document has) − 3, words
-counted as often as they are in both.
+No wheel has one, so this writes an ONNX graph and a tokenizer to a folder, like the export of a
+trained model. The logit of a pair is 2 × (shared words of query and document) − 3, counting
+repeated words.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WORDS = (
     " folds whale ninety lanterns mole closed when how many"
 )
 
-#: Pairs of equal words, one of each text, in every row of a batch; special tokens are no words.
+#: Pairs of equal words, one of each text, per row of a batch; special tokens do not count.
 _WITH_TYPES = """
     is_second = Cast <to = 1> (token_type_ids)
     is_first = Sub (one, is_second)
@@ -34,7 +34,7 @@ _WITH_TYPES = """
     shared = Mul (same, both)
     counts = ReduceSum <keepdims = 0> (shared, pair_axes)
 """
-#: The same without types, for texts that have no word twice: half of the pairs beside the diagonal.
+#: The same without types, for texts without repeated words: half of the off-diagonal pairs.
 _WITHOUT_TYPES = """
     rows = Unsqueeze (is_word, two_axis)
     columns = Unsqueeze (is_word, one_axis)
@@ -67,7 +67,7 @@ _ENDS: dict[Output, tuple[str, str]] = {
         "[b, 1]",
         "none = Sqrt (minus_two)  wrong = Mul (logit, none)  logits = Unsqueeze (wrong, one_axis)",
     ),
-    # one that knows fewer words than its tokenizer
+    # fewer words than the tokenizer
     "small": (
         "[b, 1]",
         "weights = Gather (three_weights, input_ids)"
@@ -84,9 +84,9 @@ def cross_encoder(
     words: Iterable[str] = (),
     config: dict[str, object] | None = None,
 ) -> Path:
-    """Make the model's folder, and return it.
+    """Write the folder of the model, and return it.
 
-    ``words`` are known beside `WORDS`; all others count for nothing.
+    The vocabulary is `WORDS` and ``words``; other words are ignored.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.onnx").write_bytes(_graph(output, types=types))
@@ -98,7 +98,7 @@ def cross_encoder(
 
 
 def relevance(shared: int) -> float:
-    """The score of a pair that has so many words in common."""
+    """Return the score of a pair by its number of shared words."""
     return 1.0 / (1.0 + math.exp(3 - 2 * shared))
 
 

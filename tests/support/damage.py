@@ -1,4 +1,4 @@
-"""Every kind of damage that `doctor` knows, done by hand to a healthy memory (see `ward`)."""
+"""Every kind of damage that `doctor` detects, applied to a healthy memory (see `ward`)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from tests.support.ward import EMBEDDER, TODAY, MongoWard, SqliteWard, Ward
 
 NOWHERE = "0" * 24
 
-#: Check → the ids that it must find, and no others.
+#: Check → the exact IDs to find.
 Expected = dict[str, set[str]]
 
 
 @dataclass(frozen=True)
 class Damage:
-    """What was done, on which stores; ``repaired``: the checks that `--fix` leaves nothing of, and
-    ``left``: what is still found afterwards, such as a vector that a backfill has to make."""
+    """A kind of damage and its stores.
+
+    ``repaired``: `--fix` repairs the findings, except for ``left``, such as missing vectors."""
 
     name: str
     do: Callable[[Any], Expected]
@@ -37,8 +38,10 @@ _Do = Callable[[Any], Expected]
 def damage(
     *stores: str, repaired: bool = False, left: tuple[str, ...] = ()
 ) -> Callable[[_Do], _Do]:
-    """Note a kind of damage; on both stores if none is named. What the engine alone looks at is
-    tried where that is cheapest."""
+    """Register a kind of damage, by default on both stores.
+
+    Damage that only the engine checks is tested on the faster store.
+    """
 
     def note(do: _Do) -> _Do:
         name = do.__name__.replace("_", " ")
@@ -49,29 +52,29 @@ def damage(
 
 
 def cases() -> Iterator[tuple[str, Damage]]:
-    """Each damage on each store that can have it."""
+    """Return each damage on each store where it can occur."""
     for each in DAMAGES:
         for store in each.stores:
             yield store, each
 
 
-# -- whose it is -------------------------------------------------------------------------------
+# -- owners ------------------------------------------------------------------------------------
 
 
 @damage()
-def an_agent_is_gone(ward: Ward) -> Expected:
+def an_agent_is_missing(ward: Ward) -> Expected:
     ward.delete("agent", ward.ids.adam)
     return {"owners": {ward.ids.of_adam}}
 
 
 @damage()
-def a_person_is_gone(ward: Ward) -> Expected:
+def a_person_is_missing(ward: Ward) -> Expected:
     ward.delete("user", ward.ids.bruno)
     return {"owners": {ward.ids.of_bruno}}
 
 
 @damage()
-def a_session_is_gone(ward: Ward) -> Expected:
+def a_session_is_missing(ward: Ward) -> Expected:
     ward.delete("session", ward.ids.lost)
     return {"owners": {ward.ids.of_lost, ward.ids.text_of_lost}}
 
@@ -88,7 +91,7 @@ def a_shard_has_no_policy(ward: Ward) -> Expected:
     return {"owners": {ward.ids.of_shard}}
 
 
-# -- where it is from, where it went -----------------------------------------------------------
+# -- sources and targets -----------------------------------------------------------------------
 
 
 @damage()
@@ -98,19 +101,19 @@ def a_source_message_is_gone(ward: Ward) -> Expected:
 
 
 @damage("sqlite")
-def a_source_session_is_gone(ward: Ward) -> Expected:
+def a_source_session_is_missing(ward: Ward) -> Expected:
     ward.set("fact", ward.ids.works, session_id=NOWHERE)
     return {"sources": {ward.ids.works}}
 
 
 @damage()
-def a_reflection_went_into_a_text_that_is_not_there(ward: Ward) -> Expected:
+def a_reflection_was_absorbed_by_a_missing_text(ward: Ward) -> Expected:
     ward.set("reflection", ward.ids.first, consolidated_into=NOWHERE)
     return {"links": {ward.ids.first}}
 
 
 @damage("sqlite")
-def a_reflection_is_derived_from_one_that_is_not_there(ward: Ward) -> Expected:
+def a_reflection_has_a_missing_parent(ward: Ward) -> Expected:
     ward.set("reflection", ward.ids.third, propagated_from=[NOWHERE])
     return {"links": {ward.ids.third}}
 
@@ -131,7 +134,7 @@ def an_account_was_linked_to_another(ward: Ward) -> Expected:
 
 
 @damage("sqlite")
-def an_account_that_a_memory_comes_from_is_not_linked_any_more(ward: Ward) -> Expected:
+def a_source_account_is_no_longer_linked(ward: Ward) -> Expected:
     by_bruno = [ward.ids.both_said[1]]
     ward.set("fact", ward.ids.works, session_id=ward.ids.choir, source_message_ids=by_bruno)
     return {"accounts": {ward.ids.works}}
@@ -147,7 +150,7 @@ def a_version_is_lost_from_history(ward: SqliteWard | MongoWard) -> Expected:
     return {"versions": {ward.ids.text}}
 
 
-# -- what it says ------------------------------------------------------------------------------
+# -- content -----------------------------------------------------------------------------------
 
 
 @damage(repaired=True)
@@ -164,7 +167,7 @@ def a_hash_is_wrong(ward: Ward) -> Expected:
 
 
 @damage(repaired=True)
-def a_fact_says_what_another_says(ward: Ward) -> Expected:
+def a_fact_duplicates_another(ward: Ward) -> Expected:
     ward.set("fact", ward.ids.works, content="Anna lives in Lisbon.", formed_at=TODAY)
     return {"duplicates": {ward.ids.works}, "hashes": {ward.ids.works}}
 
@@ -221,18 +224,18 @@ def a_limit_of_nothing(ward: Ward) -> Expected:
 
 
 @damage()
-def a_time_to_come(ward: Ward) -> Expected:
+def a_time_in_the_future(ward: Ward) -> Expected:
     """Known failure 39: one host's local time is written as UTC."""
     ward.set("fact", ward.ids.works, updated_at=TODAY + timedelta(hours=2))
     ward.set("reflection", ward.ids.third, formed_at=TODAY + timedelta(days=900))
     return {"times": {ward.ids.works, ward.ids.third}}
 
 
-# -- what cannot be read -----------------------------------------------------------------------
+# -- unreadable documents ----------------------------------------------------------------------
 
 
 @damage("sqlite")
-def lists_that_are_none(ward: SqliteWard) -> Expected:
+def lists_that_are_null(ward: SqliteWard) -> Expected:
     ward.set("fact", ward.ids.lives, source_message_ids="nonsense")
     ward.set("reflection", ward.ids.third, propagated_from="[1, 2]")
     ward.run("UPDATE audit SET after = '{' WHERE target_id = ?", ward.ids.of_adam)
@@ -248,13 +251,13 @@ def bytes_that_are_no_text(ward: SqliteWard) -> Expected:
 
 
 @damage("sqlite")
-def a_time_beyond_all_calendars(ward: SqliteWard) -> Expected:
+def a_time_out_of_range(ward: SqliteWard) -> Expected:
     ward.set("fact", ward.ids.lives, formed_at=2**60)
     return {"readable": {ward.ids.lives}}
 
 
 @damage("mongo")
-def documents_of_no_known_shape(ward: MongoWard) -> Expected:
+def documents_of_unknown_shape(ward: MongoWard) -> Expected:
     """Known failure 4: a missing user id must be an error, never a wider filter."""
     ward.set("fact", ward.ids.lives, scope="galaxy")
     ward.set("fact", ward.ids.works, user_id=None)
@@ -263,7 +266,7 @@ def documents_of_no_known_shape(ward: MongoWard) -> Expected:
 
 
 @damage("mongo")
-def documents_that_queries_look_past(ward: MongoWard) -> Expected:
+def documents_that_queries_miss(ward: MongoWard) -> Expected:
     facts = ward.database["memory2_facts"]
     facts.update_one({"_id": ObjectId(ward.ids.lives)}, {"$set": {"agent_id": ward.ids.eve}})
     ward.set("fact", ward.ids.of_adam, user_id=ward.ids.anna)
@@ -289,7 +292,7 @@ def what_went_into_the_text_is_marked_as_waiting(ward: MongoWard) -> Expected:
 
 
 @damage("mongo", repaired=True)
-def a_reflection_waits_in_no_buffer(ward: MongoWard) -> Expected:
+def a_pending_reflection_is_in_no_buffer(ward: MongoWard) -> Expected:
     """Known failure 17: a race leaves a reflection in no buffer."""
     _buffer(ward, ward.ids.fourth)
     return {"buffers": {ward.ids.third}}
@@ -304,7 +307,7 @@ def a_buffer_is_lost_with_its_document(ward: MongoWard) -> Expected:
 
 
 @damage("mongo", repaired=True)
-def a_buffer_has_one_that_was_absorbed(ward: MongoWard) -> Expected:
+def a_buffer_has_an_absorbed_reflection(ward: MongoWard) -> Expected:
     _buffer(ward, ward.ids.first, ward.ids.third, ward.ids.fourth)
     return {"buffers": {ward.ids.first}}
 
@@ -386,7 +389,7 @@ def search_indexes_lack_facts(ward: SqliteWard) -> Expected:
 
 @damage("sqlite", repaired=True)
 def keys_and_triggers_were_dropped(ward: SqliteWard) -> Expected:
-    """Known failure 47: the unique index is dropped, and nobody is told."""
+    """Known failure 47: the unique index is dropped without notice."""
     ward.run("DROP INDEX formations_unfinished")
     ward.run("DROP INDEX facts_recent")
     ward.run("DROP TRIGGER stirred_by_message")
@@ -395,7 +398,7 @@ def keys_and_triggers_were_dropped(ward: SqliteWard) -> Expected:
 
 @damage("mongo", repaired=True)
 def keys_were_dropped(ward: MongoWard) -> Expected:
-    """Known failure 47: the unique index is dropped, and nobody is told."""
+    """Known failure 47: the unique index is dropped without notice."""
     ward.drop_index("memory2_formations", "edenmem_formation_unfinished")
     ward.drop_index("memory2_facts", "edenmem_fact_recent")
     return {"indexes": {"edenmem_formation_unfinished", "edenmem_fact_recent"}}
@@ -416,7 +419,7 @@ def what_was_recorded_was_not_applied(ward: Ward) -> Expected:
     return {"recorded": {ward.ids.recorded}}
 
 
-#: What older versions stored as usage when an endpoint counted nonsense.
+#: Usage stored by older versions for invalid counts of an endpoint.
 NO_USAGE: list[Any] = [
     {"task": "facts", "model": "m", "input_tokens": True, "output_tokens": -5, "cost": None},
     {"task": "facts", "model": "m", "input_tokens": 2**62, "output_tokens": 2**62, "cost": 1e300},
@@ -463,7 +466,7 @@ def the_platform_wrote_an_older_progress_back(ward: MongoWard) -> Expected:
 
 
 @damage()
-def a_version_that_never_was_is_to_be_propagated(ward: SqliteWard | MongoWard) -> Expected:
+def a_missing_version_is_to_be_propagated(ward: SqliteWard | MongoWard) -> Expected:
     field = "unpropagated" if isinstance(ward, SqliteWard) else "unpropagated_versions"
     ward.set("consolidation", ward.ids.text, **{field: [9]})
     return {"propagation": {ward.ids.text}}
@@ -482,7 +485,7 @@ def contexts_outlived_their_sessions(ward: SqliteWard | MongoWard) -> Expected:
     return {"contexts": {ward.ids.choir}}
 
 
-# -- hands -------------------------------------------------------------------------------------
+# -- helpers -----------------------------------------------------------------------------------
 
 
 def _buffer(ward: MongoWard, *ids: str) -> None:

@@ -1,4 +1,4 @@
-"""A disk that is soon full: a small file system in memory."""
+"""A small disk: a file system in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, kib: int) -> Iterator[Path]:
-    """A folder with room for so many KiB; the test is skipped where none can be mounted."""
+    """Mount a folder of a size in KiB, or skip the test if mounting is not possible."""
     mount = shutil.which("mount")
     folder.mkdir()
     made = mount and subprocess.run(

@@ -1,4 +1,4 @@
-"""The editor as a program with an event loop uses it."""
+"""The editor for programs with an event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edenmem.engine.runtime.runtime import Runtime
 
 
 class AwaitedEditor:
-    """An `Editor` whose methods are awaited; the text of a fact gets its vector."""
+    """An `Editor` with asynchronous methods; texts of facts get vectors."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

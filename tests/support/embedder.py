@@ -1,4 +1,4 @@
-"""An embedder without a model: texts that share words are near to each other."""
+"""An embedder without a model: texts with shared words are similar."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _WORD = re.compile(r"\w+")
 
 
 class FakeEmbedder:
-    """The sum of one fixed random direction for each word, scaled to length 1.
+    """Sum one fixed random direction per word, scaled to length 1.
 
-    Equal texts have cosine 1, texts with half their words in common about 0.5, others about 0.
-    ``calls`` are the texts of each call, ``roles`` what they were embedded as.
+    Equal texts have cosine 1, texts that share half of their words about 0.5, others about 0.
+    ``calls`` are the texts of each call, ``roles`` their roles.
     ``failures`` are raised in order, one a call, before anything is
-    answered. It refuses what a real endpoint refuses, and a blank text too.
+    answered. Rejects what a real endpoint rejects, and blank texts.
     """
 
     def __init__(
@@ -37,21 +37,21 @@ class FakeEmbedder:
 
     @property
     def model(self) -> str:
-        """The name that is stored beside each vector."""
+        """Return the name stored with each vector."""
         return self._model
 
     @property
     def dimensions(self) -> int:
-        """Numbers in a vector."""
+        """Return the length of vectors."""
         return self._dimensions
 
     @property
     def texts(self) -> list[str]:
-        """Every text of every call, in order."""
+        """Return the texts of all calls, in order."""
         return [text for call in self.calls for text in call]
 
     async def embed(self, texts: Sequence[str], *, role: Role = "passage") -> Embedding:
-        """One vector for each text."""
+        """Return one vector per text."""
         assert not self.closed, "used after close()"
         assert not isinstance(texts, str), "one text where a list of texts belongs"
         assert texts, "a call without texts"
@@ -71,11 +71,11 @@ class FakeEmbedder:
         )
 
     async def close(self) -> None:
-        """Refuse all further calls."""
+        """Reject all further calls."""
         self.closed = True
 
     def vector(self, text: str) -> bytes:
-        """The vector of one text, without counting as a call."""
+        """Return the vector of one text, without recording a call."""
         words = _WORD.findall(text.casefold()) or [text]
         return unit(*np.sum([self._direction(word) for word in words], axis=0))
 

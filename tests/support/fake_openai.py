@@ -1,8 +1,8 @@
-"""A strict OpenAI-compatible server on loopback, for the real client to talk to.
+"""A strict OpenAI-compatible server on loopback, for the real client.
 
-It refuses what the real one refuses: a wrong key, an unknown model, a parameter that does not
-exist, a schema that strict structured output does not take. Whatever goes wrong in the field is
-scripted: `FakeOpenAI.script` holds replies for the next requests, after which it behaves again.
+It rejects the same requests as the real one: wrong keys, unknown models and parameters, and schemas
+that are invalid for strict structured output. Failures are scripted: `FakeOpenAI.script` holds the
+next replies; afterwards it answers normally.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from types import TracebackType
 from typing import Any, Self
 
 KEY = "sk-test-5ecret5ecret5ecret"
-#: A reasoning model takes no temperature of its own and knows the limit by its new name only.
+#: A reasoning model without custom temperature, and with the new name of the token limit only.
 REASONING_MODEL = "reasoning-1"
 CHAT_MODELS = frozenset({"fast-1", "slow-1", "premium-1", REASONING_MODEL})
-#: More than this no model here writes.
+#: Maximum output of the models.
 MOST_OUTPUT = 100_000
 EMBEDDING_DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "mini": 8}
 
@@ -39,7 +39,7 @@ _STRICT_KEYWORDS = frozenset(
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer. ``hang`` never answers; ``cut`` breaks off in the middle of the body."""
+    """One answer. ``hang`` never answers; ``cut`` stops in the middle of the body."""
 
     status: int = 200
     body: Any = None
@@ -55,7 +55,7 @@ def failing(
     param: str | None = None,
     **headers: str,
 ) -> Reply:
-    """An error in OpenAI's form; ``retry_after="3"`` becomes a header."""
+    """Return an error in OpenAI's format; ``retry_after="3"`` becomes a header."""
     return Reply(
         status,
         {"error": {"message": message, "type": "error", "param": param, "code": code}},
@@ -70,17 +70,17 @@ def completion(
     refusal: str | None = None,
     usage: tuple[int, int] | None = (100, 20),
 ) -> Reply:
-    """A chat completion with this text."""
+    """Return a chat completion with this text."""
     return Reply(body=_completion("fast-1", content, finish_reason, refusal, usage))
 
 
 def embeddings(*vectors: Any, indexes: list[int] | None = None) -> Reply:
-    """These vectors, whatever was asked."""
+    """Return these vectors for any request."""
     return Reply(body=_embeddings("mini", vectors, indexes or list(range(len(vectors)))))
 
 
 class FakeOpenAI:
-    """A context manager. ``requests`` holds the bodies that passed the checks of form."""
+    """A context manager. ``requests`` are the valid bodies."""
 
     def __init__(
         self, answer: Callable[[dict[str, Any]], str] = lambda body: "{}", *, key: str | None = KEY
@@ -89,12 +89,12 @@ class FakeOpenAI:
         self.key = key
         self.takes_schema = True
         self.takes_json = True
-        self.refuses: frozenset[str] = frozenset()  # parameters that it does not know
-        self.redirects: dict[str, str] = {}  # path → where to
+        self.refuses: frozenset[str] = frozenset()  # unsupported parameters
+        self.redirects: dict[str, str] = {}  # path → target
         self.script: deque[Reply] = deque()
         self.requests: list[dict[str, Any]] = []
         self.most_at_once = 0
-        self.hanging = threading.Event()  # a request has been left without an answer
+        self.hanging = threading.Event()  # a request stays without an answer
         self._at_once = 0
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -104,7 +104,7 @@ class FakeOpenAI:
 
     @property
     def url(self) -> str:
-        """What goes into ``base_url``."""
+        """Return the value of ``base_url``."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     def __enter__(self) -> Self:
@@ -123,7 +123,7 @@ class FakeOpenAI:
         self._server.server_close()
 
     def reply(self, path: str, authorization: str, body: Any) -> Reply:
-        """The reply to one request."""
+        """Return the reply to one request."""
         with self._lock:
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
@@ -182,7 +182,7 @@ class FakeOpenAI:
         return Reply(body=_completion(body["model"], self.answer(body), "stop", None, (100, 20)))
 
     def _refuse(self, body: dict[str, Any]) -> Reply | None:
-        """What a parameter is refused for, in the words of those that do; None: nothing."""
+        """Return the error for a parameter, in the words of real endpoints, or None."""
         refused = sorted(self.refuses & body.keys())
         if refused:
             name = refused[0]
@@ -234,7 +234,7 @@ class FakeOpenAI:
 
 
 def fake_vector(text: str, size: int) -> list[float]:
-    """A vector of no particular length, the same for the same text."""
+    """Return a fixed vector for a text, not scaled."""
     chance = random.Random(hashlib.sha256(text.encode()).digest())
     return [chance.gauss(0, 3) for _ in range(size)]
 
@@ -277,7 +277,7 @@ def _embeddings(model: str, vectors: Any, indexes: list[int]) -> dict[str, Any]:
 
 
 def _not_strict(node: Any, where: str = "$") -> str | None:
-    """What strict structured output would not take in a schema, or None."""
+    """Return why a schema is invalid for strict structured output, or None."""
     if "$ref" in node and len(node) > 1 and set(node) != {"$ref", "description"}:
         return f"{where}: $ref cannot have other keywords"
     if unknown := set(node) - _STRICT_KEYWORDS:
@@ -301,12 +301,12 @@ class _Server(ThreadingHTTPServer):
     fake: FakeOpenAI
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is part of what is tested."""
+        """Ignore closed connections, which tests cause on purpose."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # head and body are two writes
+    disable_nagle_algorithm = True  # head and body are separate writes
     server: _Server
 
     def do_POST(self) -> None:
@@ -328,4 +328,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing on stderr."""
+        """Log nothing."""

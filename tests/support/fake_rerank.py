@@ -1,6 +1,6 @@
-"""A strict endpoint of the form of Cohere's and Jina's ``/rerank``, on loopback.
+"""A strict endpoint compatible with Cohere's and Jina's ``/rerank``, on loopback.
 
-It refuses what either of them refuses. What goes wrong in the field is scripted, as with
+It rejects what either of them rejects. Failures are scripted as with
 `tests.support.fake_openai.FakeOpenAI`.
 """
 
@@ -16,24 +16,24 @@ _FIELDS = {"model", "query", "documents", "top_n"}
 
 
 def relevance(query: str, document: str) -> float:
-    """The share of the query's words that the document has."""
+    """Return the share of the query's words in the document."""
     asked, has = (set(re.findall(r"\w+", text.casefold())) for text in (query, document))
     return len(asked & has) / len(asked) if asked else 0.0
 
 
 def results(*pairs: tuple[Any, Any]) -> Reply:
-    """These indexes and scores, whatever was asked."""
+    """Return these indexes and scores for any request."""
     return Reply(
         body={"results": [{"index": index, "relevance_score": score} for index, score in pairs]}
     )
 
 
 class FakeRerank(FakeOpenAI):
-    """A context manager; ``url`` is the address of the endpoint itself."""
+    """A context manager; ``url`` is the address of the endpoint."""
 
     @property
     def url(self) -> str:
-        """What goes into ``search.rerank_url``."""
+        """Return the value of ``search.rerank_url``."""
         return f"{super().url}/rerank"
 
     def _behave(self, path: str, authorization: str, body: dict[str, Any]) -> Reply:
@@ -68,5 +68,5 @@ class FakeRerank(FakeOpenAI):
 
 
 def _refusal(status: int, message: str) -> Reply:
-    """An error in Cohere's form; Jina has "detail" instead."""
+    """Return an error in Cohere's format; Jina uses "detail"."""
     return Reply(status, {"message": message}) if status != 422 else failing(status, message)

@@ -1,4 +1,4 @@
-"""A small world in which somebody is to be forgotten, and what is to be the same afterwards."""
+"""A small world for forgetting a user, and the data of others that must not change."""
 
 from __future__ import annotations
 
@@ -49,26 +49,26 @@ class Town:
     lone: Session  # Bruno's
 
     def her(self, agent: Agent | None = None) -> Scope:
-        """What an agent knows of Zenobia."""
+        """Return the scope of Zenobia."""
         return Scope.user((agent or self.eve).id, self.zenobia.id)
 
     def his(self, agent: Agent | None = None) -> Scope:
-        """What an agent knows of Bruno."""
+        """Return the scope of Bruno."""
         return Scope.user((agent or self.eve).id, self.bruno.id)
 
     @property
     def group(self) -> Scope:
-        """The group's memory with Eve."""
+        """Return the scope of the group with Eve."""
         return Scope.group(self.eve.id, "harbour")
 
     @property
     def everybody(self) -> Scope:
-        """What Eve knows for everybody."""
+        """Return the agent scope of Eve."""
         return Scope.agent(self.eve.id)
 
 
 def make_town(store: Store) -> Town:
-    """The people and sessions, with a few messages."""
+    """Create the users and sessions, with a few messages."""
     eve, adam = make_agent("eve", name="Eve"), make_agent("adam")
     zenobia, bruno = make_user("zenobia"), make_user("bruno")
     discord = make_user("zen#1234", eden_user_id=zenobia.id)
@@ -98,8 +98,10 @@ def make_town(store: Store) -> Town:
 
 
 def fill(town: Town) -> list[str]:
-    """Give everybody memories; the texts that are traces of Zenobia. They have "quince" in them,
-    which nothing else has."""
+    """Add memories, and return the texts that are traces of Zenobia.
+
+    Only these contain "quince".
+    """
     store, at = town.store, ago(hours=1)
     said: list[str] = []
 
@@ -140,17 +142,17 @@ def fill(town: Town) -> list[str]:
 
 
 def forgetter(store: Store, *, llm: Any = None, clock: FixedClock | None = None) -> Forgetter:
-    """One that acts for the tester, without models."""
+    """Return a forgetter of the tester, without models."""
     return Forgetter(make_runtime(store, SETTINGS, llm=llm, clock=clock or FixedClock()))
 
 
 def plan_of(store: Store, **named: Any) -> ForgetPlan:
-    """What there is of a subject."""
+    """Return the plan for a subject."""
     return asyncio.run(forgetter(store).plan(subject_of(store, **named)))
 
 
 def subject_of(store: Store, **named: Any) -> Subject:
-    """The subject that options name."""
+    """Return the subject of options."""
     return find_subject(store, **named)
 
 
@@ -162,15 +164,15 @@ def forget(
     plan: ForgetPlan | None = None,
     **named: Any,
 ) -> ForgetReport:
-    """Plan and carry out."""
+    """Plan and execute a forgetting."""
     plan = plan or plan_of(store, **named)
     return asyncio.run(forgetter(store).forget(plan, decisions, messages=messages))
 
 
 def everything_but(store: Store, traces: ForgetPlan) -> dict[str, Any]:
-    """All that is stored of others: memory, versions, audit entries, conversations.
+    """Return all data of others: memory, versions, audit entries, conversations.
 
-    A scope whose buffer held nothing but what was derived from them has nothing of its own.
+    A scope whose buffer held only derived reflections counts as empty.
     """
     whole = set(traces.traces.scopes)
     derived = set(traces.derived)

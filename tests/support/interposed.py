@@ -1,4 +1,4 @@
-"""A store between whose callers and parts a test stands."""
+"""A store that lets a test intercept calls."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ PARTS = frozenset(
 
 
 class InterposedStore:
-    """Answers as the store does, through `wrap`, which a test overrides."""
+    """Forward all calls to a store through `wrap`, which a test overrides."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
 
     def wrap(self, name: str, method: Any) -> Any:
-        """What is called in place of a method of any part; the method itself unless overridden."""
+        """Return the replacement of a method of any part; by default the method."""
         return method
 
     def __getattr__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Confidence intervals at 95 %: of a share, and of the mean of paired differences."""
+"""Confidence intervals at 95 %: for shares, and for means of paired differences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RESAMPLES = 10_000
 
 
 def wilson(hits: int, of: int) -> tuple[float, float]:
-    """The interval of a share; all of it where nothing was counted.
+    """Return the interval of a share; 0 to 1 without counts.
 
     E. B. Wilson, Probable inference, the law of succession, and statistical inference, Journal of
     the American Statistical Association 22 (1927), 209-212.
@@ -26,7 +26,7 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
 
 
 def paired_bootstrap(differences: Sequence[float]) -> tuple[float, float]:
-    """The interval of the mean of paired differences (Efron and Tibshirani, 1993)."""
+    """Return the interval of the mean of paired differences (Efron and Tibshirani, 1993)."""
     values = np.asarray(differences)
     chosen = np.random.default_rng(20260314).integers(len(values), size=(_RESAMPLES, len(values)))
     low, high = np.percentile(values[chosen].mean(axis=1), [2.5, 97.5])

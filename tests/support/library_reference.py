@@ -1,4 +1,4 @@
-"""The reference of the library, written from its docstrings; `tests.support.readme` places it."""
+"""Generate the reference of the library from its docstrings, for `tests.support.readme`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import edenmem
 
-#: The classes that are shown with all of their methods.
+#: Classes with all their methods.
 _WHOLE = ("MemoryService", "AgentMemory")
 
-#: The rest by subject; the first line of each docstring.
+#: Other names by subject, with the first line of each docstring.
 _SUBJECTS = {
     "Without an event loop": ("SyncMemoryService", "SyncAgentMemory"),
     "Setting up": (
@@ -40,7 +40,7 @@ _SUBJECTS = {
 
 
 def reference() -> str:
-    """The whole reference as Markdown."""
+    """Return the reference as Markdown."""
     listed = {*_WHOLE, "__version__", *(name for names in _SUBJECTS.values() for name in names)}
     assert listed == set(edenmem.__all__), listed ^ set(edenmem.__all__)
     parts = [_class(name) for name in _WHOLE]
@@ -83,7 +83,7 @@ def _summary(thing: object) -> str:
 
 
 def _markdown(docstring: str) -> str:
-    """A docstring with its lists of arguments and errors as lists."""
+    """Convert a docstring to Markdown, with lists of arguments and errors."""
     parts = []
     for part in docstring.split("\n\n"):
         title = re.match(r"(Args|Raises|Returns):\n", part)

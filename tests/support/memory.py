@@ -1,4 +1,4 @@
-"""Shorthand for what most tests of memory do first: put something in, and see that it went in."""
+"""Helpers that add memory, and check the result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ResultT = TypeVar("ResultT")
 
 
 def apply(store: Store, *changes: Change, at: datetime = NOW) -> list[ChangeResult]:
-    """Apply the changes as one set; one result for each of them, in order."""
+    """Apply the changes as one set, and return one result per change, in order."""
     results = store.changes.apply(change_set(*changes, at=at))
     assert [result.change_id for result in results] == [change.id for change in changes]
     return results
@@ -41,7 +41,7 @@ def apply_one(store: Store, change: Change, *, at: datetime = NOW) -> ChangeResu
 
 
 def applied(store: Store, *changes: Change, at: datetime = NOW) -> list[ChangeResult]:
-    """Apply the changes, none of which may meet with anything."""
+    """Apply the changes, which must all succeed."""
     results = apply(store, *changes, at=at)
     assert {result.status for result in results} <= {ChangeStatus.APPLIED}, results
     return results
@@ -79,7 +79,7 @@ def consolidate(
     absorbed_ids: Sequence[str] = (),
     at: datetime = NOW,
 ) -> ChangeResult:
-    """Write the scope's text; what became of it."""
+    """Write the scope's text, and return the result."""
     change = WriteConsolidation(
         scope=scope,
         expected_version=expected_version,
@@ -94,19 +94,19 @@ def consolidate(
 def set_policy(
     store: Store, scope: Scope, *, expected_version: int = 0, **fields: object
 ) -> Policy:
-    """Write a policy that must not be in conflict; what is stored then."""
+    """Write a policy without conflicts, and return the stored one."""
     policy = make_policy(scope, **fields)
     applied(store, WritePolicy(policy=policy, expected_version=expected_version, at=NOW))
     return store.memory.policies([scope])[scope]
 
 
 def facts_of(store: Store, *scopes: Scope, with_vectors: bool = False) -> list[Fact]:
-    """All facts of these scopes."""
+    """Return all facts of these scopes."""
     return list(store.memory.facts(FactFilter(scopes=scopes), with_vectors=with_vectors))
 
 
 def at_once(count: int, work: Callable[[int], ResultT]) -> list[ResultT]:
-    """The results of ``work(0)`` … ``work(count - 1)``, run by as many threads from one moment."""
+    """Return the results of ``work(0)`` … ``work(count - 1)``, run by threads started together."""
     barrier = Barrier(count)
 
     def begin(number: int) -> ResultT:

@@ -14,36 +14,35 @@ from pymongo import MongoClient
 
 from edenmem.models.ids import new_id
 
-#: Many more than there are writes under way at any time.
+#: Many more than the concurrent writes.
 _KEPT_FOR_RETRIES = 256
 
-#: Commands that leave a database as it is, and those that change documents of one collection. What
-#: any other does to a database is not known here.
+#: Commands that only read, and commands that change documents of one collection. Other commands
+#: have unknown effects.
 _READING = {"aggregate", "count", "distinct", "explain", "find", "getMore", "killCursors"}
 _READING |= {"dbStats", "endSessions", "hello", "listCollections", "listIndexes", "ping"}
 _WRITING = {"delete", "findAndModify", "insert", "update"}
-#: As many databases rest before one is used again, so that what a killed process had sent has come.
+#: Databases to keep unused before reuse, so that pending writes of a killed process arrive first.
 _RESTING = 4
 
 
 class Databases:
-    """Databases with all of their indexes, emptied and used again: to make one takes a test's
-    server a hundred times as long.
+    """Databases with all indexes, emptied for reuse: creating one takes a hundred times as long.
 
-    The server tells what was done to them, whoever did it.
+    The server reports the commands of all clients.
     """
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self._client: Any = MongoClient(uri)
         self._resting: list[str] = []
-        #: Of each database the documents that it began with, by collection.
+        #: The initial documents of each database, by collection.
         self._first: dict[str, dict[str, list[Any]]] = {}
-        #: The collections of each that were written to; None: it is no longer what it was.
+        #: The changed collections of each database; None: unknown changes.
         self._written: dict[str, set[str] | None] = {}
 
     def watch(self, database: str, command: Mapping[str, Any]) -> None:
-        """Note what a command to the server may change."""
+        """Record the possible changes of a command."""
         written = self._written.get(database)
         if written is None:
             return
@@ -54,7 +53,7 @@ class Databases:
             self._written[database] = None
 
     def take(self, make: Callable[[str], None]) -> str:
-        """The name of a database that is as ``make`` makes one."""
+        """Return the name of a database in the state of ``make``."""
         while len(self._resting) > _RESTING:
             name = self._resting.pop(0)
             if self._emptied(name):
@@ -71,11 +70,11 @@ class Databases:
         return name
 
     def give_back(self, name: str) -> None:
-        """Let another test have it."""
+        """Return the database for other tests."""
         self._resting.append(name)
 
     def _emptied(self, name: str) -> bool:
-        """Whether the database could be made what it was."""
+        """Restore the initial state of the database, and return whether that worked."""
         written = self._written[name]
         if written is None or not written <= self._first[name].keys():
             return False
@@ -87,18 +86,19 @@ class Databases:
         return True
 
     def close(self) -> None:
-        """Leave the server."""
+        """Close the client."""
         self._client.close()
 
 
 @contextmanager
 def secantus_server() -> Iterator[Any]:
-    """A server on a free port with a folder of its own; ``.uri`` is its address, ``.databases`` are
-    those that can be used again."""
+    """Start a server on a free port with a separate folder.
+
+    ``.uri`` is the address, ``.databases`` are reusable databases."""
     from secantus import SecantusDBServer, transactions
 
-    # It looks through all answers that it keeps for retries at every write, up to 10,000 of them:
-    # after some thousand tests a write took ten times as long as at first.
+    # Every write scans the answers kept for retries, up to 10,000: after some thousand tests a
+    # write took ten times as long.
     assert hasattr(transactions, "_RETRYABLE_RECORD_MAX")
     transactions._RETRYABLE_RECORD_MAX = _KEPT_FOR_RETRIES
 
@@ -118,7 +118,7 @@ def secantus_server() -> Iterator[Any]:
 
 @cache
 def _watch() -> list[Databases]:
-    """All that are told of every command to a server in this process."""
+    """Return the listeners of commands to a server in this process."""
     from secantus import server
 
     told: list[Databases] = []
@@ -135,14 +135,14 @@ def _watch() -> list[Databases]:
     return told
 
 
-#: All that is done in a transaction. `mongod` takes some more, and the server of tests nearly all:
-#: indexes, counts from metadata, collections that are not there.
+#: Commands in transactions. `mongod` accepts some more, and the test server nearly all: indexes,
+#: counts from metadata, missing collections.
 _IN_TRANSACTIONS = {"find", "getMore", "killCursors", "insert", "update", "delete"}
 _IN_TRANSACTIONS |= {"commitTransaction", "abortTransaction"}
 
 
 def _refusal(command: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The answer of a stricter server to a command that belongs in no transaction."""
+    """Return the error of a stricter server for a command that is invalid in transactions."""
     name = next(iter(command))
     if command.get("autocommit") is not False or name in _IN_TRANSACTIONS:
         return None
@@ -156,19 +156,19 @@ def _refusal(command: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def mongomock_client() -> Any:
-    """A client of a new, empty mock server."""
+    """Return a client of a new, empty mock server."""
     import mongomock
 
-    _mend_mongomock()
+    _patch_mongomock()
     return mongomock.MongoClient(tz_aware=True)
 
 
 @cache
-def _mend_mongomock() -> None:
-    """Let the mock do what every server does and it does not.
+def _patch_mongomock() -> None:
+    """Add behaviour of real servers to the mock.
 
-    It refuses the ``sort`` that newer drivers pass with every bulk update (None, as the store
-    never asks for one), and it changes a document in several steps that other threads can see.
+    The mock rejects the ``sort`` of newer drivers in bulk updates (always None in the store), and
+    updates documents in several steps that other threads can see.
     """
     from mongomock.collection import BulkOperationBuilder, Collection
     from mongomock.database import Database
@@ -212,7 +212,7 @@ def _mend_mongomock() -> None:
     command = Database.command
 
     def run_command(self: Any, name: Any, *args: Any, **options: Any) -> Any:
-        if name == "collMod":  # rules for documents; the mock has none
+        if name == "collMod":  # validation rules; the mock has none
             return {"ok": 1.0}
         return command(self, name, *args, **options)
 

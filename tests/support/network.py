@@ -1,7 +1,6 @@
-"""No test speaks to the world: whatever leaves the loopback interface is refused.
+"""Forbid network access of tests beyond the loopback interface.
 
-An audit hook sees every socket, whichever library opened it. It cannot be taken off again, which
-is as it should be.
+An audit hook sees the sockets of all libraries, and cannot be removed.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 
 class NetworkForbidden(RuntimeError):
-    """A test tried to leave the machine. No `OSError`, so that nothing takes it for an outage."""
+    """A test tried to use the network. Not an `OSError`, which would look like an outage."""
 
 
 def _is_here(host: object) -> bool:
@@ -31,7 +30,9 @@ def _is_here(host: object) -> bool:
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
     if event in ("socket.connect", "socket.sendto", "socket.sendmsg"):
         address = arguments[1]
-        host = address[0] if isinstance(address, tuple) and address else None  # else a UNIX socket
+        host = (
+            address[0] if isinstance(address, tuple) and address else None
+        )  # otherwise a UNIX socket
     elif event in ("socket.getaddrinfo", "socket.gethostbyname"):
         host = arguments[0]
         if isinstance(host, str) and host.endswith(".invalid"):  # RFC 6761: never resolves
@@ -43,5 +44,5 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def forbid_network() -> None:
-    """From now on, for the rest of the process."""
+    """Forbid network access for the rest of the process."""
     sys.addaudithook(_refuse)

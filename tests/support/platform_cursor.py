@@ -1,4 +1,4 @@
-"""The platform's cursor of a session, read and written as the platform does, in either store."""
+"""Read and write the platform's cursor of a session, as the platform does, on any store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIELD = "last_memory_message_id"
 
 
 def put_cursor(store: Any, session_id: str, cursor: str | None) -> None:
-    """Put the cursor of a session somewhere, also back."""
+    """Set the cursor of a session, forwards or backwards."""
     if isinstance(store, SqliteStore):
         with store.connections.writing() as connection:
             connection.execute(
@@ -29,7 +29,7 @@ def put_cursor(store: Any, session_id: str, cursor: str | None) -> None:
 
 
 def cursor_of(store: Any, session_id: str) -> str | None:
-    """Where the cursor is."""
+    """Return the cursor of a session."""
     sessions = store.walk.documents([RecordKind.SESSION])
     found: str | None = {one.id: one.record.last_memory_message_id for one in sessions}[session_id]
     return found

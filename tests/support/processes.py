@@ -1,8 +1,7 @@
-"""Processes that begin with edenmem in memory: forked from one that has read it.
+"""Processes with edenmem already loaded, forked from a template process.
 
-To start Python and read what a command needs costs half a second of a processor, two where it
-speaks to a model, and the tests start some hundred commands. What a start itself loads, and whether
-it works, is tested in processes that Python starts.
+Starting Python and importing a command takes half a second of processor time, two with a model, and
+tests start some hundred commands. Startup itself is tested in fresh processes.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 _PLACE = "edenmem.cli.commands"
 _COMMANDS = [module.name for module in iter_modules(edenmem.cli.commands.__path__, f"{_PLACE}.")]
 
-#: What is read once. No numpy: it starts threads, which a fork leaves behind.
+#: Modules to preload. Not numpy: a fork loses its threads.
 _READ = (
     "tests.faults.days",
     "tests.faults.commands",
@@ -66,7 +65,7 @@ _READ = (
 
 
 def forked(target: Callable[..., object], *args: object) -> ForkServerProcess:
-    """A new process that runs ``target``, which must be a name of a module."""
+    """Fork a process that runs ``target``, which must be a module-level name."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(_READ))
     process = context.Process(target=target, args=args, daemon=True)
@@ -75,7 +74,7 @@ def forked(target: Callable[..., object], *args: object) -> ForkServerProcess:
 
 
 class Handed:
-    """An open file of this process, for a forked one to have as its own."""
+    """An open file of this process, to pass to a forked process."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -96,7 +95,7 @@ def command(
     environment: Mapping[str, str],
     session: bool = False,
 ) -> ForkServerProcess:
-    """``edenmem`` with these arguments, streams, folder and environment, and no others."""
+    """Run ``edenmem`` with exactly these arguments, streams, folder and environment."""
     handed = [Handed(stream) for stream in streams]
     return forked(_become, list(arguments), handed, str(cwd), dict(environment), session)
 
@@ -104,8 +103,8 @@ def command(
 def _become(
     arguments: list[str], streams: list[int], cwd: str, environment: dict[str, str], session: bool
 ) -> None:
-    """Be ``python -m edenmem``, to the end."""
-    gc.freeze()  # what was read before is no garbage
+    """Become ``python -m edenmem``."""
+    gc.freeze()  # preloaded objects are not garbage
     if session:
         os.setsid()
     for number, stream in enumerate(streams):
@@ -135,7 +134,7 @@ def _become(
 
 
 def _text(number: int, mode: str) -> IO[str]:
-    """A standard stream as Python opens it."""
+    """Open a standard stream as Python does."""
     like = (sys.__stdin__, sys.__stdout__, sys.__stderr__)[number]
     assert like is not None
     by_line = mode == "w" and (number == 2 or os.isatty(number))

@@ -1,9 +1,9 @@
-"""The parts of the README and of the guides that are made from the code.
+"""Generate parts of the README and the guides from the code.
 
-``python -m tests.support.readme`` writes them.
+Run ``python -m tests.support.readme``.
 
-A part stands between ``<!-- made: NAME -->`` and ``<!-- end: NAME -->``. A command that a person
-pastes stands alone in a fenced block below ``<!-- command: NAME -->``.
+A part is between ``<!-- made: NAME -->`` and ``<!-- end: NAME -->``. A command for users to paste
+is in a fenced block below ``<!-- command: NAME -->``.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ BROWSER_PICTURE = GUIDES / "images" / "browse.svg"
 
 
 def pages() -> list[Path]:
-    """The README and every guide."""
+    """Return the README and all guides."""
     return [README, *sorted(GUIDES.glob("*.md"))]
 
 
 def made(name: str) -> str:
-    """The part of that name as it stands on its page."""
+    """Return the part with this name from its page."""
     for page in pages():
         part = rf"<!-- made: {name} -->\n(.*?)<!-- end: {name} -->"
         if found := re.search(part, page.read_text("utf-8"), re.DOTALL):
@@ -42,7 +42,7 @@ def made(name: str) -> str:
 
 
 def command(name: str) -> str:
-    """The one line that a person pastes from the README."""
+    """Return a command of the README."""
     block = rf"<!-- command: {name} -->\n```sh\n(.*?)\n```"
     found = re.search(block, README.read_text("utf-8"), re.DOTALL)
     assert found, f"README.md has no command {name!r}"
@@ -51,13 +51,13 @@ def command(name: str) -> str:
 
 
 def blocks(language: str, page: Path) -> list[str]:
-    """All fenced blocks of a page in a language, in order."""
+    """Return the fenced blocks of a page in a language, in order."""
     fenced = rf"^```{language}\n(.*?)^```$"
     return re.findall(fenced, page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
 
 
 def command_table() -> str:
-    """Every command with the first line of its help."""
+    """Return a table of commands with the first line of their help."""
     from edenmem.cli.app.root import COMMANDS, every_command
 
     rows = ["| command | what it does |", "|---|---|"]
@@ -73,17 +73,17 @@ def command_table() -> str:
 
 
 def exit_code_table() -> str:
-    """The exit codes, with what each one means."""
+    """Return a table of exit codes with their meaning."""
     from edenmem.errors import ExitCode
 
     meaning = {
-        ExitCode.OK: "done, or nothing to do, or the reader of a list left (`| head`)",
-        ExitCode.SOME_FAILED: "some items or the output failed; stderr or the report says which",
-        ExitCode.USAGE: "the request is wrong: an option, a value, a setting, a file",
-        ExitCode.NOT_FOUND: "something that was named does not exist",
-        ExitCode.CONFLICT: "somebody else changed it first, or it exists already",
+        ExitCode.OK: "done, nothing to do, or the reader closed the pipe (`| head`)",
+        ExitCode.SOME_FAILED: "some items or the output failed; see stderr or the report",
+        ExitCode.USAGE: "invalid request: option, value, setting or file",
+        ExitCode.NOT_FOUND: "an object does not exist",
+        ExitCode.CONFLICT: "changed by another writer, or already exists",
         ExitCode.UNAVAILABLE: "the database or a provider cannot be reached or used",
-        ExitCode.INTERRUPTED: "interrupted (Ctrl-C); what was begun is given back",
+        ExitCode.INTERRUPTED: "interrupted (Ctrl-C); claims are released",
     }
     rows = ["| code | meaning |", "|---|---|"]
     rows += [f"| {code.value} | {meaning[code]} |" for code in ExitCode]
@@ -91,7 +91,7 @@ def exit_code_table() -> str:
 
 
 def settings_table() -> str:
-    """Every setting with its meaning, what it accepts, and its default."""
+    """Return tables of settings with description, accepted values and default."""
     from edenmem.settings.descriptions import descriptions
     from edenmem.settings.keys import accepted_values, defaults
 
@@ -119,7 +119,7 @@ MAKERS: dict[str, Callable[[], str]] = {
 
 
 def demo_output(*, color: bool = False) -> str:
-    """What ``edenmem demo`` prints at 80 columns, with its IDs and folder written plainly."""
+    """Return the output of ``edenmem demo`` at 80 columns, with simple IDs and folder."""
     with tempfile.TemporaryDirectory() as folder:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("EDENMEM_", "OPENAI_"))}
         command = [sys.executable, "-m", "edenmem", "demo", "--folder", f"{folder}/demo"]
@@ -139,7 +139,7 @@ def _plain_id() -> Callable[[re.Match[str]], str]:
 
 
 def draw_demo() -> str:
-    """The picture of the demo, as SVG."""
+    """Draw the demo, as SVG."""
     from rich.console import Console
     from rich.text import Text
 
@@ -150,12 +150,12 @@ def draw_demo() -> str:
 
 
 def _without_fonts(picture: str) -> str:
-    """The picture, which then loads nothing."""
+    """Remove web fonts from a picture."""
     return re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
 
 
 def draw_browser() -> str:
-    """The picture of the browser, as SVG."""
+    """Draw the browser, as SVG."""
     import asyncio
 
     from tests.support.browsing import draw
@@ -165,7 +165,7 @@ def draw_browser() -> str:
 
 
 def picture_text(picture: str) -> str:
-    """The words of a picture as they stand in its file."""
+    """Return the text of a picture."""
     import html
 
     found = re.findall(r"<text [^>]*>([^<]*)</text>", picture)
@@ -177,7 +177,7 @@ def _between(part: str, found: re.Match[str]) -> str:
 
 
 def write() -> None:
-    """Write every part that is made from the code, and the pictures."""
+    """Write all generated parts and pictures."""
     written = set()
     for page in pages():
         whole = page.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""What the parts of the engine work with, where a test names only what matters to it."""
+"""Runtimes with defaults for tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from edenmem.models.changes import Actor
     from edenmem.store.protocol.store import Store
 
-#: For scripted models, which say what a test needs and not what was said.
+#: For scripted models, whose answers need not match the conversation.
 ANYTHING_GOES = AcceptanceSettings(
     words_floor=0,
     words_reject=0,
@@ -31,7 +31,8 @@ ANYTHING_GOES = AcceptanceSettings(
 def make_runtime(
     store: Store, settings: Settings | None = None, *, actor: Actor = ACTOR, **parts: Any
 ) -> Runtime:
-    """A runtime with these parts; without them default settings but for acceptance, no models, the
-    tests' actor."""
+    """Return a runtime with these parts.
+
+    Defaults: default settings without acceptance, no models, the actor of tests."""
     settings = settings or Settings(acceptance=ANYTHING_GOES)
     return Runtime(store, settings, find_actor=lambda: actor, **parts)

@@ -1,8 +1,8 @@
-"""Changes of every kind over a handful of things, so that most of them meet with others.
+"""Generated changes of all kinds over a few targets, so that most of them interact.
 
-A move is a few small numbers, which hypothesis draws and shrinks; a `Scene` turns it into a change.
-It knows what the kernel says of all moves before it, so that most changes are decided on the
-version that is there, and some on another.
+A move is a few small numbers, drawn and shrunk by hypothesis; a `Scene` converts it to a change.
+The scene keeps the kernel's results of earlier moves, so that most changes expect the current
+version, and some a different one.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from edenmem.models.scope import Scope
 from tests.support.builders import ACTOR, NOW, make_fact, make_policy, make_reflection
 from tests.support.vectors import random_unit
 
-#: Which kind, which thing, which text or other thing, and whether the version is the right one.
+#: Kind, target, text or other target, and whether the expected version is current.
 Move = tuple[int, int, int, bool]
 
 _THINGS, _TEXTS = 6, 3
 
 
 def moves(kinds: int, *, at_least: int = 12, at_most: int = 40) -> st.SearchStrategy[list[Move]]:
-    """Some moves in a row."""
+    """Return a strategy of several moves."""
     right = st.sampled_from([True, True, True, False])
     move = st.tuples(
         st.integers(0, kinds - 1), st.integers(0, _THINGS - 1), st.integers(0, _TEXTS - 1), right
@@ -58,7 +58,7 @@ def moves(kinds: int, *, at_least: int = 12, at_most: int = 40) -> st.SearchStra
 
 
 class Scene:
-    """One agent with a user, their things, and what the kernel says of what was done to them."""
+    """An agent with a user, their memory, and the kernel's results of changes."""
 
     def __init__(self, salt: str) -> None:
         self._salt = salt
@@ -93,15 +93,15 @@ class Scene:
 
     @classmethod
     def kinds(cls) -> int:
-        """How many kinds of moves there are."""
+        """Return the number of kinds of moves."""
         return len(cls("")._kinds)
 
     def id(self, *what: object) -> str:
-        """The id of a thing of this scene."""
+        """Return the ID of a target of this scene."""
         return derived_id(self._salt, *map(str, what))
 
     def play(self, moves: Sequence[Move]) -> ChangeSet:
-        """The moves as a set of changes, each planned on what is known by then."""
+        """Return the moves as a set of changes, each planned on the state after the others."""
         self._made += 1
         at = NOW + timedelta(minutes=self._made)
         empty = ChangeSet(id=self.id("set", self._made), actor=ACTOR, at=at)
@@ -113,13 +113,13 @@ class Scene:
         return ChangeSet(id=empty.id, actor=ACTOR, at=at, changes=tuple(changes))
 
     def _there(self, kind: str, thing: int, right: bool) -> Fact | Reflection | None:
-        """One of the facts or reflections that are there; sometimes none."""
+        """Return an existing fact or reflection, or sometimes None."""
         known = self.state.facts if kind == "fact" else self.state.reflections
         there = [each for each, document in known.items() if document is not None]
         return known[there[thing % len(there)]] if there and (right or thing) else None
 
     def _target(self, kind: str, thing: int, right: bool) -> dict[str, Any]:
-        """The fields by which a change names one of them, and the version that it expects."""
+        """Return the target fields of a change, with the expected version."""
         found = self._there(kind, thing, right)
         return {
             "id": self._new(),
@@ -220,7 +220,7 @@ class Scene:
         scope = self._scope(thing)
         waiting = self._of_scope(
             scope, absorbed=text == 2 and not right
-        )  # those cannot be absorbed again
+        )  # these cannot be absorbed again
         return WriteConsolidation(
             id=self._new(),
             scope=scope,
@@ -295,7 +295,7 @@ class Scene:
         )
 
     def _again(self, thing: int, text: int, right: bool) -> Change:
-        """A change that was judged before."""
+        """Return an earlier change."""
         if not self.effects:
             return self._add_fact(thing, text, right)
         return self.effects[-1 - (thing + text) % len(self.effects)].change

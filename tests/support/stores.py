@@ -1,4 +1,4 @@
-"""A new, empty store of each kind."""
+"""New, empty stores of each kind."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from tests.support.atlas_server import AtlasServer
     from tests.support.mongo_server import Databases
 
-#: Parameters for what the quick run tries on SQLite alone, and the whole run on a server, too.
+#: Parameters for tests on SQLite in the quick run, and also on a server in the full run.
 SECANTUS_TOO = pytest.param("secantus", marks=pytest.mark.slow)
 ATLAS_TOO = pytest.param("atlas", marks=pytest.mark.slow)
 
 
 @contextmanager
 def sqlite_store(folder: Path) -> Iterator[Store]:
-    """One file in ``folder``."""
+    """Open a new SQLite file in ``folder``."""
     from edenmem.store.sqlite import SqliteStore
 
     path = folder / "memory.db"
@@ -42,7 +42,7 @@ def sqlite_store(folder: Path) -> Iterator[Store]:
 
 @cache
 def _new_file() -> bytes:
-    """What a new file is, which takes longer to make than to write."""
+    """Return the bytes of a new file, which are faster to copy than to create."""
     from edenmem.store.sqlite import SqliteStore
 
     with TemporaryDirectory() as folder:
@@ -54,7 +54,7 @@ def _new_file() -> bytes:
 
 @contextmanager
 def mongomock_store() -> Iterator[Store]:
-    """A database in this process' memory."""
+    """Open a database in memory."""
     from edenmem.store.mongo import MongoStore
     from tests.support.mongo_server import mongomock_client
 
@@ -69,7 +69,7 @@ def mongomock_store() -> Iterator[Store]:
 
 @contextmanager
 def secantus_store(uri: str) -> Iterator[MongoStore]:
-    """A database of its own on the server at ``uri``, dropped afterwards."""
+    """Open a new database on the server at ``uri``, and drop it afterwards."""
     from pymongo import MongoClient
 
     from edenmem.store.mongo import MongoStore
@@ -87,7 +87,7 @@ def secantus_store(uri: str) -> Iterator[MongoStore]:
 
 @contextmanager
 def used_store(databases: Databases) -> Iterator[MongoStore]:
-    """A database on a server that is as new."""
+    """Open a reused, empty database."""
     from edenmem.store.mongo import MongoStore
 
     def make(name: str) -> None:
@@ -106,7 +106,7 @@ def used_store(databases: Databases) -> Iterator[MongoStore]:
 
 @contextmanager
 def atlas_store(server: AtlasServer, *, dimensions: int = 32) -> Iterator[MongoStore]:
-    """A database of its own on the stand-in for Atlas, with both search indexes built."""
+    """Open a new database on the fake Atlas server, with both search indexes."""
     from edenmem.models.indexes import IndexWish
     from edenmem.store.mongo.core.collections import TEXT_INDEX, VECTOR_INDEX
 
@@ -115,5 +115,5 @@ def atlas_store(server: AtlasServer, *, dimensions: int = 32) -> Iterator[MongoS
         for name in (VECTOR_INDEX, TEXT_INDEX):
             store.indexes.create_index(name, wish)
         while not all(state.queryable for state in store.indexes.list_indexes(wish)):
-            pass  # each look is a step of the building
+            pass  # each read advances the build
         yield store

@@ -1,7 +1,7 @@
-"""Databases of v1, written as mongodump, mongoexport and a server have them.
+"""Write databases of v1 in the formats of mongodump, mongoexport and a server.
 
-A database is a mapping of collections to documents. A document that is ``bytes`` is damaged, and
-is written as it stands where that can be done.
+A database maps collections to documents. A document of type ``bytes`` is damaged, and is written
+verbatim if possible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EjsonForm = Literal["lines", "array", "pretty"]
 
 
 def write_dump(folder: Path, database: Database, *, gz: bool = False, name: str = "eden") -> Path:
-    """Write a folder as ``mongodump --out`` (``--gzip``) does; the folder of the dump."""
+    """Write a folder like ``mongodump --out`` (``--gzip``), and return the folder of the dump."""
     inside = folder / name
     inside.mkdir(parents=True, exist_ok=True)
     for collection, documents in database.items():
@@ -45,7 +45,7 @@ def write_ejson(
     form: EjsonForm = "lines",
     gz: bool = False,
 ) -> Path:
-    """Write a file for each collection, as ``mongoexport`` does; damaged documents are left out."""
+    """Write a file per collection like ``mongoexport``, without damaged documents."""
     folder.mkdir(parents=True, exist_ok=True)
     options = json_util.CANONICAL_JSON_OPTIONS if canonical else json_util.RELAXED_JSON_OPTIONS
     for collection, documents in database.items():
@@ -58,7 +58,7 @@ def write_ejson(
 
 
 def load_into_mongo(database: Database, target: Any) -> None:
-    """Insert all that is not damaged into a database of a server."""
+    """Insert all undamaged documents into a database of a server."""
     for collection, documents in database.items():
         kept = [dict(each) for each in documents if not isinstance(each, bytes)]
         if kept:
@@ -66,7 +66,7 @@ def load_into_mongo(database: Database, target: Any) -> None:
 
 
 def read_dump(folder: Path) -> dict[str, bytes]:
-    """File → what is in it, unzipped, for a folder of a dump."""
+    """Return the unzipped content of the files of a dump."""
     return {
         path.relative_to(folder).as_posix(): (
             gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -84,5 +84,5 @@ def _write(path: Path, raw: bytes, gz: bool) -> None:
 
 
 def count(database: Database, collections: Iterable[str]) -> dict[str, int]:
-    """How many documents each collection has."""
+    """Count the documents of each collection."""
     return {name: len(database.get(name, ())) for name in collections}

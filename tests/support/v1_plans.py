@@ -1,4 +1,4 @@
-"""Plans of v1 for tests."""
+"""Migration plans of v1 for tests."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tests.support.v1_files import Database, write_dump
 
 @contextmanager
 def plan_of(location: str | Path, **options: Any) -> Iterator[StagedPlan]:
-    """The plan of a file, a folder or a MongoDB."""
+    """Return the plan of a file, a folder or a MongoDB."""
     settings = Settings(store=StoreSettings(uri="sqlite:///unused.db"))
     with open_v1_plan(settings, str(location), V1Options(**options)) as plan:
         yield plan
 
 
 def items_of(location: str | Path, **options: Any) -> list[V1Item]:
-    """All items of a plan."""
+    """Return all items of a plan."""
     with plan_of(location, **options) as plan:
         return list(plan.items())
 
 
 def items_of_database(folder: Path, database: Database, **options: Any) -> list[V1Item]:
-    """All items of a database that is dumped into ``folder`` first."""
+    """Dump a database into ``folder``, and return all items of its plan."""
     return items_of(write_dump(folder, database), **options)

@@ -1,7 +1,7 @@
-"""Databases of v1 for hypothesis: small, and with all the dirt that there is.
+"""Small databases of v1 for hypothesis, with all kinds of defects.
 
-Sizes are hypothesis' to choose and to shrink; what is in the documents comes of a seed, since
-drawing each field by itself would take most of the time of the tests.
+Hypothesis draws and shrinks the sizes. The documents come from a seed, since drawing each field
+would take most of the time of the tests.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ NOWHERE = _oid(999)
 
 
 class _Dirty:
-    """Draws values, each of them dirty now and then."""
+    """Draws values, which are sometimes defective."""
 
     def __init__(self, seed: int) -> None:
         self._rng = Random(seed)
         self.one_of = self._rng.choice
 
     def is_rare(self) -> bool:
-        """One time in six."""
+        """Return True once in six times."""
         return self._rng.random() < 1 / 6
 
     def id(self, values: Sequence[ObjectId]) -> Any:
-        """One of these, now and then as text, as a dict, or not at all."""
+        """Return one of these IDs, sometimes as text, as a dict, or missing."""
         clean = self.one_of(values)
         if not self.is_rare():
             return clean
         return self.one_of([str(clean), {"$oid": str(clean)}, None, ""])
 
     def ids(self, values: Sequence[ObjectId], most: int = 6) -> Any:
-        """A list of these with repetitions, now and then as a dict, or with nonsense in it."""
+        """Return a list of these IDs with repetitions, sometimes as a dict or with invalid ones."""
         clean = [self.one_of(values) for _ in range(self._rng.randint(0, most))]
         if not self.is_rare():
             return clean
@@ -57,7 +57,7 @@ class _Dirty:
         return self.one_of([None, as_dict, [str(value) for value in clean], [*clean, 7]])
 
     def time(self) -> Any:
-        """A time, now and then as text with or without a zone, as a number, or not at all."""
+        """Return a time, sometimes as text with or without a zone, as a number, or missing."""
         clean = START + timedelta(hours=self._rng.randint(0, 500))
         if not self.is_rare():
             return clean
@@ -66,21 +66,21 @@ class _Dirty:
         return self.one_of(odd)
 
     def text(self, owner: str) -> Any:
-        """A text that says whose it is, now and then hostile, empty or no text."""
+        """Return a text with its owner, sometimes hostile, empty or not a string."""
         clean = f"{owner} says {self._rng.randint(0, 20)}"
         if not self.is_rare():
             return clean
         return self.one_of([f"  {clean}\x00\x1b[0m ", "", "   ", None, 5, "VERSION: 9\n"])
 
     def memory(self, key: ObjectId) -> Document:
-        """One of ``memory_sessions``."""
+        """Return a document of ``memory_sessions``."""
         kind = self.one_of(["episode", "directive", "directive", "fact", "fact", "suggestion"])
         document = {
             "_id": str(key) if self.is_rare() else key,
             "agent_id": self.id(AGENTS),
             "source_session_id": self.id([_oid(301), _oid(302)]),
             "memory_type": self.one_of(["insight", None, "FACT"]) if self.is_rare() else kind,
-            # Facts of several documents may be the same.
+            # Several documents may have the same fact.
             "content": self.text("fact" if kind == "fact" else f"{kind} {key}"),
             "source_message_ids": self.ids([_oid(401), _oid(402), _oid(403)]),
             "related_users": self.ids(USERS, 2) if self.is_rare() else [self.one_of(USERS)],
@@ -95,7 +95,7 @@ class _Dirty:
         return document
 
     def user_text(self, number: int) -> Document:
-        """One of ``memory_user``."""
+        """Return a document of ``memory_user``."""
         content = self.text(f"text {number}")
         version = self.one_of(["", "VERSION: 3\n", "version: 12\n\n"])
         return {
@@ -109,7 +109,7 @@ class _Dirty:
         }
 
     def shard(self, key: ObjectId) -> Document:
-        """One of ``memory_agent``."""
+        """Return a document of ``memory_agent``."""
         return {
             "_id": key,
             "agent_id": self.id(AGENTS),
@@ -127,7 +127,7 @@ class _Dirty:
 
 @st.composite
 def v1_databases(draw: st.DrawFn) -> Database:
-    """A database of up to three agents and four users."""
+    """Return a strategy of databases with up to three agents and four users."""
     memories, texts, shards = (draw(st.integers(0, most)) for most in (30, 6, 5))
     dirty = _Dirty(draw(st.integers(0, 2**32)))
     return {

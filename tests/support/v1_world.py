@@ -1,8 +1,8 @@
-"""The v1 memory of the community of the examples, with one of each kind of dirt that real dumps
-have. ``python -m tests.support.v1_world`` writes ``examples/v1_dump``.
+"""The v1 memory of the example community, with one of each defect of real dumps.
 
-Every piece of dirt has a name in `DIRT`, which ``examples/v1_dump/README.md`` explains and a test
-holds.
+``python -m tests.support.v1_world`` writes ``examples/v1_dump``.
+
+Each defect has a name in `DIRT`; ``examples/v1_dump/README.md`` explains and tests check them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tests.support.v1_files import Database, Document, write_dump
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "v1_dump"
 
-#: Everything happened in the autumn before the community moved to v2.
+#: The autumn before the community moved to v2.
 START = datetime(2026, 9, 1, 9, 0, tzinfo=UTC)
 
 
 def at(days: float) -> datetime:
-    """So many days after the start."""
+    """Return the time a number of days after the start."""
     return START + timedelta(days=days)
 
 
 def oid(number: int, days: float = 0) -> ObjectId:
-    """The id of the document with this number; its time is that of ``days``."""
+    """Return the ID of the document with this number and the time of ``days``."""
     seconds = int(at(days).timestamp())
     return ObjectId(seconds.to_bytes(4, "big") + b"\xed\xe2\x01" + number.to_bytes(5, "big"))
 
@@ -37,10 +37,10 @@ def oid(number: int, days: float = 0) -> ObjectId:
 MIRA, OTTO = oid(1), oid(2)
 LENA, TOMAS, JUN, SAMIRA, PRIYA = (oid(10 + n) for n in range(5))
 PRIYA_ON_DISCORD = oid(15)
-GONE = oid(16)  # her account was deleted; her memory was not
+GONE = oid(16)  # deleted account with remaining memory
 WALK, WORKSHOP, WALK_AGAIN, FAIR, LIGHTS, NOBODYS = (oid(20 + n) for n in range(6))
 
-#: Megabytes, and compressible.
+#: Several megabytes, compressible.
 LONG_TEXT = "VERSION: 12\n" + "Lamp by lamp: the quay is lit from the ferry hall on. " * 24_000
 
 
@@ -55,7 +55,7 @@ def memory(
     days: float | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """A document of ``memory_sessions``, whole unless ``more`` says otherwise."""
+    """Return a document of ``memory_sessions``, changed by ``more``."""
     when = at(number / 10 if days is None else days)
     document = {
         "_id": oid(number, number / 10),
@@ -74,7 +74,7 @@ def memory(
 
 
 def user_text(number: int, user: Any, content: Any, *, agent: Any = MIRA, **more: Any) -> Document:
-    """A document of ``memory_user``."""
+    """Return a document of ``memory_user``."""
     document = {
         "_id": oid(number),
         "agent_id": agent,
@@ -91,7 +91,7 @@ def user_text(number: int, user: Any, content: Any, *, agent: Any = MIRA, **more
 
 
 def shard(document_id: ObjectId, name: Any, content: Any, **more: Any) -> dict[str, Any]:
-    """A document of ``memory_agent``."""
+    """Return a document of ``memory_agent``."""
     document = {
         "_id": document_id,
         "agent_id": MIRA,
@@ -113,23 +113,23 @@ def shard(document_id: ObjectId, name: Any, content: Any, **more: Any) -> dict[s
 
 
 def account(document_id: ObjectId, kind: str, username: str, **more: Any) -> dict[str, Any]:
-    """A document of the host's ``users3``."""
+    """Return a document of the host's ``users3``."""
     return {"_id": document_id, "type": kind, "username": username, "createdAt": at(0)} | more
 
 
 def _damaged_text(document: Document) -> bytes:
-    """The document, with a byte in its text that is no UTF-8."""
+    """Return the document with invalid UTF-8 in its text."""
     raw = bson.encode(document)
     assert raw.count(b"fog~horn") == 1
     return raw.replace(b"fog~horn", b"fog\xffhorn")
 
 
 def _cut_off(document: Document) -> bytes:
-    """The document without its end."""
+    """Return the truncated document."""
     return bson.encode(document)[:-40]
 
 
-#: Dirt → (collection, id of the document that has it).
+#: Defect → (collection, ID of its document).
 DIRT: dict[str, tuple[str, str]] = {
     "ids as strings": ("memory_user", str(oid(31))),
     "ids as dicts": ("memory_sessions", str(oid(105, 10.5))),
@@ -165,7 +165,7 @@ DIRT: dict[str, tuple[str, str]] = {
 
 
 def world() -> Database:
-    """All collections of the dump, documents in the order in which they were made."""
+    """Return all collections of the dump, with documents in order of creation."""
     return {
         "memory_sessions": _memories(),
         "memory_user": _user_texts(),
@@ -188,7 +188,7 @@ def _memories() -> list[Document]:
     anonymous = memory(142, "episode", "Jun asked when the cables come.", agent=OTTO, users=[JUN])
     del anonymous["createdAt"], anonymous["updatedAt"]
     return [
-        # Directives: of Lena, Tomas, Samira, Priya and Jun; the first ones are in texts already.
+        # Directives of Lena, Tomas, Samira, Priya and Jun; the first ones are already consolidated.
         memory(100, "directive", "Always answer Lena in two sentences.", users=[LENA]),
         memory(101, "directive", "Use metric units for Lena.", users=[LENA]),
         memory(102, "directive", "Tell Lena the price before anything is ordered.", users=[LENA]),
@@ -228,7 +228,7 @@ def _memories() -> list[Document]:
         memory(132, "suggestion", "Fold on Tuesdays too.", shard=WORKSHOP),
         memory(133, "suggestion", "Move the fair to May.", shard=FAIR),
         memory(134, "suggestion", "Hand out song sheets.", shard=WALK_AGAIN),
-        # Episodes, and all kinds of trouble.
+        # Episodes, and defects of all kinds.
         memory(140, "episode", "Lena and Mira counted lanterns.", users=[LENA]),
         memory(
             140,

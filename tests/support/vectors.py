@@ -1,4 +1,4 @@
-"""Unit vectors as they are stored: little-endian float32 bytes."""
+"""Unit vectors in stored form: little-endian float32 bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def unit(*numbers: float) -> bytes:
-    """The vector of these numbers, scaled to length 1."""
+    """Return the vector of these numbers, scaled to length 1."""
     vector = np.asarray(numbers, dtype=np.float64)
     length = float(np.linalg.norm(vector))
     assert length > 0, "a zero vector has no direction"
@@ -14,20 +14,20 @@ def unit(*numbers: float) -> bytes:
 
 
 def random_unit(seed: int, dimensions: int = 8) -> bytes:
-    """The same random direction for the same seed."""
+    """Return the random direction of a seed."""
     return unit(*np.random.default_rng(seed).standard_normal(dimensions))
 
 
 def numbers(vector: bytes) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """The numbers of a stored vector."""
+    """Return the numbers of a stored vector."""
     return np.frombuffer(vector, dtype="<f4").astype(np.float64)
 
 
 def cosine(left: bytes, right: bytes) -> float:
-    """The cosine of two unit vectors."""
+    """Return the cosine of two unit vectors."""
     return float(numbers(left) @ numbers(right))
 
 
 def score(left: bytes, right: bytes) -> float:
-    """The semantic score of two unit vectors: (1 + cosine) / 2."""
+    """Return the semantic score of two unit vectors: (1 + cosine) / 2."""
     return (1 + cosine(left, right)) / 2

@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process does, without a guess at how long it takes."""
+"""Wait for other threads and processes, without fixed delays."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def until(condition: Callable[[], object], *, seconds: float = 30) -> None:
-    """Return once the condition holds; fail after a time that only a fault takes."""
+    """Wait until the condition holds, or fail after a generous time limit."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come true"

@@ -1,5 +1,7 @@
-"""A small memory in good health, on each kind of store, as often as one is needed; and the hands
-that damage it: fields are written past edenmem, as others and accidents do."""
+"""A small healthy memory on each kind of store, and direct writes that damage it.
+
+Writes bypass edenmem, like those of other programs and accidents.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from edenmem.store.mongo import MongoStore
     from edenmem.store.protocol.store import Store
 
-#: When the examination takes place: all leases of the memory have long run.
+#: The time of the check, after the end of all leases.
 TODAY = NOW + timedelta(hours=1)
 
 EMBEDDER = FakeEmbedder(dimensions=8)
@@ -53,7 +55,7 @@ EMBEDDER = FakeEmbedder(dimensions=8)
 
 @dataclass(kw_only=True)
 class Ids:
-    """What is in the memory, by name."""
+    """IDs of the memory by name."""
 
     eve: str
     adam: str
@@ -85,7 +87,7 @@ class Ids:
 
 
 def admit(store: Store) -> Ids:
-    """Put the healthy memory into an empty store."""
+    """Write the healthy memory to an empty store."""
     eve, adam = make_agent("eve", name="Eve"), make_agent("adam")
     anna, bruno = make_user("anna"), make_user("bruno")
     for agent in (eve, adam):
@@ -230,14 +232,14 @@ def _with(item: Any, **fields: Any) -> Any:
 
 
 class Ward(Protocol):
-    """Where memories of one kind are damaged and mended."""
+    """A store to damage and repair."""
 
     kind: str
     ids: Ids
     store: Store
 
     def fresh(self) -> None:
-        """The healthy memory, as if nothing had happened to it."""
+        """Return a store with the healthy memory."""
 
     def set(self, what: str, id: str, **fields: Any) -> None:
         """Write fields of a document or row."""
@@ -246,10 +248,10 @@ class Ward(Protocol):
         """Delete a document or row."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close everything."""
 
 
-#: What damage names → its table, and its collection.
+#: Target of damage → its table and collection.
 _PLACES = {
     "agent": ("agents", "users3"),
     "user": ("users", "users3"),
@@ -264,7 +266,7 @@ _PLACES = {
 
 
 class SqliteWard:
-    """Copies of one file."""
+    """Copies of one SQLite file."""
 
     kind = "sqlite"
 
@@ -287,7 +289,7 @@ class SqliteWard:
         self.store = SqliteStore(self.path)
 
     def run(self, statement: str, *values: Any) -> None:
-        """Any statement."""
+        """Run a statement."""
         with closing(sqlite3.connect(self.path, isolation_level=None)) as raw:
             raw.execute("PRAGMA foreign_keys = ON")
             raw.execute(statement, values)
@@ -305,7 +307,7 @@ class SqliteWard:
 
 
 class MongoWard:
-    """A database whose documents are put back over and over."""
+    """A MongoDB database whose documents are restored for each use."""
 
     kind = "mongo"
 
@@ -327,7 +329,7 @@ class MongoWard:
 
     def fresh(self) -> None:
         self._empty()
-        if self._dropped:  # made of nothing, so that nothing is in their way
+        if self._dropped:  # created on an empty database, without conflicts
             self.store.database.initialise()
             self._empty()
             self._dropped = False
@@ -340,7 +342,7 @@ class MongoWard:
             self.database[name].delete_many({})
 
     def drop_index(self, collection: str, name: str) -> None:
-        """Drop an index, which the next one to be here finds again."""
+        """Drop an index; `fresh` restores it."""
         self.database[collection].drop_index(name)
         self._dropped = True
 

@@ -193,7 +193,7 @@ class ContextBuilder:
         Args:
             session: The session.
             view: What the agent may read in the session now.
-            is_new: Whether the session is not stored yet, and so has no memory of its own.
+            is_new: The session is not stored yet, so it has no memory.
 
         Raises:
             StoreError: the database cannot be used.

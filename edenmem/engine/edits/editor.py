@@ -16,6 +16,7 @@ from edenmem.engine.reports import EditReport
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.scopes.people import other_scopes
+from edenmem.engine.scopes.references import unknown_version
 from edenmem.engine.scopes.retention import fact_buffer_max_of, retention_changes
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.memory import plain as plain
@@ -72,11 +73,7 @@ def version_of(history: Sequence[HistoryEntry], version: int, what: str) -> Hist
     found = [entry for entry in history if entry.version == version and entry.action != "delete"]
     if found:
         return found[-1]
-    known = ", ".join(str(number) for number in sorted({entry.version for entry in history}))
-    raise NotFoundError(
-        f"the {what} has no version {version}",
-        hint=f"versions: {known}" if known else f"the {what} has no versions",
-    )
+    raise unknown_version(what, version, {entry.version for entry in history})
 
 
 class Editor:

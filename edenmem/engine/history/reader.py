@@ -8,7 +8,7 @@ from typing import NamedTuple
 from edenmem.engine.history.entries import find_logged_id
 from edenmem.engine.history.why import FactWhy, fact_why, source_of, text_why
 from edenmem.engine.scopes.labels import load_labels
-from edenmem.engine.scopes.references import Resolver
+from edenmem.engine.scopes.references import Resolver, unknown_version
 from edenmem.errors import NotFoundError
 from edenmem.memory.inverse import undo_id
 from edenmem.models.changes import AuditEntry, HistoryEntry
@@ -64,8 +64,7 @@ class HistoryReader:
         before = max(v for v in contents if v < after) if old is None and after > 0 else old or 0
         for version in (before, after):
             if version not in contents:
-                known = ", ".join(str(v) for v in sorted(contents) if v)
-                raise NotFoundError(f"the text has no version {version}", hint=f"versions: {known}")
+                raise unknown_version("text", version, contents.keys() - {0})
         return TextChange(before, after, contents[before], contents[after])
 
     def entry(self, text: str) -> AuditEntry:

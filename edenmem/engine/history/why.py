@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from edenmem.engine.scopes.references import unknown_version
 from edenmem.errors import NotFoundError
 from edenmem.models.changes import AuditEntry, HistoryEntry
 from edenmem.models.formation import CallUsage, Decision, Formation
@@ -189,8 +190,7 @@ def text_why(store: Store, scope: Scope, version: int | None = None) -> list[Tex
         raise NotFoundError("the scope has no text yet")
     chosen = [each for each in history if version in (None, each.version)]
     if not chosen:
-        known = ", ".join(str(each.version) for each in history)
-        raise NotFoundError(f"the text has no version {version}", hint=f"versions: {known}")
+        raise unknown_version("text", version or 0, (each.version for each in history))
     ids = [each.change_id for each in chosen if each.change_id]
     entries = store.log.audit_entries([*ids, *map(undo_id, ids)])
     found = store.memory.reflections_by_ids([r for each in chosen for r in each.absorbed_ids])

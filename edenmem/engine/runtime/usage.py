@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from edenmem.embed.protocol import Embedder, Embedding, Role
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import ProviderError
@@ -28,16 +26,16 @@ class Meter:
     def add(self, calls: Iterable[CallUsage]) -> None:
         """Add the usage of calls."""
         for call in calls:
-            total = self._totals.get(call.model) or UsageTotal(model=call.model)
-            self._totals[call.model] = msgspec.structs.replace(
-                total,
-                calls=total.calls + 1,
-                input_tokens=total.input_tokens + call.input_tokens,
-                output_tokens=total.output_tokens + call.output_tokens,
-                cost=total.cost + (call.cost or 0.0),
-                unpriced=total.unpriced + (call.cost is None),
-                estimated=total.estimated + call.estimated,
+            total = UsageTotal(
+                model=call.model,
+                calls=1,
+                input_tokens=call.input_tokens,
+                output_tokens=call.output_tokens,
+                cost=call.cost or 0.0,
+                unpriced=int(call.cost is None),
+                estimated=int(call.estimated),
             )
+            _add(self._totals, total)
 
     @property
     def totals(self) -> tuple[UsageTotal, ...]:
@@ -49,20 +47,20 @@ def sum_totals(totals: Iterable[UsageTotal]) -> tuple[UsageTotal, ...]:
     """Sum totals by model, sorted by model."""
     joined: dict[str, UsageTotal] = {}
     for total in totals:
-        known = joined.get(total.model)
-        joined[total.model] = total if known is None else _sum(known, total)
+        _add(joined, total)
     return tuple(joined[model] for model in sorted(joined))
 
 
-def _sum(one: UsageTotal, other: UsageTotal) -> UsageTotal:
-    return UsageTotal(
-        model=one.model,
-        calls=one.calls + other.calls,
-        input_tokens=one.input_tokens + other.input_tokens,
-        output_tokens=one.output_tokens + other.output_tokens,
-        cost=one.cost + other.cost,
-        unpriced=one.unpriced + other.unpriced,
-        estimated=one.estimated + other.estimated,
+def _add(totals: dict[str, UsageTotal], more: UsageTotal) -> None:
+    known = totals.get(more.model) or UsageTotal(model=more.model)
+    totals[more.model] = UsageTotal(
+        model=more.model,
+        calls=known.calls + more.calls,
+        input_tokens=known.input_tokens + more.input_tokens,
+        output_tokens=known.output_tokens + more.output_tokens,
+        cost=known.cost + more.cost,
+        unpriced=known.unpriced + more.unpriced,
+        estimated=known.estimated + more.estimated,
     )
 
 

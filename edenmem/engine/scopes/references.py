@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from edenmem.engine.scopes.people import person_of, person_with, resolve_person
@@ -304,6 +304,13 @@ def find_references(store: Store, kind: ReferenceKind, text: str) -> Sequence[Re
         if found:
             return found
     return ()
+
+
+def unknown_version(what: str, version: int, known: Iterable[int]) -> NotFoundError:
+    """Return the error for a version of a fact or text that does not exist."""
+    versions = ", ".join(map(str, sorted(known)))
+    hint = f"versions: {versions}" if versions else f"the {what} has no versions"
+    return NotFoundError(f"the {what} has no version {version}", hint=hint)
 
 
 def fold(name: str) -> str:

@@ -86,7 +86,7 @@ async def test_all_parts_of_a_view(cast: Cast) -> None:
     assert (report.cached, report.recall, report.built_at) == (False, "off", NOW)
 
 
-async def test_nothing_known_is_well_formed_too(cast: Cast) -> None:
+async def test_an_empty_context_is_well_formed(cast: Cast) -> None:
     assert (await build(cast)).xml == EMPTY
 
 
@@ -114,9 +114,7 @@ async def test_known_failure_36_recent_reflections_are_the_newest(cast: Cast) ->
 
 
 @pytest.mark.parametrize("limit", [20, 4])
-async def test_reflections_of_one_moment_stay_in_the_order_of_the_buffer(
-    cast: Cast, limit: int
-) -> None:
+async def test_reflections_of_one_time_keep_buffer_order(cast: Cast, limit: int) -> None:
     for text in "edcba":
         add_reflection(cast.store, cast.session_scope, text, session_id=cast.session.id)
     contexts = builder(cast, reflections_limit=limit)
@@ -258,7 +256,7 @@ async def test_other_settings_or_a_foreign_text_make_the_cached_context_stale(ca
     assert (again.cached, again.xml) == (False, first.xml)
 
 
-async def test_two_agents_of_a_session_have_contexts_of_their_own(cast: Cast) -> None:
+async def test_two_agents_of_a_session_have_separate_contexts(cast: Cast) -> None:
     adam = cast.add_agent("adam")
     consolidate(cast.store, cast.agent_scope, "What Eve knows.", expected_version=0)
     consolidate(cast.store, Scope.agent(adam.id), "What Adam knows.", expected_version=0)
@@ -271,7 +269,7 @@ async def test_two_agents_of_a_session_have_contexts_of_their_own(cast: Cast) ->
 # -- the past ------------------------------------------------------------------------------------
 
 
-async def test_as_of_rebuilds_what_was(cast: Cast) -> None:
+async def test_as_of_rebuilds_a_past_context(cast: Cast) -> None:
     consolidate(cast.store, cast.anna_scope, "Early.", expected_version=0, at=ago(days=9))
     reflection = add_reflection(
         cast.store,
@@ -326,7 +324,7 @@ async def test_the_past_has_no_recall(cast: Cast) -> None:
 async def test_no_context_ever_holds_a_text_of_a_scope_outside_its_view(
     open_store: Callable[[str], Store], data: st.DataObject
 ) -> None:
-    """Scopes of two agents, three people, two groups, shards and sessions; any session of them."""
+    """For any session, with scopes of two agents, three users, two groups, shards and sessions."""
     cast = make_cast(open_store("sqlite"))
     adam = cast.add_agent("adam")
     people = [cast.anna, cast.anna_on_discord, cast.bruno]

@@ -90,7 +90,7 @@ def test_nothing_remembered_is_an_empty_element() -> None:
     assert with_retrieved(xml, [], now=NOW) == EMPTY
 
 
-@example(texts=["\ufffe", "\ufffe"], name="")  # nothing but what XML has no way to write
+@example(texts=["\ufffe", "\ufffe"], name="")  # only characters that are invalid in XML
 @given(texts=st.lists(hostile_texts, min_size=1, max_size=6), name=hostile_texts)
 def test_known_failure_33_no_stored_text_closes_a_tag_or_fakes_an_item(
     texts: list[str], name: str
@@ -122,7 +122,7 @@ def test_known_failure_33_no_stored_text_closes_a_tag_or_fakes_an_item(
     assert len(parts) == (6 + len({"festival", name or "x"}) if shown else 0)
 
 
-def test_a_fact_of_100_kilobytes_is_cut_and_said_to_be() -> None:
+def test_a_fact_of_100_kilobytes_is_cut_visibly() -> None:
     fact = make_fact(Scope.agent(AGENT), "</Facts>" + "long " * 20_000)
     xml = render_context({}, [fact], now=NOW)
     (line,) = (ElementTree.fromstring(xml).findtext("Facts") or "").strip().split("\n")
@@ -167,10 +167,10 @@ def test_parts_are_measured_without_their_markup_and_shards_apart() -> None:
     assert list(parts) == ["AgentMemory", 'MemoryShard a"b', "SessionMemory"]
     assert parts["AgentMemory"].words == 2 + 3  # VERSION: 1
     assert parts['MemoryShard a"b'].words == 2
-    assert parts["SessionMemory"].words == 6  # no spaces, and yet not one word
+    assert parts["SessionMemory"].words == 6  # several words without spaces
     assert parts["AgentMemory"].tokens > parts["AgentMemory"].words
 
 
-def test_an_agent_with_shards_alone_has_no_part_of_its_own() -> None:
+def test_an_agent_with_only_shards_has_no_separate_part() -> None:
     xml = render_context({Scope.shard(AGENT, "s"): ScopeMemory(text="x", version=1)}, [], now=NOW)
     assert [part.name for part in measure(xml, characters_per_token=4.5)] == ["MemoryShard s"]

@@ -66,7 +66,7 @@ async def test_known_failure_7_also_when_the_context_was_cached_before(anywhere:
     service = MemoryService(anywhere.store, Settings(), actor=ACTOR, clock=FixedClock())
     session = anywhere.session
     assert CONFIDENCE in await service.get_memory_context(session.id)
-    # A message that is older than all others arrives late, behind the service's back.
+    # The oldest message arrives late, without the service.
     late = make_message(session, "Hi.", sender=anywhere.bruno.id, created_at=ago(days=90))
     anywhere.store.host.add_messages(session.id, [*make_messages(session, 60), late])
     report = await service.assemble_context(session.id)
@@ -100,7 +100,7 @@ async def test_two_accounts_of_one_person_are_one(anywhere: Cast) -> None:
     assert view.user.person_id == anywhere.anna.id
 
 
-async def test_agents_and_the_platform_are_no_people(anywhere: Cast) -> None:
+async def test_agents_and_the_platform_are_not_people(anywhere: Cast) -> None:
     session = anywhere.session
     adam = anywhere.add_agent("adam")
     anywhere.store.host.add_messages(

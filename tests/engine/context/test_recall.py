@@ -61,7 +61,7 @@ async def test_off_searches_nothing(cast: Cast) -> None:
     assert "Retrieved" not in report.xml
 
 
-async def test_always_searches_what_the_view_may_see_and_nothing_else(cast: Cast) -> None:
+async def test_always_searches_exactly_the_readable_scopes(cast: Cast) -> None:
     report = await recall(cast, "sister", "always")
     assert "<RetrievedMemories>\n- [user] Anna's sister is called Berta. (30d ago)" in report.xml
     assert "Clara" not in report.xml
@@ -72,7 +72,7 @@ async def test_always_searches_what_the_view_may_see_and_nothing_else(cast: Cast
     assert "RetrievedMemories" not in report.xml
 
 
-async def test_heuristic_asks_the_signs(cast: Cast) -> None:
+async def test_heuristic_uses_the_signs(cast: Cast) -> None:
     report = await recall(cast, "Do you remember my sister?", "heuristic")
     assert "Berta" in report.xml
     assert report.recall.startswith('heuristic: phrase "do you remember"; 1 found')
@@ -81,7 +81,7 @@ async def test_heuristic_asks_the_signs(cast: Cast) -> None:
     assert report.recall == "heuristic: the message does not seem to need memories"
 
 
-async def test_what_was_recalled_is_not_cached_and_an_access_is_counted(cast: Cast) -> None:
+async def test_recalled_facts_are_not_cached_and_accesses_are_counted(cast: Cast) -> None:
     assert "Berta" in (await recall(cast, "sister", "always")).xml
     report = await recall(cast, "sister", "off")
     assert report.cached
@@ -90,7 +90,7 @@ async def test_what_was_recalled_is_not_cached_and_an_access_is_counted(cast: Ca
     assert fact.access_count == 1
 
 
-async def test_what_the_context_shows_already_is_not_repeated(cast: Cast) -> None:
+async def test_facts_in_the_context_are_not_repeated(cast: Cast) -> None:
     add_fact(cast.store, cast.anna_scope, "Anna's brother is called Dino.", formed_at=ago(days=1))
     report = await recall(cast, "brother", "always")
     assert report.xml.count("Dino") == 1
@@ -99,7 +99,7 @@ async def test_what_the_context_shows_already_is_not_repeated(cast: Cast) -> Non
     assert "1 already in the context" in report.recall
 
 
-async def test_without_a_message_the_newest_of_a_person_is_taken(cast: Cast) -> None:
+async def test_without_a_message_the_newest_user_message_is_used(cast: Cast) -> None:
     report = await recall(cast, None, "always")
     assert report.recall == "always: no message to recall memories for"
     cast.store.host.add_messages(
@@ -143,7 +143,7 @@ async def test_a_model_writes_the_queries(cast: Cast, llm: FakeLLM) -> None:
     assert "anna" in request.user
 
 
-async def test_a_message_that_is_stored_already_is_shown_once(cast: Cast, llm: FakeLLM) -> None:
+async def test_a_stored_message_is_shown_once(cast: Cast, llm: FakeLLM) -> None:
     llm.script("recall", {"queries": []})
     cast.store.host.add_messages(
         cast.session.id, [make_message(cast.session, "Who is she?", sender=cast.anna.id)]
@@ -155,7 +155,9 @@ async def test_a_message_that_is_stored_already_is_shown_once(cast: Cast, llm: F
 
 
 @pytest.mark.parametrize("script", [NONSENSE, ProviderTimeout])
-async def test_a_model_that_fails_costs_no_context(cast: Cast, llm: FakeLLM, script: Any) -> None:
+async def test_a_failing_model_does_not_block_the_context(
+    cast: Cast, llm: FakeLLM, script: Any
+) -> None:
     consolidate(cast.store, cast.anna_scope, "Anna is brief.", expected_version=0)
     llm.script("recall", script)
     report = await recall(cast, "Who is she?", "llm", llm=llm)
@@ -176,7 +178,7 @@ async def test_known_failure_70_a_model_that_hangs_holds_up_no_reply(
     assert asked.timeout == pytest.approx(0.045), "an endpoint tries once, and is counted"
 
 
-async def test_a_search_that_hangs_holds_up_no_reply(
+async def test_a_hanging_search_does_not_block_the_reply(
     cast: Cast, embedder: FakeEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def hang(texts: Any, *, role: Any) -> Any:
@@ -191,7 +193,7 @@ async def test_a_search_that_hangs_holds_up_no_reply(
     assert report.queries == ("sister",)
 
 
-async def test_what_a_late_model_cost_is_written_down(cast: Cast) -> None:
+async def test_usage_of_a_late_model_is_recorded(cast: Cast) -> None:
     """End to end: an endpoint that never answers, and its estimated usage in the log."""
     with FakeOpenAI() as server:
         server.script += [completion('{"queries": []}'), Reply(hang=True)]
@@ -206,7 +208,7 @@ async def test_what_a_late_model_cost_is_written_down(cast: Cast) -> None:
     assert total.input_tokens > 100
 
 
-async def test_without_a_model_the_note_says_so(cast: Cast) -> None:
+async def test_without_a_model_the_note_has_the_error(cast: Cast) -> None:
     report = await recall(cast, "Who is she?", "llm")
     assert "no language model is configured" in report.recall
 
@@ -230,7 +232,7 @@ async def test_known_failure_29_a_failed_search_is_said_and_the_context_served(
     assert report.queries == ("sister",)
 
 
-async def test_without_an_embedder_words_are_searched_and_that_is_said(cast: Cast) -> None:
+async def test_without_an_embedder_text_search_is_used_with_a_notice(cast: Cast) -> None:
     report = await recall(cast, "sister", "always")
     assert "no embedding model" in report.recall
 

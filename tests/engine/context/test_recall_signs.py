@@ -47,7 +47,7 @@ def test_questions_about_the_past(message: str) -> None:
         "Whatever, it is didactic.",
         "What is the plan? It was fun.",  # two sentences
         "How do I bake bread?",
-        "Please remember that I like teal.",  # to be kept, not to be recalled
+        "Please remember that I like teal.",  # to remember, not to recall
         "Hello!",
         "",
         "...",
@@ -74,7 +74,7 @@ def test_two_unknown_names_are_a_sign() -> None:
         "PLEASE STOP SHOUTING AT ME",
     ],
 )
-def test_what_is_no_unknown_name(message: str) -> None:
+def test_messages_without_unknown_names(message: str) -> None:
     assert sign(message, KNOWN) is None
 
 

@@ -1,4 +1,4 @@
-"""Who may read and write what."""
+"""Readable and writable scopes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_two_people_have_no_user_scope(cast: Cast) -> None:
 def test_known_failure_8_a_sender_who_is_not_listed_makes_a_group_chat(cast: Cast) -> None:
     """Known failure 8: group chat is judged from one list, the author taken from another."""
     assert view_of(cast, senders=(cast.anna_on_discord.id,)).user is not None
-    for stranger in (cast.bruno.id, new_id()):  # known to the store, and known to nobody
+    for stranger in (cast.bruno.id, new_id()):  # known and unknown to the store
         view = view_of(cast, senders=(stranger,))
         assert view.multi_user
         assert view.user is None
@@ -88,7 +88,7 @@ def test_known_failure_8_a_sender_who_is_not_listed_makes_a_group_chat(cast: Cas
     assert current_view(cast.store, cast.session, cast.eve).multi_user
 
 
-def test_the_account_that_is_answered_counts_among_the_people(cast: Cast) -> None:
+def test_the_account_to_answer_counts_as_a_participant(cast: Cast) -> None:
     assert current_view(cast.store, cast.session, cast.eve, speaker=cast.bruno.id).multi_user
     discord = current_view(cast.store, cast.session, cast.eve, speaker=cast.anna_on_discord.id)
     assert cast.anna_scope in discord.reads
@@ -124,7 +124,7 @@ def test_incognito_reads_and_writes_nothing(cast: Cast) -> None:
     assert view.writes_facts == view.writes_reflections == ()
 
 
-def test_paused_scopes_are_read_and_not_written_and_paused_shards_are_gone(cast: Cast) -> None:
+def test_paused_scopes_are_read_only_and_paused_shards_are_hidden(cast: Cast) -> None:
     shard = cast.add_shard("festival", active=False)
     for scope in (cast.agent_scope, *cast.anna_scopes, cast.session_scope):
         set_policy(cast.store, scope, active=False)
@@ -161,7 +161,7 @@ def test_known_failure_4_without_a_user_no_users_facts_are_seen(cast: Cast) -> N
             reader_scopes(cast.store, cast.eve, kinds=[kind, ScopeKind.AGENT])
 
 
-def test_any_account_names_the_user(cast: Cast) -> None:
+def test_any_account_selects_the_user(cast: Cast) -> None:
     assert (
         reader_scopes(cast.store, cast.eve, user_id=cast.anna_on_discord.id, kinds=[ScopeKind.USER])
         == cast.anna_scopes
@@ -193,7 +193,7 @@ def test_an_agent_without_shards_has_none_to_read(cast: Cast) -> None:
     assert reader_scopes(cast.store, cast.eve, kinds=[ScopeKind.SHARD]) == ()
 
 
-def test_with_a_session_nothing_more_than_the_session_sees(cast: Cast) -> None:
+def test_a_session_limits_the_scopes(cast: Cast) -> None:
     chat = cast.add_session(cast.anna, cast.bruno)
     assert reader_scopes(cast.store, cast.eve, session=cast.session) == (
         cast.agent_scope,
@@ -209,7 +209,7 @@ def test_with_a_session_nothing_more_than_the_session_sees(cast: Cast) -> None:
 
 
 @given(data=st.data())
-def test_a_view_never_names_somebody_elses_scope(cast: Cast, data: st.DataObject) -> None:
+def test_a_view_never_has_scopes_of_others(cast: Cast, data: st.DataObject) -> None:
     """For all participants, accounts and toggles of the agent."""
     strangers = [make_user("x" + new_id()), make_user("y" + new_id())]
     known = [cast.anna, cast.anna_on_discord, cast.bruno]

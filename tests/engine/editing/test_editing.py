@@ -1,4 +1,4 @@
-"""What an operator changes by hand, over a real store."""
+"""Edits of an operator on a real store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SETTINGS = Settings()
 
 
 class World:
-    """An agent, a user and a session that the host knows."""
+    """An agent, a user and a session of the host."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -145,7 +145,7 @@ class TestAddFact:
         assert documents(world.store) == before
         assert not embedder.calls
 
-    async def test_the_same_again_changes_nothing(
+    async def test_repeating_an_addition_changes_nothing(
         self, editor: AwaitedEditor, world: World
     ) -> None:
         first = await editor.add_fact(world.of_user, "Anna has a cat.")
@@ -165,7 +165,7 @@ class TestAddFact:
         assert second.action == "add_fact"
         assert second.target_id != first.target_id
 
-    async def test_without_an_embedder_it_is_stored_and_the_mending_command_named(
+    async def test_without_an_embedder_it_is_stored_with_a_hint_to_backfill(
         self, world: World
     ) -> None:
         editor = AwaitedEditor(make_runtime(world.store, SETTINGS))
@@ -184,13 +184,13 @@ class TestAddFact:
         assert documents(world.store) == before
 
     @pytest.mark.parametrize("content", ["", "  \n ", "\x00\x07"])
-    async def test_empty_content_is_refused(
+    async def test_empty_content_is_rejected(
         self, editor: AwaitedEditor, world: World, content: str
     ) -> None:
         with pytest.raises(UsageError, match="empty"):
             await editor.add_fact(world.of_user, content)
 
-    async def test_too_many_words_are_counted_and_refused_unless_allowed(
+    async def test_too_many_words_are_rejected_unless_allowed(
         self, editor: AwaitedEditor, world: World
     ) -> None:
         with pytest.raises(UsageError, match="31 words, the limit is 30"):
@@ -210,7 +210,7 @@ class TestAddFact:
         with pytest.raises(UsageError, match="session scope has no facts"):
             await editor.add_fact(world.of_session, "Anna has a cat.")
 
-    async def test_an_unknown_agent_or_user_is_refused_with_the_command_that_adds_one(
+    async def test_an_unknown_agent_or_user_is_rejected_with_a_command(
         self, editor: AwaitedEditor, world: World
     ) -> None:
         nobody = "f" * 24
@@ -221,7 +221,7 @@ class TestAddFact:
             await editor.add_fact(Scope.user(world.agent.id, nobody), "A fact.")
         assert caught.value.hint == f"edenmem user add NAME --id {nobody}"
 
-    async def test_a_person_known_by_the_canonical_id_alone_is_known(
+    async def test_a_canonical_id_without_an_account_is_accepted(
         self, editor: AwaitedEditor, world: World
     ) -> None:
         canonical = "e" * 24
@@ -229,7 +229,7 @@ class TestAddFact:
         scope = Scope.user(world.agent.id, canonical)
         assert (await editor.add_fact(scope, "A fact.")).result is not None
 
-    async def test_a_paused_scope_takes_nothing_new(
+    async def test_a_paused_scope_accepts_nothing_new(
         self, editor: AwaitedEditor, world: World
     ) -> None:
         await editor.pause(world.of_user)
@@ -239,7 +239,7 @@ class TestAddFact:
         await editor.resume(world.of_user)
         assert (await editor.add_fact(world.of_user, "Anna has a cat.")).result is not None
 
-    async def test_an_unknown_shard_or_session_is_refused(
+    async def test_an_unknown_shard_or_session_is_rejected(
         self, editor: AwaitedEditor, world: World
     ) -> None:
         with pytest.raises(NotFoundError, match="shard"):
@@ -278,14 +278,14 @@ class TestEditFact:
         assert (after.embedding, after.embedding_model) == (None, None)
         assert report.notices
 
-    async def test_somebody_was_first(self, editor: AwaitedEditor, world: World) -> None:
+    async def test_a_conflict(self, editor: AwaitedEditor, world: World) -> None:
         fact = world.fact()
         await editor.edit_fact(fact.id, "Anna lives in Porto.", expected_version=1)
         with pytest.raises(ConflictError, match="version 2"):
             await editor.edit_fact(fact.id, "Anna lives in Faro.", expected_version=1)
         assert world.stored(fact.id).content == "Anna lives in Porto."
 
-    async def test_the_store_decides_if_somebody_is_first_in_the_last_moment(
+    async def test_the_store_detects_a_conflict_after_the_check(
         self, editor: AwaitedEditor, world: World, embedder: FakeEmbedder
     ) -> None:
         """The change comes between the check and the write."""
@@ -337,13 +337,13 @@ class TestEditFact:
         assert world.stored(there.id).content == "Anna lives in Porto."
         assert world.store.memory.fact(old.id) is None
 
-    async def test_the_same_text_is_no_change(self, editor: AwaitedEditor, world: World) -> None:
+    async def test_the_same_text_changes_nothing(self, editor: AwaitedEditor, world: World) -> None:
         fact = world.fact()
         report = await editor.edit_fact(fact.id, fact.content + " ", expected_version=1)
         assert report.action == "none"
         assert world.stored(fact.id).version == 1
 
-    async def test_a_dry_run_shows_what_would_be(
+    async def test_a_dry_run_shows_the_result(
         self, editor: AwaitedEditor, world: World, embedder: FakeEmbedder
     ) -> None:
         fact = world.fact()
@@ -357,7 +357,7 @@ class TestEditFact:
 
 
 class TestDeleteAndRestore:
-    async def test_a_deleted_fact_comes_back_whole_under_its_id(
+    async def test_a_deleted_fact_is_restored_with_its_id(
         self, editor: AwaitedEditor, world: World, embedder: FakeEmbedder
     ) -> None:
         fact = world.fact(embedder=embedder)
@@ -372,7 +372,7 @@ class TestDeleteAndRestore:
         assert after == msgspec.structs.replace(before, version=after.version, updated_at=NOW)
         assert not embedder.calls
 
-    async def test_deleting_is_refused_if_somebody_was_first(
+    async def test_deleting_a_changed_fact_conflicts(
         self, editor: AwaitedEditor, world: World
     ) -> None:
         fact = world.fact()
@@ -380,7 +380,7 @@ class TestDeleteAndRestore:
             await editor.delete_fact(fact.id, expected_version=7)
         assert world.store.memory.fact(fact.id) is not None
 
-    async def test_an_earlier_text_comes_back_as_a_new_version(
+    async def test_an_earlier_text_is_restored_as_a_new_version(
         self, editor: AwaitedEditor, world: World, embedder: FakeEmbedder
     ) -> None:
         fact = world.fact(embedder=embedder)
@@ -391,7 +391,7 @@ class TestDeleteAndRestore:
         assert after.embedding == embedder.vector("Anna lives in Lisbon.")
         assert len(world.store.history.versions("fact", fact.id)) == 3
 
-    async def test_a_deleted_fact_comes_back_with_an_earlier_text(
+    async def test_a_deleted_fact_is_restored_with_an_earlier_text(
         self, editor: AwaitedEditor, world: World
     ) -> None:
         fact = world.fact()
@@ -416,7 +416,7 @@ class TestDeleteAndRestore:
         assert versions == sorted(set(versions))
         assert len([entry for entry in history if entry.action == "delete"]) == 2
 
-    async def test_a_fact_that_is_there_needs_a_version(
+    async def test_restoring_an_existing_fact_requires_a_version(
         self, editor: AwaitedEditor, world: World
     ) -> None:
         fact = world.fact()
@@ -424,7 +424,7 @@ class TestDeleteAndRestore:
             await editor.restore_fact(fact.id)
         assert "--version" in (caught.value.hint or "")
 
-    async def test_what_never_was_cannot_be_restored(
+    async def test_unknown_facts_and_versions_cannot_be_restored(
         self, editor: AwaitedEditor, world: World
     ) -> None:
         fact = world.fact()
@@ -451,7 +451,7 @@ class TestReflections:
         assert world.store.memory.pending(world.of_user) == []
         assert world.store.memory.reflection(added.target_id) is None
 
-    async def test_a_sessions_reflection_comes_from_that_session(
+    async def test_a_reflection_of_a_session_scope_comes_from_that_session(
         self, editor: AwaitedEditor, world: World
     ) -> None:
         report = await editor.add_reflection(world.of_session, "The mood was good.")
@@ -464,7 +464,7 @@ class TestReflections:
         with pytest.raises(UsageError, match="36 words, the limit is 35"):
             await editor.add_reflection(world.of_user, words(36))
 
-    async def test_one_that_is_absorbed_is_part_of_the_text(
+    async def test_an_absorbed_reflection_cannot_be_edited(
         self, editor: AwaitedEditor, world: World
     ) -> None:
         reflection = world.reflection()
@@ -473,7 +473,7 @@ class TestReflections:
             await editor.edit_reflection(reflection.id, "Something else.", expected_version=1)
         assert "consolidation edit" in (caught.value.hint or "")
 
-    async def test_somebody_was_first(self, editor: AwaitedEditor, world: World) -> None:
+    async def test_a_conflict(self, editor: AwaitedEditor, world: World) -> None:
         reflection = world.reflection()
         await editor.edit_reflection(reflection.id, "One.", expected_version=1)
         with pytest.raises(ConflictError):
@@ -499,14 +499,14 @@ class TestConsolidations:
         assert (after.consolidated_content, after.version) == ("Two.", 2)
         assert after.unabsorbed_ids == (reflection.id,)
 
-    async def test_somebody_was_first(self, editor: AwaitedEditor, world: World) -> None:
+    async def test_a_conflict(self, editor: AwaitedEditor, world: World) -> None:
         world.text("One.")
         world.text("Two.", version=1)
         with pytest.raises(ConflictError, match="version 2"):
             await editor.edit_consolidation(world.of_user, "Mine.", expected_version=1)
         assert world.consolidation().consolidated_content == "Two."
 
-    async def test_a_version_line_is_no_part_of_the_text(
+    async def test_a_version_line_is_removed_from_the_text(
         self, editor: AwaitedEditor, world: World
     ) -> None:
         await editor.edit_consolidation(world.of_user, "VERSION: 7\nAnna.", expected_version=0)
@@ -523,7 +523,9 @@ class TestConsolidations:
                 await editor.edit_consolidation(world.of_user, blank, expected_version=1)
         assert world.consolidation().consolidated_content == "One."
 
-    async def test_the_scopes_own_limit_counts(self, editor: AwaitedEditor, world: World) -> None:
+    async def test_the_limit_of_the_scope_applies(
+        self, editor: AwaitedEditor, world: World
+    ) -> None:
         await editor.set_policy(world.of_user, {"word_limit": 5})
         with pytest.raises(UsageError, match="6 words, the limit is 5"):
             await editor.edit_consolidation(world.of_user, words(6), expected_version=0)
@@ -553,20 +555,20 @@ class TestConsolidations:
 
 
 class TestPolicies:
-    async def test_a_shard_is_made_by_its_policy(self, editor: AwaitedEditor, world: World) -> None:
+    async def test_a_policy_creates_its_shard(self, editor: AwaitedEditor, world: World) -> None:
         scope = Scope.shard(world.agent.id, "events")
         await editor.set_policy(scope, {"memory_instructions": "Dates of concerts."})
         assert [policy.shard for policy in world.store.memory.shards(world.agent.id)] == ["events"]
         assert (await editor.add_fact(scope, "A concert on May 3.")).result is not None
 
     @pytest.mark.parametrize("name", ["two\nlines", " padded ", "x" * 101, "bell\x07"])
-    async def test_a_shards_name_is_one_plain_line(
+    async def test_a_shard_name_is_one_plain_line(
         self, editor: AwaitedEditor, world: World, name: str
     ) -> None:
         with pytest.raises(UsageError, match="name"):
             await editor.set_policy(Scope.shard(world.agent.id, name), {"active": True})
 
-    async def test_numbers_and_truth_may_come_as_text(
+    async def test_numbers_and_booleans_may_be_text(
         self, editor: AwaitedEditor, world: World
     ) -> None:
         await editor.set_policy(
@@ -579,7 +581,7 @@ class TestPolicies:
         assert policy.fact_buffer_max == 0
         assert policy.version == 1
 
-    async def test_an_empty_text_gives_a_field_back_to_its_default(
+    async def test_empty_text_restores_the_default(
         self, editor: AwaitedEditor, world: World
     ) -> None:
         await editor.set_policy(world.of_user, {"word_limit": 250, "slow_model": "m"})
@@ -604,7 +606,7 @@ class TestPolicies:
             {"memory_instructions": 5},
         ],
     )
-    async def test_a_bad_value_is_refused(
+    async def test_an_invalid_value_is_rejected(
         self, editor: AwaitedEditor, world: World, changes: dict[str, object]
     ) -> None:
         with pytest.raises(UsageError) as caught:
@@ -613,7 +615,7 @@ class TestPolicies:
             assert next(iter(changes)) in caught.value.message
         assert world.policy(world.of_user) is None
 
-    async def test_somebody_was_first(self, editor: AwaitedEditor, world: World) -> None:
+    async def test_a_conflict(self, editor: AwaitedEditor, world: World) -> None:
         await editor.set_policy(world.of_user, {"word_limit": 5})
         with pytest.raises(ConflictError):
             await editor.set_policy(world.of_user, {"word_limit": 6}, expected_version=0)

@@ -1,4 +1,4 @@
-"""What there is, at a glance."""
+"""Overview of scopes and the store."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TestScopeStatuses:
         (status,) = scope_statuses(store, SETTINGS)
         assert status.due
 
-    def test_the_scopes_own_policy_goes_first(self, store: Store) -> None:
+    def test_the_policy_of_a_scope_overrides_the_defaults(self, store: Store) -> None:
         reflect(store, OF_ANNA, 2)
         write_policy(store, OF_ANNA, consolidate_at=2, word_limit=50)
         (status,) = scope_statuses(store, SETTINGS)
@@ -158,7 +158,7 @@ class TestStoreOverview:
         assert [agent.username for agent in overview.agents] == ["abraham"]
 
 
-def test_listing_needs_no_heavy_imports() -> None:
+def test_listing_needs_no_slow_imports() -> None:
     heavy = ("numpy", "pydantic", "openai", "asyncio", "pymongo", "jinja2", "typer", "sqlite3")
     code = (
         "import sys, edenmem.engine.scopes.overview, edenmem.engine.scopes.references; "
@@ -174,7 +174,7 @@ class TestUsage:
         entry = {"id": new_id(), "at": NOW, "agent_id": EDEN.id, "work": "consolidation"}
         store.usage.add_usage(UsageEntry(calls=(call,), **{**entry, **fields}))
 
-    def test_what_models_cost_today_this_week_and_ever(self, store: Store) -> None:
+    def test_usage_of_models_today_this_week_and_in_total(self, store: Store) -> None:
         midnight = NOW.replace(hour=0, minute=0, second=0, microsecond=0)
         self.spend(store, "small", 1)
         self.spend(store, "small", 2, at=midnight)

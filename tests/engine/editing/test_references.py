@@ -1,4 +1,4 @@
-"""From what a person types to what it means."""
+"""Resolution of names and ID prefixes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TestThings:
             assert resolver.session(text).id == LUNCH.id
 
     @pytest.mark.parametrize("text", ["nobody", "", "   ", "aa", "f" * 24, "%", "_", "'"])
-    def test_what_is_unknown_names_the_command_that_helps(
+    def test_an_unknown_reference_has_a_command_as_hint(
         self, resolver: Resolver, text: str
     ) -> None:
         with pytest.raises(NotFoundError) as caught:
@@ -116,7 +116,7 @@ class TestThings:
             resolver.fact("5678")
         assert "edenmem fact list" in (caught.value.hint or "")
 
-    def test_a_deleted_fact_by_its_whole_id(self, resolver: Resolver, store: Store) -> None:
+    def test_a_deleted_fact_by_its_full_id(self, resolver: Resolver, store: Store) -> None:
         scope = Scope.user(EDEN.id, ANNA.id)
         fact = make_fact(scope, id="1234" + "0" * 20)
         remove = RemoveFact(scope=scope, fact_id=fact.id, expected_version=1, at=NOW)
@@ -133,14 +133,14 @@ class TestShards:
     @pytest.mark.parametrize(
         ("text", "name"), [("events", "events"), ("EVENTS", "events"), ("recipes", "Recipes")]
     )
-    def test_by_name_whatever_its_case(self, resolver: Resolver, text: str, name: str) -> None:
+    def test_by_name_ignoring_case(self, resolver: Resolver, text: str, name: str) -> None:
         assert resolver.shard(EDEN, text) == name
 
     def test_by_a_prefix_of_its_policys_id(self, resolver: Resolver, store: Store) -> None:
         policy = next(p for p in store.memory.shards(EDEN.id) if p.shard == "events")
         assert resolver.shard(EDEN, policy.id) == "events"
 
-    def test_an_unknown_one_lists_those_there_are(self, resolver: Resolver) -> None:
+    def test_an_unknown_shard_lists_the_others(self, resolver: Resolver) -> None:
         with pytest.raises(NotFoundError) as caught:
             resolver.shard(EDEN, "recipe")
         assert "events" in (caught.value.hint or "")
@@ -182,7 +182,7 @@ class TestScopes:
         with pytest.raises(ScopeError, match="needs --agent"):
             resolver.scope(kind, agent=None, **owner)
 
-    def test_an_option_that_the_kind_does_not_have_is_an_error(self, resolver: Resolver) -> None:
+    def test_an_option_of_another_kind_is_an_error(self, resolver: Resolver) -> None:
         with pytest.raises(ScopeError, match="--user cannot be combined with --scope agent"):
             resolver.scope("agent", agent="eden", user="anna")
 
@@ -191,15 +191,13 @@ class TestScopes:
             resolver.scope("team", agent="eden")
         assert caught.value.hint == "scopes: agent, shard, group, user, session"
 
-    def test_a_new_shard_passes_only_if_it_may_be_new(self, resolver: Resolver) -> None:
+    def test_a_new_shard_requires_permission(self, resolver: Resolver) -> None:
         with pytest.raises(NotFoundError):
             resolver.scope("shard", agent="eden", shard="new")
         assert resolver.scope("shard", agent="eden", shard="new", new=True).owner == "new"
         assert resolver.scope("shard", agent="eden", shard="EVENTS", new=True).owner == "events"
 
-    def test_what_is_left_of_a_deleted_user_can_be_looked_at(
-        self, resolver: Resolver, store: Store
-    ) -> None:
+    def test_memory_of_a_deleted_user_is_accessible(self, resolver: Resolver, store: Store) -> None:
         with pytest.raises(NotFoundError):
             resolver.scope("user", agent="eden", user=GONE)
         store.changes.apply(change_set(AddFact(fact=make_fact(Scope.user(EDEN.id, GONE)))))
@@ -209,7 +207,7 @@ class TestScopes:
         with pytest.raises(NotFoundError):
             resolver.scope("user", agent="eden", user=GONE[:8])
 
-    def test_a_group_by_the_beginning_of_its_id_but_not_of_its_name(
+    def test_a_group_by_a_prefix_of_its_id_but_not_of_its_name(
         self, resolver: Resolver, store: Store
     ) -> None:
         for group in ("beef" + "0" * 20, "dead-poets"):

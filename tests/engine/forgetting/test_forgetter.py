@@ -1,4 +1,4 @@
-"""What names somebody in texts of others: offered, rewritten, checked; and what is found later."""
+"""Mentions in texts of others: found, rewritten and validated; and the probe afterwards."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def _draft(town: Town, plan: ForgetPlan, answer: Any) -> MentionDecision:
     return decision
 
 
-# -- who and what ------------------------------------------------------------------------------
+# -- subjects ----------------------------------------------------------------------------------
 
 
-def test_a_user_is_called_by_all_accounts_and_the_names_shown(town: Town) -> None:
+def test_the_names_of_a_user_include_all_accounts_and_display_names(town: Town) -> None:
     subject = subject_of(town.store, user="zenobia", names=["Zed"])
     assert set(subject.names) == {
         "zenobia",
@@ -86,12 +86,14 @@ def test_a_user_is_called_by_all_accounts_and_the_names_shown(town: Town) -> Non
         ({"user": "nobody"}, NotFoundError),
     ],
 )
-def test_one_subject_is_named(town: Town, named: dict[str, str], error: type[Exception]) -> None:
+def test_exactly_one_subject_is_required(
+    town: Town, named: dict[str, str], error: type[Exception]
+) -> None:
     with pytest.raises(error):
         subject_of(town.store, **named)
 
 
-def test_a_session_that_is_gone_may_have_left_memory(town: Town) -> None:
+def test_a_deleted_session_may_have_memory(town: Town) -> None:
     gone = new_id()
     add_reflection(town.store, Scope.session(town.eve.id, gone), "They spoke of quince.")
     assert subject_of(town.store, session=gone).owner == gone
@@ -100,7 +102,7 @@ def test_a_session_that_is_gone_may_have_left_memory(town: Town) -> None:
 
 
 def test_an_account_that_a_user_is_linked_to_may_be_another_users(town: Town) -> None:
-    """Pat is linked to an account that is itself linked further: the two are not one person."""
+    """Pat is linked to an account with another link: links are not transitive."""
     store, discord = town.store, town.zenobia_on_discord
     pat = make_user("pat", eden_user_id=discord.id)
     assert store.host.add_user(pat)
@@ -136,7 +138,7 @@ def test_mentions_in_every_kind_of_scope_are_listed_with_context(town: Town) -> 
     assert found["Meet Zenobia."].contexts == ("Meet Zenobia.",)
 
 
-def test_nothing_is_rewritten_unasked(town: Town) -> None:
+def test_nothing_is_rewritten_without_a_decision(town: Town) -> None:
     fact = add_fact(town.store, town.everybody, "Zenobia opens the gate.")
     report = forget(town.store, user="zenobia")
     assert report.complete
@@ -167,7 +169,7 @@ def test_a_rewritten_text_leaves_no_copy_of_the_old_one(town: Town) -> None:
     assert "enobia" not in repr([(entry.before, entry.after) for entry in entries])
 
 
-def test_a_fact_of_which_nothing_is_left_is_removed(town: Town) -> None:
+def test_a_fact_without_remaining_text_is_removed(town: Town) -> None:
     fact = add_fact(town.store, town.everybody, "Zenobia opens the gate.")
     plan = plan_of(town.store, user="zenobia")
     decision = _draft(town, plan, {"text": "  "})
@@ -196,7 +198,7 @@ def test_an_answer_that_does_not_do_is_refused(town: Town, answer: str) -> None:
         _draft(town, plan_of(town.store, user="zenobia"), {"text": answer})
 
 
-def test_a_text_that_was_changed_meanwhile_is_not_overwritten(town: Town) -> None:
+def test_a_concurrently_changed_text_is_not_overwritten(town: Town) -> None:
     store = town.store
     consolidate(store, town.everybody, "Ask Zenobia at the gate.", expected_version=0)
     plan = plan_of(store, user="zenobia")
@@ -209,8 +211,8 @@ def test_a_text_that_was_changed_meanwhile_is_not_overwritten(town: Town) -> Non
     assert text.consolidated_content == "Zenobia is at the new gate."
 
 
-def test_what_absorbed_something_derived_is_offered(town: Town) -> None:
-    """A text that absorbed a propagated reflection says what came from her, without a name."""
+def test_texts_that_absorbed_derived_reflections_are_mentions(town: Town) -> None:
+    """A text that absorbed a propagated reflection holds her memory without her name."""
     store = town.store
     parent = add_reflection(store, town.her(), "Prefers quince to pears.")
     up = add_reflection(store, town.everybody, "Some prefer quince.", propagated_from=(parent.id,))
@@ -230,7 +232,7 @@ def test_what_absorbed_something_derived_is_offered(town: Town) -> None:
     assert not [p for p in walk_passages(store) if "quince" in p.text.casefold()]
 
 
-def test_rewriting_without_a_model_says_what_else_can_be_done(town: Town) -> None:
+def test_rewriting_without_a_model_has_a_hint(town: Town) -> None:
     add_fact(town.store, town.everybody, "Zenobia opens the gate.")
     plan = plan_of(town.store, user="zenobia")
     with pytest.raises(UsageError, match="language model") as raised:
@@ -241,8 +243,8 @@ def test_rewriting_without_a_model_says_what_else_can_be_done(town: Town) -> Non
 # -- afterwards --------------------------------------------------------------------------------
 
 
-def test_the_probe_finds_what_came_after_the_plan(town: Town) -> None:
-    """Live traffic may say her name elsewhere meanwhile: it is seen, and not called complete."""
+def test_the_probe_finds_later_mentions(town: Town) -> None:
+    """New messages may mention her name: the probe finds it, and the report is incomplete."""
     fill(town)
     plan = plan_of(town.store, user="zenobia")
     fact = add_fact(town.store, town.everybody, "Zenobia has just left.")
@@ -267,7 +269,7 @@ def test_the_receipt_has_no_name_and_no_content(town: Town) -> None:
         assert word not in text
 
 
-def test_the_probe_goes_by_words_where_vectors_cannot_be_compared(town: Town) -> None:
+def test_the_probe_uses_text_search_without_comparable_vectors(town: Town) -> None:
     fill(town)
     old, new = FakeEmbedder(model="old"), FakeEmbedder(model="new")
     vector = old.vector("Tea is hot.")
@@ -281,7 +283,7 @@ def test_the_probe_goes_by_words_where_vectors_cannot_be_compared(town: Town) ->
     assert receipt_of(report)["probes"]["by_words"] == report.probe.by_words
 
 
-def test_a_continued_run_tells_what_was_removed_before(town: Town) -> None:
+def test_a_resumed_run_reports_earlier_removals(town: Town) -> None:
     fill(town)
     plan = plan_of(town.store, user="zenobia")
     asyncio.run(_begun(town, plan))

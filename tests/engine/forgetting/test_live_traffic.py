@@ -1,4 +1,4 @@
-"""Forgetting while agents talk: what is on its way must not bring anything back."""
+"""Forgetting during live traffic: work in progress must not restore anything."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def store(request: pytest.FixtureRequest, open_store: Any) -> Store:
-    """An empty store of the kind that the test names."""
+    """Return an empty store of the kind in the parameter."""
     made: Store = open_store(request.param)
     return made
 
@@ -52,9 +52,8 @@ _KINDS = pytest.mark.parametrize("store", ["sqlite", SECANTUS_TOO], indirect=Tru
 
 @_KINDS
 @pytest.mark.parametrize("task", ["facts", "reflections"])
-def test_a_formation_whose_model_is_still_thinking(town: Town, task: str) -> None:
-    """The claim is withdrawn under the worker's feet, so its outcome goes nowhere; and the
-    messages are not formed by the next run either."""
+def test_a_formation_during_its_model_call(town: Town, task: str) -> None:
+    """The claim is withdrawn, so its result is dropped; the next run skips the messages."""
     found = facts("She keeps quince.", fact("Quince is rare.", scope="agent"))
     thought = reflections(user=["Loves quince."], agent=["Some love quince."])
     answers = {"facts": found, "reflections": thought, "dedup": {"decisions": []}}
@@ -77,7 +76,7 @@ def test_a_formation_whose_model_is_still_thinking(town: Town, task: str) -> Non
 
 
 @_KINDS
-def test_a_consolidation_whose_model_is_still_thinking(town: Town) -> None:
+def test_a_consolidation_during_its_model_call(town: Town) -> None:
     for text in ("Likes quince.", "Plants quince.", "Sells quince.", "Eats quince."):
         add_reflection(town.store, town.her(), text)
 

@@ -1,4 +1,4 @@
-"""Names in texts: by ids, whole names and telling parts, in any case and Unicode form."""
+"""Names in texts: IDs, full names and distinctive parts, in any case and Unicode form."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_not_found(name: str, text: str) -> None:
     assert Names([name]).contexts(text) == ()
 
 
-def test_a_context_is_one_line_with_what_stands_around() -> None:
+def test_a_context_is_one_line_with_surrounding_text() -> None:
     text = "word " * 40 + "Lena\nfolds lanterns " + "more " * 40
     (line,) = Names(["lena"]).contexts(text)
     assert line.startswith("…")
@@ -64,7 +64,7 @@ def test_a_context_is_one_line_with_what_stands_around() -> None:
 
 
 @given(st.text(max_size=200), st.lists(st.text(max_size=20), max_size=3))
-def test_any_text_can_be_looked_through(text: str, names: list[str]) -> None:
+def test_any_text_can_be_searched(text: str, names: list[str]) -> None:
     found = Names(names)
     assert bool(found.contexts(text)) == found.are_in(text)
 

@@ -1,4 +1,4 @@
-"""Random worlds: one of two people is forgotten, and nothing else is changed."""
+"""Random worlds: one of two users is forgotten, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _STEPS = st.lists(
 
 
 class _World:
-    """Does deeds; whatever is Zenobia's, or derived from it, says "quince"."""
+    """Makes random changes; memory of Zenobia, or derived from it, contains "quince"."""
 
     def __init__(self, town: Town) -> None:
         self.town = town
         self.store = town.store
         self._number = 0
-        self._latest: dict[str, str] = {}  # scope's name → id of its latest reflection
+        self._latest: dict[str, str] = {}  # name of a scope → ID of its latest reflection
         self._hers: set[str] = set()
 
     def scope(self, name: str) -> Scope:

@@ -1,4 +1,4 @@
-"""A world of formation in which policies are set as an operator sets them."""
+"""A world of formation with policies set by an operator."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Governed(World):
     """A `World` with an operator and the whole service."""
 
     def editor(self) -> AwaitedEditor:
-        """Edits as the command line does."""
+        """Return the editor of the command line."""
         return AwaitedEditor(
             make_runtime(self.store, SETTINGS, embedder=self.embedder, clock=self.clock)
         )
 
     async def set(self, scope: Scope, **fields: object) -> None:
-        """Set a policy by the operator's road."""
+        """Set a policy as an operator."""
         await self.editor().set_policy(scope, fields)
 
     def service(self, **sections: Any) -> MemoryService:
-        """The service; sections of the settings may be others."""
+        """Return the service, with other sections of the settings."""
         return MemoryService(
             self.store,
             msgspec.structs.replace(SETTINGS, **sections),
@@ -51,7 +51,7 @@ class Governed(World):
         )
 
     def learn(self, *contents: Any, **of_scopes: list[str]) -> None:
-        """What the model will find next: facts, and reflections by kind of scope."""
+        """Script the next answers: facts, and reflections by kind of scope."""
         self.llm.script("facts", facts(*contents))
         self.llm.script("reflections", reflections(**of_scopes))
 
@@ -66,7 +66,7 @@ def govern(store: Store, llm: FakeLLM, embedder: FakeEmbedder, clock: FixedClock
 def governed(
     sqlite_store: Store, llm: FakeLLM, embedder: FakeEmbedder, clock: FixedClock
 ) -> Governed:
-    """In SQLite."""
+    """Return the world on SQLite."""
     return govern(sqlite_store, llm, embedder, clock)
 
 
@@ -74,5 +74,5 @@ def governed(
 def governed_anywhere(
     store: Store, llm: FakeLLM, embedder: FakeEmbedder, clock: FixedClock
 ) -> Governed:
-    """Once in each kind of store."""
+    """Return the world, once per kind of store."""
     return govern(store, llm, embedder, clock)

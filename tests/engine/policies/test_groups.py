@@ -1,4 +1,4 @@
-"""A session that names a group: its memory, its readers, and nobody else."""
+"""A session of a group: its memory and readers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ THOUGHT = "The guild wants decisions in writing."
 
 @pytest.fixture
 async def guild(governed_anywhere: Governed) -> tuple[Governed, Session]:
-    """Anna and Bruno talk in the guild, and memories were formed of it."""
+    """Form memories of a session of Anna and Bruno in the guild."""
     governed = governed_anywhere
     cast = governed.cast
     session = cast.add_session(cast.anna, cast.bruno, group_id="guild", name="guild-talk")
@@ -34,11 +34,11 @@ def group(governed: Governed, name: str = "guild") -> Scope:
     return Scope.group(governed.cast.eve.id, name)
 
 
-async def test_what_is_formed_belongs_to_the_group(guild: tuple[Governed, Session]) -> None:
+async def test_memories_of_the_session_belong_to_the_group(guild: tuple[Governed, Session]) -> None:
     governed, _ = guild
     assert governed.contents(group(governed)) == [FACT]
     assert governed.pending(group(governed)) == [THOUGHT]
-    # Several people: nobody's own memory is written, whatever the model answers.
+    # Several people: no user memory is written for any answer of the model.
     assert governed.contents(governed.cast.anna_scope, governed.cast.bruno_scope) == []
     assert "group (guild)" in governed.llm.requests_for("facts")[0].user
     assert "\n- user" not in governed.llm.requests_for("facts")[0].user
@@ -56,12 +56,12 @@ async def test_the_group_reads_it_in_its_sessions(guild: tuple[Governed, Session
         assert FACT in shown
 
 
-async def test_nobody_else_reads_it(guild: tuple[Governed, Session]) -> None:
+async def test_others_cannot_read_it(guild: tuple[Governed, Session]) -> None:
     governed, _ = guild
     cast, service = governed.cast, governed.service()
     await service.consolidate(group(governed), force=True)
     others: list[Session] = [
-        cast.session,  # Anna alone
+        cast.session,  # only Anna
         cast.add_session(cast.anna, cast.bruno, group_id="choir"),
         cast.add_session(cast.anna, group_id="guild "),
         cast.add_session(cast.anna, group_id="GUILD"),
@@ -86,7 +86,7 @@ async def test_another_agent_in_the_same_group_has_its_own_memory(
     assert found.hits == ()
 
 
-async def test_search_finds_it_where_the_group_is_named(guild: tuple[Governed, Session]) -> None:
+async def test_search_finds_it_with_the_group(guild: tuple[Governed, Session]) -> None:
     governed, session = guild
     service, eve = governed.service(), governed.cast.eve.id
 
@@ -106,7 +106,7 @@ async def test_search_finds_it_where_the_group_is_named(guild: tuple[Governed, S
     assert [hit.fact.content for hit in hits] == [FACT]
 
 
-async def test_the_groups_policy_acts(guild: tuple[Governed, Session]) -> None:
+async def test_the_policy_of_the_group_applies(guild: tuple[Governed, Session]) -> None:
     governed, session = guild
     scope = group(governed)
     await governed.set(scope, memory_instructions="Only dates.", consolidate_at=2, word_limit=5)

@@ -1,4 +1,4 @@
-"""Each setting of a scope acts, from the operator's hand to what a model is asked."""
+"""Each setting of a scope takes effect, from the edit to the prompt."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ async def test_memory_instructions_reach_extraction_of_facts_and_reflections(
         [request] = governed.llm.requests_for(task)
         assert "Only what is about bells." in request.user
         assert "Never about food." in request.user
-    # They may come from anybody who keeps a scope: they are fenced like any other text.
+    # Instructions are fenced like any other text: their author may be untrusted.
     assert "<<<instructions " in governed.llm.requests_for("facts")[0].user
 
 
-async def test_consolidation_instructions_reach_consolidation_alone(governed: Governed) -> None:
+async def test_consolidation_instructions_reach_only_consolidation(governed: Governed) -> None:
     await governed.set(
         governed.cast.anna_scope,
         consolidation_instructions="Bullets, please.",
@@ -45,7 +45,7 @@ async def test_consolidation_instructions_reach_consolidation_alone(governed: Go
     assert "Bullets, please." not in governed.llm.requests_for("facts")[0].user
 
 
-async def test_the_threshold_decides_when_and_the_limit_how_long(governed: Governed) -> None:
+async def test_threshold_and_word_limit_apply(governed: Governed) -> None:
     await governed.set(governed.cast.anna_scope, consolidate_at=2, word_limit=3)
     service = governed.service()
     governed.llm.script("consolidate", {"text": "Four words are much."})
@@ -67,7 +67,7 @@ async def test_the_threshold_decides_when_and_the_limit_how_long(governed: Gover
     assert document[governed.cast.anna_scope].word_limit == 3
 
 
-async def test_more_facts_than_the_buffer_takes_let_the_oldest_go_and_come_back(
+async def test_facts_beyond_the_limit_are_removed_and_can_be_restored(
     governed_anywhere: Governed,
 ) -> None:
     governed = governed_anywhere
@@ -95,7 +95,7 @@ async def test_more_facts_than_the_buffer_takes_let_the_oldest_go_and_come_back(
     assert back.embedding == governed.embedder.vector(back.content)
 
 
-async def test_retention_holds_for_facts_that_a_person_adds(governed_anywhere: Governed) -> None:
+async def test_retention_applies_to_added_facts(governed_anywhere: Governed) -> None:
     governed = governed_anywhere
     scope = governed.cast.anna_scope
     await governed.set(scope, fact_buffer_max=2)
@@ -111,8 +111,8 @@ async def test_retention_holds_for_facts_that_a_person_adds(governed_anywhere: G
     assert len(governed.contents(scope)) == 2
 
 
-async def test_retention_is_the_scopes_own(governed: Governed) -> None:
-    """A limit of one user's facts takes nothing from another's, nor from the agent."""
+async def test_retention_applies_to_one_scope(governed: Governed) -> None:
+    """A limit for one user removes no facts of other users or the agent."""
     cast = governed.cast
     await governed.set(cast.anna_scope, fact_buffer_max=1)
     governed.say("first")
@@ -132,7 +132,7 @@ async def test_retention_is_the_scopes_own(governed: Governed) -> None:
     assert len(governed.contents(cast.agent_scope)) == 2
 
 
-async def test_models_of_a_policy_go_before_the_configured_ones(governed: Governed) -> None:
+async def test_models_of_a_policy_override_the_settings(governed: Governed) -> None:
     llm = LLMSettings(fast_model="fast", slow_model="slow")
     service = governed.service(llm=llm)
     governed.say("one")
@@ -155,7 +155,7 @@ async def test_models_of_a_policy_go_before_the_configured_ones(governed: Govern
 # -- pause and resume ----------------------------------------------------------------------------
 
 
-async def test_a_paused_scope_keeps_what_it_has_and_takes_nothing_new(
+async def test_a_paused_scope_keeps_its_memory_and_accepts_nothing_new(
     governed_anywhere: Governed,
 ) -> None:
     governed = governed_anywhere
@@ -174,7 +174,7 @@ async def test_a_paused_scope_keeps_what_it_has_and_takes_nothing_new(
     assert governed.pending(governed.cast.session_scope) == ["A drum."]
     assert (await service.consolidate(scope)).outcome == "paused"
     shown = await service.get_memory_context(governed.cast.session.id)
-    assert "Anna likes teal." in shown  # it can still be read
+    assert "Anna likes teal." in shown  # still readable
     assert "Anna keeps a bell." in shown
     found = await service.search(
         ["bell"], agent_id=governed.cast.eve.id, user_id=governed.cast.anna.id
@@ -189,7 +189,7 @@ async def test_a_paused_scope_keeps_what_it_has_and_takes_nothing_new(
     assert governed.pending(scope) == ["Anna likes teal.", "Anna likes blue."]
 
 
-async def test_a_paused_shard_leaves_the_context_and_comes_back(
+async def test_a_paused_shard_leaves_the_context_and_returns(
     governed_anywhere: Governed,
 ) -> None:
     governed = governed_anywhere
@@ -208,7 +208,7 @@ async def test_a_paused_shard_leaves_the_context_and_comes_back(
 
 
 @pytest.mark.parametrize("own", [None, 7])
-async def test_what_a_policy_leaves_out_is_the_kinds_default(
+async def test_unset_fields_have_the_defaults_of_the_kind(
     governed: Governed, own: int | None
 ) -> None:
     await governed.set(governed.cast.anna_scope, word_limit=own, consolidate_at=1)
@@ -220,7 +220,7 @@ async def test_what_a_policy_leaves_out_is_the_kinds_default(
     assert (report.outcome, report.word_limit) == ("written", own or 123)
 
 
-async def test_only_a_shard_can_take_orders(governed: Governed) -> None:
+async def test_only_shards_accept_orders(governed: Governed) -> None:
     with pytest.raises(UsageError, match="only shards"):
         await governed.set(governed.cast.anna_scope, orders=True)
     shard = Scope.shard(governed.cast.eve.id, "rules")

@@ -1,4 +1,4 @@
-"""Every call of a model is kept: with its formation, or by itself; failed ones too."""
+"""All model calls are recorded, with a formation or separately, including failed ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def paid(kind: type[ProviderError], task: str, tokens: int) -> ProviderError:
 
 
 class FailingEmbedder:
-    """Fails after it has cost something."""
+    """An embedder that fails after a billed call."""
 
     model, dimensions = "fake", 8
 
@@ -30,14 +30,14 @@ class FailingEmbedder:
         raise paid(ProviderTimeout, "embed", 5)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 def totals(governed: Governed) -> dict[str, tuple[int, int]]:
     return {t.model: (t.calls, t.input_tokens) for t in governed.store.usage.sum_usage()}
 
 
-async def test_failed_tries_stay_on_the_formations_record(governed_anywhere: Governed) -> None:
+async def test_failed_attempts_stay_in_the_formation(governed_anywhere: Governed) -> None:
     governed = governed_anywhere
     governed.say("I keep a bell.")
     governed.llm.script("facts", [paid(ProviderAnswerInvalid, "facts", 3)])
@@ -56,7 +56,7 @@ async def test_failed_tries_stay_on_the_formations_record(governed_anywhere: Gov
     assert sum(calls for calls, _ in totals(governed).values()) == 4
 
 
-async def test_what_a_failed_embedding_cost_is_kept(governed: Governed) -> None:
+async def test_usage_of_a_failed_embedding_is_recorded(governed: Governed) -> None:
     governed.say("I keep a bell.")
     governed.learn("Anna keeps a bell.")
     with pytest.raises(ProviderTimeout):
@@ -66,7 +66,7 @@ async def test_what_a_failed_embedding_cost_is_kept(governed: Governed) -> None:
     assert released.attempts == 0
 
 
-async def test_what_a_failed_comparison_cost_is_kept(governed: Governed) -> None:
+async def test_usage_of_a_failed_comparison_is_recorded(governed: Governed) -> None:
     for number in range(2):
         governed.say(f"message {number}")
         governed.learn(f"Anna keeps the great bell number {number} in the tower.")
@@ -75,11 +75,11 @@ async def test_what_a_failed_comparison_cost_is_kept(governed: Governed) -> None
     assert totals(governed)["m"] == (1, 11)
 
 
-async def test_what_was_paid_for_a_claim_that_was_lost_is_kept(governed: Governed) -> None:
+async def test_usage_of_a_lost_claim_is_recorded(governed: Governed) -> None:
     governed.say("I keep a bell.")
 
     def lose(request: Any) -> Any:
-        """While the model thinks, the lease runs out and somebody else takes the range."""
+        """Let the lease expire during the call, and another worker take the range."""
         [claimed] = governed.formations()
         now = governed.clock.advance(hours=1)
         assert governed.store.formations.reclaim(
@@ -93,7 +93,7 @@ async def test_what_was_paid_for_a_claim_that_was_lost_is_kept(governed: Governe
     assert sum(calls for calls, _ in totals(governed).values()) == len(report.usage) > 0
 
 
-async def test_consolidations_are_kept_whether_they_are_written_or_not(
+async def test_usage_of_consolidations_is_recorded_even_if_not_written(
     governed_anywhere: Governed,
 ) -> None:
     governed = governed_anywhere
@@ -102,7 +102,7 @@ async def test_consolidations_are_kept_whether_they_are_written_or_not(
     service = governed.service()
     governed.llm.script("consolidate", [paid(ProviderAnswerInvalid, "consolidate", 2)])
     assert (await service.consolidate(scope, force=True)).outcome == "failed"
-    governed.llm.script("consolidate", [{"text": "  "}])  # refused: blank
+    governed.llm.script("consolidate", [{"text": "  "}])  # rejected: blank
     assert (await service.consolidate(scope, force=True)).outcome == "failed"
     governed.llm.script("consolidate", [{"text": "A text."}])
     report = await service.consolidate(scope, force=True)
@@ -115,7 +115,7 @@ async def test_consolidations_are_kept_whether_they_are_written_or_not(
     assert sum(calls) == 3
 
 
-async def test_a_try_that_lost_against_another_writer_is_paid_too(governed: Governed) -> None:
+async def test_usage_of_a_conflicting_attempt_is_recorded(governed: Governed) -> None:
     from tests.support.memory import consolidate
 
     scope = governed.cast.anna_scope
@@ -132,7 +132,7 @@ async def test_a_try_that_lost_against_another_writer_is_paid_too(governed: Gove
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_recall_by_a_model_is_kept(governed: Governed, fails: bool) -> None:
+async def test_usage_of_recall_is_recorded(governed: Governed, fails: bool) -> None:
     answer: Any = paid(ProviderAnswerInvalid, "recall", 6) if fails else {"queries": []}
     governed.llm.script("recall", answer)
     service = MemoryService(

@@ -1,4 +1,4 @@
-"""What a host program hands over: names, its own keys, messages as dicts, and mistakes."""
+"""Input of host programs: names, keys, messages as dicts, and mistakes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ sqlite_only = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 
 
 @sqlite_only
-async def test_a_name_finds_what_its_id_finds(service: MemoryService) -> None:
+async def test_a_name_works_like_its_id(service: MemoryService) -> None:
     for agent, user, session in (("mira", "lena", "talk"), (MIRA.id, LENA.id, TALK.id)):
         found = await service.search("tea", agent_id=agent, user_id=user)
         assert [hit.fact.id for hit in found.hits] == [TEA.id]
@@ -210,7 +210,7 @@ async def test_a_mistake_is_an_error_and_never_an_empty_result(
 
 
 async def test_a_sender_by_name_is_the_sessions_user(service: MemoryService, store: Store) -> None:
-    """As a person that nobody knows, the name would make a group chat, without user memory."""
+    """As an unknown user, the name would make a group chat, without user memory."""
     message = make_message(TALK, "Good morning.", sender="lena")
     assert await service.add_messages("talk", [message]) == 1
     assert [stored.sender for stored in store.host.messages(TALK.id)] == [LENA.id]
@@ -249,7 +249,7 @@ async def test_messages_of_a_chat_api_are_stored_in_order(
 
 
 @sqlite_only
-async def test_in_a_group_a_message_must_say_who_wrote_it(
+async def test_in_a_group_a_message_must_have_an_author(
     service: MemoryService, store: Store
 ) -> None:
     group = await service.ensure_session("group", agents=["mira"], users=["lena", "tomas"])
@@ -265,7 +265,7 @@ async def test_in_a_group_a_message_must_say_who_wrote_it(
 # -- the host's own keys ---------------------------------------------------------------------------
 
 
-async def test_what_a_host_names_is_made_once(service: MemoryService, store: Store) -> None:
+async def test_objects_of_a_host_are_created_once(service: MemoryService, store: Store) -> None:
     first = await service.ensure_session("chat-42", agents=["otto"], users=["user-8731"])
     again = await service.ensure_session("chat-42", agents=["otto"], users=["user-8731"])
     assert first == again
@@ -284,7 +284,7 @@ async def test_what_a_host_names_is_made_once(service: MemoryService, store: Sto
 
 
 @sqlite_only
-async def test_a_session_does_not_become_incognito_unseen(service: MemoryService) -> None:
+async def test_a_session_does_not_become_incognito_silently(service: MemoryService) -> None:
     with pytest.raises(ConflictError, match="not incognito"):
         await service.ensure_session("talk", agents=["mira"], incognito=True)
     await service.ensure_session("secret", agents=["mira"], users=["lena"], incognito=True)
@@ -293,7 +293,7 @@ async def test_a_session_does_not_become_incognito_unseen(service: MemoryService
 
 
 @sqlite_only
-async def test_text_kinds_of_scopes_are_kinds(service: MemoryService) -> None:
+async def test_kinds_of_scopes_may_be_text(service: MemoryService) -> None:
     for kinds in (["user"], [ScopeKind.USER], "user"):
         found = await service.search(
             "tea",

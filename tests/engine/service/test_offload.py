@@ -14,7 +14,7 @@ from edenmem.engine.runtime.concurrency import demand_loop, gather_or_cancel, in
 who = contextvars.ContextVar("who", default="nobody")
 
 
-async def test_result_arguments_errors_and_context_come_through() -> None:
+async def test_results_arguments_errors_and_context_are_passed() -> None:
     who.set("anna")
 
     def call(a: int, *, b: int) -> tuple[int, str, bool]:
@@ -37,7 +37,7 @@ async def test_a_cancelled_task_waits_for_its_call() -> None:
     await asyncio.to_thread(begun.wait, 60)
     task.cancel()
     await asyncio.sleep(0)
-    task.cancel()  # an impatient caller
+    task.cancel()  # a second cancellation
     await asyncio.sleep(0)
     assert not task.done()
     go_on.set()
@@ -109,7 +109,7 @@ def test_work_that_needs_no_loop_runs_without_one_and_in_order() -> None:
     assert run(main()) == seen == ["a", "b"]
 
 
-def test_work_goes_on_in_a_loop_from_where_it_demands_one() -> None:
+def test_work_continues_in_a_loop_when_it_demands_one() -> None:
     async def embed() -> str:
         await demand_loop()
         await asyncio.sleep(0)
@@ -132,5 +132,5 @@ def test_the_first_failure_of_work_without_a_loop_closes_the_rest(with_loop: boo
     async def main() -> None:
         await gather_or_cancel([fail(), in_thread(lambda: None)])
 
-    with pytest.raises(ZeroDivisionError):  # a coroutine that is never awaited is a warning
+    with pytest.raises(ZeroDivisionError):  # a coroutine that is never awaited warns
         run(main())

@@ -1,4 +1,4 @@
-"""The whole service over SQLite, with a scripted model and an embedder that knows words."""
+"""The service on SQLite, with a scripted model and a word-based embedder."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_nothing_is_formed_before_it_is_due(
     assert await service.maybe_form_memories(cast.session.id) == []
 
 
-async def test_what_is_due_afterwards_is_consolidated_and_the_context_is_fresh(
+async def test_due_scopes_are_consolidated_and_the_context_is_rebuilt(
     cast: Cast, service: MemoryService, llm: FakeLLM
 ) -> None:
     set_policy(cast.store, cast.anna_scope, consolidate_at=1)
@@ -129,7 +129,9 @@ async def test_a_dry_run_writes_nothing(cast: Cast, service: MemoryService, llm:
     assert cast.store.memory.pending(cast.session_scope) == []
 
 
-async def test_the_end_of_a_session_forms_what_is_left(cast: Cast, service: MemoryService) -> None:
+async def test_the_end_of_a_session_forms_remaining_messages(
+    cast: Cast, service: MemoryService
+) -> None:
     talk(cast, 5)
     (report,) = await service.on_session_end(cast.session.id)
     assert (report.outcome, report.messages) == ("applied", 5)
@@ -142,7 +144,7 @@ def pending(cast: Cast, scope: Scope) -> list[Reflection]:
     return cast.store.memory.pending(scope)
 
 
-async def test_the_end_of_a_session_consolidates_whatever_waits(
+async def test_the_end_of_a_session_consolidates_all_pending_reflections(
     cast: Cast, service: MemoryService
 ) -> None:
     talk(cast, 6)
@@ -158,7 +160,7 @@ async def test_the_end_of_a_session_consolidates_whatever_waits(
     assert [bool(pending(cast, scope)) for scope in waiting] == [True, *[False] * len(waiting[1:])]
 
 
-async def test_every_agent_of_a_session_forms_its_own(
+async def test_every_agent_of_a_session_forms_memories(
     cast: Cast, service: MemoryService, llm: FakeLLM
 ) -> None:
     adam = cast.add_agent("adam")
@@ -172,7 +174,7 @@ async def test_every_agent_of_a_session_forms_its_own(
     talk(cast, 6, start=30)
     (report,) = await service.maybe_form_memories(cast.session.id, agent_id=adam.id)
     assert report.agent_id == adam.id
-    # the first agent's context, unless another is named
+    # the context of the first agent by default
     context = await service.get_memory_context(cast.session.id)
     assert context == await service.get_memory_context(cast.session.id, agent_id=cast.eve.id)
 
@@ -204,7 +206,7 @@ async def test_an_incognito_session_forms_nothing(
     assert llm.requests == []
 
 
-async def test_calls_at_once_form_once(cast: Cast, service: MemoryService, llm: FakeLLM) -> None:
+async def test_concurrent_calls_form_once(cast: Cast, service: MemoryService, llm: FakeLLM) -> None:
     talk(cast, 6)
     reports = await asyncio.gather(
         *(service.maybe_form_memories(cast.session.id) for _ in range(4))
@@ -215,7 +217,7 @@ async def test_calls_at_once_form_once(cast: Cast, service: MemoryService, llm: 
     assert llm.tasks.count("facts") == 1
 
 
-async def test_without_a_model_only_forming_is_missing(cast: Cast) -> None:
+async def test_without_a_model_everything_but_formation_works(cast: Cast) -> None:
     service = MemoryService(cast.store, SETTINGS, actor=ACTOR, clock=FixedClock())
     assert not service.can_form
     talk(cast, 6)
@@ -227,7 +229,7 @@ async def test_without_a_model_only_forming_is_missing(cast: Cast) -> None:
     assert [hit.fact.content for hit in found.hits] == ["The gate is teal."]
 
 
-async def test_the_whole_road_on_every_store(
+async def test_end_to_end_on_every_store(
     store: Store, llm: FakeLLM, embedder: FakeEmbedder
 ) -> None:
     cast = make_cast(store)
@@ -302,7 +304,7 @@ async def test_a_session_starts_with_a_fresh_context(cast: Cast, service: Memory
     assert (await service.assemble_context(cast.session.id)).cached
 
 
-async def test_names_that_do_not_exist(cast: Cast, service: MemoryService) -> None:
+async def test_unknown_names(cast: Cast, service: MemoryService) -> None:
     ghost = new_id()
     stranger = cast.add_agent("stranger")
     for call in (
@@ -320,7 +322,7 @@ async def test_names_that_do_not_exist(cast: Cast, service: MemoryService) -> No
             await call
 
 
-# -- consolidation, search, looking on -----------------------------------------------------------
+# -- consolidation, search, status ---------------------------------------------------------------
 
 
 def pend(cast: Cast, scope: Scope, count: int) -> None:
@@ -369,7 +371,7 @@ async def test_an_agents_tool_sees_exactly_its_context(cast: Cast, service: Memo
     assert await found(chat.id, user_id=cast.anna.id) == everyones
 
 
-async def test_an_operator_searches_who_is_named(cast: Cast, service: MemoryService) -> None:
+async def test_an_operator_searches_the_given_owners(cast: Cast, service: MemoryService) -> None:
     add_fact(cast.store, cast.anna_scope, "Anna's gate is blue.")
     add_fact(cast.store, cast.agent_scope, "The gate is teal.")
 
@@ -405,7 +407,7 @@ async def test_stats_and_status(cast: Cast, service: MemoryService) -> None:
     ]
 
 
-# -- as a good citizen of an event loop ----------------------------------------------------------
+# -- event loop ----------------------------------------------------------------------------------
 
 
 async def test_a_slow_store_does_not_block_the_event_loop(

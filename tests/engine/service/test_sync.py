@@ -21,7 +21,7 @@ def service(sqlite_store: Store) -> Iterator[SyncMemoryService]:
         yield made
 
 
-def test_it_is_as_the_asynchronous_one_is_now() -> None:
+def test_it_matches_the_asynchronous_classes() -> None:
     assert sync_facade.TARGET.read_text("utf-8") == sync_facade.source(), (
         "run: python -m tests.support.sync_facade"
     )
@@ -42,7 +42,7 @@ def test_a_program_without_a_loop_remembers(service: SyncMemoryService) -> None:
         service.search("tea", agent_id="nobody")
 
 
-async def test_it_may_be_used_where_a_loop_runs(service: SyncMemoryService) -> None:
+async def test_it_works_inside_a_running_loop(service: SyncMemoryService) -> None:
     assert asyncio.get_running_loop().is_running()
     assert service.ensure_user("lena").username == "lena"
 
@@ -54,7 +54,7 @@ def test_threads_share_one_loop(service: SyncMemoryService) -> None:
     assert [t.name for t in threading.enumerate()].count("edenmem-loop") == 1
 
 
-def test_after_its_end_it_says_so(service: SyncMemoryService) -> None:
+def test_a_closed_service_raises_an_error(service: SyncMemoryService) -> None:
     service.ensure_user("lena")
     service.close()
     service.close()

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 
-#: Uses public names alone. The last lines are mistakes that a type checker must see.
+#: Uses only public names. The last lines have errors that a type checker must report.
 PROGRAM = """
 import edenmem
 from edenmem import AgentMemory, Fact, MemoryService, SearchReport, SyncMemoryService
@@ -52,7 +52,7 @@ def test_mypy_knows_the_types_of_the_built_wheel(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
-    # An environment that has edenmem from the wheel, and all that it needs from here.
+    # An environment with edenmem from the wheel, and dependencies from this one.
     venv.create(tmp_path / "venv", symlinks=True)
     (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
     with zipfile.ZipFile(wheel) as archive:

@@ -1,4 +1,4 @@
-"""Days of any changes, one after the other, and what memory says at the end of one."""
+"""Days of random changes, and the memory at the end of a day."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.support.builders import (
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
-#: What happens on a day; each line says what is done to whatever is there.
+#: Changes of a day, applied to any existing target.
 DEEDS = (
     "add fact",
     "revise fact",
@@ -63,8 +63,7 @@ DEEDS = (
 
 
 class Day:
-    """An agent whose memory is changed by ``deeds``, each a pair of a deed and a number that
-    chooses what it is done to."""
+    """An agent whose memory is changed by ``deeds``, pairs of a deed and a target number."""
 
     def __init__(self, store: Store, agent: Agent, scopes: tuple[Scope, ...]) -> None:
         self.store = store
@@ -75,7 +74,7 @@ class Day:
         self.actor = make_actor("test day", run_id=self.run_id)
 
     def live(self, deeds: list[tuple[str, int]]) -> list[str]:
-        """Do all that is possible; the ids of the changes that were made, in order."""
+        """Make all possible changes, and return their IDs in order."""
         made = []
         for deed, choice in deeds:
             self.clock.advance(seconds=1)
@@ -177,13 +176,13 @@ class Day:
 
 
 def remembered(store: Store, agent: Agent, scopes: tuple[Scope, ...]) -> dict[str, Any]:
-    """What memory says: texts, buffers, flags, policies, toggles, accounts; no versions."""
+    """Return texts, buffers, flags, policies, toggles and accounts, without versions."""
     shards = tuple(Scope.shard(agent.id, f"shard {number}") for number in range(2))
     texts = store.memory.consolidations(scopes)
     for scope in scopes:
         waiting = [each.id for each in store.memory.pending(scope)]
         text = texts.get(scope)
-        # as they are read, as the buffer has them, and as they are flagged
+        # as read, as in the buffer, and as flagged
         assert set(waiting) == set(text.unabsorbed_ids if text else ())
         assert set(waiting) == {
             each.id for each in store.memory.reflections([scope], absorbed=False)

@@ -1,6 +1,6 @@
-"""Whatever was done on a day, undoing all of it gives the first state again, and a dry run says so.
+"""Undoing all changes of a day restores the initial state, and a dry run predicts it.
 
-That each entry goes back alone, and comes again, is proved without a store in `tests.memory`.
+The undo and redo of single entries is tested without a store in `tests.memory`.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _deeds = st.lists(st.tuples(st.sampled_from(DEEDS), st.integers(0, 10_000)), max
 
 @pytest.fixture(scope="module", autouse=True)
 def pages() -> Iterator[None]:
-    """Pages so small that a day has several."""
+    """Set pages so small that a day has several."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(undo, "PAGE", 5)
         yield
 
 
 def new_day(store: Store) -> Day:
-    """A new agent with a little memory, in a store that others use."""
+    """Return a new agent with some memory, in a shared store."""
     agent = make_agent(f"agent-{new_id()}")
     assert store.host.add_agent(agent)
     day = Day(store, agent, (Scope.user(agent.id, new_id()), Scope.agent(agent.id)))
@@ -62,7 +62,7 @@ def new_day(store: Store) -> Day:
 
 
 def begin_run(day: Day) -> str:
-    """What is done from now on belongs to this run."""
+    """Start a new run for later changes."""
     day.run_id = new_id()
     day.actor = make_actor("test day", run_id=day.run_id)
     day.clock.advance(minutes=1)
@@ -82,7 +82,7 @@ def undoer(day: Day, run_id: str = "") -> Undoer:
 
 
 def words(step: UndoStep) -> tuple[object, ...]:
-    """All that a step says, but for times and documents."""
+    """Return the fields of a step without times and documents."""
     outcome = step.outcome.value.replace("planned", "done")
     others = [each.id for each in step.in_the_way]
     flags = step.forced, step.forceable
@@ -90,7 +90,7 @@ def words(step: UndoStep) -> tuple[object, ...]:
 
 
 def undo_all(day: Day, run_id: str, *, by: str = "", force: bool = False) -> list[UndoStep]:
-    """Undo a run; a dry run must have said exactly that."""
+    """Undo a run, and compare the steps with a dry run."""
     before = state(day)
     planned = list(undoer(day).undo_run(run_id, force=force, dry_run=True))
     assert state(day) == before
@@ -131,8 +131,7 @@ def among_others(store: Store, deeds: list[tuple[str, int]], since: list[tuple[s
 
 
 def lives_in_one_set(store: Store, steps: list[tuple[bool, str]], seed: int) -> None:
-    """Undo one set of changes to a fact that was there and to a new one, whose ids say nothing of
-    their order."""
+    """Undo one set of changes to an existing and a new fact, with IDs in random order."""
     day = new_day(store)
     scope = day.scopes[0]
     old = make_fact(scope, "it was there before", id=new_id(), private=True)
@@ -203,7 +202,9 @@ def test_a_fact_may_come_and_go_in_one_set(
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 @settings(max_examples=15)
 @given(deeds=_deeds)
-def test_undoing_a_run_gives_the_first_state(store: Store, deeds: list[tuple[str, int]]) -> None:
+def test_undoing_a_run_restores_the_initial_state(
+    store: Store, deeds: list[tuple[str, int]]
+) -> None:
     there_and_back(store, deeds)
 
 
@@ -235,8 +236,8 @@ def test_so_may_it_on_mongodb(store: Store, steps: list[tuple[bool, str]], seed:
     lives_in_one_set(store, steps, seed)
 
 
-def test_the_days_do_all_that_can_be_done(open_store: Callable[[str], Store]) -> None:
-    """The tests above would say nothing of what never happens."""
+def test_the_days_make_all_kinds_of_changes(open_store: Callable[[str], Store]) -> None:
+    """The tests above cover only changes that occur."""
     store = open_store("sqlite")
     day = new_day(store)
     day.live([(deed, choice) for choice in range(9) for deed in DEEDS])

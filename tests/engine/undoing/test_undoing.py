@@ -1,4 +1,4 @@
-"""Undoing one thing: what is refused, what is forced, and what a crash leaves."""
+"""Undoing one change: refusals, forced undos, and crashes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def undoer(store: Store) -> Undoer:
 
 
 def entries(store: Store, action: str) -> list[str]:
-    """The ids of such entries, oldest first."""
+    """Return the IDs of matching entries, oldest first."""
     return [entry.id for entry in store.log.audit(actions=[action])][::-1]
 
 
@@ -51,7 +51,7 @@ def text(store: Store) -> str:
 
 
 def two_texts(store: Store) -> None:
-    """Two consolidations, an hour apart, and one reflection that waits."""
+    """Write two consolidations, an hour apart, and add a pending reflection."""
     first, second, _ = (
         add_reflection(store, SCOPE, name, formed_at=NOW + timedelta(minutes=place))
         for place, name in enumerate(("a", "b", "c"))
@@ -63,7 +63,7 @@ def two_texts(store: Store) -> None:
         )
 
 
-def test_a_consolidation_under_a_later_one_is_refused_and_named(
+def test_a_consolidation_before_a_later_one_is_refused_with_its_entry(
     store: Store, undoer: Undoer
 ) -> None:
     two_texts(store)
@@ -98,7 +98,7 @@ def test_forced_all_that_went_into_later_texts_waits_again(store: Store, undoer:
     assert why[3].taken_back_by == step.undo_id
 
 
-def test_a_reflection_that_was_consolidated_since_names_its_text(
+def test_a_later_consolidated_reflection_is_refused_with_its_text(
     store: Store, undoer: Undoer
 ) -> None:
     two_texts(store)
@@ -107,7 +107,7 @@ def test_a_reflection_that_was_consolidated_since_names_its_text(
     assert [each.id for each in step.in_the_way] == entries(store, "write_consolidation")[:1]
 
 
-def test_a_fact_that_was_removed_comes_back_with_its_vector(store: Store, undoer: Undoer) -> None:
+def test_a_removed_fact_is_restored_with_its_vector(store: Store, undoer: Undoer) -> None:
     vector = b"\0\0\x80?" * 2
     fact = add_fact(store, SCOPE, "one", embedding=vector, embedding_model="m")
     applied(store, RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW))
@@ -117,9 +117,7 @@ def test_a_fact_that_was_removed_comes_back_with_its_vector(store: Store, undoer
     assert (back.content, back.embedding, back.embedding_model) == ("one", vector, "m")
 
 
-def test_a_text_that_another_fact_has_by_now_stands_in_the_way(
-    store: Store, undoer: Undoer
-) -> None:
+def test_another_fact_with_the_same_text_blocks_the_undo(store: Store, undoer: Undoer) -> None:
     fact = add_fact(store, SCOPE, "one")
     change = ReviseFact(
         scope=SCOPE, fact_id=fact.id, expected_version=1, content="two", at=NOW, reason="told so"
@@ -132,7 +130,7 @@ def test_a_text_that_another_fact_has_by_now_stands_in_the_way(
     assert (why.replaced, why.changes[-1].reason) == (("one",), "told so")
 
 
-def test_what_cannot_be_undone_says_why(store: Store, undoer: Undoer) -> None:
+def test_a_refused_undo_has_a_reason(store: Store, undoer: Undoer) -> None:
     with pytest.raises(NotFoundError):
         undoer.plan(new_id())
     add_reflection(store, SCOPE)
