@@ -148,7 +148,7 @@ def test_what_was_learned_is_treated_as_the_dry_run_says(town: Cli, here: Inside
     ("arguments", "code", "said"),
     [
         ((), 2, "nothing to forget"),
-        (("--user", "nobody"), 3, "no user"),
+        (("--user", "nobody"), 3, "user not found"),
         (("--user", "lena", "--group", "g"), 2, "exclude"),
         (("--group", "g"), 2, "--agent"),
         (("--agent", "mira", "--messages"), 2, "--messages"),

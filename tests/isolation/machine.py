@@ -508,7 +508,7 @@ class Isolation(RuleBasedStateMachine):
         try:
             report = self._run(work)
         except NotFoundError as error:  # an owner that nobody knows, and nothing is kept of
-            kind = ScopeKind.USER if "no user" in str(error) else ScopeKind.GROUP
+            kind = ScopeKind.USER if "user not found" in str(error) else ScopeKind.GROUP
             kept = [each for each in self.documents if each.scope in may_see]
             assert not [each for each in kept if each.scope.kind is kind]
             return

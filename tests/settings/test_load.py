@@ -236,7 +236,7 @@ def test_a_stronger_file_that_overrides_a_profile_warns(machine: Machine) -> Non
             r"must be convex, rrf, semantic or text, or one of them with \+rerank.*, not 'rff'",
             None,
         ),
-        ("search.recipe = 'rrf+mrr'", r"\+recency or \+mmr, not 'rrf\+mrr'", None),
+        ("search.recipe = 'rrf+mrr'", r"\+recency or \+mmr.*, not 'rrf\+mrr'", None),
         ("formation.dedup = 'yes'", "must be true or false, not 'yes'", None),
         ("llm.timeout_seconds = 0", "must be a number above 0, not 0", None),
         ("llm.timeout_seconds = inf", "must be a number above 0, not inf", None),

@@ -157,7 +157,7 @@ def test_known_failure_4_without_a_user_no_users_facts_are_seen(cast: Cast) -> N
     shard, paused = cast.add_shard("festival"), cast.add_shard("attic", active=False)
     assert reader_scopes(cast.store, cast.eve) == (cast.agent_scope, paused, shard)
     for kind in (ScopeKind.USER, ScopeKind.GROUP, ScopeKind.SESSION):
-        with pytest.raises(ScopeError, match=f"{kind} memory needs a {kind}"):
+        with pytest.raises(ScopeError, match=f"{kind} memory requires a {kind}"):
             reader_scopes(cast.store, cast.eve, kinds=[kind, ScopeKind.AGENT])
 
 

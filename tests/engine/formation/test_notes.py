@@ -140,9 +140,9 @@ async def test_what_was_kept_before_a_failure_stays(scripted: World) -> None:
 async def test_bad_input_is_an_error_and_asks_no_model(world: World) -> None:
     with pytest.raises(UsageError, match="no text to remember"):
         await remember(world, " \n")
-    with pytest.raises(NotFoundError, match="no agent"):
+    with pytest.raises(NotFoundError, match="agent not found"):
         await remember(world, agent_id=new_id())
-    with pytest.raises(NotFoundError, match="no user"):
+    with pytest.raises(NotFoundError, match="user not found"):
         await remember(world, user_id=new_id())
     for scope in (world.cast.anna_scope, Scope.agent(world.cast.eve.id)):
         set_policy(world.store, scope, active=False)

@@ -254,7 +254,7 @@ def test_abandoning_restores_the_previous_state(store: Store, facts: list[Fact])
     store.switches.begin_switch(SWITCH)
     fill(store, *facts[:2])
     move(store, "filling", "abandoning")
-    with pytest.raises(ConflictError, match="ended meanwhile"):
+    with pytest.raises(ConflictError, match="has ended"):
         fill(store, facts[2])
     assert sum(store.switches.settle_vectors()) == 0
     while not store.switches.drop_switch_index():
@@ -262,7 +262,7 @@ def test_abandoning_restores_the_previous_state(store: Store, facts: list[Fact])
     assert sum(store.switches.clear_staged()) == 2
     assert sum(store.switches.clear_staged()) == 0
     assert store.switches.end_switch("new")
-    with pytest.raises(ConflictError, match="ended meanwhile"):
+    with pytest.raises(ConflictError, match="has ended"):
         fill(store, facts[2])
     with pytest.raises(UnavailableError):
         by(store, "new", facts[0])
