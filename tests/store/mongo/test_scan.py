@@ -193,7 +193,8 @@ def test_recent_facts_of_one_time_are_cut_by_id(small: MongoStore) -> None:
 
 def test_definitions_of_search_indexes() -> None:
     """Known failure 24: names and definitions were in two places."""
-    vector, text = collections.search_indexes(dimensions=384, analyzer="lucene.standard")
+    vector = collections.vector_index(dimensions=384)
+    text = collections.text_index(analyzer="lucene.standard")
     fields = vector.definition["fields"]
     assert fields[0] == {
         "type": "vector",

@@ -35,8 +35,6 @@ TOKENS = "memory2_tokens"
 #: Daily usage: hashes and counts.
 DAILY_USE = "memory2_daily_use"
 
-#: Collections that contain memory.
-OURS = (FACTS, REFLECTIONS, CONSOLIDATED, POLICIES, HISTORY, AUDIT, FORMATIONS, USAGE, MIGRATIONS)
 VECTOR_INDEX = "memory2_facts_vector"
 TEXT_INDEX = "memory2_facts_text"
 
@@ -307,13 +305,3 @@ def text_index(
     fields = {"content": content, **{path: TEXT_FILTERS[path] for path in filters}}
     mappings = {"dynamic": False, "fields": fields}
     return SearchIndex(collection, name, "search", {"mappings": mappings})
-
-
-def search_indexes(
-    *, dimensions: int, similarity: str = "cosine", analyzer: str = "lucene.english"
-) -> tuple[SearchIndex, SearchIndex]:
-    """Return the vector index and the text index over facts."""
-    return (
-        vector_index(dimensions=dimensions, similarity=similarity),
-        text_index(analyzer=analyzer),
-    )
