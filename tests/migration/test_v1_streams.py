@@ -61,7 +61,7 @@ class TestBson:
 
     def test_a_document_beyond_the_limit(self) -> None:
         first, second = _episodes(2)
-        huge = bson.encode(memory(7, "episode", "x" * (bson_stream.MOST_BYTES + 1)))
+        huge = bson.encode(memory(7, "episode", "x" * (bson_stream.MAX_BYTES + 1)))
         good, bad = _read(first + huge + second)
         assert (good, bad) == (_ids(1, 2), [(len(first), *_ids(7))])
 

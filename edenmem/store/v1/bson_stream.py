@@ -20,10 +20,10 @@ from bson.errors import BSONError
 from edenmem.models.ids import is_id
 
 #: MongoDB's limit, with the server's own allowance.
-MOST_BYTES = 16 * 1024 * 1024 + 16 * 1024
+MAX_BYTES = 16 * 1024 * 1024 + 16 * 1024
 #: Maximum length of a document from another program; larger lengths are invalid.
-_MOST_FRAME = 32 * 1024 * 1024
-_LEAST_BYTES = 5
+_MAX_FRAME = 32 * 1024 * 1024
+_MIN_BYTES = 5
 _CHUNK = 1024 * 1024
 _LENGTH = struct.Struct("<I").unpack_from
 #: Bytes that editors and archives append to the last document.
@@ -86,7 +86,7 @@ def decode(raw: bytes) -> tuple[dict[str, Any], bool]:
     Raises:
         ValueError: it cannot be decoded.
     """
-    if len(raw) > MOST_BYTES:
+    if len(raw) > MAX_BYTES:
         raise ValueError(f"{len(raw):,} bytes long, beyond MongoDB's limit of 16 MB")
     try:
         return bson.decode(raw, _STRICT), False
@@ -138,13 +138,13 @@ class _Framing:
     def _intact(self) -> Iterator[Frame]:
         """Yield intact documents that are in memory together with the next one (fast path)."""
         data, at = self._data, self._at
-        last = len(data) - _LEAST_BYTES
+        last = len(data) - _MIN_BYTES
         while at < last:
             end = at + _LENGTH(data, at)[0]
             if (
-                not at + _LEAST_BYTES <= end <= last
+                not at + _MIN_BYTES <= end <= last
                 or data[end - 1] != 0
-                or not _LEAST_BYTES <= _LENGTH(data, end)[0] <= _MOST_FRAME
+                or not _MIN_BYTES <= _LENGTH(data, end)[0] <= _MAX_FRAME
                 or data[end + 4] not in _TYPES
             ):
                 break
@@ -192,7 +192,7 @@ class _Framing:
             return 0
         start = self._at + relative
         length = int.from_bytes(self._data[start : start + 4], "little")
-        return length if _LEAST_BYTES <= length <= _MOST_FRAME else 0
+        return length if _MIN_BYTES <= length <= _MAX_FRAME else 0
 
     def _is_whole(self, start: int, length: int) -> bool:
         relative = start - self._at
@@ -220,7 +220,7 @@ class _Framing:
                 kept += window[: _KEPT - len(kept)]
             for match in _ID_ELEMENT.finditer(window):
                 start = match.start() - 4
-                if skipped + start < _LEAST_BYTES:
+                if skipped + start < _MIN_BYTES:
                     continue  # the ID of the damaged document
                 place = self._at + start
                 found = self._length(place)
@@ -232,7 +232,7 @@ class _Framing:
             if self._ended:
                 skipped += len(window)
                 self._at = len(self._data)
-                short = length > skipped and (skipped < _LEAST_BYTES or kept[4] in _TYPES)
+                short = length > skipped and (skipped < _MIN_BYTES or kept[4] in _TYPES)
                 begun = skipped < 4 and bool(kept.strip(_PADDING))
                 why = "not BSON"
                 if short:

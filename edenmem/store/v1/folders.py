@@ -26,7 +26,7 @@ _METADATA = re.compile(r"(?P<name>.+)\.metadata\.json(?:\.gz)?", re.IGNORECASE)
 _ARCHIVE = b"\x6d\xe2\x99\x81"  # mongodump --archive
 _GZIP = b"\x1f\x8b"
 #: Maximum size of metadata; options and indexes of a collection take a few kilobytes.
-_MOST_METADATA = 1024 * 1024
+_MAX_METADATA = 1024 * 1024
 COLLECTIONS = (*V1_COLLECTIONS, *documents.ACCOUNTS)
 
 
@@ -247,7 +247,7 @@ def _read_metadata(path: Path) -> tuple[str | None, str]:
     """
     try:
         with open_file(path) as stream:
-            metadata = json.loads(stream.read(_MOST_METADATA))
+            metadata = json.loads(stream.read(_MAX_METADATA))
     except (ValueError, RecursionError, InputError, *bson_stream.UNREADABLE):
         return None, ""  # metadata is optional
     if not isinstance(metadata, dict):

@@ -16,7 +16,7 @@ from edenmem.store.v1 import bson_stream
 
 _CHUNK = 1024 * 1024
 #: Maximum length of a document; longer text without an end is damaged.
-_MOST_CHARACTERS = 32 * 1024 * 1024
+_MAX_CHARACTERS = 32 * 1024 * 1024
 _BETWEEN = re.compile(r"[\s,\[\]\ufeff]*")
 #: The probable start of a document.
 _NEXT = re.compile(r'\n[ \t]*[,\[]?[ \t]*(?=\{\s*"_id"\s*:)')
@@ -139,7 +139,7 @@ class _Reading:
     def _may_go_on(self, error: Exception) -> bool:
         """Return whether the document may only be incomplete."""
         is_syntax = isinstance(error, json.JSONDecodeError)
-        if not is_syntax or len(self._text) - self._at > _MOST_CHARACTERS:
+        if not is_syntax or len(self._text) - self._at > _MAX_CHARACTERS:
             return False
         return _NEXT.search(self._text, self._at) is None
 

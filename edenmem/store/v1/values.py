@@ -19,7 +19,7 @@ from edenmem.models.v1_documents import Note
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: Numbers up to here are seconds since 1970, larger ones milliseconds.
-_MOST_SECONDS = 100_000_000_000
+_MAX_SECONDS = 100_000_000_000
 _NUMBER = re.compile(r"[+-]?\d{1,20}(?:\.\d{1,9})?", re.ASCII)
 #: Eight digits are a date, not seconds.
 _DATE_DIGITS = re.compile(r"(?:19|20)\d{6}", re.ASCII)
@@ -32,7 +32,7 @@ _WORD_COUNT = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 #: Maximum number of notes per document; limits the cost of a list of a million wrong entries.
-_MOST_NOTES = 100
+_MAX_NOTES = 100
 _SURROGATES = re.compile("[\ud800-\udfff]+")
 #: Bytes that are not UTF-8, in text decoded with "surrogateescape".
 _ESCAPED = re.compile("[\udc80-\udcff]+")
@@ -52,7 +52,7 @@ class Notes:
 
     def add(self, kind: Kind, detail: str) -> None:
         """Add a note, once."""
-        if len(self.found) < _MOST_NOTES and (kind, detail) not in self.found:
+        if len(self.found) < _MAX_NOTES and (kind, detail) not in self.found:
             self.found.append((kind, detail))
 
 
@@ -229,7 +229,7 @@ def _parse(value: Any) -> datetime | None:
 
 def _since_epoch(number: float) -> datetime:
     """Return the time of a number in seconds or, if too large, in milliseconds."""
-    if abs(number) <= _MOST_SECONDS:
+    if abs(number) <= _MAX_SECONDS:
         return EPOCH + timedelta(seconds=number)
     return EPOCH + timedelta(milliseconds=number)
 

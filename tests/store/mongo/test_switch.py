@@ -58,7 +58,7 @@ def test_facts_changed_by_the_platform_are_embedded_again(store: MongoStore) -> 
 def test_a_process_with_an_outdated_switch_is_corrected(
     store: MongoStore, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr(slots, "_BELIEVED", math.inf)  # rather than for a few seconds
+    monkeypatch.setattr(slots, "_CACHE_SECONDS", math.inf)  # rather than for a few seconds
     late = MongoStore(store.connection.uri, store.connection.settings)
     request.addfinalizer(late.database.close)
     assert late.switches.vector_switch() is None

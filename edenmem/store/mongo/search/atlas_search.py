@@ -95,16 +95,16 @@ def _clause(path: str, value: Any) -> Filter:
 
 
 #: The maximum number of candidates, and so of results, on Atlas.
-_MOST = 10_000
+_MAX_CANDIDATES = 10_000
 #: Neighbours considered per result; MongoDB recommends 20.
 _OVERSAMPLING = 20
 #: Seconds for which a usable index is not checked again.
-_BELIEVED = 60.0
+_CACHE_SECONDS = 60.0
 #: Maximum number of words in a query. Lucene refuses more than 1,024 clauses, and fuzzy matching
 #: expands each word to several.
-_MOST_WORDS = 64
+_MAX_WORDS = 64
 #: The score of a vector with itself, allowing for rounding.
-_SAME = 0.9999
+_SAME_SCORE = 0.9999
 
 RunAll = Callable[[Sequence[Callable[[], list[Candidate]]]], list[list[Candidate]]]
 
@@ -150,7 +150,7 @@ class AtlasSearch:
         self._text_index = text_index
         self._fuzzy = {"maxEdits": 1, "maxExpansions": fuzzy_expansions}
         self._clock = clock
-        self._believed: dict[str, tuple[float, Document]] = {}
+        self._cached: dict[str, tuple[float, Document]] = {}
 
     def ability(self) -> SearchAbility:
         """Return Lucene's ability: its scores have a floor."""
@@ -178,7 +178,7 @@ class AtlasSearch:
         lengths = {len(vector) // 4 for vector in vectors}
         index = self._index_for_vectors(filter, model, lengths, slot)
         calls = [
-            partial(self._nearest, index, vector, min(limit, _MOST), exact, slot)
+            partial(self._nearest, index, vector, min(limit, _MAX_CANDIDATES), exact, slot)
             for vector in vectors
         ]
         lists = self._run_all(calls)
@@ -217,7 +217,7 @@ class AtlasSearch:
         if exact:
             stage["exact"] = True
         else:
-            stage["numCandidates"] = min(limit * _OVERSAMPLING, _MOST)
+            stage["numCandidates"] = min(limit * _OVERSAMPLING, _MAX_CANDIDATES)
         return self._run_pipeline([{"$vectorSearch": stage}], "vectorSearchScore")
 
     # -- text ------------------------------------------------------------------------------
@@ -237,7 +237,10 @@ class AtlasSearch:
         clauses = text_filter(filter)
         index = self._index_for_text(clauses)
         lists = self._run_all(
-            [partial(self._matching, index, clauses, query, min(limit, _MOST)) for query in queries]
+            [
+                partial(self._matching, index, clauses, query, min(limit, _MAX_CANDIDATES))
+                for query in queries
+            ]
         )
         if not any(lists):
             self._index_for_text(clauses, again=True)
@@ -280,7 +283,7 @@ class AtlasSearch:
         """Return whether both indexes have the current state of the fact."""
         clauses = text_filter(_moment_of(fact, self._text_index == names.TEXT_INDEX))
         index = self._index_for_text(clauses)
-        by_text = self._run_text_search(index, current_text_query(fact, clauses), _MOST)
+        by_text = self._run_text_search(index, current_text_query(fact, clauses), _MAX_CANDIDATES)
         if fact.id not in {one.fact_id for one in by_text}:
             return False
         if fact.embedding is None or fact.embedding_model is None:
@@ -291,8 +294,8 @@ class AtlasSearch:
         """Return whether the index of ``slot`` has this vector of the fact, not an earlier one."""
         moment = _moment_of(fact, slot is not OWN or self._vector_index == names.VECTOR_INDEX)
         index = self._index_for_vectors(moment, model, {len(vector) // 4}, slot)
-        found = self._nearest(index, vector, _MOST, True, slot)
-        return any(one.fact_id == fact.id and one.score >= _SAME for one in found)
+        found = self._nearest(index, vector, _MAX_CANDIDATES, True, slot)
+        return any(one.fact_id == fact.id and one.score >= _SAME_SCORE for one in found)
 
     # -- the indexes -----------------------------------------------------------------------
 
@@ -390,14 +393,14 @@ class AtlasSearch:
         which a deleted index also gives.
         """
         now = self._clock()
-        known = self._believed.get(name)
-        if known is not None and not again and now - known[0] <= _BELIEVED:
+        known = self._cached.get(name)
+        if known is not None and not again and now - known[0] <= _CACHE_SECONDS:
             return known[1]
-        self._believed.pop(name, None)
+        self._cached.pop(name, None)
         there = {str(index.get("name")): index for index in self._facts.search_indexes()}
         found = there.get(name)
         if found is not None and found.get("queryable") is True:
-            self._believed[name] = (now, found)
+            self._cached[name] = (now, found)
         return found
 
     def _has_one_model(self, filter: FactFilter, model: str) -> bool:
@@ -462,4 +465,4 @@ def _moment_of(fact: Fact, by_time: bool) -> FactFilter:
 def _words(query: str) -> str:
     """Return the distinct words of a query, up to the limit; empty if there are none."""
     words = [word for word in clean(query).split() if any(map(str.isalnum, word))]
-    return " ".join(list(dict.fromkeys(words))[:_MOST_WORDS])
+    return " ".join(list(dict.fromkeys(words))[:_MAX_WORDS])

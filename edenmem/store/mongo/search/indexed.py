@@ -14,7 +14,7 @@ _LONGEST_STOP_WORD = 5
 #: Analyzers may stem words with this many common letters to the same term.
 _STEM = 3
 #: Enough to distinguish two texts, and far below the limit of a query.
-_MOST_WORDS = 100
+_MAX_WORDS = 100
 
 
 def current_text_query(fact: Fact, admitted: Sequence[Document]) -> Document:
@@ -43,4 +43,4 @@ def _words(text: str) -> list[str]:
 
 
 def _having(words: Sequence[str]) -> Document:
-    return {"text": {"query": " ".join(words[:_MOST_WORDS]), "path": "content"}}
+    return {"text": {"query": " ".join(words[:_MAX_WORDS]), "path": "content"}}

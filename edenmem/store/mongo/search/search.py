@@ -27,8 +27,8 @@ from edenmem.store.mongo.search.slots import Slots, slot_of, vector_in
 from edenmem.store.protocol.store import batched
 
 #: Seconds for which names are cached, and the maximum number of cached entries.
-_BELIEVED = 60.0
-_MOST_NAMES = 256
+_CACHE_SECONDS = 60.0
+_CACHE_SIZE = 256
 
 
 class MongoSearch:
@@ -102,13 +102,13 @@ class MongoSearch:
         ids |= {scope.owner for scope in scopes if scope.kind is ScopeKind.USER}
         key, now = frozenset(ids), time.monotonic()
         known = self._names.get(key)
-        if known is None or now - known[0] > _BELIEVED:
+        if known is None or now - known[0] > _CACHE_SECONDS:
             found = self._db.users.find(
                 {"_id": {"$in": object_ids(sorted(ids))}}, {"username": 1, "name": 1}
             )
             names = {codec.text(one.get(field)) for one in found for field in ("username", "name")}
             self._names[key] = known = (now, tuple(sorted(names - {""})))
-            while len(self._names) > _MOST_NAMES:
+            while len(self._names) > _CACHE_SIZE:
                 self._names.pop(next(iter(self._names)))
         return known[1]
 

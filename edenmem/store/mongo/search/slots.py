@@ -22,7 +22,7 @@ SWITCH_ID = "vectors"
 
 #: Seconds for which the switch is cached. A vector written or searched in the wrong slot is found
 #: by the next backfill; see `Slots.vector_update`.
-_BELIEVED = 5.0
+_CACHE_SECONDS = 5.0
 
 #: Indexes that only the platform creates, in each of its processes.
 _PLATFORM_INDEXES = frozenset(
@@ -58,7 +58,7 @@ class Slots:
     def switch(self) -> VectorSwitch | None:
         """Return the switch, cached for a few seconds."""
         known = self._known
-        if known is None or time.monotonic() - known[0] > _BELIEVED:
+        if known is None or time.monotonic() - known[0] > _CACHE_SECONDS:
             return self.read_switch()
         return known[1]
 

@@ -51,8 +51,8 @@ _PLAIN_VECTORS: tuple[Filter, ...] = (
 )
 
 #: Seconds for which a result of no unsearchable facts is cached, and the maximum cache size.
-_BELIEVED = 60.0
-_MOST_BELIEVED = 256
+_CACHE_SECONDS = 60.0
+_CACHE_SIZE = 256
 
 #: Vectors per write.
 _VECTORS = 1000
@@ -172,12 +172,12 @@ class MongoVectors:
     def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
         """See `Vectors.unsearchable`. A count of 0 is cached: every search asks for it."""
         key, now = (frozenset(scopes), model), time.monotonic()
-        if now - self._all_fit.get(key, -_BELIEVED) < _BELIEVED:
+        if now - self._all_fit.get(key, -_CACHE_SECONDS) < _CACHE_SECONDS:
             return 0
         count = self._count_unsearchable(scopes, model)
         if not count:
             self._all_fit[key] = now
-            while len(self._all_fit) > _MOST_BELIEVED:
+            while len(self._all_fit) > _CACHE_SIZE:
                 self._all_fit.pop(next(iter(self._all_fit)))
         return count
 
