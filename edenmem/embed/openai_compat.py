@@ -23,18 +23,18 @@ KNOWN_DIMENSIONS = {
     "text-embedding-3-large": 3072,
     "text-embedding-ada-002": 1536,
 }
-#: Endpoints limit the tokens of one request too (OpenAI: 300,000).
+#: Endpoints also limit the tokens of one request (OpenAI: 300,000).
 _REQUEST_CHARACTERS = 200_000
-#: What one vector may take in JSON: 4,096 numbers with all their digits, and as much again.
+#: Maximum size of a vector in JSON: twice that of 4,096 numbers with all digits.
 _VECTOR_BYTES = 256 * 1024
 
 
 class OpenAIEmbedder:
     """An `edenmem.embed.protocol.Embedder`.
 
-    Texts beyond 8,000 characters are embedded by their beginning. A model that is asked for fewer
-    dimensions than its own is another vector space, and so has another name ("…@512").
-    ``budget`` is that of the run, with what the language model costs; None: there is no limit.
+    Texts are truncated at 8,000 characters. A model with fewer dimensions than its default is
+    another vector space and has another name ("…@512"). ``budget`` is shared with the language
+    model of the run; None is no limit.
     """
 
     def __init__(
@@ -59,25 +59,25 @@ class OpenAIEmbedder:
         )
         own = KNOWN_DIMENSIONS.get(settings.model)
         self._dimensions = settings.dimensions or own
-        # Only these models can shorten their vectors; for others the number is what is expected.
+        # Only these models can shorten their vectors; for others this is the expected number.
         self._shortened = settings.model.startswith("text-embedding-3") and self._dimensions != own
 
     @property
     def model(self) -> str:
-        """The model's name, with the dimensions if they are fewer than its own."""
+        """Return the model's name, with the dimensions if they are shortened."""
         name = self._settings.model
         return f"{name}@{self._dimensions}" if self._shortened else name
 
     @property
     def dimensions(self) -> int:
-        """Numbers in a vector; of a model that is not known, from the settings or first answer.
+        """Return the length of a vector; for unknown models from the settings or first answer.
 
         Raises:
-            ConfigError: nothing has said it yet.
+            ConfigError: the length is not known yet.
         """
         if self._dimensions is None:
             raise ConfigError(
-                f"how many dimensions {self._settings.model!r} has is not known",
+                f"unknown number of dimensions of {self._settings.model!r}",
                 hint="set embedding.dimensions",
             )
         return self._dimensions
@@ -85,13 +85,13 @@ class OpenAIEmbedder:
     async def embed(self, texts: Sequence[str], *, role: Role = "passage") -> Embedding:
         """See the protocol; a text has the same vector in both roles.
 
-        A `ProviderError` carries the ``usage`` of the calls it took.
+        A `ProviderError` carries the ``usage`` of its calls.
         """
         if self._budget.limits_cost and self._settings.model not in self._settings.prices:
             raise ConfigError(
-                "llm.max_cost limits the run, and embedding.prices has no price of"
+                "llm.max_cost limits the run, and embedding.prices has no price for"
                 f" {self._settings.model!r}",
-                hint=f'add "{self._settings.model}" = PRICE, in dollars for a million tokens',
+                hint=f'add "{self._settings.model}" = PRICE, in dollars per million tokens',
             )
         vectors: list[bytes] = []
         usage: list[CallUsage] = []
@@ -107,7 +107,7 @@ class OpenAIEmbedder:
         return Embedding(vectors=tuple(vectors), usage=tuple(usage))
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         await self._endpoint.close()
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[str]]:
@@ -127,7 +127,7 @@ class OpenAIEmbedder:
         body: dict[str, Any] = {
             "model": self._settings.model,
             "input": batch,
-            "encoding_format": "float",  # base64 is not known everywhere
+            "encoding_format": "float",  # base64 is not supported everywhere
         }
         if self._shortened:
             body["dimensions"] = self._dimensions
@@ -143,7 +143,7 @@ class OpenAIEmbedder:
                 )
             finally:
                 usage += [estimate] * charge.lost
-            # Some endpoints count no tokens, or nonsense; the limit must hold all the same.
+            # Some endpoints return no token count, or an invalid one; the budget must hold anyway.
             counted = field(response, "usage", "prompt_tokens")
             spent = self._usage(counted) if is_count(counted) and counted else estimate
             charge.tokens = spent.input_tokens
@@ -167,14 +167,14 @@ class OpenAIEmbedder:
 
 
 def _in_order(response: object, wanted: int, host: str) -> list[Any]:
-    """The vectors in the order of the texts, whatever order they came in."""
+    """Return the vectors in the order of the texts."""
     items = field(response, "data")
     if not isinstance(items, list):
         raise ProviderAnswerInvalid(
-            f"{host} answered with something that is no list of embeddings",
+            f"{host} did not answer with a list of embeddings",
             hint="check embedding.base_url; it often ends in /v1",
         )
     indexes = [field(item, "index") for item in items]
     if len(items) != wanted or any(index not in indexes for index in range(wanted)):
-        raise ProviderAnswerInvalid(f"{host} gave {len(items)} vectors for {wanted} texts")
+        raise ProviderAnswerInvalid(f"{host} returned {len(items)} vectors for {wanted} texts")
     return [field(items[indexes.index(index)], "embedding") for index in range(wanted)]

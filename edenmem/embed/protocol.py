@@ -1,4 +1,4 @@
-"""What the engine asks of an embedding model."""
+"""Protocols of embedding models and of the cache of query vectors."""
 
 from __future__ import annotations
 
@@ -9,52 +9,52 @@ import msgspec
 
 from edenmem.models.formation import CallUsage
 
-#: What a text is embedded as: what somebody asks, or what is stored and may be the answer. Some
-#: models give the two different vectors; passages are compared with passages as well.
+#: What a text is embedded as: a query, or a stored passage. Some models return different vectors
+#: for the two roles. Passages are also compared with passages.
 Role = Literal["query", "passage"]
 
 
 class Embedding(msgspec.Struct, frozen=True, kw_only=True):
-    """Unit vectors, little-endian float32, one for each text in order, and what they cost."""
+    """Unit vectors, little-endian float32, one for each text in order, and their usage."""
 
     vectors: tuple[bytes, ...]
     usage: tuple[CallUsage, ...] = ()
 
 
 class Embedder(Protocol):
-    """A provider of embeddings. Its vectors are finite, of unit length, never zero."""
+    """An embedding model. Its vectors are finite, of unit length, and never zero."""
 
     @property
     def model(self) -> str:
-        """The name that is stored beside each vector; another name, another vector space."""
+        """Return the name that is stored with each vector; it identifies the vector space."""
 
     @property
     def dimensions(self) -> int:
-        """Numbers in a vector."""
+        """Return the length of a vector."""
 
     async def embed(self, texts: Sequence[str], *, role: Role) -> Embedding:
-        """Vectors of texts, in as few calls as the provider allows.
+        """Embed texts in as few calls as possible.
 
         Raises:
-            ProviderError: also if an answer has the wrong number, length or kind of vectors.
+            ProviderError: the call failed, or an answer has the wrong number, length or kind of
+                vectors.
         """
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
 
 class QueryShelf(Protocol):
-    """Vectors of queries that outlast the process; never those of passages.
+    """A cache of query vectors across processes; never of passages.
 
-    Its methods block and never fail: what cannot be read is not there, what cannot be kept is not
-    kept.
+    Its methods block and never fail: an unreadable entry is missing, a failed write is skipped.
     """
 
     def get(self, model: str, texts: Sequence[str]) -> dict[str, bytes]:
-        """The vectors of those texts that are known, of this model."""
+        """Return the known vectors of the texts, of this model."""
 
     def put(self, model: str, vectors: Mapping[str, bytes]) -> None:
-        """Keep the vectors of texts."""
+        """Store the vectors of texts."""
 
     def clear(self) -> None:
-        """Keep none of them any more."""
+        """Remove all vectors."""

@@ -1,9 +1,8 @@
-"""A file with the vectors of earlier queries, for commands that are a new process each time.
+"""A file with the vectors of earlier queries, for commands that run as new processes.
 
-It holds no text of a query: a vector is found by the SHA-256 of its model and text. The file is
-the user's alone (mode 0600), holds a bounded number of vectors, the least lately used go first,
-and several processes may use it at once. It is a convenience: if it cannot be used, the model is
-asked as if it were not there.
+The file holds no query text: the key of a vector is the SHA-256 of its model and text. The file has
+mode 0600 and a maximum number of vectors, least recently used first out, and may be used by several
+processes. If the file is unusable, queries are embedded without it.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ _TABLE = (
 
 
 class QueryFile:
-    """At most ``size`` vectors in the file at ``path``, which is made when it is needed.
+    """Up to ``size`` vectors in the file at ``path``, which is created on demand.
 
-    ``space`` tells apart models of one name at different endpoints.
+    ``space`` distinguishes models of one name at different endpoints.
     """
 
     def __init__(self, path: Path, *, size: int, space: str = "") -> None:
@@ -36,7 +35,7 @@ class QueryFile:
         self._space = space
 
     def get(self, model: str, texts: Sequence[str]) -> dict[str, bytes]:
-        """The vectors of those texts that are known, of this model."""
+        """Return the known vectors of the texts, of this model."""
         found: dict[str, bytes] = {}
         if not self._path.exists():
             return found
@@ -52,7 +51,7 @@ class QueryFile:
         return found
 
     def put(self, model: str, vectors: Mapping[str, bytes]) -> None:
-        """Keep the vectors of texts; the least lately used go if there are too many."""
+        """Store the vectors of texts; remove the least recently used above the maximum."""
         with contextlib.suppress(OSError, sqlite3.Error), self._open() as connection:
             connection.executemany(
                 "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",
@@ -72,7 +71,7 @@ class QueryFile:
             with self._open() as connection:
                 connection.execute("PRAGMA secure_delete = ON")
                 connection.execute("DELETE FROM vectors")
-        except sqlite3.Error:  # damaged, or long in use: a new one is made when it is needed
+        except sqlite3.Error:  # damaged, or locked for long: created again on demand
             self._path.unlink(missing_ok=True)
 
     def _key(self, model: str, text: str) -> bytes:
@@ -82,7 +81,7 @@ class QueryFile:
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Made here with the right mode: SQLite gives its journal the mode of the file.
+        # Created here with the right mode, which SQLite copies to the journal.
         os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
         connection = sqlite3.connect(self._path, timeout=_WAIT_SECONDS)
         try:

@@ -1,1 +1,1 @@
-"""Models on this machine: what embedding and reranking with an ONNX graph have in common."""
+"""Local ONNX models: files, tokenizers and sessions, for embedding and reranking."""

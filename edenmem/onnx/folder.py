@@ -1,4 +1,4 @@
-"""A folder with a model in it, as libraries of transformers leave them."""
+"""A folder with a transformer model in its usual layout."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from edenmem.errors import ConfigError
 
 
 class ModelFolder:
-    """``model.onnx`` (or the only ``.onnx`` there is), here or in the folder ``onnx``;
-    ``tokenizer.json``; and configurations that may be there.
+    """A model folder; files are read on demand.
 
-    ``setting`` is the one that named it, for messages. Nothing is read before it is asked for.
+    It has ``model.onnx`` (or a single ``.onnx``), also in the subfolder ``onnx``,
+    ``tokenizer.json``, and optional configuration files. ``setting`` is the name of its setting,
+    for errors.
     """
 
     def __init__(self, path: Path, *, setting: str) -> None:
@@ -23,20 +24,20 @@ class ModelFolder:
 
     @property
     def name(self) -> str:
-        """The folder's own name."""
+        """Return the name of the folder."""
         return self.path.resolve().name
 
     def check(self) -> None:
-        """Raise ConfigError if there is no such folder."""
+        """Raise ConfigError if the folder does not exist."""
         if not self.path.is_dir():
-            raise ConfigError(f"{self._setting} {str(self.path)!r} is not a folder")
+            raise ConfigError(f"{self._setting} is not a folder: {str(self.path)!r}")
 
     @property
     def model(self) -> Path:
-        """Where the graph is.
+        """Return the path of the graph.
 
         Raises:
-            ConfigError: there are several, and none is called ``model.onnx``.
+            ConfigError: the folder has several graphs, and none is named ``model.onnx``.
         """
         for folder in (self.path, self.path / "onnx"):
             plain = folder / "model.onnx"
@@ -44,7 +45,7 @@ class ModelFolder:
             if len(found) > 1:
                 raise ConfigError(
                     f"{folder} has {len(found)} models: {', '.join(one.name for one in found)}",
-                    hint="name the one that is meant model.onnx",
+                    hint="rename the right one to model.onnx",
                 )
             if found:
                 return found[0]
@@ -52,28 +53,28 @@ class ModelFolder:
 
     @property
     def tokenizer(self) -> Path:
-        """Where the tokenizer is."""
+        """Return the path of the tokenizer."""
         return self.path / "tokenizer.json"
 
     def read(self, path: Path) -> bytes:
-        """The content of one of its files.
+        """Read a file of the folder.
 
         Raises:
-            ConfigError: it cannot be read.
+            ConfigError: the file cannot be read.
         """
         try:
             return path.read_bytes()
         except OSError as error:
             raise ConfigError(
                 f"cannot read {path}: {error.strerror}",
-                hint=f"{self._setting} names a folder with model.onnx and tokenizer.json",
+                hint=f"{self._setting} needs a folder with model.onnx and tokenizer.json",
             ) from error
 
     def config(self, name: str) -> dict[str, Any]:
-        """A JSON file beside the model; empty if there is none.
+        """Read a JSON file of the folder; empty if missing.
 
         Raises:
-            ConfigError: it cannot be read, or is not JSON.
+            ConfigError: the file cannot be read, or is not JSON.
         """
         path = self.path / name
         if not path.exists():
@@ -86,5 +87,5 @@ class ModelFolder:
 
 
 def has_runtime() -> bool:
-    """Whether what runs a local model is installed (looked for, not imported)."""
+    """Return whether the runtime of local models is installed, without importing it."""
     return all(importlib.util.find_spec(name) for name in ("onnxruntime", "tokenizers"))

@@ -1,4 +1,4 @@
-"""Loading tokenizers and graphs. Blocks; belongs in a thread."""
+"""Tokenizers and graphs. Blocks; run in a thread."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from edenmem.errors import EdenmemError
 Numbers = npt.NDArray[Any]
 
 _MOST_THREADS = 4
-#: What transformers call the tokens that fill up a batch.
+#: Usual names of the padding token.
 _PADDING_TOKENS = ("[PAD]", "<pad>")
 
 
 def open_tokenizer(
     content: bytes, *, name: str, max_tokens: int | None, failure: type[EdenmemError]
 ) -> Any:
-    """The tokenizer of the model ``name``; it pads to the longest of a batch, not more.
+    """Load the tokenizer of the model ``name``; it pads to the longest text of a batch.
 
-    ``max_tokens`` is where texts are cut; None leaves it as the file has it. Raises ``failure``
-    if it cannot be loaded.
+    ``max_tokens`` is where texts are truncated; None is the limit in the file. Raises ``failure``
+    if the tokenizer cannot be loaded.
     """
     from tokenizers import Tokenizer
 
@@ -52,17 +52,17 @@ def _padding(tokenizer: Any) -> dict[str, Any]:
 def open_session(
     model: bytes | str, *, name: str, threads: int | None, failure: type[EdenmemError]
 ) -> Any:
-    """The graph of the model ``name``, from its content, or from a path if its weights may be in a
-    file beside it. ``threads`` is for one inference; None is one for each processor, four at most.
+    """Load the graph of the model ``name`` from its content, or a path with separate weights.
 
-    Raises ``failure`` if it cannot be loaded, or is not for text.
+    ``threads`` is the number per inference; None is one per processor, at most four. Raises
+    ``failure`` if the graph cannot be loaded, or is not for text.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or min(_MOST_THREADS, os.cpu_count() or 1)
     options.inter_op_num_threads = 1
-    # Waiting threads sleep: this is a guest in an agent's process.
+    # No spinning: the model runs in the agent's process.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3
     try:
@@ -75,14 +75,12 @@ def open_session(
         "token_type_ids",
     }
     if unknown:
-        raise failure(
-            f"the model of {name} wants inputs that no text has: {', '.join(sorted(unknown))}"
-        )
+        raise failure(f"the model of {name} has unknown inputs: {', '.join(sorted(unknown))}")
     return session
 
 
 def inputs_of(session: Any, encoded: Sequence[Any]) -> dict[str, Numbers]:
-    """What the graph wants of a batch that its tokenizer made."""
+    """Return the inputs of the graph for a tokenized batch."""
     feed = {
         "input_ids": [item.ids for item in encoded],
         "attention_mask": [item.attention_mask for item in encoded],

@@ -1,6 +1,6 @@
-"""Models that read a query and a text together; the only place that knows a provider of them."""
+"""Rerankers, models that read a query and a text together, and their providers."""
 
-#: What to do when reranking is wanted and `edenmem.engine.factory.open_reranker` gave None.
+#: Hint for reranking without a reranker.
 RERANKER_HINT = (
     "set search.rerank_path to a folder with an ONNX cross-encoder,"
     " or search.rerank_url and search.rerank_model to an endpoint"

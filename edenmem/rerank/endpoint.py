@@ -1,7 +1,7 @@
-"""A reranker behind an endpoint of the form of Cohere's and Jina's ``/rerank``.
+"""A reranker behind an endpoint with the API of Cohere's and Jina's ``/rerank``.
 
-The form is ``POST …/rerank {model, query, documents, top_n}`` → ``{results: [{index,
-relevance_score}, …]}``; vLLM, llama.cpp, Infinity and others have it too.
+The API is ``POST …/rerank {model, query, documents, top_n}`` → ``{results: [{index,
+relevance_score}, …]}``; vLLM, llama.cpp, Infinity and others support it too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edenmem.settings.schema import SearchSettings
 
 _PATH = "/rerank"
-#: What endpoints bill as one search, and what all of them take.
+#: Documents per request: billed as one search, and accepted by all endpoints.
 _BATCH = 100
 _NAMES = SettingNames(
     base_url="search.rerank_url",
@@ -34,10 +34,10 @@ _NAMES = SettingNames(
 
 
 class EndpointReranker:
-    """An `edenmem.rerank.protocol.Reranker`. Nothing is looked at before the first use.
+    """An `edenmem.rerank.protocol.Reranker`. Settings are checked on first use.
 
-    ``search.rerank_url`` may end in ``/rerank`` or not. The calls count with their tokens against
-    ``budget``; what they cost is not known.
+    ``search.rerank_url`` may end in ``/rerank`` or not. The tokens of the calls count against
+    ``budget``; their cost is unknown.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class EndpointReranker:
 
     @property
     def model(self) -> str:
-        """The model's name."""
+        """Return the name of the model."""
         return self._settings.rerank_model
 
     async def score(self, query: str, documents: Sequence[str]) -> tuple[float, ...]:
-        """See the protocol. Documents beyond 8,000 characters count by their beginning."""
+        """See the protocol. Documents are truncated at 8,000 characters."""
         if not self.model:
             raise ConfigError(
-                "search.rerank_url names an endpoint, and no model is named",
+                "search.rerank_url is set without search.rerank_model",
                 hint="set search.rerank_model",
             )
         asked = readable(query)
@@ -77,7 +77,7 @@ class EndpointReranker:
         return tuple(scores)
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         endpoint = self.__dict__.get("_endpoint")
         if endpoint is not None:
             await endpoint.close()
@@ -102,7 +102,7 @@ class EndpointReranker:
             "documents": documents,
             "top_n": len(documents),
         }
-        # The query is read again with each document.
+        # The query is read with each document.
         asked = estimate_tokens(query)
         expected = sum(asked + estimate_tokens(document) for document in documents)
         with self._budget.call(tokens=expected, cost=0.0) as charge:
@@ -123,15 +123,15 @@ class EndpointReranker:
 
 
 def _in_order(answer: object, wanted: int, host: str) -> list[float]:
-    """The score of each document in the order in which they were sent; nothing is taken on trust.
+    """Return the scores in the order of the documents.
 
     Raises:
-        ProviderAnswerInvalid: it is not one number for each document.
+        ProviderAnswerInvalid: the answer is not one number for each document.
     """
     results = answer.get("results") if isinstance(answer, dict) else None
     if not isinstance(results, list):
         raise ProviderAnswerInvalid(
-            f"{host} answered with something that is no list of results",
+            f"{host} did not answer with a list of results",
             hint="check search.rerank_url; it often ends in /v1/rerank",
         )
     scores: dict[int, float] = {}
@@ -139,13 +139,13 @@ def _in_order(answer: object, wanted: int, host: str) -> list[float]:
         index, score = _entry(result, host)
         if not 0 <= index < wanted:
             raise ProviderAnswerInvalid(
-                f"{host} gave a score to document {index}, and there are 0 to {wanted - 1}"
+                f"{host} scored an unknown document: {index} (0 to {wanted - 1} were sent)"
             )
         if index in scores:
-            raise ProviderAnswerInvalid(f"{host} gave two scores to document {index}")
+            raise ProviderAnswerInvalid(f"{host} scored a document twice: {index}")
         scores[index] = score
     if len(scores) != wanted:
-        raise ProviderAnswerInvalid(f"{host} gave {len(scores)} scores for {wanted} documents")
+        raise ProviderAnswerInvalid(f"{host} returned {len(scores)} scores for {wanted} documents")
     return [scores[index] for index in range(wanted)]
 
 
@@ -154,7 +154,7 @@ def _entry(result: Any, host: str) -> tuple[int, float]:
         index, score = result.get("index"), result.get("relevance_score")
         if type(index) is int and isinstance(score, int | float) and not isinstance(score, bool):
             return index, _float(score)
-    raise ProviderAnswerInvalid(f"{host} gave a result without an index and a relevance_score")
+    raise ProviderAnswerInvalid(f"{host} returned a result without index and relevance_score")
 
 
 def _float(score: float) -> float:

@@ -1,4 +1,4 @@
-"""Running a cross-encoder: pairs, inference, a score for each. Blocks; belongs in a thread."""
+"""Local cross-encoders: pairs, inference, scores."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from edenmem.onnx.folder import ModelFolder, has_runtime
 from edenmem.rerank.scores import readable, relevances
 from edenmem.text import one_line
 
-#: What a graph gives: raw logits, or what is a probability already.
+#: Output of a graph: raw logits, or probabilities.
 ScoreKind = Literal["logits", "probabilities"]
 
-#: Cross-encoders are trained on so many; some tokenizers name a limit of 10^30 instead of theirs.
+#: Usual token limit of cross-encoders; some tokenizers have a limit of 10^30.
 _MOST_TOKENS = 512
-#: Positions of these models begin after that of their padding.
+#: Models whose positions start after the padding position.
 _OFFSET_MODELS = frozenset({"roberta", "xlm-roberta", "camembert"})
 _OFFSET = 2
 
@@ -27,13 +27,13 @@ class PairRunner:
     """A loaded cross-encoder with one score for a pair, or two (of "no" and "yes").
 
     Raises:
-        ConfigError: its files cannot be read or loaded, or are of another kind of model.
+        ConfigError: the files cannot be read or loaded, or are of another kind of model.
     """
 
     def __init__(
         self, folder: ModelFolder, *, name: str, kind: ScoreKind, threads: int | None
     ) -> None:
-        # Imported here: numpy and the runtime are needed by nobody who does not rerank.
+        # Imported here: numpy and the runtime are needed only for reranking.
         from edenmem.onnx.runtime import open_session, open_tokenizer
 
         self._name = name
@@ -43,8 +43,8 @@ class PairRunner:
         self._tokenizer.enable_truncation(_max_tokens(folder, self._tokenizer))
         model = folder.model
         if not model.is_file():
-            folder.read(model)  # says what is missing
-        # By its path: large models keep their weights in a file beside the graph.
+            folder.read(model)  # raises the error
+        # By path: large models have their weights in a separate file.
         self._session = open_session(str(model), name=name, threads=threads, failure=ConfigError)
         outputs = self._session.get_outputs()
         named = [item for item in outputs if item.name == "logits"]
@@ -52,11 +52,11 @@ class PairRunner:
         self._check(self._output.shape)
 
     def run(self, query: str, documents: list[str]) -> tuple[float, ...]:
-        """The relevance of each document, from 0 to 1.
+        """Return the relevance of each document, from 0 to 1.
 
         Raises:
-            ConfigError: the model does not take what its tokenizer makes.
-            ProviderAnswerInvalid: it gave something that is no score.
+            ConfigError: the model rejects the output of its tokenizer.
+            ProviderAnswerInvalid: the output of the model is not a score.
         """
         import numpy as np
 
@@ -69,7 +69,7 @@ class PairRunner:
         except Exception as error:  # the library raises no narrower kind
             raise ConfigError(
                 f"the model of {self._name} cannot read a pair: {one_line(str(error), 200)}",
-                hint="are its model.onnx and its tokenizer.json of the same model?",
+                hint="model.onnx and tokenizer.json must be of the same model",
             ) from error
         self._check(output.shape)
         rows = np.asarray(output, dtype=np.float64).reshape(len(documents), -1)
@@ -83,13 +83,13 @@ class PairRunner:
         return relevances(numbers.tolist(), logits=self._logits, source=self._name)
 
     def _check(self, shape: Any) -> None:
-        """Refuse what no cross-encoder gives; a dimension that is not known is no number."""
+        """Refuse a shape that no cross-encoder has; unknown dimensions are not integers."""
         last = shape[-1] if len(shape) > 1 else 1
         if len(shape) > 2 or not (last in (1, 2) or not isinstance(last, int)):
             raise ConfigError(
-                f"the model of {self._name} is no cross-encoder: one gives a score for each pair"
-                f" (or two), this one gives {_format_shape(shape)}",
-                hint="search.rerank_path names a folder with a model for sequence classification",
+                f"the model of {self._name} is not a cross-encoder: expected one or two scores for"
+                f" each pair, got {_format_shape(shape)}",
+                hint="search.rerank_path needs a model for sequence classification",
             )
 
 
@@ -98,7 +98,7 @@ def _format_shape(shape: Any) -> str:
 
 
 def _max_tokens(folder: ModelFolder, tokenizer: Any) -> int:
-    """Where pairs are cut: the least of what the files beside the model say."""
+    """Return the token limit of a pair: the lowest in the configuration files."""
     limits = [_MOST_TOKENS]
     limits.append(folder.config("tokenizer_config.json").get("model_max_length") or _MOST_TOKENS)
     config = folder.config("config.json")
@@ -116,8 +116,8 @@ _BATCH = 32
 class LocalReranker:
     """An `edenmem.rerank.protocol.Reranker`.
 
-    The folder is looked at and the model loaded at the first use, in the thread that runs it.
-    ``name`` is what it is called; empty: as the folder. ``kind`` says what the graph gives.
+    The folder is checked and the model loaded on first use, in its own thread. ``name`` defaults to
+    the name of the folder. ``kind`` is the kind of the graph's output.
     """
 
     def __init__(
@@ -132,19 +132,19 @@ class LocalReranker:
         self._name = name or folder.name
         self._kind: ScoreKind = kind
         self._threads = threads
-        # One worker: two inferences at once would only fight over the same processors.
+        # One worker: parallel inferences would compete for the same processors.
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="edenmem-rerank")
 
     @property
     def model(self) -> str:
-        """The name that was given to it, or the folder's."""
+        """Return the given name, or the name of the folder."""
         return self._name
 
     async def score(self, query: str, documents: Sequence[str]) -> tuple[float, ...]:
-        """See the protocol. Pairs beyond the model's limit of tokens count by their beginning."""
+        """See the protocol. Pairs beyond the model's token limit are truncated."""
         asked = readable(query)
         texts = [readable(document) for document in documents]
-        # Neighbours of like length, so that little is computed for padding.
+        # Batches of similar length need little padding.
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         scores = [0.0] * len(texts)
         loop = asyncio.get_running_loop()
@@ -158,7 +158,7 @@ class LocalReranker:
         return tuple(scores)
 
     async def close(self) -> None:
-        """Wait for the inference under way, and let go of the thread."""
+        """Wait for the current inference and stop the thread."""
         await asyncio.to_thread(self._worker.shutdown, cancel_futures=True)
 
     def _run(self, query: str, documents: list[str]) -> tuple[float, ...]:
@@ -168,7 +168,7 @@ class LocalReranker:
     def _runner(self) -> PairRunner:
         if not has_runtime():
             raise ConfigError(
-                "search.rerank_path names a local model, and what runs it is not installed",
+                "search.rerank_path needs the runtime of local models, which is not installed",
                 hint='pip install "edenmem[local]"',
             )
         self._folder.check()

@@ -1,4 +1,4 @@
-"""What the engine asks of a reranker."""
+"""Protocol of rerankers."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from typing import Protocol
 
 
 class Reranker(Protocol):
-    """A model that reads a query and a document together and says how well one answers the other:
-    a cross-encoder, or an endpoint that has one."""
+    """A model that scores how well a document answers a query, local or behind an endpoint."""
 
     @property
     def model(self) -> str:
-        """The name of the model, for people."""
+        """Return the name of the model, for display."""
 
     async def score(self, query: str, documents: Sequence[str]) -> tuple[float, ...]:
-        """The relevance of each document, in order: finite, in [0, 1], higher is better.
+        """Return the relevance of each document, in order: finite, in [0, 1], higher is better.
 
-        Any number of documents; they are read in batches.
+        Any number of documents is split into batches.
 
         Raises:
-            ConfigError: the settings do not name a reranker that could be used.
-            ProviderError: it failed, or gave something else than a score for each document.
+            ConfigError: the settings name no usable reranker.
+            ProviderError: the call failed, or did not return a score for each document.
         """
 
     async def close(self) -> None:
-        """Let go of threads and connections."""
+        """Stop threads and close connections."""

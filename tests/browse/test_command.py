@@ -32,5 +32,5 @@ def test_a_store_that_is_not_there_ends_the_command_before_the_screen(
     monkeypatch.setattr(browse, "person_is_there", lambda: True)
     assert run(["browse", "--uri", f"sqlite:///{tmp_path / 'none.db'}"]) == 5
     captured = capsys.readouterr()
-    assert "there is no edenmem database" in captured.err
+    assert "no edenmem database" in captured.err
     assert captured.out == ""

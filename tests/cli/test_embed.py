@@ -73,7 +73,7 @@ def test_vectors_of_another_model_are_replaced_only_if_it_is_said(
     mixed = cli("embed", "backfill", "--limit", "2", "--yes", *new).ok()
     assert "they have vectors of mini until then" in mixed.err
     found = cli("search", "lanterns", "--agent", "mira", "--user", "lena", *new).ok()
-    assert "have no vector of 'text-embedding-3-small'" in found.err
+    assert "without a vector of 'text-embedding-3-small'" in found.err
     (report,) = cli("embed", "backfill", "--yes", "--format", "json", *new).ok().rows
     assert report["embedded"] == FACTS - 2
     assert report["cost"] == pytest.approx(report["tokens"] * 0.02 / 1_000_000)

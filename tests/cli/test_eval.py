@@ -102,8 +102,8 @@ def test_labels_that_mean_nothing_are_reported(inside: Inside, tmp_path: Path) -
     )
     result = inside("eval", file)
     assert result.code == 1
-    assert "line 1: no fact that is searched here has the text 'Nobody said this.'" in result.err
-    assert f"line 2: fact {WHALES} is not among those that are searched" in result.err
+    assert "line 1: no searched fact has the text: 'Nobody said this.'" in result.err
+    assert f"line 2: fact is outside the scopes of this line: {WHALES}" in result.err
     assert "1 left out" in result.err
     assert result.out.splitlines()[1].split()[-1] == "1"
 

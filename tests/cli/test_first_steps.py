@@ -286,4 +286,4 @@ def test_the_floor_in_force_is_shown_with_its_reason(cli: Cli) -> None:
     assert shown(*named) == (None, "default, no floor is known for the model somebodys")
     assert shown(*named, "--set", "search.semantic_floor=0.6") == (0.6, "flag")
     none = shown("--set", "embedding.provider=none")
-    assert none == (None, "default, by the embedding model, and there is none")
+    assert none == (None, "default, by the embedding model, but none is configured")

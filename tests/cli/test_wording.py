@@ -139,7 +139,7 @@ def test_long_texts_break_between_words_on_a_terminal(cli: Cli) -> None:
 
 def test_a_note_breaks_between_words_on_a_terminal(cli: Cli) -> None:
     result = cli.on_terminal("search", "lantern", "--agent", "mira", columns=50).ok()
-    note = "no embedding model, so words alone were searched; for a local model:"
+    note = "no embedding model: searched by words alone; for a local model:"
     assert note in " ".join(result.out.split())
     assert all(len(line) <= 50 for line in result.out.splitlines())
 

@@ -138,7 +138,7 @@ def test_a_file_that_is_not_the_known_one_is_never_loaded(
     (other / name).write_bytes(content)
     files = E5Files(other, probe=never)
     for use in (files.check, files.open):
-        with pytest.raises(ProviderMisconfigured, match=f"{name}.*(not the file|empty)") as caught:
+        with pytest.raises(ProviderMisconfigured, match=f"{name}.*(SHA-256|empty)") as caught:
             use()
         assert "pip install --force-reinstall" in (caught.value.hint or "")
 

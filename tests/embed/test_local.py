@@ -130,7 +130,7 @@ async def test_a_file_that_was_tampered_with_is_refused(tmp_path: Path, name: st
     tampered.write_bytes(content)
     setattr(files, name, tampered)
     embedder = LocalEmbedder(files)
-    with pytest.raises(ProviderError, match="is not the file that edenmem knows") as caught:
+    with pytest.raises(ProviderError, match="has an unknown SHA-256") as caught:
         await embedder.embed(["a"])
     await embedder.close()
     assert str(tampered) in str(caught.value)

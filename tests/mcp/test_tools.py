@@ -284,7 +284,7 @@ async def test_every_tool_is_annotated_and_takes_no_owner(service: MemoryService
         ({}, "missing required field `query`"),
         ({"query": []}, "length >= 1"),
         ({"query": ["a"] * 4}, "length <= 3"),
-        ({"query": "  "}, "must not be blank"),
+        ({"query": "  "}, "missing or blank"),
         ({"query": 5}, "Expected `array`"),
         ({"query": "a", "top_k": 0}, "`int` >= 1"),
         ({"query": "a", "user": LENA.id}, "unknown field `user`"),

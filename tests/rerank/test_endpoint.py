@@ -94,7 +94,7 @@ async def test_logits_become_probabilities_only_if_settings_say_that_they_are(
     found = await scores(server, rerank_scores="logits")
     assert found == (pytest.approx(0, abs=1e-4), pytest.approx(1, abs=1e-3), 0.5)
     server.script += [raw, raw]
-    with pytest.raises(ProviderAnswerInvalid, match=r"score -11\.01, .* not from 0 to 1") as caught:
+    with pytest.raises(ProviderAnswerInvalid, match=r"score outside 0 to 1: -11\.01") as caught:
         await scores(server)
     assert 'rerank_scores = "logits"' in (caught.value.hint or "")
 
@@ -105,24 +105,27 @@ async def test_logits_become_probabilities_only_if_settings_say_that_they_are(
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        (results((0, 0.1), (1, 0.2), (3, 0.3)), "to document 3, and there are 0 to 2"),
-        (results((0, 0.1), (1, 0.2), (-1, 0.3)), "to document -1"),
-        (results((0, 0.1), (1, 0.2), (1, 0.3)), "two scores to document 1"),
+        (results((0, 0.1), (1, 0.2), (3, 0.3)), "unknown document: 3"),
+        (results((0, 0.1), (1, 0.2), (-1, 0.3)), "unknown document: -1"),
+        (results((0, 0.1), (1, 0.2), (1, 0.3)), "document twice: 1"),
         (results((0, 0.1), (2, 0.3)), "2 scores for 3 documents"),
-        (results((0, 0.1), (1, 0.2), (2, 0.3), (2, 0.3)), "two scores to document 2"),
+        (results((0, 0.1), (1, 0.2), (2, 0.3), (2, 0.3)), "document twice: 2"),
         (results((0, 0.1), (1, 0.2), (2, float("nan"))), "not a finite number"),
         (results((0, 0.1), (1, 0.2), (2, float("inf"))), "not a finite number"),
         (results((0, 0.1), (1, 0.2), (2, 10**400)), "not a finite number"),
-        (results((0, 0.1), (1, 0.2), (2, -0.5)), "score -0.5, which is not from 0 to 1"),
-        (results((0, 0.1), (1, 0.2), (2, "0.5")), "without an index and a relevance_score"),
-        (results((0, 0.1), (1, 0.2), (2, True)), "without an index and a relevance_score"),
-        (results((0, 0.1), (1, 0.2), ("2", 0.5)), "without an index and a relevance_score"),
-        (results((0, 0.1), (1, 0.2), (True, 0.5)), "without an index and a relevance_score"),
-        (Reply(body={"results": ["x", None, 3]}), "without an index and a relevance_score"),
-        (Reply(body={"results": None}), "no list of results"),
-        (Reply(body={}), "no list of results"),
-        (Reply(body=[1, 2, 3]), "no list of results"),
-        (Reply(body=b"<html>Welcome</html>", headers={"Content-Type": "text/html"}), "no list"),
+        (results((0, 0.1), (1, 0.2), (2, -0.5)), "score outside 0 to 1: -0.5"),
+        (results((0, 0.1), (1, 0.2), (2, "0.5")), "without index and relevance_score"),
+        (results((0, 0.1), (1, 0.2), (2, True)), "without index and relevance_score"),
+        (results((0, 0.1), (1, 0.2), ("2", 0.5)), "without index and relevance_score"),
+        (results((0, 0.1), (1, 0.2), (True, 0.5)), "without index and relevance_score"),
+        (Reply(body={"results": ["x", None, 3]}), "without index and relevance_score"),
+        (Reply(body={"results": None}), "not answer with a list of results"),
+        (Reply(body={}), "not answer with a list of results"),
+        (Reply(body=[1, 2, 3]), "not answer with a list of results"),
+        (
+            Reply(body=b"<html>Welcome</html>", headers={"Content-Type": "text/html"}),
+            "not answer with",
+        ),
     ],
 )
 async def test_an_answer_that_is_wrong_twice_is_an_error(
@@ -241,7 +244,7 @@ async def test_what_is_no_address_is_a_setting_to_mend(server: FakeRerank, url: 
 
 
 async def test_an_endpoint_without_a_model(server: FakeRerank) -> None:
-    with pytest.raises(ConfigError, match="no model is named") as caught:
+    with pytest.raises(ConfigError, match=r"set without search\.rerank_model") as caught:
         await scores(server, rerank_model="")
     assert caught.value.hint == "set search.rerank_model"
 

@@ -64,7 +64,7 @@ async def test_probabilities_are_taken_as_they_are(tmp_path: Path, reranker: Ope
     local = reranker(folder, kind="probabilities")
     assert list(await local.score(QUERY, DOCUMENTS)) == by_hand()
     logits = reranker(cross_encoder(tmp_path / "other"), kind="probabilities")
-    with pytest.raises(ProviderAnswerInvalid, match="not from 0 to 1") as caught:
+    with pytest.raises(ProviderAnswerInvalid, match="outside 0 to 1") as caught:
         await logits.score(QUERY, DOCUMENTS)
     assert "rerank_scores" in (caught.value.hint or "")
 
@@ -159,7 +159,7 @@ async def test_a_broken_folder_is_said(
 async def test_no_folder(tmp_path: Path, reranker: Open) -> None:
     local = reranker(tmp_path / "none")
     assert local.model == "none", "nobody looks before it is used"
-    with pytest.raises(ConfigError, match=r"search\.rerank_path '.*none' is not a folder"):
+    with pytest.raises(ConfigError, match=r"search\.rerank_path is not a folder: '.*none'"):
         await local.score(QUERY, DOCUMENTS)
 
 
@@ -168,7 +168,7 @@ async def test_a_model_of_another_kind_is_refused(
     tmp_path: Path, reranker: Open, output: Output, shape: str
 ) -> None:
     local = reranker(cross_encoder(tmp_path / "tiny", output=output))
-    with pytest.raises(ConfigError, match="is no cross-encoder") as caught:
+    with pytest.raises(ConfigError, match="is not a cross-encoder") as caught:
         await local.score(QUERY, DOCUMENTS)
     assert shape in str(caught.value)
 
@@ -182,7 +182,7 @@ async def test_the_sentence_model_of_the_wheel_is_no_cross_encoder(
     assert files is not None
     (tmp_path / "model.onnx").symlink_to(files._model)
     (tmp_path / "tokenizer.json").symlink_to(files._tokenizer)
-    with pytest.raises(ConfigError, match="is no cross-encoder"):
+    with pytest.raises(ConfigError, match="is not a cross-encoder"):
         await reranker(tmp_path).score(QUERY, DOCUMENTS)
 
 

@@ -1,4 +1,4 @@
-"""How well search does on labelled queries, and which settings do best.
+"""Evaluation of search on labelled queries, and tuning of its settings.
 
 May import: runtime, scopes, search, sessions.
 """

@@ -1,8 +1,8 @@
-"""How well each recipe finds what labelled queries are meant to find.
+"""Evaluation of recipes on labelled queries.
 
-The candidates of each query are asked for once, as deep as the deepest recipe looks. They are
-fused anew for every recipe, and go through its stages, by the code that a search uses. Nothing is
-written, no access is counted.
+The candidates of each query are fetched once, to the depth of the deepest recipe. They are fused
+for every recipe and run through its stages by the code of the search. Nothing is written, and no
+access is counted.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from edenmem.search.recipes import (
 from edenmem.settings.schema import SearchSettings
 from edenmem.store.protocol.store import batched
 
-#: Where MRR and nDCG stop looking.
+#: Cutoff of MRR and nDCG.
 CUTOFF = 10
 
-#: Queries that go to a provider or a store at once.
+#: Queries in one request to a provider or a store.
 _BATCH = 64
-#: Queries that go through the stages of a recipe at once.
+#: Queries that run through the stages of a recipe concurrently.
 _STAGED_AT_ONCE = 8
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
-    """The measures of one query, or their means over several; NaN over none."""
+    """The measures of one query, or their means over several; NaN for none."""
 
     recall: float
     mrr: float
@@ -58,7 +58,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecipeScore(Score, frozen=True, kw_only=True):
-    """How one recipe did, over all queries or (``kind`` is set) over those of one kind.
+    """The scores of one recipe, over all queries or (``kind`` is set) over one kind.
 
     ``queries`` have an answer, and the means are over them. ``unanswerable`` have none;
     ``silent`` is for how many of those the recipe rightly found nothing.
@@ -74,7 +74,7 @@ class RecipeScore(Score, frozen=True, kw_only=True):
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """Scores of each recipe: over all queries, then by kind if there are kinds.
 
-    ``top_k`` is the k of recall. ``notices`` are what a person should know of how it was done.
+    ``top_k`` is the k of recall. ``notices`` are for the user.
     """
 
     top_k: int
@@ -82,12 +82,12 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
 
     def overall(self) -> tuple[RecipeScore, ...]:
-        """The scores over all queries."""
+        """Return the scores over all queries."""
         return tuple(score for score in self.scores if not score.kind)
 
 
 class Candidates(msgspec.Struct, frozen=True, kw_only=True):
-    """A query, what each list found for it, and the scores of what only the other one found."""
+    """A query, its candidates by list, and the completed scores."""
 
     query: LabelledQuery
     lists: Mapping[ListName, Sequence[Candidate]]
@@ -96,14 +96,14 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
 
     def of(self, plan: Recipe) -> dict[ListName, Sequence[Candidate]]:
-        """The lists that the plan fuses."""
+        """Return the lists of a recipe."""
         return {name: self.lists[name] for name in plan.lists}
 
 
 class Evaluator:
-    """Measures recipes on labelled queries. It only reads.
+    """Measures recipes on labelled queries. Only reads.
 
-    ``prepared``: also by vectors that a switch to the embedder's model is only preparing.
+    ``prepared``: use the staged vectors of a switch to the embedder's model too.
     """
 
     def __init__(self, runtime: Runtime, *, prepared: bool = False) -> None:
@@ -120,19 +120,19 @@ class Evaluator:
         recipes: Sequence[str] = (),
         top_k: int | None = None,
     ) -> Evaluation:
-        """Measure the recipes (none named: all fusions that can run, and the configured recipe) on
-        the queries.
+        """Measure recipes on the queries.
 
         Args:
-            queries: With their labels.
-            recipes: Names, with or without stages; each is measured as the settings have it.
+            queries: The labelled queries.
+            recipes: Names, with or without stages. Without names: all fusions that can run, and the
+                configured recipe.
             top_k: The k of recall; None is the configured number of results.
 
         Raises:
-            UsageError: a recipe is unknown or needs an embedding model that there is not.
-            ConfigError: one reranks, and no reranker is configured.
+            UsageError: a recipe is unknown, or needs an embedding model and none is configured.
+            ConfigError: a recipe reranks, and no reranker is configured.
             EmbeddingModelMismatch: the stored vectors are of another model.
-            ProviderError: the queries could not be embedded, or the candidates not be reranked.
+            ProviderError: the queries could not be embedded, or the candidates not reranked.
             StoreError: the store could not be searched.
         """
         count = validate_top_k(self._settings.top_k if top_k is None else top_k)
@@ -152,11 +152,10 @@ class Evaluator:
         return Evaluation(top_k=count, scores=tuple(scores), notices=tuple(notices))
 
     def plans(self, names: Sequence[str]) -> tuple[list[Recipe], list[str]]:
-        """The recipes of these names, or all fusions that can run and the configured recipe, and
-        what to tell about those that cannot.
+        """Return the named recipes, or by default those that can run, and notices on the others.
 
         Raises:
-            UsageError: a named one is unknown or cannot run.
+            UsageError: a named recipe is unknown or cannot run.
         """
         can_embed = self._embedder is not None
         if names:
@@ -183,13 +182,14 @@ class Evaluator:
     async def candidates(
         self, queries: Sequence[LabelledQuery], plans: Sequence[Recipe], *, depth: int
     ) -> tuple[list[Candidates], SearchAbility]:
-        """What each list that one of the recipes has finds for each query, ``depth`` deep.
+        """Fetch the candidates of each query from all lists of the recipes, to ``depth``.
 
         Raises:
-            UsageError: there is no query.
+            UsageError: there are no queries.
+            StoreError: a recipe searches source messages, and the store cannot.
         """
         if not queries:
-            raise UsageError("there is no query to measure with")
+            raise UsageError("no queries to evaluate")
         ability = await in_thread(self._store.search.search_ability)
         for plan in plans:
             demand_source_words(plan, ability)
@@ -230,7 +230,7 @@ class Evaluator:
     async def _rankings(
         self, plan: Recipe, found: Sequence[Candidates], ability: SearchAbility, *, top_k: int
     ) -> list[list[str]]:
-        """What a search would give for each query, some queries at a time."""
+        """Rank the facts of each query as a search would."""
         if not plan.stages:
             return [ranking(plan, each, self._settings, ability, top_k=top_k) for each in found]
         count = max(top_k, CUTOFF)
@@ -293,8 +293,7 @@ def ranking(
     *,
     top_k: int,
 ) -> list[str]:
-    """The ids that fusion alone would give a search with ``top_k`` (or 10 if that is more), best
-    first."""
+    """Rank by fusion alone: the fact IDs of a search with ``top_k`` (at least 10), best first."""
     count = max(top_k, CUTOFF)
     floors = floors_of(settings, model=found.model, text_floor=ability.text_floor)
     entries = united(plan, found, depth=plan.depth(settings, count))
@@ -304,7 +303,7 @@ def ranking(
 
 
 def united(plan: Recipe, found: Candidates, *, depth: int) -> Entries:
-    """Return what the plan's lists have of each candidate among the first ``depth`` of a list."""
+    """Return the entries of a recipe's lists for candidates in the first ``depth`` of a list."""
     return unite(
         plan,
         found.of(plan),
@@ -331,7 +330,7 @@ def _fuse(
 
 
 def mean(values: Sequence[float]) -> float:
-    """Their arithmetic mean; NaN of none."""
+    """Return the arithmetic mean; NaN for no values."""
     return math.fsum(values) / len(values) if values else math.nan
 
 

@@ -1,4 +1,4 @@
-"""Labelled queries: the file that an operator writes, and what its labels mean in the store."""
+"""Labelled queries: the operator's file, and the facts that its labels name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXAMPLE = (
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line of the file as it is written."""
+    """A line of the file."""
 
     query: str
     agent: str
@@ -36,10 +36,10 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LabelledQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A query, whose facts are searched for it, and the ids of those that answer it.
+    """A query, its searched scopes, and the IDs of the facts that answer it.
 
-    ``relevant`` is empty for a query that no fact answers. ``line`` is its place in the file,
-    ``kind`` a word of the operator's by which results may be told apart.
+    ``relevant`` is empty for a query without an answer. ``line`` is the line in the file, ``kind``
+    an optional group for the results.
     """
 
     line: int
@@ -50,7 +50,7 @@ class LabelledQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnknownLabel(msgspec.Struct, frozen=True, kw_only=True):
-    """A label that names no fact which the query's reader may see."""
+    """A label without a fact that the query's reader may see."""
 
     line: int
     label: str
@@ -58,10 +58,10 @@ class UnknownLabel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LabelledSet(msgspec.Struct, frozen=True, kw_only=True):
-    """The queries of a file that can be measured, and what could not be.
+    """The queries of a file, and the labels that are unknown.
 
-    A label that means nothing is left out of its query, and a query of which no label is left
-    (``lost``, by line) out of the set: it is not one that nothing answers.
+    Unknown labels are left out of their queries. A query with unknown labels only (``lost``, by
+    line) is left out of the set: it is not a query without an answer.
     """
 
     queries: tuple[LabelledQuery, ...]
@@ -70,21 +70,20 @@ class LabelledSet(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unanswerable(self) -> int:
-        """How many queries are labelled as having no answer."""
+        """Return the number of queries labelled as having no answer."""
         return sum(not query.relevant for query in self.queries)
 
 
 def read_queries(store: Store, lines: Iterable[bytes | str]) -> LabelledSet:
-    """The queries of a JSON Lines file.
+    """Read the queries of a JSON Lines file.
 
-    Each line has ``query``, ``agent`` and ``relevant``: ids of facts, whole, or their exact texts.
-    It may have ``user``, ``group`` and ``shard``, which say whose facts are searched just as the
-    options of a search do, and ``kind``. A text that several facts have stands for all of them
-    that the reader may see.
+    Each line has ``query``, ``agent`` and ``relevant``: full IDs of facts, or their exact texts.
+    Optional are ``user``, ``group`` and ``shard``, as the options of a search, and ``kind``. A text
+    means all visible facts with that text.
 
     Raises:
-        InputError: a line cannot be read, or names an agent, user or shard that is not there; or
-            there is no line at all.
+        InputError: a line is invalid or names an unknown agent, user or shard; or the file is
+            empty.
     """
     labels = _Labels(store)
     with TwiceReadable(lines) as source:
@@ -95,18 +94,18 @@ def read_queries(store: Store, lines: Iterable[bytes | str]) -> LabelledSet:
 
 def _row(line: Line) -> _Row:
     if line.data is None:
-        raise InputError("too long to be a query", line=line.number)
+        raise InputError("line is too long for a query", line=line.number)
     try:
         row = msgspec.json.decode(line.data, type=_Row)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(str(error), line=line.number, hint=_EXAMPLE) from error
     if not clean(row.query).strip():
-        raise InputError("the query is blank", line=line.number, hint=_EXAMPLE)
+        raise InputError("query is blank", line=line.number, hint=_EXAMPLE)
     return row
 
 
 class _Labels:
-    """Turns rows into queries; names are looked up once, however many lines have them."""
+    """Turns rows into queries, and looks up each name once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -118,7 +117,7 @@ class _Labels:
         self._lost: list[int] = []
 
     def take(self, number: int, row: _Row) -> None:
-        """Add a row, or note why it cannot be measured."""
+        """Add a row, or note its unknown labels."""
         try:
             scopes = self._readable(row)
         except (NotFoundError, AmbiguousReference) as error:
@@ -145,13 +144,13 @@ class _Labels:
         )
 
     def finish(self) -> LabelledSet:
-        """All that was taken.
+        """Return the set of queries.
 
         Raises:
-            InputError: that is nothing.
+            InputError: there are no queries.
         """
         if not self._queries and not self._lost:
-            raise InputError("there is no query in it", hint=_EXAMPLE)
+            raise InputError("no queries in the file", hint=_EXAMPLE)
         return LabelledSet(
             queries=tuple(self._queries), unknown=tuple(self._unknown), lost=tuple(self._lost)
         )
@@ -173,7 +172,7 @@ class _Labels:
         return self._scopes[key]
 
     def _find_facts(self, label: str, scopes: Sequence[Scope]) -> set[str]:
-        """The visible facts with this id, or with this text."""
+        """Return the visible facts with this ID or text."""
         if is_id(label.lower()):
             return set(self._store.memory.facts_by_ids(scopes, [label.lower()]))
         digest = content_hash(clean(label).strip())
@@ -182,7 +181,7 @@ class _Labels:
 
     def _why_not(self, label: str) -> str:
         if not is_id(label.lower()):
-            return f"no fact that is searched here has the text {one_line(label, 60)!r}"
+            return f"no searched fact has the text: {one_line(label, 60)!r}"
         if self._store.memory.fact(label.lower()) is None:
-            return f"there is no fact {label}"
-        return f"fact {label} is not among those that are searched for this line"
+            return f"unknown fact: {label}"
+        return f"fact is outside the scopes of this line: {label}"

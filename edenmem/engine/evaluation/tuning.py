@@ -1,11 +1,11 @@
-"""Which search settings do best on labelled queries, and whether that is more than chance.
+"""Tuning of search settings on labelled queries, with a test against chance.
 
-A setting that was chosen on the queries it is then measured on always looks better than it is. So
-the queries are split into folds: for each, the setting that is best on all the others is measured
-on the fold (k-fold cross-validation; Stone, "Cross-Validatory Choice and Assessment of
-Statistical Predictions", 1974), and what the choice gains over the settings in force is told with
-its standard error over the queries. The split is drawn several times from a fixed seed, so that
-the result does not hang on one split, and is the same in every run.
+Settings that are chosen and measured on the same queries look better than they are. So the queries
+are split into folds: the settings that are best on all other folds are measured on the fold (k-fold
+cross-validation; Stone, "Cross-Validatory Choice and Assessment of Statistical Predictions", 1974).
+The gain over the settings in force is reported with its standard error over the queries. Several
+splits are drawn from a fixed seed, so that the result depends on no single split and is the same in
+every run.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from edenmem.search.recipes import (
 )
 from edenmem.settings.schema import SearchSettings
 
-#: The recipes that a change of model can change.
+#: The recipes that depend on the embedding model.
 _SEMANTIC = ("convex", "rrf", "semantic")
 
 
 class RecipePair(msgspec.Struct, frozen=True, kw_only=True):
-    """How one recipe did by the vectors of both models."""
+    """The scores of one recipe with the vectors of both models."""
 
     recipe: str
     old: RecipeScore
@@ -62,12 +62,12 @@ class RecipePair(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def loss(self) -> float:
-        """By how much recall is smaller by the new model."""
+        """Return the loss of recall with the new model."""
         return self.old.recall - self.new.recall
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The models and what they find; the pair of the configured recipe is first."""
+    """The scores of two models; the pair of the configured recipe is first."""
 
     old_model: str
     new_model: str
@@ -76,7 +76,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def loss(self) -> float:
-        """What of recall@k the configured recipe would lose; less than 0 is a gain."""
+        """Return the loss of recall@k with the configured recipe; a gain is negative."""
         return self.pairs[0].loss
 
 
@@ -88,17 +88,17 @@ async def compare_models(
     new: Runtime,
     top_k: int | None = None,
 ) -> Comparison:
-    """Measure both models, while the vectors of both are there.
+    """Measure both models of a switch, while the vectors of both are stored.
 
     Args:
-        switch: Between which models.
-        queries: With their labels.
-        old: With the settings in force and their embedding model.
-        new: With the settings after the switch and theirs.
+        switch: The switch.
+        queries: The labelled queries.
+        old: The runtime with the settings in force and their embedding model.
+        new: The runtime with the settings after the switch.
         top_k: The k of recall; None is the configured number of results.
 
     Raises:
-        UsageError: no query has an answer, or the old model is not the one that is configured.
+        UsageError: no query has an answer, or the old model is not configured.
         ProviderError: the queries could not be embedded.
         StoreError: the store could not be searched.
     """
@@ -106,13 +106,13 @@ async def compare_models(
     if embedder is None or embedder.model != switch.previous:
         configured = "none" if embedder is None else repr(embedder.model)
         raise UsageError(
-            f"to compare takes both models: the facts have vectors of {switch.previous!r}, the "
+            f"a comparison needs both models: the facts have vectors of {switch.previous!r}, the "
             f"configured model is {configured}",
-            hint="leave the old model in the configuration and name the new one with --model or "
+            hint="keep the old model in the configuration, and give the new model with --model or "
             "--to",
         )
     if not any(query.relevant for query in queries):
-        raise UsageError("no query has a label that is known, so there is no recall to compare")
+        raise UsageError("no query has a known label, so recall cannot be compared")
     base = recipe(old.settings.search.recipe).base
     names = dict.fromkeys((base if base in _SEMANTIC else "semantic", *_SEMANTIC))
     before = await Evaluator(old, prepared=True).evaluate(
@@ -133,11 +133,11 @@ async def compare_models(
 
 
 FOLDS = 5
-#: How often the queries are split anew.
+#: Number of random splits.
 SPLITS = 10
-#: Fewer answered queries than these say nothing.
+#: Minimum number of queries with an answer.
 LEAST_QUERIES = 20
-#: A gain of fewer standard errors than these is noise (about 95 %, two-sided).
+#: A gain of fewer standard errors is noise (about 95 %, two-sided).
 NOISE = 2.0
 
 _SEED = 20260314
@@ -166,14 +166,13 @@ _SETTINGS: Mapping[str, Mapping[str, Sequence[float]]] = {
 
 
 class Tuning(msgspec.Struct, frozen=True, kw_only=True):
-    """What tuning found.
+    """The result of tuning.
 
-    ``current`` and ``best`` are settings of the section ``search``, ``best`` those with the
-    highest mean over all queries. ``current_ndcg`` is the mean nDCG@10 of the settings in force,
-    ``held_out_ndcg`` that of settings chosen without the query they are measured on: the figure
-    to compare with, while ``best_ndcg`` flatters. ``gain`` is the difference of the first two and
-    ``spread`` its standard error over the queries. ``folds_agree`` is the share of the folds that
-    chose ``best``.
+    ``current`` and ``best`` are settings of the section ``search``; ``best`` has the highest mean
+    over all queries. ``current_ndcg`` is the mean nDCG@10 of the settings in force,
+    ``held_out_ndcg`` the mean of settings chosen without the measured query; ``best_ndcg`` is
+    biased upwards. ``gain`` is the held-out mean minus the current one, ``spread`` its standard
+    error over the queries. ``folds_agree`` is the share of folds that chose ``best``.
     """
 
     queries: int
@@ -189,16 +188,16 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> dict[str, str | float]:
-        """The settings of ``best`` that are not in force already."""
+        """Return the settings of ``best`` that differ from those in force."""
         return {name: value for name, value in self.best.items() if self.current[name] != value}
 
     @property
     def is_noise(self) -> bool:
-        """Whether the gain is not more than chance may make of nothing."""
+        """Return whether the gain may be due to chance."""
         return self.gain <= NOISE * self.spread or not self.changes
 
     def toml(self) -> str:
-        """What to put into ``edenmem.toml`` to have ``best``."""
+        """Return the lines of ``edenmem.toml`` for ``best``."""
         lines = [
             f"{name} = {msgspec.json.encode(value).decode()}"
             for name, value in self.changes.items()
@@ -207,7 +206,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Trial(NamedTuple):
-    """Settings to try, with the recipe they are for."""
+    """Settings to try, with their recipe."""
 
     plan: Recipe
     settings: SearchSettings
@@ -228,19 +227,19 @@ async def tune(
     *,
     recipes: Sequence[str] = (),
 ) -> Tuning:
-    """Try the settings of the recipes (none named: all that can run) on the queries with answers.
+    """Try the settings of recipes (by default all that can run) on the queries with answers.
 
-    It is the fusion that is tuned: stages after it are left as they are, and out of the measure.
+    Only the fusion is tuned; later stages stay as they are and are not measured.
 
     Raises:
-        UsageError: there are too few such queries, or the recipe in force cannot run.
+        UsageError: too few queries have an answer, or the recipe in force cannot run.
         EmbeddingModelMismatch, ProviderError, StoreError: as `Evaluator.evaluate`.
     """
     answered = [query for query in queries if query.relevant]
     if len(answered) < LEAST_QUERIES:
         raise UsageError(
-            f"tuning needs at least {LEAST_QUERIES} queries with an answer, "
-            f"and there are {len(answered)}"
+            f"too few queries with an answer: {len(answered)} (tuning needs at least "
+            f"{LEAST_QUERIES} queries)"
         )
     (current,), _ = evaluator.plans([settings.recipe])
     plans = _fusions(evaluator.plans(recipes)[0], current)
@@ -258,7 +257,7 @@ async def tune(
 
 
 def _fusions(plans: Sequence[Recipe], current: Recipe) -> list[Recipe]:
-    """Return each fusion once, with the later stages in force, which are not tuned."""
+    """Return each fusion once, with the later stages in force."""
     later: dict[Stage, bool | None] = {
         stage: True for stage in current.stages if stage is not Stage.SOURCE
     }
@@ -275,11 +274,11 @@ def _grid_of(plan: Recipe) -> Mapping[str, Sequence[float]]:
 def _trials(
     plans: Sequence[Recipe], current: Recipe, settings: SearchSettings, longest: int
 ) -> list[_Trial]:
-    """The settings in force, and all others from near to far: of equals, the first is taken."""
+    """Return the settings in force, then all others by distance: the first of equals wins."""
     trials = [_Trial(current, settings)]
     for plan in plans:
         grid = dict(_grid_of(plan))
-        if "depth" in grid:  # deeper than the longest list is all the same
+        if "depth" in grid:  # depths beyond the longest list are equivalent
             enough = [depth for depth in _DEPTHS if depth < longest]
             grid["depth"] = sorted({*enough, settings.depth})
         trials += [
@@ -291,14 +290,14 @@ def _trials(
 
 
 def _distance(trial: _Trial, current: _Trial) -> tuple[bool, int, float]:
-    """Another recipe is farthest, then by how many settings differ, then by how much."""
+    """Order by recipe, then by the number of differing settings, then by their difference."""
     names = trial.grid
     steps = [abs(getattr(trial.settings, name) - getattr(current.settings, name)) for name in names]
     return trial.plan.name != current.plan.name, sum(step > 0 for step in steps), sum(steps)
 
 
 class _Way(NamedTuple):
-    """A trial and what decides its outcome, so that trials share what is alike in them."""
+    """A trial and the figures that decide its outcome, by which trials share work."""
 
     trial: _Trial
     depth: int
@@ -324,7 +323,7 @@ def _ways(trials: Sequence[_Trial], ability: SearchAbility, model: str) -> list[
 def _measure(ways: Sequence[_Way], found: Candidates) -> list[float]:
     """Return the nDCG@10 of one query by each trial.
 
-    Lists are united once for a depth, ordered once for a weight and filtered once for a floor.
+    Lists are united once per depth, ordered once per weight and filtered once per floor.
     """
     longest = max((len(listing) for listing in found.lists.values()), default=0)
     meanings = sorted(-each.score for each in found.lists.get("semantic", ()))
@@ -337,7 +336,7 @@ def _measure(ways: Sequence[_Way], found: Candidates) -> list[float]:
         at = (plan.lists, min(depth, longest))
         if at not in entries:
             entries[at] = united(plan, found, depth=depth)
-        # so many pass the floor by meaning: floors that cut alike are one
+        # the number of candidates above the floor: floors with the same number are equivalent
         cut = bisect(meanings, -(floors["semantic"] or 0.0), hi=min(depth, len(meanings)))
         floored = (*at, cut)
         if floored not in kept:
@@ -353,9 +352,9 @@ def _measure(ways: Sequence[_Way], found: Candidates) -> list[float]:
 
 
 def _choose(trials: Sequence[_Trial], table: Sequence[Sequence[float]]) -> Tuning:
-    """Choose among trials, of which the first is in force, by their figures for each query.
+    """Choose among trials by their figures for each query; the first trial is in force.
 
-    ``table`` has a row for each trial and a figure for each query in it.
+    ``table`` has a row for each trial and a column for each query.
     """
     count = len(table[0])
     everything = range(count)
@@ -363,7 +362,7 @@ def _choose(trials: Sequence[_Trial], table: Sequence[Sequence[float]]) -> Tunin
     best = _best(figures, everything)
     held_out = [0.0] * count
     agreed = 0
-    chance = random.Random(_SEED)  # noqa: S311 - a draw that must come out the same every time
+    chance = random.Random(_SEED)  # noqa: S311 - must be reproducible
     for _ in range(SPLITS):
         order = list(everything)
         chance.shuffle(order)
@@ -377,15 +376,15 @@ def _choose(trials: Sequence[_Trial], table: Sequence[Sequence[float]]) -> Tunin
     held_out = [summed / SPLITS for summed in held_out]
     gains = [new - old for new, old in zip(held_out, table[0], strict=True)]
     current = dict(trials[0].describe())
-    told = trials[best].describe()
-    for name in told:
+    settings = trials[best].describe()
+    for name in settings:
         current.setdefault(name, getattr(trials[0].settings, name))
     return Tuning(
         queries=count,
         tried=len(trials),
         current=current,
         current_ndcg=mean(table[0]),
-        best=told,
+        best=settings,
         best_ndcg=mean(table[best]),
         held_out_ndcg=mean(held_out),
         gain=mean(gains),
@@ -395,7 +394,7 @@ def _choose(trials: Sequence[_Trial], table: Sequence[Sequence[float]]) -> Tunin
 
 
 def _best(table: NDArray[np.float64], places: Sequence[int]) -> int:
-    """The row with the highest sum at these places; of equal ones (to rounding) the first."""
+    """Return the row with the highest sum at these places; the first of equals after rounding."""
     return int(np.argmax(table[:, list(places)].sum(axis=1).round(9)))
 
 

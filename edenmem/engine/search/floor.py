@@ -1,4 +1,4 @@
-"""The semantic floor in force, and why it is that one."""
+"""The semantic floor in force, and its source."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from edenmem.settings.schema import Settings
 
 
 def explain_floor(settings: Settings) -> tuple[float | None, str]:
-    """Report the floor of the configured embedding model, None for no floor, and the reason.
+    """Return the floor of the configured embedding model (None: no floor), and the reason.
 
-    Meant for settings that name no floor of their own.
+    For settings without a floor.
     """
     try:
         embedder = open_embedder(settings)
     except ConfigError as error:
         return None, f"by the embedding model, which cannot be opened: {error.message}"
     if embedder is None:
-        return None, "by the embedding model, and there is none"
+        return None, "by the embedding model, but none is configured"
     floor = semantic_floor(settings.search, embedder.model)
     if floor is None:
         return None, f"no floor is known for the model {embedder.model}"

@@ -1,4 +1,4 @@
-"""The words of a text that a search matched, for whoever shows results."""
+"""Highlighting of matched words, for callers that display results."""
 
 from edenmem.search.words import match_spans
 

@@ -1,8 +1,7 @@
-"""Finding reflections and texts by their words.
+"""Search of reflections and texts by words.
 
-The buffer and the text of a scope are small beside its facts, so they are read and compared as
-they are: there is no index of them that could lag. Of a text that paragraph is found which holds
-the words.
+The buffer and the text of a scope are small compared with its facts, so they are read and compared
+without an index. A match in a text is a paragraph.
 """
 
 from __future__ import annotations
@@ -34,22 +33,22 @@ def search_passages(
     session_id: str | None = None,
     **_: object,
 ) -> SearchReport:
-    """Report the reflections and the paragraphs of texts that hold the queries' words. Blocks.
+    """Find the reflections and paragraphs of texts that match the queries' words. Blocks.
 
     Args:
-        runtime: Has the store and the settings.
-        queries: One to three; a passage that several find has its best score.
-        scopes: Whose memory may be seen, one by one.
-        kinds: What is searched; facts are not searched here.
-        top_k: The most results of each kind; None is the configured number.
-        since: Only what was formed (or, of texts, written) at or after this time.
-        until: Only what was formed or written before this time.
-        session_id: Only reflections from this session, and of the texts only the session's own.
-        **_: Options of the search of facts that mean nothing here.
+        runtime: The store and the settings.
+        queries: One to three queries; a passage found by several has its best score.
+        scopes: The scopes to search.
+        kinds: The kinds of memory to search; facts are ignored.
+        top_k: Maximum number of results of each kind; None is the configured number.
+        since: Only reflections formed, and texts written, at or after this time.
+        until: Only reflections formed, and texts written, before this time.
+        session_id: Only reflections from this session, and only the session's text.
+        **_: Options of the fact search, ignored.
 
     Raises:
-        UsageError: a bad query or number.
-        StoreError: there are more reflections than may be read.
+        UsageError: a query or number is invalid.
+        StoreError: more reflections or paragraphs than ``search.scan_limit``.
     """
     settings = runtime.settings.search
     texts = validate_queries(queries)
@@ -72,7 +71,7 @@ def _rank(
     read = list(islice(passages, most + 1))
     if len(read) > most:
         raise StoreError(
-            f"there are more than {most:,} reflections or paragraphs to read",
+            f"more than {most:,} reflections or paragraphs to search",
             hint="narrow the search by scope, time or session, or raise search.scan_limit",
         )
     corpus = Corpus((str(number), passage.content) for number, passage in enumerate(read))

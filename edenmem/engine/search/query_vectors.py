@@ -1,4 +1,4 @@
-"""Vectors of queries, each asked of the model once: agents and people repeat their questions."""
+"""Cache of query vectors, since agents and people repeat their questions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from edenmem.errors import ProviderError
 
 
 class QueryVectors:
-    """The vectors of the latest ``size`` queries, in memory, behind them the shelf if there is one.
+    """The vectors of the latest ``size`` queries, in memory and on the shelf, if one is given.
 
-    A ``size`` of 0 keeps nothing, on the shelf neither.
+    A ``size`` of 0 turns both off.
     """
 
     def __init__(self, embedder: Embedder, size: int, shelf: QueryShelf | None = None) -> None:
@@ -23,10 +23,10 @@ class QueryVectors:
         self._known: OrderedDict[tuple[str, str], bytes] = OrderedDict()
 
     async def of(self, texts: Sequence[str]) -> tuple[bytes, ...]:
-        """A vector for each text, in order; one call of the model for all that are not known.
+        """Return a vector for each text, in order, with one model call for all unknown texts.
 
         Raises:
-            ProviderError: they could not be embedded.
+            ProviderError: the texts could not be embedded.
         """
         model = self._embedder.model
         vectors = {text: self._known[model, text] for text in texts if (model, text) in self._known}

@@ -1,4 +1,4 @@
-"""Whether a search can be done as it was asked for, and how."""
+"""Validation of a search request, and the choice of its recipe."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from edenmem.search.recipes import recipe as named_recipe
 from edenmem.store.protocol.store import Store
 from edenmem.text import clean
 
-#: The most results that one query may have.
+#: Maximum number of results of one query.
 MAX_TOP_K = 100
 
 
 def validate_queries(queries: str | Sequence[str]) -> tuple[str, ...]:
-    """The queries as they are searched; a text alone is one.
+    """Return the cleaned queries; a single text is one query.
 
     Raises:
-        UsageError: there is none, too many, or a blank one.
+        UsageError: no query, too many queries, or a blank query.
     """
     if isinstance(queries, str):
         queries = (queries,)
     if not all(isinstance(query, str) for query in queries):
-        raise UsageError(f"a query must be a text: {queries!r:.60}")
+        raise UsageError(f"a query must be text: {queries!r:.60}")
     texts = tuple(clean(query).strip() for query in queries)
     if not texts or not all(texts):
-        raise UsageError("a query is needed, and it must not be blank")
+        raise UsageError("query is missing or blank")
     if len(texts) > MAX_QUERIES:
-        raise UsageError(f"at most {MAX_QUERIES} queries go together, {len(texts)} were given")
+        raise UsageError(f"too many queries: {len(texts)} (maximum {MAX_QUERIES})")
     return texts
 
 
 def validate_top_k(top_k: int) -> int:
-    """``top_k``, if it may be so.
+    """Return ``top_k`` if it is valid.
 
     Raises:
-        UsageError: it may not.
+        UsageError: ``top_k`` is not a whole number in range.
     """
     if isinstance(top_k, bool) or not isinstance(top_k, int):
-        raise UsageError(f"top_k must be a whole number: {top_k!r:.60}")
+        raise UsageError(f"top_k is not a whole number: {top_k!r:.60}")
     if not 1 <= top_k <= MAX_TOP_K:
-        raise UsageError(f"top_k is {top_k}, and may be 1 to {MAX_TOP_K}")
+        raise UsageError(f"top_k is not between 1 and {MAX_TOP_K}: {top_k}")
     return top_k
 
 
@@ -59,26 +59,26 @@ def validate_filters(
     since: object,
     until: object,
 ) -> tuple[tuple[MemoryKind, ...], tuple[ScopeKind, ...]]:
-    """What is searched, and the kinds of scopes; a text alone is one.
+    """Return the kinds of memory and of scopes to search; a single text is a list of one.
 
     Raises:
-        UsageError: one of them does not exist, or a time is not one.
+        UsageError: a kind is unknown, or a time is not a datetime.
     """
     asked = [within] if isinstance(within, str) else within
     known: tuple[MemoryKind, ...] = get_args(MemoryKind)
     if not asked or not set(asked) <= set(known):
-        raise UsageError(f"within takes {', '.join(known)}: {within!r:.60}")
+        raise UsageError(f"within is not one of {', '.join(known)}: {within!r:.60}")
     named = [kinds] if isinstance(kinds, str) else kinds or ()
     if not set(named) <= set(ScopeKind):
-        raise UsageError(f"kinds takes {', '.join(ScopeKind)}: {kinds!r:.60}")
+        raise UsageError(f"kinds is not one of {', '.join(ScopeKind)}: {kinds!r:.60}")
     for name, moment in (("since", since), ("until", until)):
         if moment is not None and not isinstance(moment, datetime):
-            raise UsageError(f"{name} must be a datetime: {moment!r:.60}")
+            raise UsageError(f"{name} is not a datetime: {moment!r:.60}")
     return tuple(each for each in known if each in asked), tuple(map(ScopeKind, named))
 
 
 def complete_recipe(incomplete: str) -> Iterator[str]:
-    """The fusions, and what was typed of a recipe with one more stage."""
+    """Complete a recipe: the fusions, or the typed recipe with one more stage."""
     yield from RECIPES
     base, _, rest = incomplete.partition("+")
     if base in RECIPES:
@@ -94,24 +94,23 @@ def choose_recipe(
     can_embed: bool,
     stages: Mapping[Stage, bool | None] = {},
 ) -> tuple[Recipe, str]:
-    """The recipe to go by, and what the person should be told about it.
+    """Return the recipe to use, and a notice for the user.
 
-    ``stages`` that are True are added to those that the recipe names, False takes one out.
-
-    Without a way to embed, the ``default`` becomes "text", and that is said; it is never silent.
+    ``stages`` adds (True) or removes (False) stages. Without an embedding model ``default`` becomes
+    "text", with a notice.
 
     Raises:
-        UsageError: the recipe was asked for by ``name`` and needs vectors that cannot be had.
+        UsageError: the recipe was given by ``name`` and needs an embedding model.
     """
     plan = named_recipe(name or default, stages=stages)
     if can_embed or not plan.semantic:
         return plan, ""
     if name is not None:
         raise UsageError(
-            f"recipe {plan.base!r} needs an embedding model, and there is none",
-            hint=f"{EMBEDDER_HINT}; or search with recipe 'text'",
+            f"recipe {plan.base!r} needs an embedding model, and none is configured",
+            hint=f"{EMBEDDER_HINT}; or use recipe 'text'",
         )
-    notice = f"no embedding model, so words alone were searched; {EMBEDDER_HINT}"
+    notice = f"no embedding model: searched by words alone; {EMBEDDER_HINT}"
     return named_recipe("text", stages=dict.fromkeys(plan.stages, True)), notice
 
 
@@ -143,22 +142,22 @@ async def vector_model(
     vectors: Sequence[bytes] | None,
     named: str | None,
 ) -> str:
-    """The model of the query's vectors; facts with vectors of another are not compared.
+    """Return the model of the query vectors; only facts with vectors of this model are compared.
 
     Raises:
-        UsageError: ``vectors`` are too few or of a wrong length, or nobody can tell their model.
+        UsageError: ``vectors`` have a wrong number or length, or their model is ambiguous.
     """
     if vectors is None:
         assert embedder is not None
         return embedder.model
     if len(vectors) != len(texts):
-        raise UsageError(f"{len(texts)} queries need as many vectors, not {len(vectors)}")
+        raise UsageError(f"{len(texts)} queries but {len(vectors)} vectors")
     if embedder is not None and named in (None, embedder.model):
         for vector in vectors:
             if len(vector) != 4 * embedder.dimensions:
                 raise UsageError(
-                    f"a vector of {embedder.model!r} has {embedder.dimensions} numbers, "
-                    f"one that was given has {len(vector) / 4:g}"
+                    f"query vector has {len(vector) / 4:g} dimensions; "
+                    f"{embedder.model!r} has {embedder.dimensions}"
                 )
         return embedder.model
     if named is not None:
@@ -167,6 +166,6 @@ async def vector_model(
     if len(stored) > 1:
         raise UsageError(
             f"the facts have vectors of several models ({', '.join(stored)}); "
-            "name the one that the given vectors are of"
+            "name the model of the given vectors"
         )
     return stored[0] if stored else ""

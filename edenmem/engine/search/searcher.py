@@ -1,10 +1,10 @@
-"""Search from question to answer: vectors, candidates, fusion, facts, and the account of it all.
+"""Search from query to results: vectors, candidates, fusion, facts, and the explanation.
 
-The road of one search is a `Recipe` (edenmem.search.recipes): its lists are asked for at the same
-time, each query is fused on its own and goes through the recipe's stages, and the results are
-joined. The filter (exact scopes, times, session) goes to the store with each list and again with
-the ids that are loaded, so nothing outside it can come back. Whatever fails is an error: an
-outage never looks like "no memories".
+A `Recipe` (edenmem.search.recipes) describes one search: its lists are requested concurrently, each
+query is fused on its own and runs through the recipe's stages, and the results are joined. The
+filter (exact scopes, times, session) is part of each store query, also when facts are loaded by ID,
+so nothing outside the filter can be returned. Every failure is an error: an outage never looks like
+"no memories".
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from edenmem.search.recipes import Recipe, Stage, fuse, gaps_of
 
 
 class Searcher:
-    """Finds facts. Safe to use for several searches at once.
+    """Finds facts. Safe for concurrent searches.
 
-    The vectors of the latest queries are kept; on the shelf, if there is one, beyond the process.
+    Caches the vectors of the latest queries, with a shelf also across processes.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -82,36 +82,36 @@ class Searcher:
         vector_model: str | None = None,
         with_vectors: bool = False,
     ) -> SearchReport:
-        """The facts of ``scopes`` that answer the queries best.
+        """Find the facts of ``scopes`` that answer the queries best.
 
         Args:
-            queries: One to three texts; each is searched alone, and the results are joined, a
-                fact that several found with its best score.
-            scopes: Whose facts may be seen, one by one. None: nothing is found.
-            recipe: "convex", "rrf", "semantic" or "text", and after it, if wanted, stages:
-                "convex+rerank+recency+mmr". None is the configured one, which becomes that of
-                "text", with a notice, if there is no embedding model.
-            top_k: The most results of each query; None is the configured number.
+            queries: One to three texts. Each is searched alone, and the results are joined; a fact
+                found by several queries has its best score.
+            scopes: The scopes to search. Without scopes nothing is found.
+            recipe: "convex", "rrf", "semantic" or "text", with optional stages:
+                "convex+rerank+recency+mmr". None is the configured recipe, which becomes "text",
+                with a notice, without an embedding model.
+            top_k: Maximum number of results of each query; None is the configured number.
             since: Only facts formed at or after this time.
             until: Only facts formed before this time.
             session_id: Only facts from this session.
-            track: Count an access on each fact that is returned.
-            rerank: Order the best candidates by a model that reads them with the query; None is
-                as the recipe has it, here and below.
-            recency: Prefer what was learned or corrected lately.
-            mmr: Avoid results that say the same.
-            exact: Compare all vectors in full where the store would take a short cut.
+            track: Count an access on each returned fact.
+            rerank: Order the best candidates by a cross-encoder. None, here and below: as in the
+                recipe.
+            recency: Prefer facts that were formed or corrected recently.
+            mmr: Avoid redundant results.
+            exact: Compare all vectors in full instead of approximately.
             vectors: The vectors of the queries, if the caller has them.
-            vector_model: The model that ``vectors`` are of; None is the embedder's or, without
-                one, the only model that the facts have vectors of.
+            vector_model: The model of ``vectors``; None is the model of the embedder or, without
+                an embedder, the only model among the vectors of the facts.
             with_vectors: Return the facts with their vectors.
 
         Raises:
-            UsageError: a bad argument, or a recipe that was asked for by name and needs an
-                embedding model that there is not.
-            ConfigError: it is to be reranked, and no reranker is configured, or one that is none.
+            UsageError: an argument is invalid, or a recipe given by name needs an embedding model
+                and none is configured.
+            ConfigError: the recipe reranks, and no usable reranker is configured.
             EmbeddingModelMismatch: the stored vectors are of another model.
-            ProviderError: the query could not be embedded, or the candidates not be reranked.
+            ProviderError: the query could not be embedded, or the candidates not reranked.
             StoreError: the store could not be searched.
         """
         texts = validate_queries(queries)
@@ -126,7 +126,7 @@ class Searcher:
         self._stages.check(plan)
         notices = [notice] if notice else []
         if not scopes:
-            notices.append("there is no scope to search in")
+            notices.append("no scopes to search")
             return SearchReport(queries=texts, recipe=plan.name, hits=(), notices=tuple(notices))
         clock = Stopwatch()
         ability = await in_thread(self._store.search.search_ability)
@@ -147,7 +147,7 @@ class Searcher:
                 plan, filter, texts, vectors, model=model, depth=depth, exact=exact, clock=clock
             )
         ]
-        if plan.semantic:  # asked with the lists: it takes no longer than they do
+        if plan.semantic:  # concurrent with the lists, so it adds no time
             asked.append(in_thread(self._not_yet_embedded, filter, model))
         (lists, embedded), *said = await gather_or_cancel(asked)
         if plan.semantic and any(lists["semantic"]):
@@ -206,8 +206,10 @@ class Searcher:
         exact: bool,
         clock: Stopwatch,
     ) -> tuple[dict[ListName, list[list[Candidate]]], Sequence[bytes]]:
-        """The candidates of each list and query, and the vectors of the queries; the lists are
-        asked for at the same time."""
+        """Return the candidates of each list and query, and the query vectors.
+
+        The lists are requested concurrently.
+        """
         given = vectors
 
         async def semantic() -> list[list[Candidate]]:
@@ -257,7 +259,7 @@ class Searcher:
         *,
         model: str,
     ) -> Completion:
-        """The scores that one list lacks of what the other one found, and the words' reach."""
+        """Read the scores that each list lacks for candidates of the others, and the reach."""
         gaps = gaps_of(lists, texts, vectors)
         found = dict.fromkeys(c.fact_id for of in lists.values() for one in of for c in one)
         if not found:
@@ -292,44 +294,44 @@ class Searcher:
         ]
 
     def _not_yet_embedded(self, filter: FactFilter, model: str) -> list[str]:
-        """Tell of facts that only their words can find, as while a model is changed. Blocks."""
+        """Return notices on facts without a vector of the model, as during a switch. Blocks."""
         count = self._store.vectors.unsearchable(filter.scopes, model=model)
         if not count:
             return []
         switch = self._store.switches.vector_switch()
         if switch is not None and switch.in_force != model == switch.previous:
             return [
-                f"{count:,} of the facts have no vector of {model!r}: memory was switched to "
-                f"{switch.model!r}, and embedding.model should be set to it"
+                f"facts without a vector of {model!r}: {count:,}; memory was switched to "
+                f"{switch.model!r}, set embedding.model to it"
             ]
         others = self._store.vectors.vector_model_names(filter.scopes)
         return [
-            f"{count:,} of the facts have no vector of {model!r}, so meaning does not find them "
-            f"yet; {vector_advice(self._store, self._all_settings, model, others)}"
+            f"facts without a vector of {model!r}, found by words alone: {count:,}; "
+            f"{vector_advice(self._store, self._all_settings, model, others)}"
         ]
 
     def _why_no_vectors(self, filter: FactFilter, ability: SearchAbility, model: str) -> list[str]:
-        """Tell what there is, if semantic search found nothing at all. Blocks."""
+        """Return notices that explain an empty semantic list. Blocks."""
         models = self._store.vectors.vector_models(filter.scopes)
         without = models.get("", 0)
         narrowed = filter.since or filter.until or filter.session_id
         if ability.kind == "atlas" and models.get(model) and not narrowed:
             return [
-                f"{models[model]} facts have vectors, and none was found: what was written just "
-                "now can be found on Atlas a little later"
+                f"{models[model]:,} facts have vectors, and none was found: Atlas indexes new "
+                "facts with a short delay"
             ]
         if not without or len(models) > 1:
             return []
         return [
-            f"none of the {without} facts has a vector, so meaning could not be searched; "
+            f"none of the {without:,} facts has a vector; searched by words alone; "
             f"{vector_advice(self._store, self._all_settings, model)}"
         ]
 
     async def _track(self, fact_ids: Sequence[str]) -> list[str]:
-        """Count the accesses; a store that only reads is no reason to withhold what was found."""
+        """Count the accesses. A failure does not withhold the results."""
         try:
             await in_thread(self._store.changes.track_access, fact_ids, self._clock())
-        except WriteRefused:  # as was asked for
+        except WriteRefused:  # read-only, as requested
             return []
         except StoreError as error:
             return [f"accesses were not counted: {error.message}"]

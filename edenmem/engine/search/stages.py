@@ -1,7 +1,7 @@
-"""What comes after fusion: rerank, recency, diversity, and down to the number that is wanted.
+"""The stages after fusion: reranking, recency, diversity, and the cut to ``top_k``.
 
-The stages themselves are pure (edenmem.search); here they get the facts, the vectors and the scores
-of the reranker that they go by. A search and its evaluation go the same way.
+The stages are pure functions in edenmem.search; this module loads the facts, vectors and reranker
+scores for them. Search and evaluation share it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,15 @@ class Stages:
         self._clock = runtime.clock
 
     def check(self, plan: Recipe) -> None:
-        """Refuse a recipe that cannot be gone by.
+        """Refuse a recipe that cannot run.
 
         Raises:
-            ConfigError: it reranks, and no reranker is configured.
+            ConfigError: the recipe reranks, and no reranker is configured.
         """
         if Stage.RERANK in plan.stages and self._reranker is None:
-            raise ConfigError("to rerank takes a reranker, and none is set", hint=RERANKER_HINT)
+            raise ConfigError(
+                "reranking needs a reranker, and none is configured", hint=RERANKER_HINT
+            )
 
     async def run(
         self,
@@ -62,18 +64,18 @@ class Stages:
         known: Facts = MappingProxyType({}),
         watch: Stopwatch | None = None,
     ) -> tuple[list[Pool], dict[str, Fact]]:
-        """Each pool through the plan's stages and down to ``top_k``, with the facts that are left.
+        """Run each pool through the stages and cut it to ``top_k``; return pools and facts.
 
         Args:
-            plan: Which stages.
-            pools: What fusion made of each query.
+            plan: The recipe.
+            pools: The fused pool of each query.
             texts: The queries.
-            scopes: Whose facts they are.
-            model: The one that the vectors which are compared are of; "": the commonest.
-            top_k: The most results of each query.
+            scopes: The searched scopes.
+            model: The model of the vectors to compare; "": the most frequent one.
+            top_k: Maximum number of results of each query.
             with_vectors: Return the facts with their vectors.
-            known: Facts that were read already, without their vectors.
-            watch: Is told the time of each stage.
+            known: Facts that are already loaded, without their vectors.
+            watch: Records the time of each stage.
 
         Raises:
             ProviderError: the reranker failed.
@@ -116,14 +118,14 @@ class Stages:
         *,
         with_vectors: bool = False,
     ) -> tuple[list[Pool], dict[str, Fact]]:
-        """The facts of all pools, and the pools without those that are gone."""
+        """Load the facts of all pools; drop hits whose facts were deleted meanwhile."""
         ids = list(dict.fromkeys(hit.fact_id for pool in pools for hit in pool.hits))
         if not with_vectors and all(id in known for id in ids):
             return list(pools), {id: known[id] for id in ids}
         facts = await in_thread(
             self._store.memory.facts_by_ids, scopes, ids, with_vectors=with_vectors
         )
-        why = "deleted since its list was made"
+        why = "deleted during the search"
         return [keep(pool, facts, stage="load", why=why) for pool in pools], facts
 
     async def _rerank(
@@ -150,7 +152,7 @@ class Stages:
         try:
             return await gather_or_cancel([one(*each) for each in zip(short, texts, strict=True)])
         except ProviderError as error:
-            error.add_hint("--no-rerank searches without it")
+            error.add_hint("--no-rerank searches without the reranker")
             raise
 
     def _recent_first(self, pools: Sequence[Pool], facts: Facts) -> list[Pool]:
@@ -163,19 +165,19 @@ class Stages:
         return [prefer_recent(pool, ages, weight=weight, days=days) for pool in pools]
 
     async def _comparable(self, facts: Facts, model: str) -> dict[str, bytes]:
-        """Vectors of one model, for the facts that have one."""
+        """Return the vectors of one model, for the facts that have one."""
         vectors = {
             fact_id: fact.embedding
             for fact_id, fact in facts.items()
             if fact.embedding is not None and (fact.embedding_model or "") == model
         }
         missing = [fact_id for fact_id in facts if fact_id not in vectors]
-        if model and missing:  # while the store is switched to another model, they are elsewhere
+        if model and missing:  # staged, while the store switches models
             vectors |= await in_thread(self._store.switches.vectors_of, missing, model=model)
         return vectors
 
 
 def _commonest_model(facts: Facts) -> str:
-    """The model of most vectors: recipe "text" has no query vector, and so no model."""
+    """Return the model of most vectors, for the recipe "text", which has no query vector."""
     models = [fact.embedding_model or "" for fact in facts.values() if fact.embedding is not None]
     return max(set(models), key=lambda model: (models.count(model), model), default="")

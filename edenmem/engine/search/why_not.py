@@ -1,6 +1,6 @@
-"""Why a search does not bring a fact: the road of the search, gone along with that one fact.
+"""Explanation of why a search does not return a fact: the stages of the search for that fact.
 
-For an operator, who may see every scope; a reader is never told of facts outside their own.
+For operators, who may see every scope; readers never learn about facts outside their scopes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter
 from edenmem.search.recipes import Recipe, Stage, semantic_floor
 
-#: How far down each list the fact is looked for.
+#: Depth to which each list is searched for the fact.
 _DEEP = 10_000
 
 
 class ListPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the fact is in one list. ``rank`` counts from 1; None: not among the first 10,000, or
-    not at all. ``depth`` is how far down the search looks, ``floor`` the least score it takes."""
+    """The place of the fact in one list.
+
+    ``rank`` counts from 1; None: not among the first 10,000. ``depth`` is the depth of the search,
+    ``floor`` its minimum score.
+    """
 
     name: str
     rank: int | None
@@ -45,10 +48,11 @@ class ListPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WhyNot(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer. ``stage`` is where the fact was lost: "scope", "filter", "embedding", "depth",
-    "words", one of the search's own stages, or "found". ``advice`` says what would change it.
+    """The answer for one fact and query.
 
-    ``explain`` is what the stages that it came through say of it.
+    ``stage`` is where the fact was dropped: "scope", "filter", "embedding", "depth", "words", a
+    stage of the search, or "found". ``advice`` is what would change that. ``explain`` has the
+    entries of the stages that the fact passed.
     """
 
     fact: Fact
@@ -65,7 +69,7 @@ class WhyNot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Detective:
-    """Answers for one store, with the settings and the model that searches go by."""
+    """Explains searches of one store, with the settings and the model of the searches."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._store = runtime.store
@@ -89,11 +93,12 @@ class Detective:
         mmr: bool | None = None,
         exact: bool = False,
     ) -> WhyNot:
-        """Why the search with these arguments (those of `Searcher.search`) does not bring the
-        fact, or that it does. No access is counted.
+        """Explain why the search does not return the fact, or that it does.
+
+        The arguments are those of `Searcher.search`. No access is counted.
 
         Raises:
-            NotFoundError: there is no such fact.
+            NotFoundError: the fact does not exist.
             UsageError: as `Searcher.search`.
             ProviderError: the query could not be embedded.
             StoreError: the store could not be searched.
@@ -153,11 +158,10 @@ class Detective:
         )
 
     def _load(self, fact_id: str) -> Fact:
-        """Load the fact, with its vector of the configured model if it has one beside another.
-        Blocks."""
+        """Load the fact, preferably with its vector of the configured model. Blocks."""
         fact = self._store.memory.fact(fact_id, with_vector=True)
         if fact is None:
-            raise NotFoundError(f"there is no fact {fact_id!r}")
+            raise NotFoundError(f"unknown fact: {fact_id!r}")
         model = self._embedder.model if self._embedder is not None else fact.embedding_model
         if model is None or model == fact.embedding_model:
             return fact
@@ -167,7 +171,7 @@ class Detective:
         return msgspec.structs.replace(fact, embedding=found[fact.id], embedding_model=model)
 
     def _vector_state(self, fact: Fact, asked: bytes | None) -> tuple[str, bool]:
-        """What vector the fact has, in words, and whether the query's can be compared with it."""
+        """Describe the vector of the fact, and whether it is comparable with the query's."""
         if fact.embedding is None:
             return "none", False
         length = len(fact.embedding) // 4
@@ -231,7 +235,7 @@ class Detective:
     ) -> tuple[str, str, str, dict[str, Any]]:
         for rank, hit in enumerate(report.hits if report else (), 1):
             if hit.fact.id == fact.id:
-                why = f"it is found, at rank {rank} of {len(report.hits if report else ())}"
+                why = f"found at rank {rank} of {len(report.hits if report else ())}"
                 return "found", why, "", hit.explain
         for cut in report.dropped if report else ():
             if cut.fact_id == fact.id:
@@ -239,25 +243,25 @@ class Detective:
         deep = [place for place in places if place.rank is not None]
         if deep:
             said = ", ".join(f"rank {p.rank} of the {p.name} list" for p in deep)
-            why = f"{said}; the search looks {deep[0].depth} deep"
+            why = f"{said}; the search reads the first {deep[0].depth}"
             return "depth", why, "raise search.depth or --limit, or add words of the fact", {}
         if plan.semantic and not fits:
             model = self._embedder.model if self._embedder else ""
             why = f"its vector is {vector}, the query's is of {model}" + (
-                ", and it has none of the query's words" if "text" in plan.lists else ""
+                ", and no word of the query matches" if "text" in plan.lists else ""
             )
-            return "embedding", why, "'edenmem embed backfill' makes its vector", {}
+            return "embedding", why, "'edenmem embed backfill' creates its vector", {}
         if plan.semantic:
-            why = f"it is not among the first {_DEEP:,} by meaning" + (
-                ", and has none of the query's words" if "text" in plan.lists else ""
+            why = f"not among the first {_DEEP:,} by meaning" + (
+                ", and no word of the query matches" if "text" in plan.lists else ""
             )
-            return "depth", why, "ask in words that are nearer to the fact", {}
-        return "words", "it has none of the query's words", "search by meaning too", {}
+            return "depth", why, "use words closer to the fact", {}
+        return "words", "no word of the query matches", "search by meaning too", {}
 
 
-#: What would bring back a fact that a stage cut.
+#: Advice by the stage that cut the fact.
 _CUT = {
-    "semantic": "lower search.semantic_floor (try it with --set), or ask in words of the fact",
+    "semantic": "lower search.semantic_floor (try it with --set), or use words of the fact",
     "text": "lower search.text_floor (try it with --set)",
     "fusion": "lower search.rrf_floor (try it with --set)",
     "top_k": "raise --limit; or weigh otherwise: search.semantic_weight, --recency, --mmr, --rerank"
@@ -268,18 +272,18 @@ _CUT = {
 
 
 def _find_exclusion(fact: Fact, filter: FactFilter) -> tuple[str, str, str, dict[str, Any]] | None:
-    """What the filter says, before anything is compared."""
+    """Return why the filter excludes the fact; None if it does not."""
     if fact.home not in filter.scopes:
-        why = f"it belongs to the {fact.home.kind} scope {_owner(fact.home)}, which is not searched"
+        why = f"in the {fact.home.kind} scope {_owner(fact.home)}, which is not searched"
         return "scope", why, _whose(fact.home), {}
     if filter.session_id is not None and fact.session_id != filter.session_id:
-        return "filter", "it is from another session", "leave out --session", {}
+        return "filter", "from another session", "leave out --session", {}
     if filter.since is not None and fact.formed_at < filter.since:
-        why = f"it was formed at {fact.formed_at:%Y-%m-%d %H:%M} UTC, before --since"
-        return "filter", why, "search from an earlier time on", {}
+        why = f"formed at {fact.formed_at:%Y-%m-%d %H:%M} UTC, before --since"
+        return "filter", why, "use an earlier --since", {}
     if filter.until is not None and fact.formed_at >= filter.until:
-        why = f"it was formed at {fact.formed_at:%Y-%m-%d %H:%M} UTC, not before --until"
-        return "filter", why, "search up to a later time", {}
+        why = f"formed at {fact.formed_at:%Y-%m-%d %H:%M} UTC, not before --until"
+        return "filter", why, "use a later --until", {}
     return None
 
 
@@ -290,7 +294,7 @@ def _owner(scope: Scope) -> str:
 def _whose(scope: Scope) -> str:
     option = {"user": "--user", "group": "--group", "shard": "--shard"}.get(scope.kind.value)
     owner = f" {option} {scope.owner}" if option else ""
-    return f"search with --agent {scope.agent_id}{owner}, and without another --scope"
+    return f"search with --agent {scope.agent_id}{owner}, without another --scope"
 
 
 def _place(found: Sequence[Candidate], fact_id: str) -> tuple[int | None, float | None]:
@@ -301,7 +305,7 @@ def _place(found: Sequence[Candidate], fact_id: str) -> tuple[int | None, float 
 
 
 def _score(one: bytes, other: bytes) -> float | None:
-    """(1 + cosine) / 2."""
+    """Return (1 + cosine) / 2; None for a zero vector."""
     a, b = (struct.unpack(f"<{len(vector) // 4}f", vector) for vector in (one, other))
     lengths = math.hypot(*a) * math.hypot(*b)
     return (

@@ -1,7 +1,7 @@
-"""Memory in one SQLite file: full text, vectors and all.
+"""Memory in one SQLite file, including full text and vectors.
 
-May import: sqlite.apply, sqlite.core, sqlite.erase, sqlite.formations,
-sqlite.host, sqlite.memory, sqlite.search, sqlite.walk.
+May import: sqlite.apply, sqlite.core, sqlite.erase, sqlite.formations, sqlite.host, sqlite.memory,
+sqlite.search, sqlite.walk.
 """
 
 from edenmem.store.sqlite.store import SqliteStore

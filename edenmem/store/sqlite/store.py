@@ -1,6 +1,6 @@
-"""The store itself: its parts put together.
+"""The SQLite store, composed of its parts.
 
-A part is imported when it is first used: to load all of them takes longer than most commands do.
+A part is imported on first use: loading all parts takes longer than most commands.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class SqliteStore:
     """Memory in one SQLite file; see `edenmem.store.protocol.store.Store` for its parts.
 
-    Nothing is opened before it is needed, and the file is made by `Database.initialise` alone.
-    Threads may share a store; after a fork the child opens connections of its own.
+    The file is opened on first use, and only `Database.initialise` creates it. Threads may share a
+    store; after a fork the child opens its own connections.
     """
 
     # ruff: noqa: D102 - the protocol documents the parts.

@@ -143,9 +143,9 @@ async def test_what_cannot_be_measured_is_refused(memory: Memory, lines: list[st
     bare = Evaluator(make_runtime(memory.store, SETTINGS))
     with pytest.raises(UsageError, match="needs an embedding model"):
         await bare.evaluate(read.queries, recipes=["rrf"])
-    with pytest.raises(UsageError, match="no search recipe 'best'"):
+    with pytest.raises(UsageError, match="unknown search recipe: 'best'"):
         await bare.evaluate(read.queries, recipes=["best"])
-    with pytest.raises(UsageError, match="no query"):
+    with pytest.raises(UsageError, match="no queries"):
         await bare.evaluate([])
     other = Evaluator(make_runtime(memory.store, SETTINGS, embedder=FakeEmbedder(model="another")))
     with pytest.raises(EmbeddingModelMismatch):

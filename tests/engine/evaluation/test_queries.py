@@ -56,9 +56,9 @@ class TestLabels:
             (1, "never said"),
             (3, cello),
         ]
-        assert "there is no fact" in read.unknown[0].why
+        assert "unknown fact" in read.unknown[0].why
         assert "'never said'" in read.unknown[1].why
-        assert "not among those that are searched" in read.unknown[2].why
+        assert "outside the scopes of this line" in read.unknown[2].why
         assert [query.relevant for query in read.queries] == [{cat}]
         assert read.lost == (3,)  # and it is not taken for one that nothing answers
         assert read.unanswerable == 0
@@ -115,5 +115,5 @@ class TestRefusing:
 
     @pytest.mark.parametrize("lines", [[], ["", "  \n"]])
     def test_a_file_without_queries_is_an_error(self, memory: Memory, lines: list[str]) -> None:
-        with pytest.raises(InputError, match="no query"):
+        with pytest.raises(InputError, match="no queries"):
             read_queries(memory.store, lines)

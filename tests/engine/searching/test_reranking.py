@@ -205,7 +205,7 @@ async def test_others_facts_are_never_read(cast: Cast, embedder: FakeEmbedder) -
 async def test_without_a_reranker_it_says_what_to_set(cast: Cast, embedder: FakeEmbedder) -> None:
     searcher = Searcher(make_runtime(cast.store, settings(), embedder=embedder))
     for options in ({"rerank": True}, {"recipe": "text+rerank"}):
-        with pytest.raises(ConfigError, match="none is set") as caught:
+        with pytest.raises(ConfigError, match="none is configured") as caught:
             await searcher.search(["cat"], [cast.anna_scope], **options)
         assert "search.rerank_path" in (caught.value.hint or "")
     assert embedder.calls == [], "nothing was paid for"
@@ -343,7 +343,7 @@ class TestEvaluation:
     async def test_to_rerank_takes_a_reranker(self, cast: Cast, embedder: FakeEmbedder) -> None:
         (fact,) = add(cast.store, embedder, cast.anna_scope, "grey cat")
         evaluator = Evaluator(make_runtime(cast.store, settings(), embedder=embedder))
-        with pytest.raises(ConfigError, match="none is set"):
+        with pytest.raises(ConfigError, match="none is configured"):
             await evaluator.evaluate(
                 [self.query(cast.anna_scope, "cat", fact)], recipes=["text+rerank"]
             )

@@ -117,28 +117,28 @@ WRONG: dict[str, tuple[Call, type[EdenmemError], str]] = {
     "number as query": (
         lambda s: s.search([7], agent_id="mira"),  # type: ignore[list-item]
         UsageError,
-        "a query must be a text",
+        "a query must be text",
     ),
-    "no query": (lambda s: s.search([], agent_id="mira"), UsageError, "a query is needed"),
+    "no query": (lambda s: s.search([], agent_id="mira"), UsageError, "query is missing"),
     "text as number": (
         lambda s: s.search("tea", agent_id="mira", top_k="5"),  # type: ignore[arg-type]
         UsageError,
-        "top_k must be a whole number",
+        "top_k is not a whole number",
     ),
     "unknown kind of memory": (
         lambda s: s.search("tea", agent_id="mira", within="notes"),  # type: ignore[arg-type]
         UsageError,
-        "within takes facts, reflections, texts",
+        "within is not one of facts, reflections, texts",
     ),
     "unknown kind of scope": (
         lambda s: s.search("tea", agent_id="mira", kinds="users"),  # type: ignore[arg-type]
         UsageError,
-        "kinds takes agent, shard",
+        "kinds is not one of agent, shard",
     ),
     "time as text": (
         lambda s: s.search("tea", agent_id="mira", since="7d"),  # type: ignore[arg-type]
         UsageError,
-        "since must be a datetime",
+        "since is not a datetime",
     ),
     "nothing to remember": (
         lambda s: s.remember(None, agent_id="mira"),  # type: ignore[arg-type]

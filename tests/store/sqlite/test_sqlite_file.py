@@ -52,11 +52,11 @@ def staged(path: Path, ending: str) -> Path:
 def test_nothing_is_made_before_it_is_asked_for(path: Path) -> None:
     store = SqliteStore(path)
     assert not store.database.info().initialised
-    with pytest.raises(StoreError, match="there is no edenmem database") as caught:
+    with pytest.raises(StoreError, match="no edenmem database") as caught:
         store.host.agent(new_id())
     assert "edenmem init" in (caught.value.hint or "")
     assert caught.value.exit_code is ExitCode.UNAVAILABLE
-    with pytest.raises(StoreError, match="there is no edenmem database"):
+    with pytest.raises(StoreError, match="no edenmem database"):
         store.host.add_agent(make_agent())
     assert not path.parent.exists()
 

@@ -141,5 +141,5 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(
 def test_there_is_nothing_to_upgrade_before_there_is_a_file(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "none.db")
     assert not [step for step in store.migrations.schema() if step.applied_at is not None]
-    with pytest.raises(StoreError, match="there is no edenmem database"):
+    with pytest.raises(StoreError, match="no edenmem database"):
         store.migrations.migrate_up()

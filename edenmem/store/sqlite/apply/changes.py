@@ -1,7 +1,7 @@
-"""Changes to memory: judged by `edenmem.memory`, and written inside one transaction.
+"""Changes to memory, planned by `edenmem.memory` and written in one transaction.
 
-Under ``BEGIN IMMEDIATE`` nobody else can write between the reading and the writing. An error (a
-vector that is none, a full disk) undoes the whole set.
+Under ``BEGIN IMMEDIATE`` there are no other writers between reading and writing. An error (an
+invalid vector, a full disk) rolls back the whole set.
 """
 
 # ruff: noqa: D102 - the protocol documents these methods.
@@ -65,7 +65,7 @@ class Changes(Part):
 
 
 def apply_changes(connection: sqlite3.Connection, changes: ChangeSet) -> list[ChangeResult]:
-    """Apply a set inside the caller's transaction."""
+    """Apply a set in the caller's transaction."""
     at = to_ms(changes.at)
     writer = EffectWriter(connection, at)
     results = []

@@ -1,4 +1,4 @@
-"""Writing what changes do, inside the caller's transaction."""
+"""Writing of effects in the caller's transaction."""
 
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
 
@@ -19,7 +19,7 @@ from edenmem.store.sqlite.memory import documents, facts, log
 
 
 class EffectWriter:
-    """Writes effects in order, and what they have in common once for all of a batch."""
+    """Writes effects in order; shared rows are written once per batch."""
 
     def __init__(self, connection: sqlite3.Connection, at: int) -> None:
         self._db = connection
@@ -30,7 +30,7 @@ class EffectWriter:
         self._entries: list[tuple[AuditEntry, int | None]] = []
 
     def write(self, effects: Iterable[Effect], numbers: Mapping[Scope, int]) -> None:
-        """Write what each of them says; ``numbers`` are those of scopes that have one."""
+        """Write all effects; ``numbers`` are the known scope numbers."""
         self._numbers.update(numbers)
         for effect in effects:
             for write in effect.writes:

@@ -1,4 +1,4 @@
-"""Reading what changes are judged by: a query for each kind of need, however many there are."""
+"""Loading of the state that changes are planned on: one query for each kind of need."""
 
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
 
@@ -24,7 +24,7 @@ _IN_SCOPES = {
     "agent": "(SELECT scope_id FROM scopes WHERE agent_id = ?1)",
     "user": "(SELECT scope_id FROM scopes WHERE kind = 'user' AND owner = ?1)",
 }
-#: What an agent or account may be found in → a query that counts it; the id is ``?1``.
+#: Kind of use of an agent or account → query that counts the uses; the ID is ``?1``.
 _COUNTED = {
     "facts": "SELECT count(*) FROM facts WHERE scope_id IN {scopes}",
     "reflections": "SELECT count(*) FROM reflections WHERE scope_id IN {scopes}",
@@ -36,12 +36,12 @@ _COUNTED = {
 
 
 def load_state(connection: sqlite3.Connection, needs: Needs, at: datetime) -> State:
-    """Load what is needed to judge changes that were decided on at ``at``."""
+    """Load the state for changes that were decided at ``at``."""
     return StateLoader(connection, needs).state(to_ms(at))
 
 
 class StateLoader:
-    """One reading, inside the caller's transaction. ``numbers`` are those of scopes."""
+    """Loads one state in the caller's transaction. ``numbers`` are scope numbers."""
 
     def __init__(self, connection: sqlite3.Connection, needs: Needs) -> None:
         self._db = connection
@@ -52,7 +52,7 @@ class StateLoader:
         )
 
     def state(self, at: int) -> State:
-        """Everything that is needed."""
+        """Load everything that is needed."""
         needs = self._needs
         state = State(
             facts=self._by_id(codec.FACT_WITH_VECTOR, "f.id", codec.fact_from, needs.facts),
@@ -84,9 +84,9 @@ class StateLoader:
     # -- documents ---------------------------------------------------------------------------
 
     def _rows(self, query: str, keys: Iterable[str | int]) -> Iterator[Row]:
-        """What a query finds whose one parameter is a list; nothing for an empty one."""
+        """Return the rows of a query with a list as its parameter; none for an empty list."""
         wanted = list(keys)
-        if len(wanted) == 1:  # mostly, and it saves the walk through a list
+        if len(wanted) == 1:  # the usual case, without reading a list
             return iter(self._db.execute(query.replace(AMONG, "= ?"), wanted))
         return iter(self._db.execute(query, (json_array(wanted),)) if wanted else ())
 
@@ -130,8 +130,10 @@ class StateLoader:
         return {reflection_id: time(formed_at) for reflection_id, formed_at in rows}
 
     def _disorder(self, scope: Scope) -> Disorder | None:
-        """What the counts of a scope say, and what they should, if it is not the same or what
-        waits has no document."""
+        """Compare the stored and the actual counts of a scope.
+
+        None if they agree and pending reflections have a document.
+        """
         number = self.numbers.get(scope)
         if number is None:
             return None

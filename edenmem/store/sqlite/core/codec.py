@@ -1,4 +1,4 @@
-"""Rows to models and back: times as milliseconds, lists as JSON, ids as text."""
+"""Conversion of rows to models and back: times as milliseconds, lists as JSON, IDs as text."""
 
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
 
@@ -18,7 +18,7 @@ from edenmem.models.scope import Scope, ScopeKind
 
 Row = tuple[Any, ...]
 
-#: What decoding a row can raise, whatever is in it.
+#: Errors that decoding a damaged row can raise.
 UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, ScopeError, msgspec.MsgspecError)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,51 +32,51 @@ def to_ms(moment: None) -> None: ...
 @overload
 def to_ms(moment: datetime | None) -> int | None: ...
 def to_ms(moment: datetime | None) -> int | None:
-    """Whole milliseconds since 1970."""
+    """Return whole milliseconds since 1970."""
     return None if moment is None else (as_utc(moment) - _EPOCH) // _MILLISECOND
 
 
-#: Earlier than every time in a column.
+#: Earlier than all stored times.
 EVER = -(2**62)
 
 
 def day_of(column: str) -> str:
-    """An expression for the day, in UTC, that a column of milliseconds says."""
+    """Return an SQL expression for the UTC day of a column of milliseconds."""
     return f"strftime('%Y-%m-%d', {column} / 1000, 'unixepoch')"
 
 
 def time(ms: int) -> datetime:
-    """The time that a column says."""
+    """Convert a column to a time."""
     return _EPOCH + timedelta(milliseconds=ms)
 
 
 def optional_time(ms: int | None) -> datetime | None:
-    """The time that a column says, if it says one."""
+    """Convert a column to a time, if it has a value."""
     return None if ms is None else _EPOCH + timedelta(milliseconds=ms)
 
 
 def to_list(items: Sequence[str]) -> str | None:
-    """A JSON array; nothing for an empty list."""
+    """Encode a JSON array; None for an empty list."""
     return json.dumps(list(items)) if items else None
 
 
 def from_list(column: str | None) -> tuple[str, ...]:
-    """The items of a JSON array."""
+    """Decode the items of a JSON array."""
     return tuple(json.loads(column)) if column else ()
 
 
 def to_versions(column: str | None) -> tuple[int, ...]:
-    """The numbers of a JSON array."""
+    """Decode the numbers of a JSON array."""
     return tuple(json.loads(column)) if column else ()
 
 
 def optional_bool(column: int | None) -> bool | None:
-    """A truth value, if there is one."""
+    """Convert a column to a truth value, if it has one."""
     return None if column is None else bool(column)
 
 
 def scope_of(kind: str, agent_id: str, owner: str) -> Scope:
-    """The scope that a row of ``scopes`` names."""
+    """Return the scope of a row of ``scopes``."""
     return Scope(ScopeKind(kind), agent_id, owner)
 
 
@@ -102,13 +102,13 @@ _FACT = (
     " FROM facts f JOIN scopes s USING (scope_id)"
     " LEFT JOIN embedding_models m USING (model_id)"
 )
-#: The beginning of a query for facts; the table is ``f``.
+#: Start of a query for facts; the table is ``f``.
 FACT = _FACT.replace("{vector}", "NULL")
 FACT_WITH_VECTOR = _FACT.replace("{vector}", "v.vector") + " LEFT JOIN vectors v USING (fact_no)"
 
 
 def fact_from(row: Row) -> Fact:
-    """A row of `FACT` or `FACT_WITH_VECTOR`."""
+    """Decode a row of `FACT` or `FACT_WITH_VECTOR`."""
     owner = _owner_fields(*row[:3])
     if row[3] is not None:
         owner["session_id"] = row[3]
@@ -133,7 +133,7 @@ def fact_from(row: Row) -> Fact:
     )
 
 
-#: The beginning of a query for reflections; the table is ``r``.
+#: Start of a query for reflections; the table is ``r``.
 REFLECTION = (
     f"SELECT {_SCOPE}, r.session_id, r.id, r.content, r.formed_at, r.source_message_ids,"
     " r.version, r.updated_at, r.absorbed, r.absorbed_at, r.consolidated_into, r.private,"
@@ -143,7 +143,7 @@ REFLECTION = (
 
 
 def reflection_from(row: Row) -> Reflection:
-    """A row of `REFLECTION`."""
+    """Decode a row of `REFLECTION`."""
     owner = _owner_fields(*row[:3])
     if row[3] is not None:
         owner["session_id"] = row[3]
@@ -166,7 +166,7 @@ def reflection_from(row: Row) -> Reflection:
     )
 
 
-#: The beginning of a query for consolidated texts; the table is ``c``.
+#: Start of a query for consolidated texts; the table is ``c``.
 CONSOLIDATION = (
     f"SELECT {_SCOPE}, c.id, c.content, c.version, c.word_limit, c.absorbed_ids,"
     " c.last_consolidated_at, c.updated_at, c.unpropagated"
@@ -175,7 +175,7 @@ CONSOLIDATION = (
 
 
 def consolidation_from(row: Row, pending: Sequence[str]) -> Consolidation:
-    """A row of `CONSOLIDATION` and the ids in the scope's buffer."""
+    """Build a text from a row of `CONSOLIDATION` and the IDs in the scope's buffer."""
     return Consolidation(
         **_owner_fields(*row[:3]),
         id=row[3],
@@ -190,7 +190,7 @@ def consolidation_from(row: Row, pending: Sequence[str]) -> Consolidation:
     )
 
 
-#: The beginning of a query for policies; the table is ``p``.
+#: Start of a query for policies; the table is ``p``.
 POLICY = (
     f"SELECT {_SCOPE}, p.id, p.memory_instructions, p.consolidation_instructions,"
     " p.consolidate_at, p.word_limit, p.fact_buffer_max, p.fast_model, p.slow_model, p.active,"
@@ -200,7 +200,7 @@ POLICY = (
 
 
 def policy_from(row: Row) -> Policy:
-    """A row of `POLICY`."""
+    """Decode a row of `POLICY`."""
     return Policy(
         **_owner_fields(*row[:3]),
         id=row[3],

@@ -2,8 +2,8 @@
 
 Reads see one snapshot and never wait. Writes take turns: within the process by a lock, which is
 fair where SQLite's own waiting is not, and between processes by ``BEGIN IMMEDIATE``. A commit is
-on the disk when it returns (``synchronous = FULL``): a memory that was reported as written is
-there after a power cut, and the sync costs a fraction of a millisecond on solid-state disks.
+durable when it returns (``synchronous = FULL``), so a reported write survives a power cut; the sync
+takes a fraction of a millisecond on solid-state disks.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from edenmem.store.sqlite.core.schema import (
     version_state,
 )
 
-#: Five vectors of 1,536 dimensions fill such a page to 94 %; one would fill 75 % of a page of 8 K.
+#: Five vectors of 1,536 dimensions fill such a page to 94 %; one fills 75 % of an 8 K page.
 PAGE_SIZE = 32_768
 _CACHE_KIB = 65_536
-#: As much of the file as SQLite will map. A page is five times as large as the vector that is
-#: wanted of it, and copying whole pages took half of the time of a search.
+#: Maximum size of the memory mapping. A page is five times the size of a vector, and copying whole
+#: pages took half of the time of a search.
 _MAPPED = 0x7FFF0000
-#: Seconds between two tries at what SQLite does not wait for by itself.
+#: Seconds between retries where SQLite does not wait by itself.
 _PAUSE = 0.01
-#: Primary result codes of a read that could not make the log's index.
+#: Primary result codes of a read that cannot create the index of the log.
 _NO_LOG = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
 
@@ -65,7 +65,7 @@ class Connections:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees one state of the database for as long as it is held."""
+        """Yield a connection that sees one snapshot of the database."""
         with translate_errors(self.path), self._borrow() as connection:
             connection.execute("BEGIN")
             try:
@@ -76,7 +76,7 @@ class Connections:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A connection in a transaction that is committed, or undone if the body raises."""
+        """Yield a connection in a transaction that is rolled back if the body raises."""
         if self._read_only:
             raise WriteRefused(f"{self.path} is open for reading only")
         with (
@@ -89,8 +89,10 @@ class Connections:
 
     @contextmanager
     def alone(self) -> Iterator[sqlite3.Connection]:
-        """A connection in no transaction, for upkeep of the whole file, while nobody else of this
-        process writes. What SQLite raises comes as it is."""
+        """Yield a connection without a transaction, for maintenance of the whole file.
+
+        Other writers of this process wait. Errors of SQLite are not translated.
+        """
         if self._read_only:
             raise WriteRefused(f"{self.path} is open for reading only")
         with self._my_turn(), self._borrow() as connection:
@@ -99,7 +101,7 @@ class Connections:
     @contextmanager
     def _my_turn(self) -> Iterator[None]:
         """Hold this process's right to write."""
-        turn = self._turn  # a fork in the body makes a new one
+        turn = self._turn  # a fork in the body replaces the lock
         if not turn.acquire(timeout=self._timeout):
             raise StoreError(
                 f"{self.path} is being written by another thread for longer than the timeout",
@@ -127,7 +129,7 @@ class Connections:
             connection = connection or self._open()
             yield connection
         except sqlite3.Error:
-            generation = 0  # whatever state it is in, nobody else shall meet it
+            generation = 0  # in an unknown state: not reused
             raise
         finally:
             with self._pool_lock:
@@ -139,7 +141,7 @@ class Connections:
                 connection.close()
 
     def close(self) -> None:
-        """Close every connection, those in use as soon as they are given back."""
+        """Close all connections; those in use when they are returned."""
         with self._pool_lock:
             idle, self._idle = self._idle, []
             self._generation += 1
@@ -148,19 +150,19 @@ class Connections:
 
     # -- forks -------------------------------------------------------------------------------
     #
-    # A connection must not live through a fork: the child would believe that it has the locks of
-    # the parent, and either would fold the log away under the other. So all that are idle are
-    # closed before. If one was in use, the child's copy of SQLite is of no use any more.
+    # A connection must not survive a fork: the child would assume that it holds the locks of the
+    # parent, and either could remove the log of the other. So idle connections are closed before.
+    # If one is in use, SQLite is unusable in the child.
 
     def before_fork(self) -> None:
-        """Close what can be closed, and let nobody in until the fork is over."""
+        """Close idle connections, and block new ones until the fork is done."""
         self._pool_lock.acquire()
         for connection in self._idle:
             connection.close()
         self._idle = []
 
     def after_fork(self, *, in_child: bool) -> None:
-        """Go on; in the child with locks of its own, since threads that held them are not there."""
+        """Resume; in the child with new locks, since the threads that held them are gone."""
         if not in_child:
             self._pool_lock.release()
             return
@@ -181,8 +183,11 @@ class Connections:
         return connection
 
     def _connect_for_reading(self) -> sqlite3.Connection:
-        """SQLite needs the log and its index even in order to read. Where it cannot make them, and
-        nothing is in a log, the file alone is all there is."""
+        """Open the file for reading.
+
+        SQLite needs the log and its index also to read. If it cannot create them and no log has
+        content, the file is read alone.
+        """
         log = log_of(self.path)
         if log.exists() or may_be_written(self.path):
             try:
@@ -215,7 +220,7 @@ class Connections:
             "synchronous = FULL",
             f"cache_size = -{_CACHE_KIB}",
             "temp_store = MEMORY",
-            "secure_delete = ON",  # deleted rows are overwritten, not only unlinked
+            "secure_delete = ON",  # overwrite deleted rows
             f"query_only = {'OFF' if writable else 'ON'}",
         ):
             try:
@@ -228,11 +233,11 @@ class Connections:
     # -- making it ---------------------------------------------------------------------------
 
     def create(self) -> list[str]:
-        """Make the file with the newest schema; what was made. Safe to call again.
+        """Create the file with the newest schema and return what was created. Safe to repeat.
 
         Raises:
-            StoreError: the file has an older schema, which other processes may still rely on: it
-                is brought up to date by a command of its own.
+            StoreError: the file has an older schema, which other processes may still rely on; only
+                ``migrate up`` updates it.
         """
         if self._read_only:
             raise WriteRefused(f"{self.path} is open for reading only")
@@ -245,33 +250,33 @@ class Connections:
         return made
 
     def _make_tables(self, made: list[str]) -> None:
-        """Bring a file to the newest schema; adds to ``made`` what was made."""
+        """Bring a file to the newest schema; append the created parts to ``made``."""
         from edenmem.store.sqlite.core import steps
 
         connection = self._connect(writable=True)
         try:
-            connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")  # no effect once it has pages
+            connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")  # no effect on a file with pages
             with _transaction(connection):
-                if steps.read_applied(connection):  # made meanwhile, or older
+                if steps.read_applied(connection):  # created meanwhile, or older
                     self._demand_current(connection)
                 taken = steps.take_pending(connection)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             made += [f"migration {name}" for name in taken]
             _use_log(connection)
-            # The header must say what the file is to those who read it without SQLite. Others who
-            # are making it too are not waited for: they wait for this one.
+            # Readers without SQLite need the header to identify the file. Concurrent creators are
+            # not waited for: they wait for this one.
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
         finally:
             connection.close()
 
     @contextmanager
     def upgrading(self) -> Iterator[sqlite3.Connection]:
-        """A connection in a write transaction, whatever schema the file has; for its changes."""
+        """Yield a connection in a write transaction, for any schema version."""
         if self._read_only:
             raise WriteRefused(f"{self.path} is open for reading only")
         self._demand_file()
         with translate_errors(self.path), self._my_turn():
-            self.close()  # what was prepared for one schema is not used with another
+            self.close()  # prepared statements belong to one schema
             connection = self._connect(writable=True)
             try:
                 with _transaction(connection):
@@ -282,7 +287,7 @@ class Connections:
 
     @contextmanager
     def looking(self) -> Iterator[sqlite3.Connection]:
-        """A connection that reads, whatever schema the file has."""
+        """Yield a connection for reading, for any schema version."""
         self._demand_file()
         with translate_errors(self.path):
             connection = self._connect_for_reading()
@@ -294,7 +299,7 @@ class Connections:
     def _demand_file(self) -> None:
         if file_state(self.path) in (FileState.MISSING, FileState.EMPTY):
             raise StoreError(
-                f"there is no edenmem database at {self.path}", hint="make it with 'edenmem init'"
+                f"no edenmem database: {self.path}", hint="create it with 'edenmem init'"
             )
 
     def _demand_current(self, connection: sqlite3.Connection) -> None:
@@ -302,11 +307,11 @@ class Connections:
         if version_state(self.path, version) is FileState.OLDER:
             raise StoreError(
                 f"{self.path} has schema version {version}, this edenmem needs {SCHEMA_VERSION}",
-                hint="bring it up to date with 'edenmem migrate up'",
+                hint="'edenmem migrate up' updates it",
             )
 
     def _make_file(self) -> list[str]:
-        """Make the file and the folders that it is to be in; what was made."""
+        """Create the file and its folders; return what was created."""
         above = [folder for folder in self.path.absolute().parents if not folder.exists()]
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -315,8 +320,8 @@ class Connections:
             return []
         except OSError as error:
             raise StoreError(
-                f"{self.path} cannot be made: {error.strerror}",
-                hint="check that its folder may be written",
+                f"cannot create {self.path}: {error.strerror}",
+                hint="check that its folder is writable",
             ) from error
         os.close(descriptor)
         return [*(f"folder {folder}" for folder in reversed(above)), f"file {self.path}"]
@@ -346,20 +351,22 @@ os.register_at_fork(
 
 
 def map_file(connection: sqlite3.Connection) -> None:
-    """Read the file through the system's memory from now on: for searches, which touch many pages
-    and need little of each."""
+    """Read the file by memory mapping, for searches, which read little of many pages."""
     connection.execute(f"PRAGMA mmap_size = {_MAPPED}")
 
 
 def _use_log(connection: sqlite3.Connection) -> None:
-    """Switch to a write-ahead log, in which readers and a writer do not wait for each other."""
+    """Switch to a write-ahead log, so that readers and a writer do not wait for each other."""
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         connection.execute("PRAGMA journal_mode = WAL")
 
 
 def _patiently(work: Callable[[], None], timeout: float) -> None:
-    """Do the work, again if need be: while another process switches to a write-ahead log, SQLite
-    says at once that the file is locked."""
+    """Retry until the timeout.
+
+    SQLite reports a locked file without waiting while another process switches to a write-ahead
+    log.
+    """
     end = time.monotonic() + timeout
     while True:
         try:
@@ -372,7 +379,7 @@ def _patiently(work: Callable[[], None], timeout: float) -> None:
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """A write transaction that is committed, or undone if the body raises."""
+    """Run a write transaction; roll it back if the body raises."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

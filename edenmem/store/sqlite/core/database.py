@@ -1,8 +1,8 @@
-"""The file as a whole: what it is, making it, and making sure that what was deleted is gone.
+"""The file as a whole: its state, its creation, and the removal of deleted data.
 
 SQLite overwrites deleted rows (``secure_delete``), but the full-text index keeps words of deleted
-facts in segments that were not merged yet, the log keeps older pages, and rows that moved to other
-pages left copies behind. So the index is rebuilt, the file is rewritten, and the log is emptied.
+facts in segments that are not merged yet, the log keeps older pages, and moved rows leave copies
+behind. So the index is rebuilt, the file is rewritten, and the log is emptied.
 """
 
 # ruff: noqa: D102 - the protocol documents these methods.
@@ -39,16 +39,16 @@ _COUNTED = (
     "audit",
 )
 
-#: How many faults SQLite looks for before it gives up: one is enough to know.
+#: Maximum number of faults that SQLite reports.
 _FAULTS = 20
 
-#: What no command of ours reaches.
+#: Data beyond the reach of edenmem.
 _BEYOND = (
     "copies and backups of the database file, and exports",
-    "blocks that the disk or the file system gave free",
+    "blocks released by the disk or the file system",
 )
 
-_HINT = "close whatever uses the file (a service, 'cold run --watch', a shell of sqlite3)"
+_HINT = "close all programs that use the file (a service, 'cold run --watch', a sqlite3 shell)"
 
 
 class Database(Part):
@@ -116,7 +116,7 @@ class Database(Part):
             if line != "ok":
                 yield Finding(target_type="file", target_id=file, detail=line)
         for table, row, parent, _ in broken:
-            detail = f"row {row} of {table} points to a row of {parent} that is not there"
+            detail = f"row {row} of {table} points to a missing row of {parent}"
             yield Finding(target_type="file", target_id=f"{table}/{row}", detail=detail)
         yield from missing
 
@@ -141,7 +141,7 @@ class Database(Part):
     def _rewrite(self) -> Compaction:
         try:
             with self._db.alone() as connection:
-                # The copy that is made on the way has none of what was deleted; it may be large.
+                # The temporary copy has no deleted data; it may be large.
                 connection.execute("PRAGMA temp_store = FILE")
                 connection.execute("VACUUM")
                 connection.execute("PRAGMA temp_store = MEMORY")
@@ -165,7 +165,7 @@ def _is_there(connection: sqlite3.Connection, part: expected.Part) -> bool:
 
 
 def _missing(connection: sqlite3.Connection) -> Iterator[Finding]:
-    """What the schema lacks, indexes left aside, which are told of with the indexes."""
+    """Yield the missing parts of the schema, without indexes, which are reported elsewhere."""
     schema = expected.schema()
     for part in schema.parts.values():
         if part.type == "index":

@@ -1,4 +1,4 @@
-"""The one place where SQLite's errors become edenmem's."""
+"""Translation of SQLite's errors into those of edenmem."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edenmem.errors import DocumentDamaged, EdenmemError, InputError, StoreError, StoreReadOnly
 
-#: Primary result code → what to say after the file's name, and what to do.
+#: Primary result code → text after the file name, and hint.
 _FAULTS: dict[int, tuple[str, str | None]] = {
     sqlite3.SQLITE_BUSY: (
         "is locked by another process for longer than the timeout",
@@ -27,7 +27,7 @@ _FAULTS: dict[int, tuple[str, str | None]] = {
     sqlite3.SQLITE_AUTH: ("may not be opened", "check who owns the file and its folder"),
     sqlite3.SQLITE_CANTOPEN: (
         "cannot be opened",
-        "check that its folder exists and may be written, also for '-wal' and '-shm'",
+        "check that its folder exists and is writable, also for '-wal' and '-shm'",
     ),
     sqlite3.SQLITE_FULL: ("cannot grow: the disk is full", "free some space and try again"),
     sqlite3.SQLITE_IOERR: ("cannot be read or written: the disk reports an error", None),
@@ -45,10 +45,10 @@ _FAULTS: dict[int, tuple[str, str | None]] = {
 
 @contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite and the system raise about the file into a `StoreError`.
+    """Translate errors of SQLite and the system into `StoreError`.
 
-    Text or numbers that no database can hold are an `InputError`. A programming error of ours
-    stays what it is.
+    Text or numbers that no database can hold are an `InputError`. Programming errors are not
+    translated.
     """
     try:
         yield
@@ -58,7 +58,7 @@ def translate_errors(path: Path) -> Iterator[None]:
         raise _translate(error, path) from error
     except UnicodeEncodeError as error:
         raise InputError(
-            "a text has lone surrogates in it, which no database can hold",
+            "text has lone surrogates, which no database can hold",
             hint="pass it through edenmem.text.clean() first",
         ) from error
     except OverflowError as error:
@@ -69,10 +69,10 @@ def _translate(error: sqlite3.Error, path: Path) -> Exception:
     code = getattr(error, "sqlite_errorcode", None)
     if code is None and str(error).startswith("Could not decode to UTF-8"):
         return DocumentDamaged(
-            f"{path} has a text that is not UTF-8",
-            hint="'edenmem doctor' names the rows that cannot be read",
+            f"{path} has text that is not UTF-8",
+            hint="'edenmem doctor' lists the unreadable rows",
         )
-    if code is None:  # raised by the module itself: we called it wrongly
+    if code is None:  # raised by the module: a programming error
         return error
     if code & 0xFF == sqlite3.SQLITE_TOOBIG:
         return InputError("a text or vector is larger than SQLite can hold")

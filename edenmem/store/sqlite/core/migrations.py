@@ -1,4 +1,4 @@
-"""The schema's steps, and the ledger of runs that brought data here."""
+"""The schema migrations, and the ledger of data migrations."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 
@@ -16,7 +16,7 @@ from edenmem.store.sqlite.core.codec import optional_time, to_ms
 from edenmem.store.sqlite.core.part import Part
 from edenmem.store.sqlite.core.schema import FileState, file_state
 
-#: The lease of a migration of data: only one is at work at a time.
+#: The lease of data migrations: only one runs at a time.
 _LEASE = "data"
 
 

@@ -1,4 +1,4 @@
-"""What the parts of the store share."""
+"""Helpers shared by the parts of the store."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import msgspec
 
 from edenmem.store.sqlite.core.connections import Connections
 
-#: Rows that an iterator reads at a time. Between batches it holds no connection and no snapshot,
-#: so that whoever iterates may write, and may stop.
+#: Rows in a batch of an iterator. Between batches it holds no connection and no snapshot, so
+#: callers may write, and may stop.
 BATCH = 500
 
-#: A condition on a column whose one parameter is a `json_array` of any number of values.
+#: A condition on a column; its parameter is a `json_array`.
 AMONG = "IN (SELECT value FROM json_each(?))"
-#: The same for a statement that names its first parameter more than once.
+#: The same for statements that use the first parameter repeatedly.
 GIVEN = "IN (SELECT value FROM json_each(?1))"
 
 
 class Part:
-    """One capability of the store, over the connections that all parts share."""
+    """One capability of the store, over shared connections."""
 
     def __init__(self, db: Connections) -> None:
         self._db = db
 
 
 def json_array(items: Iterable[str | int]) -> str:
-    """A parameter for `AMONG`."""
+    """Encode a parameter for `AMONG`."""
     return msgspec.json.encode(list(items)).decode()

@@ -1,4 +1,4 @@
-"""What a file is, read from its first hundred bytes and without SQLite, which might write to it."""
+"""The state of a file, read from its header without SQLite, which might write to the file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edenmem.store.common.migrations import newest
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A table, trigger or index that every file has: its table, and the statement that makes it."""
+    """A table, trigger or index of every file, with its table and its SQL statement."""
 
     type: str
     name: str
@@ -27,7 +27,7 @@ class Part(msgspec.Struct, frozen=True):
 
     @property
     def is_unique(self) -> bool:
-        """Whether it is an index that keeps duplicates out."""
+        """Return whether the part is a unique index."""
         return self.sql.upper().startswith("CREATE UNIQUE")
 
 
@@ -40,7 +40,7 @@ class Schema(msgspec.Struct, frozen=True):
 
 @cache
 def schema() -> Schema:
-    """What the migrations make; what SQLite and FTS5 make by themselves is left out."""
+    """Build the schema of the migrations, without parts that SQLite and FTS5 create."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
         for migration in migrations.migrations():
@@ -61,38 +61,38 @@ def schema() -> Schema:
 
 
 def columns_of(connection: sqlite3.Connection, table: str) -> frozenset[str]:
-    """The columns that a table has; none if it is not there."""
+    """Return the columns of a table; none if the table is missing."""
     rows = connection.execute("SELECT name FROM pragma_table_xinfo(?)", (table,))
     return frozenset(name for (name,) in rows)
 
 
-#: "EdMm" in the header's field for the application that a database belongs to.
+#: "EdMm" as the application ID in the header.
 APPLICATION_ID = 0x45644D6D
-#: The number of the newest migration, which ``PRAGMA user_version`` holds.
+#: The number of the newest migration, stored in ``PRAGMA user_version``.
 SCHEMA_VERSION = newest()
 
 _MAGIC = b"SQLite format 3\0"
 
-#: Files that were opened here, by device and number; more than a process works with at a time.
+#: Open files by device and inode; more than a process uses at a time.
 _opened: dict[tuple[int, int], int] = {}
 _MOST_OPENED = 64
 _lock = threading.Lock()
 
 
 class FileState(Enum):
-    """What stands at a path."""
+    """The state of a path."""
 
     MISSING = "missing"
-    EMPTY = "empty"  # nothing yet: a file of no bytes, which `initialise` may use
-    OLDER = "older"  # ours, of an older schema
+    EMPTY = "empty"  # a file of zero bytes, which `initialise` may use
+    OLDER = "older"  # an edenmem database with an older schema
     CURRENT = "current"
 
 
 def file_state(path: Path) -> FileState:
-    """What stands at ``path``.
+    """Return the state of ``path``.
 
     Raises:
-        StoreError: something that is not ours, is of a newer edenmem, or cannot be read.
+        StoreError: the file is not an edenmem database, is of a newer edenmem, or is unreadable.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -101,7 +101,7 @@ def file_state(path: Path) -> FileState:
     except FileNotFoundError:
         return FileState.MISSING
     except NotADirectoryError:
-        raise StoreError(f"{path} cannot exist: a part of its path is a file") from None
+        raise StoreError(f"{path} cannot exist: part of its path is a file") from None
     except OSError as error:
         raise StoreError(
             f"{path} cannot be read: {error.strerror}", hint="check who owns the file"
@@ -112,17 +112,17 @@ def file_state(path: Path) -> FileState:
     if len(header) < 100 or not header.startswith(_MAGIC) or application != APPLICATION_ID:
         raise StoreError(
             f"{path} is not an edenmem database",
-            hint="name another file with --uri or EDENMEM_URI; this one was left as it is",
+            hint="name another file with --uri or EDENMEM_URI; this file was not changed",
         )
     return version_state(path, int.from_bytes(header[60:64], "big"))
 
 
 def _first_bytes(path: Path) -> bytes:
-    """A file's header.
+    """Read the header of a file.
 
-    To close a file takes away every lock that this process has on it, and with them what tells
-    another process not to delete the log that is written here. So a file that was once opened
-    stays open, and is read without being opened again.
+    Closing a file releases all locks of this process on it, including the lock that keeps other
+    processes from deleting the log. So a file stays open once it was opened, and is read through
+    the same descriptor.
     """
     status = path.stat()
     key = (status.st_dev, status.st_ino)
@@ -130,7 +130,7 @@ def _first_bytes(path: Path) -> bytes:
         descriptor = _opened.pop(key, None)
         if descriptor is None:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        _opened[key] = descriptor  # the last one is the one that was used last
+        _opened[key] = descriptor  # moves to the end: most recently used
         header = os.pread(descriptor, 100, 0)
         if len(_opened) > _MOST_OPENED:
             os.close(_opened.pop(next(iter(_opened))))
@@ -138,26 +138,26 @@ def _first_bytes(path: Path) -> bytes:
 
 
 def version_state(path: Path, version: int) -> FileState:
-    """How a schema's version compares with ours.
+    """Compare a schema version with the newest one.
 
     Raises:
-        StoreError: it is newer.
+        StoreError: the version is newer.
     """
     if version > SCHEMA_VERSION:
         raise StoreError(
             f"{path} has schema version {version}; this edenmem knows up to {SCHEMA_VERSION}",
-            hint="install a newer edenmem; the file was left as it is",
+            hint="install a newer edenmem; the file was not changed",
         )
     return FileState.CURRENT if version == SCHEMA_VERSION else FileState.OLDER
 
 
 def log_of(path: Path) -> Path:
-    """The write-ahead log of a file."""
+    """Return the path of the write-ahead log."""
     return path.with_name(path.name + "-wal")
 
 
 def may_be_written(path: Path) -> bool:
-    """Whether this process may write the file and the log, or make one beside it."""
+    """Return whether this process may write the file and its log, or create a log."""
     log = log_of(path)
     place_of_log = log if log.exists() else path.parent
     return os.access(path, os.W_OK) and os.access(place_of_log, os.W_OK)

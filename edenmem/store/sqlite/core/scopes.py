@@ -1,4 +1,4 @@
-"""Scopes as numbers: every row of memory carries one, and every query is held to some."""
+"""Scope numbers: every row of memory has one, and every query is limited to some."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edenmem.models.scope import Scope
 
 
 def number_of(connection: sqlite3.Connection, scope: Scope) -> int | None:
-    """The scope's number, if anything was ever in it."""
+    """Return the scope's number, if the scope was ever used."""
     row = connection.execute(
         "SELECT scope_id FROM scopes WHERE agent_id = ? AND kind = ? AND owner = ?",
         (scope.agent_id, scope.kind.value, scope.owner),
@@ -18,7 +18,7 @@ def number_of(connection: sqlite3.Connection, scope: Scope) -> int | None:
 
 
 def numbers_of(connection: sqlite3.Connection, scopes: Iterable[Scope]) -> dict[Scope, int]:
-    """The numbers of those that have one, in the order given, each once."""
+    """Return the numbers of scopes that have one, in order, each once."""
     found = {}
     for scope in scopes:
         if scope not in found:
@@ -29,7 +29,7 @@ def numbers_of(connection: sqlite3.Connection, scopes: Iterable[Scope]) -> dict[
 
 
 def make_number(connection: sqlite3.Connection, scope: Scope) -> int:
-    """The scope's number, a new one if it has none."""
+    """Return the scope's number; create one if needed."""
     number = number_of(connection, scope)
     if number is not None:
         return number
@@ -51,7 +51,7 @@ def touch(
     reflections: int = 0,
     pending: int = 0,
 ) -> None:
-    """Note changes in a scope: how many, when, and by how much its counts differ."""
+    """Record changes in a scope: revisions, time, and differences of the counts."""
     connection.execute(
         "UPDATE scopes SET revision = revision + ?, updated_at = max(coalesce(updated_at, ?), ?),"
         " facts = facts + ?, reflections = reflections + ?, pending = pending + ?"

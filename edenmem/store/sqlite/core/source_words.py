@@ -1,8 +1,8 @@
-"""The index of the words of source messages: optional, and written with the facts.
+"""The optional index of source messages, written in the transactions of facts and messages.
 
 The index has one row for each fact that was formed from single messages. FTS5 keeps the text of a
-row, so that a row can be deleted after its messages are gone. Next to the word of the scope a row
-has the ids of its messages, by which its fact is found when a message changes.
+row, so that a row can be deleted after its messages are gone. In the column of the scope a row also
+has the IDs of its messages, by which facts are found when a message changes.
 """
 
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
@@ -22,13 +22,13 @@ _VOCABULARY = "facts_source_words"
 
 #: Messages that are not forgotten.
 _SEARCHABLE = "id NOT IN (SELECT id FROM forgotten_messages) AND content <> ''"
-#: Facts that have source messages which belong into the index.
+#: Facts with source messages to index.
 INDEXABLE = (
     f"json_array_length(f.source_message_ids) BETWEEN 1 AND {MOST_SOURCES} AND EXISTS"
     " (SELECT 1 FROM json_each(f.source_message_ids) s JOIN messages m ON m.id = s.value"
     f" WHERE {_SEARCHABLE.replace('id', 'm.id', 1)})"
 )
-#: Facts that are indexed in one transaction.
+#: Facts in one transaction.
 BATCH = 1000
 
 

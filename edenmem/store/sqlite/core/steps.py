@@ -1,4 +1,4 @@
-"""Taking and taking back the steps of the schema, inside the caller's transaction."""
+"""Application and reversal of schema migrations in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from edenmem.store.common import migrations
 
 
 def read_applied(connection: sqlite3.Connection) -> dict[str, int]:
-    """The migrations that the file has had, and when (in milliseconds)."""
+    """Return the applied migrations with their times in milliseconds."""
     known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'").fetchone()
     return dict(connection.execute("SELECT name, applied_at FROM migrations")) if known else {}
 
 
 def take_pending(connection: sqlite3.Connection) -> list[str]:
-    """Take the steps that the file has not had; their names."""
+    """Apply the pending migrations and return their names."""
     taken = []
     for migration in migrations.pending(read_applied(connection)):
         migration.up("sqlite", connection)
@@ -30,7 +30,7 @@ def take_pending(connection: sqlite3.Connection) -> list[str]:
 
 
 def take_back(connection: sqlite3.Connection, to: int) -> list[str]:
-    """Take back the steps after number ``to``, newest first; their names.
+    """Revert the migrations after number ``to``, newest first, and return their names.
 
     Raises:
         ConflictError: a step is irreversible.
@@ -48,6 +48,6 @@ def take_back(connection: sqlite3.Connection, to: int) -> list[str]:
 
 
 def _mark(connection: sqlite3.Connection) -> None:
-    """Let the header say which schema the file has."""
+    """Write the schema version into the header."""
     (newest,) = connection.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()
     connection.execute(f"PRAGMA user_version = {newest}")

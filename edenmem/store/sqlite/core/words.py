@@ -1,4 +1,4 @@
-"""What the full-text index is given and asked: quoted words, and those that stand for scopes."""
+"""Text for the full-text index: quoted words, and words for scopes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from edenmem.search.words import normalise_for_index
 
 
 def quote(word: str) -> str:
-    """A word or phrase as an FTS5 string: whatever is in it is text, never syntax."""
+    """Quote a word or phrase as an FTS5 string, without syntax."""
     return '"' + word.replace('"', '""').replace("\0", " ") + '"'
 
 
 def scope_word(scope_id: int) -> str:
-    """The word that stands for a scope in the index."""
+    """Return the index word of a scope."""
     return f"s{scope_id}"
 
 
 def rebuild_text_index(connection: sqlite3.Connection) -> None:
-    """Empty the full-text index, teach it every fact, and merge what it wrote."""
+    """Rebuild the full-text index from all facts, and merge its segments."""
     connection.execute("INSERT INTO facts_text (facts_text) VALUES ('delete-all')")
     rows = connection.execute("SELECT fact_no, scope_id, content FROM facts ORDER BY fact_no")
     connection.executemany(

@@ -1,4 +1,4 @@
-"""Messages that wait to be formed."""
+"""Messages that are pending for formation."""
 
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
 
@@ -15,7 +15,7 @@ from edenmem.store.sqlite.core.part import json_array
 from edenmem.store.sqlite.host.host import _IN_ORDER
 from edenmem.store.sqlite.host.rows import MESSAGE, message_from
 
-#: Messages that a formation of an agent has, or had until it was superseded.
+#: Messages of formations of an agent, including superseded ones.
 _HAD = (
     "SELECT message_id FROM formation_messages WHERE session_id = ? AND agent_id = ?"
     " UNION ALL SELECT j.value FROM formations f, json_each(f.superseded_message_ids) j"
@@ -31,7 +31,9 @@ def backlog_of(
     reach: Reach,
     spans: Sequence[Span],
 ) -> Backlog:
-    """See `edenmem.store.protocol.store.Store.backlog`; ``spans`` is what the platform formed."""
+    """See `edenmem.store.protocol.formations.Formations.backlog`; ``spans`` are ranges formed by
+    the platform.
+    """
     having = "SELECT 1 FROM formation_messages f"
     unfinished = ""
     if reach.own:

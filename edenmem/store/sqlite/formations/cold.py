@@ -1,8 +1,8 @@
-"""Which quiet sessions the cold run has to look at.
+"""Selection of quiet sessions for the cold run.
 
-Every message, agent and formation is written through this file, so triggers (see the migration
-that made them) take the note "nothing to do" back in the transaction of whatever may change that,
-and a note is exact: it needs no sweep, and can hide nothing.
+Every message, agent and formation is written through this file, so triggers (see their migration)
+remove the note "nothing to do" in the transaction of each relevant change. The notes are exact and
+need no sweep.
 """
 
 # ruff: noqa: D102 - the protocol documents these methods.
@@ -20,10 +20,10 @@ from edenmem.store.sqlite.core.codec import to_ms
 from edenmem.store.sqlite.core.part import Part
 from edenmem.store.sqlite.host.rows import session_of
 
-#: Sessions that are read at a time; each is looked at with a few queries of its own.
+#: Sessions in one batch; each takes a few queries.
 _PAGE = 100
 
-#: (quiet since, id)
+#: (quiet since, ID)
 _Place = tuple[int, str]
 
 
@@ -31,8 +31,8 @@ class ColdSessions(Part):
     """See `edenmem.store.protocol.formations.ColdSessions`."""
 
     def quiet_sessions(self, *, before: datetime, rules: str | None) -> Iterator[QuietSession]:
-        # One walk of the index for those that were never settled, and one for each name of rules
-        # by which some were; there are few names, and those settled by the current are skipped.
+        # One index walk for sessions that were never settled, and one for each rules name; there
+        # are few names, and sessions settled by the current rules are skipped.
         notes: list[str | None] = [None, *(name for name in self._rules() if name != rules)]
         walks = [self._walk(note, to_ms(before)) for note in notes]
         for page in batched(merge(*walks), _PAGE):
@@ -41,7 +41,7 @@ class ColdSessions(Part):
             yield from (quiet for quiet in found if quiet is not None)
 
     def _rules(self) -> Iterator[str]:
-        """The names of rules in the notes, each found by a look-up of its own."""
+        """Return the names of rules in the notes, by one lookup each."""
         name: str | None = ""
         while True:
             with self._db.reading() as connection:
@@ -77,7 +77,7 @@ class ColdSessions(Part):
 
 
 def _quiet_session(connection: sqlite3.Connection, session_id: str) -> QuietSession | None:
-    """The session with its count of occasions, unless it is deleted or incognito."""
+    """Return the session with its count of occasions, unless deleted or incognito."""
     session = session_of(connection, session_id)
     if session is None or session.incognito:
         return None

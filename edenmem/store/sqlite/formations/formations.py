@@ -1,7 +1,7 @@
-"""Formations: claims, leases, the write-ahead record, and its effect.
+"""Formations: claims, leases, the write-ahead record, and its application.
 
-A claim is one insert. That no two workers have one range is the doing of two unique indexes and a
-primary key (see the schema), so no order of events can break it.
+A claim is one insert. Two unique indexes and a primary key (see the schema) keep two workers from
+claiming one range, in any order of events.
 """
 
 # ruff: noqa: D102 - the protocol documents these methods.
@@ -49,7 +49,7 @@ def _json(value: Any) -> str:
 
 
 def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
-    """A row of `COLUMNS`, perhaps with ``changes`` after them."""
+    """Decode a row of `COLUMNS`, with optional ``changes`` at the end."""
     messages = connection.execute(
         "SELECT message_id FROM formation_messages WHERE formation_id = ? ORDER BY place",
         (row[0],),
@@ -83,7 +83,7 @@ def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
 
 
 def find_formation(connection: sqlite3.Connection, formation_id: str) -> Formation | None:
-    """The formation with this id, with its changes if it is recorded."""
+    """Return the formation with this ID, with its changes if it is recorded."""
     row = connection.execute(
         f"SELECT {COLUMNS}, changes FROM formations WHERE id = ?", (formation_id,)
     ).fetchone()
@@ -91,7 +91,7 @@ def find_formation(connection: sqlite3.Connection, formation_id: str) -> Formati
 
 
 def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bool:
-    """Store a new formation; False if something keeps it from being: see `Store.claim`."""
+    """Insert a formation; False if it conflicts: see `Formations.claim`."""
     changes = formation.changes
     added = connection.execute(
         f"INSERT OR IGNORE INTO formations ({COLUMNS}, changes) VALUES"
@@ -138,7 +138,7 @@ def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bo
 
 
 def _encode_status(status: FormationStatus) -> str:
-    """A superseded formation is known by its list of messages; the table knows no such status."""
+    """Encode a status; superseded formations are marked by their list of messages only."""
     return (FormationStatus.APPLIED if status is FormationStatus.SUPERSEDED else status).value
 
 
@@ -366,7 +366,7 @@ class Formations(Part):
                 status = "iif(superseded_message_ids IS NULL, status, 'superseded')"
             where += f" AND {status} IN (SELECT value FROM json_each(?))"
             values.append(json_array(each.value for each in statuses))
-        # The clocks of workers may disagree, so that times do not tell which of a pair is later.
+        # Clocks of workers may differ, so times do not order a pair.
         one_pair = session_id is not None and agent_id is not None
         return self._latest_first("seq" if one_pair else "created_at", where, values, limit)
 
@@ -398,20 +398,21 @@ class Formations(Part):
 def apply_recorded(
     connection: sqlite3.Connection, formation_id: str, now: datetime, worker: str | None = None
 ) -> list[ChangeResult]:
-    """Apply the outcome of a formation, unless that was done, inside the caller's transaction.
+    """Apply the outcome of a formation once, in the caller's transaction.
+
     See `edenmem.store.protocol.formations.Formations.apply_formation`.
 
     Raises:
-        NotFoundError: there is no such formation.
-        ConflictError: it has no outcome to apply.
+        NotFoundError: the formation does not exist.
+        ConflictError: the formation has no outcome to apply.
     """
     found = find_formation(connection, formation_id)
     if found is None:
-        raise NotFoundError(f"there is no formation {formation_id}")
+        raise NotFoundError(f"formation does not exist: {formation_id}")
     if found.status in (FormationStatus.APPLIED, FormationStatus.SUPERSEDED):
         return []
     if found.status is not FormationStatus.RECORDED and found.next_step:
-        return []  # the step that was recorded is in memory
+        return []  # the recorded step is applied
     if found.status is not FormationStatus.RECORDED or found.changes is None:
         raise ConflictError(
             f"the formation {formation_id} is {found.status} and has no outcome to apply"
@@ -432,7 +433,7 @@ def apply_recorded(
 def _go_on(
     connection: sqlite3.Connection, formation: Formation, now: datetime, worker: str | None
 ) -> None:
-    """Leave a formation of which a step is left to its worker, or free it for anybody."""
+    """Leave an unfinished formation to its worker, or release it."""
     is_held = worker is not None and worker == formation.worker
     connection.execute(
         "UPDATE formations SET status = ?1, changes = NULL, updated_at = ?2,"
@@ -445,7 +446,7 @@ def _go_on(
 def _find_claimed(
     connection: sqlite3.Connection, formation_id: str, worker: str
 ) -> Formation | None:
-    """The formation, if it is claimed by this worker."""
+    """Return the formation, if this worker holds its claim."""
     found = find_formation(connection, formation_id)
     if found is None or found.status is not FormationStatus.CLAIMED or found.worker != worker:
         return None

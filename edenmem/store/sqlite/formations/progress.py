@@ -1,4 +1,4 @@
-"""The platform's cursor of a session, and what it says; see `edenmem.store.common.progress`."""
+"""The platform's cursor of a session; see `edenmem.store.common.progress`."""
 
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
 
@@ -22,7 +22,7 @@ from edenmem.store.common.progress import (
 from edenmem.store.sqlite.core.codec import time
 from edenmem.store.sqlite.core.part import json_array
 
-#: What progress needs of a session's formations; then the last message of each, and its id.
+#: Columns of formations for progress; then the last message of each, and its ID.
 _PASTS = (
     "SELECT agent_id, status, last_message_at, cursor_moves, coalesce("
     " json_extract(superseded_message_ids, '$[#-1]'), (SELECT message_id FROM formation_messages"
@@ -32,14 +32,16 @@ _PASTS = (
 
 
 def moves_from(text: str | None) -> tuple[CursorMove, ...] | None:
-    """Read how a formation moved the platform's cursor; None if that was not noted."""
+    """Decode a formation's move of the platform's cursor; None if none was recorded."""
     return None if text is None else msgspec.json.decode(text, type=tuple[CursorMove, ...])
 
 
 def move_cursor(connection: sqlite3.Connection, formation: Formation) -> None:
-    """The platform keeps the progress of a session's first agent on the session itself: move it,
-    only forwards, and note what was replaced. Its counters are not stored here: the backlog is
-    counted, and cannot be wrong."""
+    """Move the platform's cursor of a session forwards, and record the old value.
+
+    The platform keeps the progress of a session's first agent on the session. Its counters are not
+    stored here: the backlog is counted.
+    """
     cursor, first = _cursor_and_first_agent(connection, formation.session_id)
     moves: tuple[CursorMove, ...] = ()
     if first == formation.agent_id and formation.message_ids:
@@ -57,7 +59,7 @@ def move_cursor(connection: sqlite3.Connection, formation: Formation) -> None:
 def note_cursor_move(
     connection: sqlite3.Connection, session_id: str, message_id: str, replaced: str | None
 ) -> None:
-    """Note a move of the platform's cursor to where it is with a formation that has the message."""
+    """Record a move of the platform's cursor with the formation of the message."""
     (to,) = connection.execute(
         "SELECT last_memory_message_id FROM sessions WHERE id = ?", (session_id,)
     ).fetchone()
@@ -70,7 +72,7 @@ def note_cursor_move(
         return
     *_, noted, last, formation_id = row
     moves = moves_from(noted)
-    if moves is None:  # one from before moves were noted may have made one
+    if moves is None:  # a formation from before moves were recorded may have moved the cursor
         moves = (CursorMove(to=last),)
     moves = (*moves, CursorMove(to=to, replaced=replaced))
     _note(connection, formation_id, moves)
@@ -86,7 +88,7 @@ def _note(connection: sqlite3.Connection, formation_id: str, moves: tuple[Cursor
 def _cursor_and_first_agent(
     connection: sqlite3.Connection, session_id: str
 ) -> tuple[str | None, str | None]:
-    """The platform's cursor (None for one that is no id), and the session's first agent."""
+    """Return the platform's cursor (None if invalid), and the session's first agent."""
     row = connection.execute(
         "SELECT last_memory_message_id, (SELECT member_id FROM session_members"
         " WHERE session_id = s.id AND role = 'agent' ORDER BY place LIMIT 1)"
@@ -109,7 +111,7 @@ def _places(
 
 
 def spans_of(connection: sqlite3.Connection, session_id: str) -> tuple[Span, ...]:
-    """What the platform formed of a session."""
+    """Return the ranges of a session that the platform formed."""
     cursor, first = _cursor_and_first_agent(connection, session_id)
     pasts = [
         Past(

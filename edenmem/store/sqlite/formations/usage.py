@@ -1,4 +1,4 @@
-"""What models cost."""
+"""The cost of model calls."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
@@ -25,7 +25,7 @@ from edenmem.store.sqlite.core.part import Part
 
 
 def _counted(path: str, types: str) -> str:
-    """An expression for a number of a call; one that is no count adds nothing."""
+    """Return an SQL expression for a count in a call; 0 for invalid values."""
     return (
         f"CASE WHEN json_type(call.value, '{path}') IN ({types})"
         f" AND json_extract(call.value, '{path}') BETWEEN 0 AND {COUNT_END - 1}"
@@ -33,8 +33,8 @@ def _counted(path: str, types: str) -> str:
     )
 
 
-#: Calls from both places where they are kept, and what is added up of them. ``agent``: a
-#: condition on whose they are, or nothing; ?1 is the earliest time, ?2 the agent.
+#: Calls from both tables, and their sums. ``agent`` is an optional condition; ?1 is the earliest
+#: time, ?2 the agent.
 _SUMS = f"""
     SELECT {{keys}}, count(*),
         CAST(total({_counted("$.input_tokens", "'integer'")}) AS INTEGER),
@@ -54,12 +54,12 @@ _SUMS = f"""
 """
 _MODEL = "coalesce(json_extract(call.value, '$.model'), '')"
 
-#: What a finding is about → where its calls are.
+#: Target of a finding → table of its calls.
 _PLACES = {"formation": ("formations", "usage"), "usage": ("usage_entries", "calls")}
 
 
 def decode_calls(text: str) -> object:
-    """The calls of a row as they are stored; text if they are not even JSON."""
+    """Decode the stored calls of a row; text if they are not JSON."""
     try:
         calls: object = json.loads(text)
     except (TypeError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Contexts that are cached with their sessions."""
+"""Contexts cached with their sessions."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 

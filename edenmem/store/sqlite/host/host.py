@@ -1,4 +1,4 @@
-"""What the platform owns: agents, accounts, sessions and messages."""
+"""Agents, accounts, sessions and messages, which the platform owns."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
@@ -43,7 +43,7 @@ from edenmem.store.sqlite.host.rows import (
 )
 
 _IN_ORDER = "ORDER BY m.created_at, m.id"
-#: From one sender to the next along the index, so that a long session costs no more than a short.
+#: Skips from sender to sender along the index, so that long sessions cost no more.
 _SENDERS = """
     WITH RECURSIVE senders (sender) AS (
         SELECT min(m.sender) FROM messages m WHERE m.session_id = ?1 AND m.role = 'user'
@@ -56,7 +56,7 @@ _SENDERS = """
     SELECT sender FROM senders WHERE sender IS NOT NULL
 """
 
-#: Session and person, for those who are listed and those who wrote.
+#: Session and person: members and authors.
 _PEOPLE = f"""
     SELECT t.session_id, coalesce(nullif(u.eden_user_id, ''), t.account) FROM (
         SELECT session_id, member_id AS account FROM session_members
@@ -186,7 +186,7 @@ class Host(Part):
         return self._sessions("s.group_id = ?", [group_id]) if group_id else iter(())
 
     def _sessions(self, where: str, values: Sequence[Any]) -> Iterator[Session]:
-        """A batch at a time, by latest activity; sessions without any come last."""
+        """Yield sessions in batches by latest activity; sessions without activity last."""
         last: Row | None = None
         activity = "coalesce(s.last_activity, -1)"
         while True:
@@ -229,7 +229,7 @@ class Host(Part):
             reset_cold_note(connection, session_id)
 
     def find_lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        return iter(())  # no platform writes here
+        return iter(())  # no platform writes to a file
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class Host(Part):
         with self._db.writing() as connection:
             known = connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,))
             if known.fetchone() is None:
-                raise NotFoundError(f"there is no session {session_id}")
+                raise NotFoundError(f"session does not exist: {session_id}")
             added = connection.executemany(
                 "INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
             ).rowcount

@@ -1,4 +1,4 @@
-"""What a typed name or the beginning of an id may mean."""
+"""Lookup of typed names and ID prefixes."""
 
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
 
@@ -11,19 +11,21 @@ from typing import Any, NamedTuple
 from edenmem.models.ids import is_id
 from edenmem.store.protocol.host import Reference, ReferenceKind
 
-#: From so many digits on, the beginning of an id is taken as one.
+#: Minimum number of digits of an ID prefix.
 SHORTEST_PREFIX = 4
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DIGITS = re.compile(r"[0-9a-f]{0,24}\Z")
-#: Sorts behind whatever may follow a beginning.
+#: Sorts after all continuations of a prefix.
 _LAST = "\U0010ffff"
 _PREFIX = re.compile(rf"[0-9a-f]{{{SHORTEST_PREFIX},23}}\Z")
 
 
 class _NameTable(NamedTuple):
-    """Where the things of a kind are: table, what a person knows them by, columns with names
-    (each has a twin ``…_folded`` for comparing without case), and a condition."""
+    """The table of a kind of thing: name expression, name columns and a condition.
+
+    Each name column has a twin ``…_folded`` for comparison without case.
+    """
 
     table: str
     label: str
@@ -53,10 +55,10 @@ _KINDS: dict[ReferenceKind, _NameTable] = {
 def find_references(
     connection: sqlite3.Connection, kind: ReferenceKind, text: str, limit: int
 ) -> list[Reference]:
-    """What a typed text may mean; see `edenmem.store.protocol.host.Host.find`."""
+    """Find what a typed text may refer to; see `edenmem.store.protocol.host.Host.find`."""
     named = _KINDS[kind]
     digits = text.lower()
-    if _SURROGATE.search(text):  # no stored name has any, and SQLite cannot be asked
+    if _SURROGATE.search(text):  # no stored name has surrogates, and SQLite rejects them
         return []
     if is_id(digits):
         found = _where(connection, named, "id = ?", [digits], 1)
@@ -78,8 +80,7 @@ def find_references(
 def complete_reference(
     connection: sqlite3.Connection, kind: ReferenceKind, text: str, limit: int
 ) -> list[Reference]:
-    """What a typed text may be the beginning of; see
-    `edenmem.store.protocol.host.Host.find_by_prefix`."""
+    """Complete a typed prefix; see `edenmem.store.protocol.host.Host.find_by_prefix`."""
     named = _KINDS[kind]
     if _SURROGATE.search(text):
         return []

@@ -1,4 +1,4 @@
-"""Rows of agents, accounts, sessions and messages: read and written."""
+"""Rows of agents, accounts, sessions and messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MESSAGE = (
 
 
 def agent_from(row: Row) -> Agent:
-    """A row of `AGENT`."""
+    """Decode a row of `AGENT`."""
     return Agent(
         id=row[0],
         username=row[1],
@@ -42,7 +42,7 @@ def agent_from(row: Row) -> Agent:
 
 
 def user_from(row: Row) -> User:
-    """A row of `USER`."""
+    """Decode a row of `USER`."""
     return User(
         id=row[0],
         username=row[1],
@@ -54,24 +54,24 @@ def user_from(row: Row) -> User:
 
 
 def stored_user_from(row: Row) -> StoredUser:
-    """A row of `STORED_USER`."""
+    """Decode a row of `STORED_USER`."""
     return StoredUser(**msgspec.structs.asdict(user_from(row)), deleted=bool(row[6]))
 
 
 def agent_of(connection: sqlite3.Connection, agent_id: str) -> Agent | None:
-    """The agent with this id, unless it is deleted."""
+    """Return the agent with this ID, unless deleted."""
     row = connection.execute(f"{AGENT} WHERE id = ? AND NOT deleted", (agent_id,)).fetchone()
     return agent_from(row) if row else None
 
 
 def user_of(connection: sqlite3.Connection, user_id: str) -> User | None:
-    """The account with this id, unless it is deleted."""
+    """Return the account with this ID, unless deleted."""
     row = connection.execute(f"{USER} WHERE id = ? AND NOT deleted", (user_id,)).fetchone()
     return user_from(row) if row else None
 
 
 def insert_agent(connection: sqlite3.Connection, agent: Agent) -> bool:
-    """Insert; False if the id or the username is taken."""
+    """Insert an agent; False if the ID or the username is taken."""
     added = connection.execute(
         "INSERT OR IGNORE INTO agents VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)",
         (
@@ -90,7 +90,7 @@ def insert_agent(connection: sqlite3.Connection, agent: Agent) -> bool:
 
 
 def insert_user(connection: sqlite3.Connection, user: User) -> bool:
-    """Insert; False if the id or the username is taken."""
+    """Insert an account; False if the ID or the username is taken."""
     added = connection.execute(
         "INSERT OR IGNORE INTO users VALUES (?, ?, ?, ?, ?, ?, 0, ?)",
         (
@@ -115,7 +115,7 @@ def _members(connection: sqlite3.Connection, session_id: str, role: str) -> tupl
 
 
 def session_from(connection: sqlite3.Connection, row: Row) -> Session:
-    """A row of `SESSION`, with its members."""
+    """Decode a row of `SESSION`, with its members."""
     return Session(
         id=row[0],
         agents=_members(connection, row[0], "agent"),
@@ -136,7 +136,7 @@ def session_from(connection: sqlite3.Connection, row: Row) -> Session:
 
 
 def session_of(connection: sqlite3.Connection, session_id: str) -> Session | None:
-    """The session with this id, unless it is deleted."""
+    """Return the session with this ID, unless deleted."""
     row = connection.execute(f"{SESSION} WHERE id = ? AND NOT deleted", (session_id,)).fetchone()
     return session_from(connection, row) if row else None
 
@@ -144,7 +144,7 @@ def session_of(connection: sqlite3.Connection, session_id: str) -> Session | Non
 def add_members(
     connection: sqlite3.Connection, session_id: str, role: str, members: Sequence[str]
 ) -> None:
-    """Let these join the session, after those who are in it."""
+    """Add members to a session, after the existing members."""
     (place,) = connection.execute(
         "SELECT coalesce(max(place) + 1, 0) FROM session_members WHERE session_id = ? AND role = ?",
         (session_id, role),
@@ -156,14 +156,14 @@ def add_members(
 
 
 def reset_cold_note(connection: sqlite3.Connection, session_id: str) -> None:
-    """Take back the cold run's note of a session; see the migration that added it."""
+    """Remove the cold run's note of a session; see its migration."""
     connection.execute(
         "UPDATE sessions SET stirred = stirred + 1, settled = NULL WHERE id = ?", (session_id,)
     )
 
 
 def insert_session(connection: sqlite3.Connection, session: Session) -> bool:
-    """Store a new session, or add its members to the one with its id; whether it is new."""
+    """Store a new session, or add its members to the stored one; return whether it is new."""
     added = connection.execute(
         "INSERT OR IGNORE INTO sessions (id, owner, group_id, name, name_folded, title,"
         " title_folded, status, platform, incognito, deleted, last_activity, created_at, imported,"
@@ -200,7 +200,7 @@ def insert_session(connection: sqlite3.Connection, session: Session) -> bool:
 
 
 def message_from(row: Row) -> Message:
-    """A row of `MESSAGE`."""
+    """Decode a row of `MESSAGE`."""
     return Message(
         id=row[0],
         session_id=row[1],
@@ -215,7 +215,7 @@ def message_from(row: Row) -> Message:
 
 
 def message_row(session_id: str, message: Message) -> Row:
-    """The columns of a message."""
+    """Return the columns of a message."""
     return (
         message.id,
         session_id,

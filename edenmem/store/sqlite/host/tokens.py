@@ -1,4 +1,4 @@
-"""Tokens for the server, and what was used in a day."""
+"""Access tokens of the server, and their daily use."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 

@@ -1,4 +1,4 @@
-"""The rows of reflections, consolidated texts and policies: inserted, written, deleted."""
+"""The rows of reflections, consolidated texts and policies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edenmem.text import word_count
 
 
 def insert_reflection(connection: sqlite3.Connection, new: Reflection, scope_id: int) -> None:
-    """Store a reflection whose id is free."""
+    """Insert a reflection with an unused ID."""
     connection.execute(
         "INSERT INTO reflections (id, scope_id, content, formed_at, session_id,"
         " source_message_ids, version, updated_at, absorbed, absorbed_at, consolidated_into,"
@@ -41,7 +41,7 @@ def insert_reflection(connection: sqlite3.Connection, new: Reflection, scope_id:
 
 
 def update_reflection(connection: sqlite3.Connection, new: Reflection) -> None:
-    """Write what may change of a reflection."""
+    """Update the mutable fields of a reflection."""
     connection.execute(
         "UPDATE reflections SET content = ?, version = ?, updated_at = ?, absorbed = ?,"
         " absorbed_at = ?, consolidated_into = ?, private = ? WHERE id = ?",
@@ -59,7 +59,7 @@ def update_reflection(connection: sqlite3.Connection, new: Reflection) -> None:
 
 
 def put_text(connection: sqlite3.Connection, new: Consolidation, scope_id: int) -> None:
-    """Store the text of a scope in the place of the one that it has."""
+    """Insert or replace the text of a scope."""
     unpropagated = new.unpropagated_versions
     connection.execute(
         "INSERT INTO consolidations (scope_id, id, content, words, version, word_limit,"
@@ -85,16 +85,16 @@ def put_text(connection: sqlite3.Connection, new: Consolidation, scope_id: int) 
 
 
 def put_policy(connection: sqlite3.Connection, policy: Policy, scope_id: int) -> None:
-    """Store the policy of a scope in the place of the one that it has.
+    """Insert or replace the policy of a scope.
 
     Raises:
-        ConflictError: another scope's policy has this id.
+        ConflictError: the policy of another scope has this ID.
     """
     taken = connection.execute(
         "SELECT 1 FROM policies WHERE id = ? AND scope_id <> ?", (policy.id, scope_id)
     ).fetchone()
     if taken is not None:
-        raise ConflictError(f"the policy of another scope has this id: {policy.id}")
+        raise ConflictError(f"the policy of another scope has this ID: {policy.id}")
     connection.execute(
         "INSERT INTO policies VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (scope_id) DO UPDATE SET id = excluded.id,"

@@ -1,6 +1,6 @@
-"""A fact's row and everything that is derived from it: vector, code, full text, counts.
+"""The rows of a fact and all derived rows: vector, code, full text.
 
-Whoever changes a fact does it through here, so that what is derived cannot lag.
+All changes of facts go through this module, so derived rows never lag.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edenmem.store.sqlite.memory import vectors
 
 
 class StoredFact(msgspec.Struct, frozen=True):
-    """A fact, whole, with the numbers that its rows go by."""
+    """A complete fact, with its row numbers."""
 
     fact: Fact
     number: int
@@ -37,12 +37,12 @@ def _read_stored(
 
 
 def find_fact(connection: sqlite3.Connection, fact_id: str) -> StoredFact | None:
-    """The fact with this id, in whatever scope."""
+    """Return the fact with this ID, in any scope."""
     return _read_stored(connection, "f.id = ?", (fact_id,))
 
 
 def locate_fact(connection: sqlite3.Connection, fact: Fact) -> StoredFact:
-    """The numbers of a fact that is there, and was read in this transaction."""
+    """Return the row numbers of a fact that was read in this transaction."""
     row = connection.execute(
         "SELECT fact_no, scope_id, model_id FROM facts WHERE id = ?", (fact.id,)
     ).fetchone()
@@ -50,7 +50,7 @@ def locate_fact(connection: sqlite3.Connection, fact: Fact) -> StoredFact:
 
 
 def fact_with_hash(connection: sqlite3.Connection, scope_id: int, digest: str) -> str | None:
-    """The id of the scope's fact with this content hash."""
+    """Return the ID of the scope's fact with this content hash."""
     row = connection.execute(
         "SELECT id FROM facts WHERE scope_id = ? AND hash = ?", (scope_id, digest)
     ).fetchone()
@@ -58,7 +58,7 @@ def fact_with_hash(connection: sqlite3.Connection, scope_id: int, digest: str) -
 
 
 def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int) -> None:
-    """Store a fact whose id and hash are free."""
+    """Insert a fact with an unused ID and hash."""
     model_id = None
     if fact.embedding is not None:
         model_id = vectors.model_number(connection, fact.embedding_model, fact.embedding)
@@ -95,7 +95,7 @@ def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int) -> No
 
 
 def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact) -> None:
-    """Give a stored fact another text, and the vector of ``new`` or none."""
+    """Replace the text of a fact, and its vector by that of ``new`` or none."""
     model_id = None
     if new.embedding is not None:
         model_id = vectors.model_number(connection, new.embedding_model, new.embedding)
@@ -126,7 +126,7 @@ def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact) -> 
 
 
 def update_fact(connection: sqlite3.Connection, old: Fact, new: Fact) -> None:
-    """Write the other fields of a fact whose text and vector stay."""
+    """Update the other fields of a fact; text and vector stay."""
     connection.execute(
         "UPDATE facts SET updated_at = ?, source_message_ids = ?, related_users = ?,"
         " version = ?, previous_content = ?, private = ? WHERE id = ?",
@@ -146,7 +146,7 @@ def update_fact(connection: sqlite3.Connection, old: Fact, new: Fact) -> None:
 
 
 def delete_fact(connection: sqlite3.Connection, old: StoredFact) -> None:
-    """Take a fact away with all that is derived from it."""
+    """Delete a fact with all derived rows."""
     vectors.drop_staged(connection, old.number, old.scope_id)
     vectors.drop_vector(connection, old.number, old.scope_id, old.model_id)
     _forget_text(connection, old)
@@ -157,8 +157,10 @@ def delete_fact(connection: sqlite3.Connection, old: StoredFact) -> None:
 def put_own(
     connection: sqlite3.Connection, old: StoredFact, model: str, vector: bytes, at: int
 ) -> None:
-    """Give a stored fact a vector of its text, in the place of the one that it has. One beside it
-    stays, unless it is of the same model."""
+    """Replace the own vector of a fact.
+
+    A staged vector stays, unless it is of the same model.
+    """
     model_id = vectors.model_number(connection, model, vector)
     staged = connection.execute(
         "SELECT model_id FROM vectors_beside WHERE fact_no = ?", (old.number,)
@@ -174,8 +176,10 @@ def put_own(
 def put_staged(
     connection: sqlite3.Connection, old: StoredFact, model: str, vector: bytes, at: int
 ) -> None:
-    """Give a stored fact a vector of its text beside the one that it has; in the place of one of
-    the same model."""
+    """Replace the staged vector of a fact, which is stored in addition to its own.
+
+    A vector of the fact's own model replaces its own vector.
+    """
     model_id = vectors.model_number(connection, model, vector)
     if old.model_id == model_id:
         put_own(connection, old, model, vector, at)

@@ -1,4 +1,4 @@
-"""Memory as it was: versions, and memory at a moment."""
+"""History: versions, and memory at a point in time."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
@@ -32,7 +32,7 @@ HISTORY = (
 
 
 def history_from(row: Row) -> HistoryEntry:
-    """A row of `HISTORY`."""
+    """Decode a row of `HISTORY`."""
     return HistoryEntry(
         scope=codec.scope_of(*row[:3]),
         id=row[3],
@@ -50,7 +50,7 @@ def history_from(row: Row) -> HistoryEntry:
 
 
 def only_version(connection: sqlite3.Connection, fact: Fact) -> HistoryEntry:
-    """What history would say of a fact that nothing has happened to since it came."""
+    """Build the single version of a fact that never changed."""
     origin = log.origin_of(connection, fact)
     return HistoryEntry(
         id=version_id("fact", fact.id, fact.version, origin.change_id),
@@ -67,14 +67,14 @@ def only_version(connection: sqlite3.Connection, fact: Fact) -> HistoryEntry:
 
 
 def place_version(entry: HistoryEntry, life: int) -> StoredVersion:
-    """A version with its place, and the id that goes with it."""
+    """Add its place and the derived ID to a version."""
     place = (entry.version, life, entry.action == TOMBSTONE)
     id = id_of_version(entry.target_type, entry.target_id, place)
     return StoredVersion(**{**msgspec.structs.asdict(entry), "id": id, "life": life})
 
 
 def place_versions(entries: Iterable[HistoryEntry]) -> Iterator[StoredVersion]:
-    """Versions of one target, in order, each with its place."""
+    """Add places to the versions of one target, in order."""
     life, ended = 0, False
     for entry in entries:
         life, ended = life + ended, entry.action == TOMBSTONE
@@ -82,7 +82,7 @@ def place_versions(entries: Iterable[HistoryEntry]) -> Iterator[StoredVersion]:
 
 
 def _as_version(fact: Fact, entry: HistoryEntry) -> Fact:
-    """A fact with the text and times that it had in an earlier version."""
+    """Return a fact with the text and times of an earlier version."""
     return msgspec.structs.replace(
         fact,
         content=entry.content,
@@ -174,8 +174,10 @@ class History(Part):
 
     @staticmethod
     def _find_moved(connection: sqlite3.Connection, number: int, at: int) -> dict[str, Fact]:
-        """A scope's facts that were there by then and were rewritten, removed or restored later,
-        as they are now or as they went."""
+        """Find a scope's facts that existed at that time and changed later.
+
+        Rewritten, removed and restored facts are returned as they are now, or as they were removed.
+        """
         moved = {}
         rewritten = connection.execute(
             f"{codec.FACT} WHERE f.scope_id = ? AND f.recent_at > ? AND f.formed_at <= ?",
@@ -222,7 +224,9 @@ class History(Part):
 
 
 def _rewriting(connection: sqlite3.Connection, number: int | None, at: int) -> list[AuditEntry]:
-    """What a scope's buffer went through after ``at`` that the flags do not tell, latest first."""
+    """Return the changes of a scope's buffer after ``at`` that its flags do not show, latest
+    first.
+    """
     rows = [
         row
         for condition in (

@@ -1,4 +1,4 @@
-"""The log of changes: written in the transaction of what it tells of, with history, and read."""
+"""The log of changes, written in the transaction of each change together with history."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
@@ -27,7 +27,7 @@ from edenmem.store.sqlite.core.codec import Row, time, to_list, to_ms
 from edenmem.store.sqlite.core.part import BATCH, Part, json_array
 from edenmem.store.sqlite.memory import log
 
-#: The action of a fact's tombstone.
+#: The action of a tombstone.
 REMOVED = "delete"
 
 AUDIT = (
@@ -37,7 +37,7 @@ AUDIT = (
 )
 SHOWN = f"a.action <> '{log.VOID}'"
 
-#: What each kind of id is in; the expressions are those of the indexes.
+#: Expression by kind of ID; the same as in the indexes.
 _COLUMNS: dict[AuditKey, str] = {
     "entry": "id",
     "target": "target_id",
@@ -50,7 +50,7 @@ _PREFIX = 4
 def add_versions(
     connection: sqlite3.Connection, versions: Iterable[tuple[HistoryEntry | StoredVersion, int]]
 ) -> None:
-    """Keep versions, each with the number of its scope."""
+    """Store versions, each with the number of its scope."""
     connection.executemany(
         "INSERT INTO history (id, target_type, target_id, scope_id, version, content, at,"
         " action, actor, change_id, absorbed_ids, snapshot)"
@@ -76,8 +76,10 @@ def add_versions(
 
 
 def origin_of(connection: sqlite3.Connection, fact: Fact) -> Origin:
-    """How a fact came to be of which history has nothing: as the audit entry of its addition says,
-    and as much as can be seen of it if others than edenmem added it."""
+    """Describe the origin of a fact without history.
+
+    Uses the audit entry of its addition, or the fact itself if it was added outside edenmem.
+    """
     row = connection.execute(
         "SELECT id, actor FROM audit WHERE target_id = ? AND target_type = 'fact'"
         " AND action IN ('add_fact', 'revise_fact') ORDER BY at DESC, audit_no DESC LIMIT 1",
@@ -94,8 +96,10 @@ def origin_of(connection: sqlite3.Connection, fact: Fact) -> Origin:
 def add_entries(
     connection: sqlite3.Connection, entries: Iterable[tuple[AuditEntry, int | None]]
 ) -> None:
-    """Write audit entries, each with the number of its scope. What is void says so in the place of
-    its action."""
+    """Write audit entries, each with the number of its scope.
+
+    A void entry has a mark in the place of its action.
+    """
     connection.executemany(
         "INSERT INTO audit (id, change_set_id, at, actor, action, target_type, target_id, agent_id,"
         " scope_id, before, after, reason, undoes)"
@@ -122,7 +126,7 @@ def add_entries(
 
 
 def audit_from(row: Row) -> AuditEntry:
-    """A row of `AUDIT`."""
+    """Decode a row of `AUDIT`."""
     return AuditEntry(
         scope=None if row[0] is None else codec.scope_of(*row[:3]),
         id=row[3],
@@ -223,7 +227,7 @@ class AuditLog(Part):
             last = (rows[-1][5], rows[-1][-1])
 
     def _fetch(self, query: str, values: Sequence[Any], *, is_lenient: bool) -> list[Row]:
-        """Fetch rows; texts that are not UTF-8 raise, or come with surrogates."""
+        """Fetch rows; text that is not UTF-8 raises an error, or is read with surrogates."""
         try:
             with self._db.reading() as connection:
                 return connection.execute(query, values).fetchall()

@@ -1,4 +1,4 @@
-"""Memory as it is: facts, reflections, texts, policies, and the overview of scopes."""
+"""Current memory: facts, reflections, texts, policies, and the overview of scopes."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
@@ -22,7 +22,7 @@ from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
 
 
 def narrowing(filter: FactFilter) -> tuple[str, list[Any]]:
-    """What a filter says beside its scopes, as conditions on ``f`` to append, and parameters."""
+    """Return the conditions of a filter, without its scopes, on ``f``, and their parameters."""
     conditions, values = "", list[Any]()
     for condition, value in (
         ("f.formed_at >= ?", to_ms(filter.since)),
@@ -68,16 +68,16 @@ class Memory(Part):
         values: Sequence[Any],
         limit: int | None,
     ) -> Iterator[Row]:
-        """Rows by time, newest first, then by id, a batch at a time.
+        """Yield rows in batches, newest first, then by ID.
 
-        Each batch begins where the one before ended: first the rest of that very millisecond,
-        which a bulk import may have filled with any number of rows, then what is older.
+        Each batch continues after the previous one: first the rest of the same millisecond, which a
+        bulk import may fill with any number of rows, then older rows.
         """
         table, column = order
         moment, row_id = f"{table}.{column}", f"{table}.id"
         left = limit
         last: tuple[int, str] | None = None
-        # The keys are appended to what the caller selects, so that they are the row's last two.
+        # The keys are appended to the selected columns, as the last two of the row.
         select = select.replace(" FROM ", f", {moment}, {row_id} FROM ", 1)
         tail = f" ORDER BY {moment} DESC, {row_id} LIMIT ?"
         while left is None or left > 0:
@@ -353,7 +353,7 @@ class Propagation(Part):
 
 
 def consolidation_of(connection: sqlite3.Connection, number: int) -> Consolidation | None:
-    """A scope's text and buffer."""
+    """Return a scope's text and buffer."""
     row = connection.execute(f"{codec.CONSOLIDATION} WHERE c.scope_id = ?", (number,)).fetchone()
     if row is None:
         return None
@@ -366,6 +366,6 @@ def consolidation_of(connection: sqlite3.Connection, number: int) -> Consolidati
 
 
 def policy_of(connection: sqlite3.Connection, number: int) -> Policy | None:
-    """A scope's policy."""
+    """Return a scope's policy."""
     row = connection.execute(f"{codec.POLICY} WHERE p.scope_id = ?", (number,)).fetchone()
     return codec.policy_from(row) if row else None

@@ -1,7 +1,7 @@
-"""Vectors as they are stored: the float32 bytes, and a code of one bit for each dimension.
+"""Storage of vectors: float32 bytes, and a code of one bit per dimension.
 
-The code is the signs. On real sentence embeddings neither centring nor a random rotation made a
-better first pass of it than the signs as they are, so there is nothing to train or to keep.
+The code is the signs. On real sentence embeddings neither centring nor a random rotation improved
+the first pass, so there is nothing to train or to store.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from array import array
 
 from edenmem.errors import InputError
 
-#: From the byte that holds a float32's sign to a binary digit: "1" for positive.
+#: The byte with a float32's sign → binary digit: "1" for positive.
 _DIGIT = bytes(ord("0") if byte & 0x80 else ord("1") for byte in range(256))
 
 
 def check_vector(vector: bytes) -> None:
-    """Refuse what is no direction.
+    """Validate the bytes of a vector.
 
     Raises:
-        InputError: it is not whole float32 numbers, is empty, all zeros, or not finite.
+        InputError: the bytes are empty or not float32 numbers, all zeros, or not finite.
     """
     if not vector or len(vector) % 4:
-        raise InputError(f"a vector of {len(vector)} bytes is not a list of float32 numbers")
+        raise InputError(f"vector is not a list of float32 numbers: {len(vector)} bytes")
     numbers = array("f", vector)
     if sys.byteorder == "big":
         numbers.byteswap()
     length = math.hypot(*numbers)
     if length == 0.0 or not math.isfinite(length):
         raise InputError(
-            "a vector is all zeros" if length == 0.0 else "a vector has numbers that are not finite"
+            "vector is all zeros" if length == 0.0 else "vector has numbers that are not finite"
         )
 
 
 def code_of(vector: bytes) -> bytes:
-    """One bit for each dimension, the first dimension in the highest bit; 1 for positive."""
+    """Return one bit per dimension, the first dimension in the highest bit; 1 for positive."""
     digits = vector[3::4].translate(_DIGIT)
     size = -(-len(digits) // 8)
     return int(digits.ljust(size * 8, b"0"), 2).to_bytes(size, "big")
 
 
 def model_of(connection: sqlite3.Connection, name: str, dimensions: int) -> int | None:
-    """The number of a model whose vectors have so many dimensions, if one was ever stored."""
+    """Return the number of a model with these dimensions, if one was ever stored."""
     row = connection.execute(
         "SELECT model_id FROM embedding_models WHERE name = ? AND dimensions = ?",
         (name, dimensions),
@@ -52,14 +52,13 @@ def model_of(connection: sqlite3.Connection, name: str, dimensions: int) -> int 
 
 
 def model_number(connection: sqlite3.Connection, name: str | None, vector: bytes) -> int:
-    """The number of the model that a vector is of, a new one for a new model.
+    """Return the number of a vector's model; create one for a new model.
 
-    Vectors of one name and of two lengths are of two models: somebody's endpoint gave another
-    model the name of an old one. Those that came without the name of a model are kept as of "",
-    which is never searched.
+    Vectors with one model name but two lengths are of two models: an endpoint reused the name.
+    Vectors without a model name are stored under "", which is never searched.
 
     Raises:
-        InputError: the vector is none.
+        InputError: the vector is invalid.
     """
     check_vector(vector)
     dimensions = len(vector) // 4 if name else 0
@@ -76,7 +75,7 @@ def model_number(connection: sqlite3.Connection, name: str | None, vector: bytes
 def put_vector(
     connection: sqlite3.Connection, fact_no: int, scope_id: int, model_id: int, vector: bytes
 ) -> None:
-    """Store the vector of a fact that has none."""
+    """Store the vector of a fact without one."""
     connection.execute("INSERT INTO vectors VALUES (?, ?)", (fact_no, vector))
     connection.execute(
         "INSERT INTO vector_codes VALUES (?, ?, ?, ?)",
@@ -87,7 +86,7 @@ def put_vector(
 def drop_vector(
     connection: sqlite3.Connection, fact_no: int, scope_id: int, model_id: int | None
 ) -> None:
-    """Take a fact's vector away, if it has one."""
+    """Delete the vector of a fact, if it has one."""
     if model_id is not None:
         connection.execute("DELETE FROM vectors WHERE fact_no = ?", (fact_no,))
         _drop_code(connection, fact_no, scope_id, model_id)
@@ -96,7 +95,7 @@ def drop_vector(
 def put_staged(
     connection: sqlite3.Connection, fact_no: int, scope_id: int, model_id: int, vector: bytes
 ) -> None:
-    """Store a second vector of a fact, of another model than its own."""
+    """Store a second vector of a fact, of another model."""
     drop_staged(connection, fact_no, scope_id)
     connection.execute("INSERT INTO vectors_beside VALUES (?, ?, ?)", (fact_no, model_id, vector))
     connection.execute(
@@ -106,7 +105,7 @@ def put_staged(
 
 
 def drop_staged(connection: sqlite3.Connection, fact_no: int, scope_id: int) -> None:
-    """Take a fact's second vector away, if it has one."""
+    """Delete the second vector of a fact, if it has one."""
     row = connection.execute(
         "DELETE FROM vectors_beside WHERE fact_no = ? RETURNING model_id", (fact_no,)
     ).fetchone()
