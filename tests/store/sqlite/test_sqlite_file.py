@@ -191,7 +191,7 @@ def test_a_folder_and_a_pipe_are_not_files(tmp_path: Path) -> None:
         for call in (SqliteStore(path).database.info, SqliteStore(path).database.initialise):
             with pytest.raises(StoreError, match="is not a file"):
                 call()
-    with pytest.raises(StoreError, match="a part of its path is a file"):
+    with pytest.raises(StoreError, match="part of its path is a file"):
         SqliteStore(Path(__file__) / "memory.db").database.initialise()
 
 
