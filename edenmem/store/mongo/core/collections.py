@@ -27,7 +27,7 @@ COLD = "memory2_cold"
 #: Forgettings: hashes, times and counts.
 FORGETTINGS = "memory2_forgettings"
 
-#: Messages that no search for source words uses: IDs.
+#: Forgotten messages, which searches for source words skip: IDs.
 FORGOTTEN_MESSAGES = "memory2_forgotten_messages"
 
 #: Access tokens: names, digests and the IDs that they are limited to.

@@ -176,7 +176,7 @@ class Connection:
 
     @property
     def forgotten_messages(self) -> Collection:
-        """Return the messages whose words no search for facts uses."""
+        """Forgotten messages, which searches for source words skip."""
         return self.collection(names.FORGOTTEN_MESSAGES)
 
     @property

@@ -207,12 +207,14 @@ class MongoErasure:
 
     def _drop_source_words(self, traces: Traces) -> None:
         """Keep the words of forgotten messages out of the search for facts that stay."""
-        said: list[Filter] = [{"session": {"$in": part}} for part in id_parts(traces.own)]
-        said += [
+        filters: list[Filter] = [{"session": {"$in": part}} for part in id_parts(traces.own)]
+        filters += [
             {"session": {"$in": part}, "sender": {"$in": object_ids(traces.accounts)}}
             for part in id_parts(traces.shared)
         ]
-        for messages in batched(self._db.find_all(self._db.messages, said, {"_id": 1}), IN_LIMIT):
+        for messages in batched(
+            self._db.find_all(self._db.messages, filters, {"_id": 1}), IN_LIMIT
+        ):
             ids = dict.fromkeys(message["_id"] for message in messages)
             self._db.forgotten_messages.insert_new([{"_id": id} for id in ids])
 

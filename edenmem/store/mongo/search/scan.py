@@ -129,15 +129,15 @@ class Scan:
     def _source_texts(self, sources: Iterable[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
         """Read the source messages of facts; facts with too many or none are left out."""
         known = {id: found for id, found in sources if 1 <= len(found) <= MOST_SOURCES}
-        said: dict[str, str] = {}
+        contents: dict[str, str] = {}
         wanted = dict.fromkeys(message for found in known.values() for message in found)
         for part in id_parts(wanted):
             forgotten = {one["_id"] for one in self._forgotten.find({"_id": {"$in": part}})}
             left = [id for id in part if id not in forgotten]
             for message in self._messages.find({"_id": {"$in": left}}, {"content": 1}):
-                said[str(message["_id"])] = codec.text(message.get("content"))
+                contents[str(message["_id"])] = codec.text(message.get("content"))
         texts = {
-            id: source_text(said.get(each, "") for each in found) for id, found in known.items()
+            id: source_text(contents.get(each, "") for each in found) for id, found in known.items()
         }
         return [(id, text) for id, text in texts.items() if text]
 
