@@ -63,7 +63,7 @@ class ColdSessions:
         """Let the next run retry a failed range; its attempts start from zero."""
         why_not = None
         if formation.status is not FormationStatus.FAILED:
-            why_not = f"it is {formation.status}, not failed"
+            why_not = f"status is {formation.status}, not failed"
         elif not dry_run and not self._formations.retry(formation.id, now=self._runtime.clock()):
             why_not = "another range of its session is unfinished"
         return RetryReport(

@@ -410,7 +410,7 @@ def _group_sessions(context: DoctorContext, items: Sequence[_Memory]) -> Iterato
             detail = f"{_people(len(others))} spoke in its source messages"
             yield CheckFinding("group-sessions", about(item, detail, related=tuple(sorted(others))))
         else:  # the others may have joined later
-            detail = f"{_people(len(others))} also in its session"
+            detail = f"its session also has {_people(len(others))}"
             seen = about(item, detail, related=tuple(sorted(others)))
             yield CheckFinding("group-sessions", seen, State.NOTE)
 

@@ -209,7 +209,7 @@ class Good(NamedTuple):
 
 def good_lines(source: Lines, checked: FileCheck, parser: Parser) -> Iterator[Good]:
     """Yield the valid records of a checked file."""
-    for number, raw in _until(source.lines(), checked.last):
+    for number, raw in islice(source.lines(), checked.last):
         text = raw.strip()
         if not text or (number == 1 and checked.header):
             continue
@@ -222,11 +222,3 @@ def good_lines(source: Lines, checked: FileCheck, parser: Parser) -> Iterator[Go
                 yield Good(number, kind, parser.parse(kind, data), origin)
         except InputError:
             continue  # reported by the check
-
-
-def _until(numbered: Iterator[tuple[int, bytes]], last: int | None) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines up to the last readable one, without reading further."""
-    if last is None:
-        yield from numbered
-    else:
-        yield from islice(numbered, last)

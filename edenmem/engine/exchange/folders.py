@@ -170,8 +170,8 @@ class FolderExporter:
         agent_ids = request.agent_ids or tuple(
             dict.fromkeys(summary.scope.agent_id for summary in self._store.memory.scopes())
         )
-        agents = file_names(_labels(self._store, agent_ids))
         known = load_labels(self._store, agent_ids)
+        agents = file_names({id: known[id] for id in agent_ids})
         for agent_id in sorted(agent_ids):
             scopes = [
                 summary.scope
@@ -202,11 +202,6 @@ class FolderExporter:
         if facts:
             facts.sort(key=lambda fact: (fact.formed_at, fact.id))
             yield "facts", _build_page("facts", head, facts)
-
-
-def _labels(store: Store, ids: Sequence[str]) -> dict[str, str]:
-    known = load_labels(store, ids)
-    return {id: known[id] for id in ids}
 
 
 def _head(scope: Scope, agent: str | None, owner: str | None) -> dict[str, Any]:

@@ -331,7 +331,7 @@ class Importer:
                 continue
             if line.type == "user" and name in (line.id, line.username):
                 return line.id or derived_id("user", line.username)
-        raise NotFoundError(f"no such user: {name}", hint=f"edenmem user add {shlex.quote(name)}")
+        raise NotFoundError(f"unknown user: {name!r}", hint=f"edenmem user add {shlex.quote(name)}")
 
 
 class _UserLine(msgspec.Struct):
@@ -384,7 +384,7 @@ class _Work:
             for batch in batched(of_kind, _BATCH):
                 self._take(kind, batch)
                 done += len(batch)
-                progress("looking" if dry_run else "storing", done, self._checked.records)
+                progress("comparing" if dry_run else "storing", done, self._checked.records)
         tally = self._tally
         if self._source.left_out:
             tally.add(RecordKind.FACT, "left out", self._source.left_out)

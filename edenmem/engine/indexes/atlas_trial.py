@@ -369,7 +369,7 @@ class AtlasCheck:
     def _demand_refusal(self, trial: SearchTrial, stage: str) -> str:
         said = trial.refusal("vector" if stage == "vector" else "text")
         if not said:
-            raise _Unexpected("an option that does not exist was taken without a word")
+            raise _Unexpected("an unknown option was accepted")
         return said
 
     def _expect(self, found: object, wanted: object) -> None:

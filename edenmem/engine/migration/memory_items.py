@@ -165,10 +165,9 @@ def reflections(builder: ItemBuilder) -> Iterator[V1Item]:
 
 
 def _reflection(
-    builder: ItemBuilder, key: str, staged: V1StagedDocument, content: str, **more: Any
+    builder: ItemBuilder, scope: Scope, staged: V1StagedDocument, content: str, **more: Any
 ) -> V1Reflection:
     memory = _memory(staged)
-    scope = builder.scope(key)
     return V1Reflection(
         reflection=Reflection(
             **_owner(scope),
@@ -189,11 +188,12 @@ def _build_absorbed(
 ) -> V1Item:
     content = _content(staged)
     memory = _memory(staged)
+    scope = builder.scope(key)
     target = None
     if content:
         when = max(at, memory.created_at) if at is not None else memory.created_at
         target = _reflection(
-            builder, key, staged, content, id=_id(staged, key, 1), absorbed=True, absorbed_at=when
+            builder, scope, staged, content, id=_id(staged, key, 1), absorbed=True, absorbed_at=when
         )
     return builder.item(
         "reflection",
@@ -203,7 +203,7 @@ def _build_absorbed(
         target,
         scope_key=key,
         shard=builder.shard_name(key, (memory.shard_id,)),
-        user_id=builder.scope(key).user_id,
+        user_id=scope.user_id,
     )
 
 
@@ -242,7 +242,7 @@ def _build_pending(
     target = None
     if content:
         target = _reflection(
-            builder, key, staged, content, id=_id(staged, key, spread), place=place
+            builder, scope, staged, content, id=_id(staged, key, spread), place=place
         )
     return builder.item(
         "reflection",
@@ -276,27 +276,9 @@ def episodes(builder: ItemBuilder) -> Iterator[V1Item]:
             elif since is not None and memory.created_at < since:
                 reason = f"inactive since {since:%Y-%m-%d}"
             else:
-                target = _episode(builder, staged, content)
+                scope = Scope.session(builder.agent_id, memory.session_id)
+                target = _reflection(builder, scope, staged, content, id=_id(staged, "session", 1))
         yield builder.item("episode", staged.id, [Source(staged, *notes)], reason, target)
-
-
-def _episode(builder: ItemBuilder, staged: V1StagedDocument, content: str) -> V1Reflection:
-    memory = _memory(staged)
-    scope = Scope.session(builder.agent_id, memory.session_id)
-    return V1Reflection(
-        reflection=Reflection(
-            id=_id(staged, "session", 1),
-            scope=scope.kind,
-            agent_id=scope.agent_id,
-            session_id=memory.session_id,
-            content=content,
-            formed_at=memory.created_at,
-            updated_at=_read_corrected_at(memory),
-            source_message_ids=memory.message_ids,
-            related_users=_related_users([memory]),
-        ),
-        word_limit=builder.word_limit(scope.kind),
-    )
 
 
 # -- the rest ------------------------------------------------------------------------------------

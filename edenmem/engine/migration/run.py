@@ -40,7 +40,7 @@ from edenmem.engine.migration.reports import (
     Verification,
     check_of,
 )
-from edenmem.engine.migration.source import add_people
+from edenmem.engine.migration.source import add_people, join_names
 from edenmem.engine.migration.verification import verify
 from edenmem.engine.runtime.answers import TextAnswer
 from edenmem.engine.runtime.concurrency import in_thread
@@ -113,7 +113,6 @@ def hold_lease(runtime: Runtime) -> Iterator[None]:
 
 
 _BATCH = 500
-_NAMED = 5
 
 
 def room_notices(store: Store, settings: Settings, facts: Mapping[Scope, int]) -> list[str]:
@@ -129,12 +128,11 @@ def room_notices(store: Store, settings: Settings, facts: Mapping[Scope, int]) -
                 full.append(scope.key)
     if not full:
         return []
-    more = f" and {len(full) - _NAMED:,} more" if len(full) > _NAMED else ""
     scopes_have = "scope has" if len(full) == 1 else "scopes have"
     return [
         f"{len(full):,} {scopes_have} more facts than fact_buffer_max: the next formation drops "
         "the oldest, which are the migrated ones. Raise the limit with 'edenmem scope policy': "
-        f"{', '.join(full[:_NAMED])}{more}"
+        f"{join_names(full)}"
     ]
 
 

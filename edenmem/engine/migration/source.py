@@ -38,6 +38,12 @@ _BATCH = 500
 _NAMED = 5
 
 
+def join_names(names: Sequence[str]) -> str:
+    """Join the first names, and count the others."""
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
+
+
 def has_own_accounts(store: Store) -> bool:
     """Return whether the store manages the accounts itself, without a platform."""
     return store.database.info().kind == "sqlite"
@@ -85,14 +91,13 @@ def add_people(runtime: Runtime, plan: V1Plan) -> tuple[list[V1Problem], list[st
             )
     notices = [f"not added: {reason}" for reason in refused]
     silent = [
-        person.username
+        str(person.username)
         for person in added
         if not person.user_memory_enabled and host.agent(person.id) is not None
     ]
     if silent:
-        more = f" and {len(silent) - _NAMED} more" if len(silent) > _NAMED else ""
         notices.append(
-            f"user memory is off for {', '.join(map(str, silent[:_NAMED]))}{more}, as in the "
+            f"user memory is off for {join_names(silent)}, as in the "
             "source: 'edenmem agent enable NAME --user-memory' turns it on"
         )
     strangers = [person.id for person in unknown if person not in added]
@@ -154,11 +159,10 @@ def _find_holder(
 
 def strangers_notice(agent_ids: list[str]) -> str:
     """Return a notice on agents that the host does not know."""
-    more = f" and {len(agent_ids) - _NAMED} more" if len(agent_ids) > _NAMED else ""
     count = "1 agent is" if len(agent_ids) == 1 else f"{len(agent_ids)} agents are"
     return (
         f"{count} unknown to the host; memory is kept under the ID "
-        f"({', '.join(agent_ids[:_NAMED])}{more}): add an agent with "
+        f"({join_names(agent_ids)}): add an agent with "
         "'edenmem agent add NAME --id ID'"
     )
 
@@ -297,8 +301,7 @@ def _agent_id(
     except NotFoundError:
         pass
     named = sorted(filter(None, (each.username for each in accounts)))
-    more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
-    names = f"agents of the source: {', '.join(named[:_NAMED])}{more}; " if named else ""
+    names = f"agents of the source: {join_names(named)}; " if named else ""
     raise NotFoundError(
         f"no agent {name!r} in {location} or in this store",
         hint=f"{names}--agent also accepts the agent_id of the source's documents",

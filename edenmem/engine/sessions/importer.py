@@ -285,7 +285,10 @@ def import_sessions(
     with TwiceReadable(lines, line_bytes=line_bytes) as source:
         judged = _FirstPass()
         for line in source.first():
-            _judge(job, line, judged)
+            try:
+                job.plan(line)
+            except BadLine as error:
+                judged.add(line.number, error)
         job.demand_owner()
         if not skip_bad:
             judged.refuse()
@@ -465,10 +468,8 @@ class _Import:
             totals.new_messages += len(set(ids) - existing.keys())
         else:
             totals.new_sessions += self._store.host.put_session(session)
-            totals.new_messages += self._add(session.id, messages)
-
-    def _add(self, session_id: str, messages: list[Message]) -> int:
-        return self._store.host.add_messages(session_id, messages) if messages else 0
+            if messages:
+                totals.new_messages += self._store.host.add_messages(session.id, messages)
 
     def _people(self, parsed: ParsedSession) -> tuple[list[Agent], list[User]]:
         if self._add_missing:
@@ -549,13 +550,6 @@ class _FirstPass:
                 f"unknown: {shown}; nothing was imported",
                 hint=f"{commands}; or add all with --add-missing",
             )
-
-
-def _judge(job: _Import, line: Line, judged: _FirstPass) -> None:
-    try:
-        job.plan(line)
-    except BadLine as error:
-        judged.add(line.number, error)
 
 
 def _check_same(stored: Session, parsed: ParsedSession) -> None:
