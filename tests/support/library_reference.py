@@ -22,11 +22,11 @@ _SUBJECTS = {
         *("load_settings", "Settings", "open_store", "open_llm", "open_embedder", "open_reranker"),
         *("Store", "Actor", "import_sessions", "new_id", "SearchOptions", "Trigger"),
     ),
-    "What is stored": (
+    "Stored objects": (
         *("Agent", "User", "Session", "Message", "ToolCall", "Fact", "Reflection"),
         *("Consolidation", "Policy", "Scope", "ScopeKind"),
     ),
-    "What methods return": (
+    "Results": (
         *("ContextReport", "FormationReport", "ConsolidationReport", "SearchReport", "SearchHit"),
         *("MemoryHit", "EditReport", "FactOrigin", "MemoryStats", "ScopeStatus"),
     ),

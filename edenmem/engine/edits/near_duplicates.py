@@ -6,9 +6,8 @@ after that, with their content in history. An interruption leaves duplicates, bu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from functools import partial
 
 import msgspec
 
@@ -69,7 +68,6 @@ def find_groups(
     *,
     model: str | None,
     floor: float,
-    tell: Callable[[int], None] = lambda seen: None,
 ) -> Iterator[FactGroup]:
     """Yield the groups of one scope, ordered by their oldest fact.
 
@@ -80,7 +78,6 @@ def find_groups(
         scope: The scope of all compared facts.
         model: Model of the vectors (None: compare words only).
         floor: Minimum score of near vectors, in [0, 1], see `Scale.fit`.
-        tell: Called with the number of scanned facts.
 
     Raises:
         EmbeddingModelMismatch: the scope has vectors, but none of ``model``.
@@ -93,7 +90,6 @@ def find_groups(
         for fact in batch:
             seen[fact.id] = _Seen(fact.formed_at, near.get(fact.id, ()))
             words.setdefault(normal(fact.content), []).append(fact.id)
-        tell(len(seen))
     for ids in _group_facts(seen, [ids for ids in words.values() if len(ids) > 1]):
         found = store.memory.facts_by_ids((scope,), list(ids))
         current = [found[fact_id] for fact_id in ids if fact_id in found]
@@ -261,7 +257,6 @@ class FactMerger:
         kinds: Sequence[ScopeKind] = (),
         user_ids: Sequence[str] | None = None,
         floor: float,
-        tell: Callable[[Scope, int], None] = lambda scope, seen: None,
     ) -> Iterator[FactGroup]:
         """Yield groups of near-duplicates by scope; see `find_groups`. Blocks.
 
@@ -280,7 +275,6 @@ class FactMerger:
                 scope,
                 model=model if has_vectors else None,
                 floor=floor,
-                tell=partial(tell, scope),
             )
 
     async def propose(self, groups: Sequence[FactGroup]) -> list[Proposal]:

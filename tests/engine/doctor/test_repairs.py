@@ -192,7 +192,7 @@ def test_a_plan_lists_repairs_without_writing(on_sqlite: SqliteWard) -> None:
 
 
 def test_unsafe_repairs_are_not_made(on_sqlite: SqliteWard) -> None:
-    damage.an_agent_is_gone(on_sqlite)
+    damage.an_agent_is_missing(on_sqlite)
     damage.user_memory_of_a_group_chat(on_sqlite)
     damage.a_reflection_says_nothing(on_sqlite)
     before = found(examine(on_sqlite))

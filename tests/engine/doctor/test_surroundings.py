@@ -27,7 +27,7 @@ from edenmem.store.sqlite import SqliteStore
 from tests.engine.doctor.conftest import examine, found
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import change_set, make_fact
-from tests.support.damage import an_agent_is_gone, bytes_that_are_no_text
+from tests.support.damage import an_agent_is_missing, bytes_that_are_no_text
 from tests.support.embedder import FakeEmbedder
 from tests.support.runtime import make_runtime
 from tests.support.stores import secantus_store
@@ -143,7 +143,7 @@ def test_files_readable_by_other_accounts(on_sqlite: SqliteWard, tmp_path: Path)
 
 
 def test_only_the_selected_agent(ward: Ward) -> None:
-    an_agent_is_gone(ward)
+    an_agent_is_missing(ward)
     assert found(examine(ward, agent_id=ward.ids.eve)) == {}
     assert found(examine(ward, agent_id=ward.ids.adam)) == {"owners": {ward.ids.of_adam}}
 
