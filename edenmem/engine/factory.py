@@ -259,7 +259,7 @@ def open_v1_plan(
     """
     from edenmem.engine.migration.source import open_plan
     from edenmem.store.sqlite.v1.staging import SqliteV1Stage
-    from edenmem.store.v1.opening import open_source
+    from edenmem.store.v1.source import open_source
 
     source = open_source(location, settings.store, database=options.database, files=options.files)
     return open_plan(

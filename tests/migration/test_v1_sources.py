@@ -17,7 +17,7 @@ from edenmem.models.v1 import Disposition, V1Item
 from edenmem.models.v1 import V1ProblemKind as Kind
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.v1.live import LiveSource
-from edenmem.store.v1.opening import open_source
+from edenmem.store.v1.source import open_source
 from tests.support.v1_files import Database, load_into_mongo, write_dump, write_ejson
 from tests.support.v1_plans import items_of, plan_of
 from tests.support.v1_world import EXAMPLE, LENA, memory, user_text, world

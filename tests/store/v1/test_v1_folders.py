@@ -13,7 +13,7 @@ from edenmem.errors import AmbiguousInput, InputError, NotFoundError, UsageError
 from edenmem.settings.paths import format_path, parse_path
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.v1.files import FileSource
-from edenmem.store.v1.opening import open_source
+from edenmem.store.v1.source import open_source
 from tests.support.v1_files import Database, write_dump, write_ejson
 from tests.support.v1_world import LENA, memory, user_text
 

@@ -32,7 +32,7 @@ from edenmem.store.mongo.core.filters import (
     optional_id,
     owner_fields,
 )
-from edenmem.store.mongo.core.merging import EPOCH
+from edenmem.store.mongo.core.streams import EPOCH
 
 _OwnedT = TypeVar("_OwnedT", Fact, Reflection, Consolidation)
 

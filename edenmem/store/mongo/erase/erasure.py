@@ -34,7 +34,7 @@ from edenmem.store.mongo.core.filters import (
     object_ids,
 )
 from edenmem.store.mongo.core.transactions import Transaction, Transactions, touch
-from edenmem.store.mongo.erase.settling import settle_session
+from edenmem.store.mongo.erase.settlement import settle_session
 from edenmem.store.mongo.erase.traces import FULL, context_filters, count_traces
 from edenmem.store.mongo.host.contexts import CONTEXT_FIELDS
 from edenmem.store.mongo.memory.history import audit_document

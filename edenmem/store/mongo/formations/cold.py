@@ -31,7 +31,7 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import NOT_DELETED, Filter, at_or_after, id_parts, object_id
-from edenmem.store.mongo.core.merging import EPOCH
+from edenmem.store.mongo.core.streams import EPOCH
 from edenmem.store.mongo.formations.progress import UNFINISHED
 from edenmem.store.mongo.host.host_codec import session_from
 from edenmem.store.protocol.formations import QuietSession

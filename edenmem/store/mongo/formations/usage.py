@@ -18,7 +18,7 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, object_id
-from edenmem.store.mongo.core.merging import EPOCH
+from edenmem.store.mongo.core.streams import EPOCH
 from edenmem.store.mongo.core.sums import count_or_zero, tokens_or_zero
 
 #: The sums for each model.

@@ -34,7 +34,7 @@ from edenmem.store.mongo.core.filters import (
     object_id,
     object_ids,
 )
-from edenmem.store.mongo.core.merging import EPOCH
+from edenmem.store.mongo.core.streams import EPOCH
 from edenmem.store.mongo.core.transactions import Transaction, Transactions
 from edenmem.store.mongo.host import host_codec
 from edenmem.store.mongo.host.host_codec import sub_document

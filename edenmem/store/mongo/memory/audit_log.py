@@ -15,7 +15,7 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, at_or_after, object_id
-from edenmem.store.mongo.core.merging import EPOCH
+from edenmem.store.mongo.core.streams import EPOCH
 from edenmem.store.mongo.memory.history import audit_from
 from edenmem.store.protocol.log import AuditKey, command_prefixes
 

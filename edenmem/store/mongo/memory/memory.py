@@ -31,8 +31,8 @@ from edenmem.store.mongo.core.filters import (
     policy_id,
     within_times,
 )
-from edenmem.store.mongo.core.merging import EPOCH, newest_first
 from edenmem.store.mongo.core.readiness import read_fact_keys
+from edenmem.store.mongo.core.streams import EPOCH, newest_first
 from edenmem.store.mongo.memory.overview import agents_with_memory, summarise_scopes
 from edenmem.store.protocol.store import batched
 

@@ -32,7 +32,7 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import BATCH, Collection, Document, Read
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, after, object_ids
-from edenmem.store.mongo.core.merging import EPOCH
+from edenmem.store.mongo.core.streams import EPOCH
 from edenmem.store.mongo.memory.history import (
     Place,
     fact_version,

@@ -17,7 +17,7 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, object_id
-from edenmem.store.mongo.core.merging import EPOCH
+from edenmem.store.mongo.core.streams import EPOCH
 from edenmem.store.mongo.core.sums import count_or_zero
 from edenmem.store.mongo.formations.usage import day_of
 from edenmem.store.mongo.memory.overview import agents_with_memory, scope_of

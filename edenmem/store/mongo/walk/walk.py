@@ -12,7 +12,7 @@ from edenmem.store.mongo.core.filters import NOT_DELETED, Filter, id_parts
 from edenmem.store.mongo.core.readiness import Readiness
 from edenmem.store.mongo.search.slots import Slots
 from edenmem.store.mongo.walk.documents import walk_documents
-from edenmem.store.mongo.walk.loading import RecordLoader
+from edenmem.store.mongo.walk.loader import RecordLoader
 from edenmem.store.protocol.host import Host
 from edenmem.store.protocol.memory import Memory
 from edenmem.store.protocol.walk import ALL
