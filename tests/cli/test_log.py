@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -231,7 +232,8 @@ def test_new_changes_are_followed_as_lines(cli: Cli) -> None:
             raise KeyboardInterrupt
         cli("fact", "add", *USER, "--content", content).ok()
 
-    with patch("edenmem.cli.commands.memory.log.time.sleep", wait):
+    # Not time.sleep itself, which threads of other tests may call.
+    with patch("edenmem.cli.commands.memory.log.time", SimpleNamespace(sleep=wait)):
         followed = cli("log", "--follow", "--limit", "1", *USER)
     assert (followed.code, followed.err) == (130, "")
     lines = [line.split(" · ") for line in followed.out.splitlines()]
