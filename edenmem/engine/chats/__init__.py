@@ -1,4 +1,4 @@
-"""Chats that pass through the proxy: their sessions, their messages and the memory they get.
+"""Chats of the proxy: sessions, messages and memory.
 
 May import: context, reports, runtime, scopes, search.
 """

@@ -1,7 +1,7 @@
-"""Messages of chat requests (OpenAI's form) as they are stored, and what of a request is new.
+"""Messages of chat requests in OpenAI's format, and the new messages of a request.
 
-Pure. A request carries the conversation again and again, whole or cut, and is never trusted to be
-well-formed: what cannot be read is left out here, and refused by the upstream if it must be.
+Pure functions. Every request repeats the conversation, complete or in part, and may be invalid:
+invalid messages are ignored here, and the upstream refuses them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from edenmem.models.host import Message, ToolCall, literal
 from edenmem.models.ids import derived_id
 from edenmem.text import clean
 
-#: A longer text is cut: what a store takes as one message has a limit.
+#: Maximum length of a message; longer texts are cut, because stores limit the size.
 MOST_CHARACTERS = 1_000_000
 
-#: Above so many comparisons an edited history is taken to be known, but for its last turn.
+#: Maximum number of comparisons; in longer edited histories only the last turn is new.
 _MOST_COMPARISONS = 4_000_000
 
-#: So many ways to join a request to what is stored are compared by their answers.
+#: Maximum number of overlaps between a request and the stored messages to compare.
 _MOST_OVERLAPS = 100
 
-#: At the end of an answer that did not arrive whole.
+#: Mark at the end of an incomplete answer.
 CUT_OFF = "[answer cut off"
 
 _ROLES: dict[str, Literal["user", "assistant", "tool"]] = {
@@ -39,9 +39,9 @@ _ROLES: dict[str, Literal["user", "assistant", "tool"]] = {
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """A message of a request, but for instructions (system, developer), which are not stored.
+    """A message of a request, without instructions (system, developer), which are not stored.
 
-    ``key`` is equal for messages that say the same.
+    Messages with the same text have the same ``key``.
     """
 
     role: Literal["user", "assistant", "tool"]
@@ -51,22 +51,22 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What tells the message from others."""
+        """Return the key of the message."""
         return key_of(self.role, self.content)
 
 
 def key_of(role: str, content: str) -> str:
-    """Return what tells a message that no agent wrote from others."""
+    """Return the key of a message that no agent wrote."""
     return derived_id("said", role, content)
 
 
 def read_messages(given: Sequence[Any]) -> list[Said]:
-    """Return what was said in a request, in order."""
+    """Return the messages of a request, in order."""
     return [said for each in given if (said := read_message(each)) is not None]
 
 
 def read_message(given: Any) -> Said | None:
-    """Return one message of a request; None for instructions and for what is none."""
+    """Return a message of a request, or None for instructions and invalid messages."""
     if not isinstance(given, Mapping):
         return None
     role = _ROLES.get(str(given.get("role")))
@@ -88,7 +88,7 @@ def read_message(given: Any) -> Said | None:
 
 
 def read_content(content: Any) -> str:
-    """Return a content as text; of a picture or a sound its kind and a short digest."""
+    """Return a content as text; images and sounds become their type and a short digest."""
     if isinstance(content, str):
         text = content
     elif isinstance(content, list):
@@ -113,10 +113,10 @@ def _read_part(part: Any) -> str:
 
 
 def read_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    """Return the calls of tools in an assistant's message."""
+    """Return the tool calls in a message of an assistant."""
     given = message.get("tool_calls")
     calls = given if isinstance(given, list) else []
-    if isinstance(message.get("function_call"), Mapping):  # the form before tools
+    if isinstance(message.get("function_call"), Mapping):  # the format before tools
         calls = [*calls, {"function": message["function_call"]}]
     found: list[ToolCall] = []
     for call in calls:
@@ -133,7 +133,7 @@ def read_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def tool_call(name: str, arguments: Any, *, id: str = "") -> ToolCall:
-    """Return a call in the form of the host; arguments are JSON in a string, mostly."""
+    """Return a call in the format of the host; arguments are usually JSON in a string."""
     try:
         args = json.loads(arguments) if isinstance(arguments, str) and arguments else arguments
         plain = msgspec.json.decode(msgspec.json.encode(_clean(args)))
@@ -146,7 +146,7 @@ def _clean(value: Any) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
-        return str(value)  # larger than any store's integers
+        return str(value)  # too large for a store
     if isinstance(value, list):
         return [_clean(item) for item in value]
     if isinstance(value, dict):
@@ -155,7 +155,7 @@ def _clean(value: Any) -> Any:
 
 
 def chain(keys: Sequence[str]) -> list[str]:
-    """Return a rolling hash: for each key one that stands for it and all before it."""
+    """Return rolling hashes: for each key, the hash of all keys up to it."""
     hashes: list[str] = []
     for key in keys:
         hashes.append(derived_id("chain", hashes[-1] if hashes else "", key))
@@ -165,16 +165,16 @@ def chain(keys: Sequence[str]) -> list[str]:
 def find_news(
     stored: Sequence[Message], given: Sequence[Said], *, is_retry: bool = False
 ) -> list[int]:
-    """Return the places of the messages of ``given`` that ``stored`` does not have.
+    """Return the indexes of the messages of a request that are not stored.
 
     Args:
         stored: The newest messages of the session, in order.
-        given: The messages of a request: the whole conversation, its end, or only what is new.
-        is_retry: The client says that it sends this request again.
+        given: The messages of a request: the complete conversation, its end, or new messages only.
+        is_retry: Whether the client marks the request as a retry.
 
-    A request that ends as the session does asks for the last answer again, and brings nothing new.
-    The one exception is a client that sends only its newest message each time, and says the same
-    twice ("yes"): once the first one has its whole answer, the second is new.
+    A request that ends with the last stored message asks for its answer again, and has no new
+    messages. The exception is a client that sends only new messages, and repeats one ("yes"): it
+    is new if the first one has a complete answer, and is not the first message of the session.
     """
     asked = [message for message in stored if message.role in ("user", "tool")]
     old = [key_of(message.role, message.content) for message in asked]
@@ -198,7 +198,7 @@ def find_news(
 
 
 def _common(old: Sequence[str], history: Sequence[str]) -> set[int]:
-    """Return the places of ``history`` that ``old`` has, in the same order."""
+    """Return the indexes of the messages of ``history`` that ``old`` has in the same order."""
     if len(old) * len(history) > _MOST_COMPARISONS:
         return set(range(len(history)))
     matcher = SequenceMatcher(None, old, history, autojunk=False)
@@ -212,10 +212,10 @@ def _overlap(
     old_answers: Sequence[str],
     new_answers: Sequence[str],
 ) -> int:
-    """Return how many of the last of ``old`` are the first of ``new``.
+    """Return the length of the longest end of ``old`` that ``new`` begins with.
 
-    Where words repeat, several numbers fit: the largest counts for which the client has the same
-    answers too, or else, since a client may change answers, the largest.
+    If texts repeat, several lengths match: prefer the longest with the same answers, then the
+    longest, because a client may change answers.
     """
     sizes = (n for n in range(min(len(old), len(new)), 0, -1) if old[-n:] == new[:n])
     fitting = list(islice(sizes, _MOST_OVERLAPS if any(new_answers) else 1))
@@ -228,7 +228,7 @@ def _overlap(
 
 
 def _answers(messages: Sequence[Message | Said]) -> list[str]:
-    """Return the text that answers each message, "" where there is none."""
+    """Return the answer to each message, or ""."""
     answers: list[str] = []
     for message in messages:
         if message.role in ("user", "tool"):
@@ -239,7 +239,7 @@ def _answers(messages: Sequence[Message | Said]) -> list[str]:
 
 
 def _current_turn(given: Sequence[Said], places: Sequence[int]) -> list[int]:
-    """Return the places after the last answer: what is said now."""
+    """Return the indexes of the messages after the last answer."""
     answers = [place for place, said in enumerate(given) if said.role == "assistant"]
     last = answers[-1] if answers else -1
     return [place for place in places if place > last] or list(places[-1:])
@@ -251,13 +251,13 @@ def _is_answered(stored: Sequence[Message]) -> bool:
 
 
 def with_answers(given: Sequence[Said], new: Sequence[int], *, is_answered: bool) -> list[int]:
-    """Return new places, with those of the answers between them.
+    """Return the indexes of new messages, with the answers between them.
 
     Args:
         given: The messages of a request.
-        new: The places of those that are new, answers left out.
-        is_answered: Whether the message before the first new one has its answer elsewhere. If not,
-            as after a kill, the client's copy of it is new too.
+        new: The indexes of new messages, without answers.
+        is_answered: Whether the answer to the message before the first new one is stored. If not,
+            as after a kill, the client's copy of the answer is new, too.
     """
     if not new:
         return []

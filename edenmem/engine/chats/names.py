@@ -1,6 +1,6 @@
-"""Agents and users by the exact names that a request gives. Everything here blocks.
+"""Agents and users by exact name or ID. All functions block.
 
-A person may type the beginning of an id; a program that did so would reach whoever it fits.
+Prefixes of IDs are for people on the command line: a program would reach the wrong object.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from edenmem.models.ids import derived_id
 
 
 def find_agent(runtime: Runtime, name: str) -> Agent | None:
-    """Return the agent with this id or username."""
+    """Return the agent with an ID or username."""
     host = runtime.store.host
     found = [host.agent(each.id) for each in host.find("agent", name)]
     exact = [agent for agent in found if agent and name in (agent.id, agent.username)]
@@ -20,7 +20,7 @@ def find_agent(runtime: Runtime, name: str) -> Agent | None:
 
 
 def find_user(runtime: Runtime, name: str) -> User | None:
-    """Return the account with this id or username; None too if several have the username."""
+    """Return the account with an ID or a unique username."""
     host = runtime.store.host
     found = [host.user(each.id) for each in host.find("user", name)]
     exact = [user for user in found if user and name in (user.id, user.username)]
@@ -28,7 +28,7 @@ def find_user(runtime: Runtime, name: str) -> User | None:
 
 
 def add_user(runtime: Runtime, name: str) -> User | None:
-    """Add an account of this name, once whoever asks; None if the name is taken."""
+    """Add an account with a name, once for all callers; None if the name is taken."""
     user = User(id=derived_id("user", name), username=name, created_at=runtime.clock())
     change = AddUser(user=user)
     runtime.store.changes.apply(

@@ -1,14 +1,14 @@
-"""The session of a chat request, and the storing of what was said in it. Everything here blocks.
+"""The session of a chat request, and the storage of its messages. All functions block.
 
-No step is stored that another one must follow: ids are derived from what they are for, so that a
-request that is sent again, to whatever server, finds or makes the same session and messages.
+No step depends on a later one: IDs are derived from their content, so that a retry of a request,
+on any server, finds or creates the same session and messages.
 
-- With a key (``memory_id``, or a name in a header) the session is that of (agent, user, key).
-- Without one, the session is found by its messages. The id of the k-th message that no agent wrote
-  is derived from agent, user and the rolling hash of all such messages up to it, so that the
-  longest known beginning of a request is one look-up by ids. If its session ends there, it goes
-  on; if it has gone on in another way, a new session begins, which has the place of divergence in
-  its id and holds what is said from there.
+- With a key (``memory_id``, or a name in a header), the session belongs to (agent, user, key).
+- Without a key, the session is found by its messages. The ID of the k-th message that no agent
+  wrote is derived from agent, user and the rolling hash of all such messages up to it, so that one
+  look-up by IDs finds the longest stored prefix of a request. A session that ends there continues.
+  If the session has other messages after it, a new session starts, with the place of divergence in
+  its ID and the messages from there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from edenmem.models.host import STORED, Agent, Message, Session, ToolCall, User,
 from edenmem.models.ids import derived_id, is_id
 
 _STEP = timedelta(milliseconds=1)
-#: Of the stored messages so many more than the request has are compared with it.
+#: Number of stored messages to compare with a request, in addition to twice its length.
 _MARGIN = 64
 
 
@@ -35,13 +35,13 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for an answer.
 
     Attributes:
-        agent: Who answers.
-        user: Who asks; None: nobody is known.
-        host_user: What the host calls the user, known here or not.
-        key: The name of the session; None: it is found by its messages.
-        may_join: Whether ``key`` may be the id of a session of the agent that was begun elsewhere.
+        agent: The agent that answers.
+        user: The user (None: no known user).
+        host_user: Name of the user at the host, known or not.
+        key: Name of the session (None: find it by its messages).
+        may_join: Whether ``key`` may be the ID of any session of the agent.
         said: The messages, without instructions.
-        is_retry: The client says that it sends the request again.
+        is_retry: Whether the client marks the request as a retry.
     """
 
     agent: Agent
@@ -54,7 +54,10 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owner_key(self) -> tuple[str, str]:
-        """What sessions of the same agent and user have in common."""
+        """Return the key shared by all sessions of the agent and the user.
+
+        An unknown user has a key of its own name.
+        """
         name = self.user.person_id if self.user else f"?{self.host_user}"
         return self.agent.id, name
 
@@ -64,12 +67,12 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         session: The session; not stored yet if ``is_new``.
-        view: What the agent may read in the session, the user counted among its people.
-        is_new: Whether the session is to be made.
-        joins: Whether the user is to join the stored session.
-        parent: The session from which a new one diverged.
-        messages: What is new, in order.
-        asked: The id of the message that the answer replies to; "": nothing was said.
+        view: Scopes that the agent may read in the session, with the user as a participant.
+        is_new: Whether the session is new.
+        joins: Whether the user joins a stored session.
+        parent: Session that a new session diverged from.
+        messages: New messages, in order.
+        asked: ID of the message that the answer replies to, or "".
     """
 
     session: Session
@@ -82,29 +85,32 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent answered, as far as it arrived."""
+    """The answer of the agent, complete or not."""
 
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
 
 
 def find_turn(runtime: Runtime, request: ChatRequest) -> ChatTurn:
-    """Find the session of a request, and what of it is new. Reads only.
+    """Find the session of a request and its new messages, without writing.
 
     Raises:
-        UsageError: the store cannot have such a session, as one without owner on MongoDB.
-        StoreError: the store cannot be used.
+        UsageError: the store does not allow the session, such as one without owner on MongoDB.
+        StoreError: the store is unavailable.
     """
+    # The caller may keep the agent for long: read its current settings.
+    agent = runtime.store.host.agent(request.agent.id) or request.agent
+    request = msgspec.structs.replace(request, agent=agent)
     if request.key is not None:
         return _keyed(runtime, request, request.key)
     return _by_messages(runtime, request)
 
 
 def store_turn(runtime: Runtime, turn: ChatTurn) -> None:
-    """Store what is new; to do it again changes nothing.
+    """Store the session and the new messages; idempotent.
 
     Raises:
-        StoreError: the store cannot be used.
+        StoreError: the store is unavailable.
     """
     host = runtime.store.host
     if turn.is_new or turn.joins:
@@ -114,10 +120,10 @@ def store_turn(runtime: Runtime, turn: ChatTurn) -> None:
 
 
 def store_answer(runtime: Runtime, turn: ChatTurn, answer: Answer) -> None:
-    """Store the answer to a turn, in place of an earlier one to the same message.
+    """Store the answer to a turn, or replace the earlier answer to the same message.
 
     Raises:
-        StoreError: the store cannot be used.
+        StoreError: the store is unavailable.
     """
     if not turn.asked or not (answer.content or answer.tool_calls):
         return
@@ -168,8 +174,10 @@ def _keyed(runtime: Runtime, request: ChatRequest, key: str) -> ChatTurn:
 
 
 def _may_join(runtime: Runtime, request: ChatRequest, session: Session) -> bool:
-    """Return whether a session may go on with a request: of the agent, and with the user that is
-    named, by any account, or with nobody yet."""
+    """Return whether a request may continue a session.
+
+    It must be a session of the agent, with the user (by any account) or without users.
+    """
     if request.agent.id not in session.agents:
         return False
     if not session.users:
@@ -180,7 +188,7 @@ def _may_join(runtime: Runtime, request: ChatRequest, session: Session) -> bool:
     return request.user.id in session.users or request.user.person_id in people
 
 
-# -- sessions that are found by their messages -----------------------------------------------------
+# -- sessions without a key ------------------------------------------------------------------------
 
 
 def _by_messages(runtime: Runtime, request: ChatRequest) -> ChatTurn:
@@ -202,6 +210,7 @@ def _by_messages(runtime: Runtime, request: ChatRequest) -> ChatTurn:
         return _turn(runtime, request, session, True, None, (), new, ids, primary[-1])
 
     shared = hashes[known - 1]
+    indexes = {each: index for index, each in enumerate(primary, start=1)}
     branches = _branches(runtime, request, shared)
     candidates = [*branches[-1:], found[primary[known - 1]]]
     for session_id in candidates:
@@ -209,19 +218,23 @@ def _by_messages(runtime: Runtime, request: ChatRequest) -> ChatTurn:
         session_or_none = host.session(session_id)
         stored = list(host.messages(session_id, newest=_MARGIN))
         asked = [message.id for message in stored if message.role in ("user", "tool")]
-        if session_or_none is not None and asked and asked[-1] in (primary[known - 1], copy):
-            ids = dict(zip(places[known:], primary[known:], strict=True))
+        if session_or_none is None or not asked:
+            continue
+        # The same request may have arrived twice, and stored more messages since the look-up.
+        here = known if asked[-1] == copy else indexes.get(asked[-1], 0)
+        if here >= known:
+            ids = dict(zip(places[here:], primary[here:], strict=True))
             new = with_answers(
-                request.said, places[known:], is_answered=stored[-1].role == "assistant"
+                request.said, places[here:], is_answered=stored[-1].role == "assistant"
             )
-            last = primary[-1] if known < len(places) else asked[-1]
+            last = primary[-1] if here < len(places) else asked[-1]
             return _turn(runtime, request, session_or_none, False, None, stored, new, ids, last)
     if branches and not any(host.messages(branches[-1], newest=1)):
-        branches.pop()  # it was begun, and its server killed before anything was stored in it
+        branches.pop()  # the server was killed before it stored a message
     number = str(len(branches) + 1)
     branch_id = derived_id("chat", *request.owner_key, "", shared, number)
     ids = dict(zip(places[known:], primary[known:], strict=True))
-    if known == len(places):  # the same is asked again, after the conversation went on
+    if known == len(places):  # a retry of an earlier turn
         ids = {places[-1]: derived_id("chat message", branch_id, shared)}
     new = with_answers(request.said, sorted(ids), is_answered=True)
     parent = branches[-1] if branches else candidates[-1]
@@ -230,8 +243,7 @@ def _by_messages(runtime: Runtime, request: ChatRequest) -> ChatTurn:
 
 
 def _branches(runtime: Runtime, request: ChatRequest, shared: str) -> list[str]:
-    """Return the ids of the sessions that diverged after the same beginning; of many only the
-    last is looked up, the others are taken to be there."""
+    """Return the IDs of the sessions that diverged after the same prefix, by binary search."""
 
     def branch(number: int) -> str:
         return derived_id("chat", *request.owner_key, "", shared, str(number))
@@ -279,12 +291,12 @@ def _turn(
     ids: dict[int, str],
     asked: str,
 ) -> ChatTurn:
-    """Make the messages at these places, each later than the one before."""
+    """Return the turn with the messages at these indexes, in the order of their times."""
     now = runtime.clock()
     if is_new:
         session = msgspec.structs.replace(session, created_at=session.created_at or now)
         if reason := runtime.store.host.refusal(session):
-            raise UsageError(reason, hint="give the agent an owner, or name the user")
+            raise UsageError(reason, hint="set an owner of the agent, or send the user")
     joins = request.user is not None and request.user.id not in session.users
     if request.user is not None and joins:
         session = msgspec.structs.replace(session, users=(*session.users, request.user.id))

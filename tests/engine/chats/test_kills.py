@@ -101,3 +101,38 @@ def serve(store: Any, request: ChatRequest, number: int) -> None:
     turn = find_turn(runtime, request)
     store_turn(runtime, turn)
     store_answer(runtime, turn, Answer(content=f"answer {number}"))
+
+
+def test_a_request_that_arrives_twice_at_once_is_stored_once(store: Store) -> None:
+    class Racing:
+        """A store in which the twin is served between the look-ups of a request."""
+
+        def __init__(self) -> None:
+            self.host = self
+            self.memory = store.memory
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store.host, name)
+
+        def messages_by_ids(self, ids: Any) -> Any:
+            found = store.host.messages_by_ids(ids)
+            serve(store, request, 2)
+            return found
+
+    owner = User(id=new_id(), username="owner")
+    agent = Agent(id=new_id(), username="mira", owner=owner.id)
+
+    def asking(*texts: str) -> ChatRequest:
+        said = tuple(read_messages(talk(list(texts))))
+        return ChatRequest(agent=agent, user=owner, said=said)
+
+    serve(store, asking("One."), 1)
+    request = asking("One.", "answer 1", "Two.")
+    racing: Any = Racing()
+    turn = find_turn(Runtime(racing, Settings()), request)
+    assert not turn.is_new
+    assert not turn.messages
+    (session,) = store.host.sessions(user_id=owner.id)
+    assert [m.content for m in store.host.messages(session.id)] == [
+        *("One.", "answer 1", "Two.", "answer 2")
+    ]

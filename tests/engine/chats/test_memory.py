@@ -20,9 +20,8 @@ from tests.support.runtime import make_runtime
 
 
 def turn_of(runtime: Runtime, cast: Cast, user: User, key: str) -> ChatTurn:
-    agent = cast.store.host.agent(cast.eve.id) or cast.eve
     said = (Said(role="user", content="Hello"),)
-    return find_turn(runtime, ChatRequest(agent=agent, user=user, key=key, said=said))
+    return find_turn(runtime, ChatRequest(agent=cast.eve, user=user, key=key, said=said))
 
 
 async def test_a_context_is_never_stale_or_foreign(store: Store) -> None:
