@@ -1,1 +1,1 @@
-"""OpenAI-compatible endpoints: what language models and embeddings ask of them alike."""
+"""OpenAI-compatible endpoints of language models and embedding models."""

@@ -1,4 +1,4 @@
-"""The limit on tokens and money of one run, shared by every call in it."""
+"""The token and cost limit of a run."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from contextlib import contextmanager
 
 from edenmem.errors import BudgetExceeded
 
-#: Of text in most languages and tokenizers; of JSON and of scripts without spaces a little less.
+#: For most languages and tokenizers; slightly less for JSON and for scripts without spaces.
 _BYTES_PER_TOKEN = 4
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a text has."""
+    """Estimate the number of tokens in a text."""
     return len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN
 
 
 class Charge:
-    """What one call turned out to cost; set while the call is open.
+    """The cost of one call, set while the call is in progress.
 
-    ``lost`` counts the tries that nothing came of and that may have been paid all the same: the
-    endpoint goes on with what it was asked after the asker has gone. Each counts as expected.
+    ``lost`` is the number of failed attempts that may have been billed: an endpoint may finish a
+    request after the client has disconnected. Each counts with the estimated cost.
     """
 
     def __init__(self, budget: Budget, tokens: int, cost: float) -> None:
@@ -31,26 +31,25 @@ class Charge:
         self._expected = tokens, cost
 
     def lose(self) -> None:
-        """Count a try as spent."""
+        """Count a failed attempt with its estimated cost."""
         self.lost += 1
         tokens, cost = self._expected
         self._budget.tokens += tokens
         self._budget.cost += cost
 
     def check(self) -> None:
-        """Raise if another try would go beyond the limit.
+        """Check that the limit allows another attempt.
 
         Raises:
-            BudgetExceeded: see `Budget.call`.
+            BudgetExceeded: the limit is reached.
         """
         self._budget.check(*self._expected)
 
 
 class Budget:
-    """Tokens and US dollars spent, against limits; 0 is no limit.
+    """Tokens and US dollars spent, with their limits (0 = no limit).
 
-    A call that is under way counts with its estimate, so that many at once do not all slip in
-    under a limit that one of them would reach.
+    Calls in progress count with their estimates, so that concurrent calls stay within the limit.
     """
 
     def __init__(self, *, max_tokens: int = 0, max_cost: float = 0.0) -> None:
@@ -63,15 +62,15 @@ class Budget:
 
     @property
     def limits_cost(self) -> bool:
-        """Whether money is limited, so that prices must be known."""
+        """Return whether there is a cost limit, which needs prices."""
         return self._max_cost > 0
 
     @contextmanager
     def call(self, *, tokens: int, cost: float) -> Iterator[Charge]:
-        """A place for one call, which is expected to cost this much.
+        """Count a call with its estimated cost until it is finished.
 
         Raises:
-            BudgetExceeded: the limit is reached by what is spent and what is under way.
+            BudgetExceeded: the limit is reached.
         """
         self.check()
         charge = Charge(self, tokens, cost)
@@ -86,22 +85,22 @@ class Budget:
             self.cost += charge.cost
 
     def check(self, own_tokens: int = 0, own_cost: float = 0.0) -> None:
-        """Raise if the limit is reached by what is spent and what is under way but one's own.
+        """Check that the limit is not reached, not counting the caller's own estimate.
 
         Raises:
-            BudgetExceeded: it is.
+            BudgetExceeded: the limit is reached.
         """
         open_tokens = self._open_tokens - own_tokens
         open_cost = self._open_cost - own_cost
         if self._max_tokens and self.tokens + open_tokens >= self._max_tokens:
             raise BudgetExceeded(
-                f"the run's limit of {self._max_tokens:,} tokens is reached"
-                f" ({self.tokens:,} spent, about {open_tokens:,} under way)",
-                hint="llm.max_tokens sets the limit; what is left can be done by another run",
+                f"token limit of the run reached: {self._max_tokens:,}"
+                f" ({self.tokens:,} spent, about {open_tokens:,} in progress)",
+                hint="raise llm.max_tokens, or continue with another run",
             )
         if self._max_cost and self.cost + open_cost >= self._max_cost:
             raise BudgetExceeded(
-                f"the run's limit of ${self._max_cost:,.2f} is reached"
-                f" (${self.cost:,.4f} spent, about ${open_cost:,.4f} under way)",
-                hint="llm.max_cost sets the limit; what is left can be done by another run",
+                f"cost limit of the run reached: ${self._max_cost:,.2f}"
+                f" (${self.cost:,.4f} spent, about ${open_cost:,.4f} in progress)",
+                hint="raise llm.max_cost, or continue with another run",
             )

@@ -1,4 +1,4 @@
-"""One endpoint: its address, its key, its patience, and how a request is sent until it works."""
+"""The client of an endpoint: address, key, time limit and retries."""
 
 from __future__ import annotations
 
@@ -19,19 +19,24 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 OPENAI_URL = "https://api.openai.com/v1"
-#: An answer of a model, or of a reranker, is some hundred kilobytes at most.
+#: Answers of models and rerankers have a few hundred kilobytes at most.
 ANSWER_BYTES = 16 * 1024 * 1024
-#: Endpoints on one's own machine want no key, and the client wants one.
+#: Local endpoints need no key, but the client does.
 _NO_KEY = "none"
 
 
 class Endpoint:
-    """An OpenAI-compatible endpoint. Nothing is imported or connected before the first `post`.
+    """An OpenAI-compatible endpoint; the first `post` imports the client and connects.
 
-    ``names`` are its settings, as messages name them. ``timeout`` is in seconds and for each try
-    as a whole; ``retries`` are the tries after the first; ``max_bytes`` is the limit of an answer,
-    unpacked. ``sleep`` and ``uniform`` are injected so that tests neither wait nor depend on
-    chance.
+    Args:
+        names: Names of the settings, for messages.
+        base_url: Address (default: OpenAI).
+        api_key: Key.
+        timeout: Time limit of each attempt in seconds.
+        retries: Maximum number of retries.
+        max_bytes: Maximum size of an uncompressed answer.
+        sleep: Replacement for tests.
+        uniform: Replacement for tests.
     """
 
     def __init__(
@@ -74,15 +79,18 @@ class Endpoint:
         charge: Charge,
         once: bool = False,
     ) -> object:
-        """What the endpoint answered, as its JSON is; nothing about its shape is certain.
+        """Send a request, with retries, and return the JSON of the answer, not validated.
 
-        The request is sent again while the failure is a passing one.
-
-        A try that may have been paid for nothing is counted in ``charge``, a cancelled one too.
-        ``once``: without retries.
+        Args:
+            path: Path below the base URL.
+            body: Body of the request.
+            model: Name of the model, for messages.
+            model_setting: Name of the setting of the model, for hints.
+            charge: Counts failed and cancelled attempts that may have been billed.
+            once: Do not retry.
 
         Raises:
-            ProviderError: the leaf that fits; ``model_setting`` is named if there is no ``model``.
+            ProviderError: a subclass.
         """
         client = self._connect()
         retries = 0 if once else self._retries
@@ -97,11 +105,11 @@ class Endpoint:
             except Exception as error:
                 failure = self._translate(error, model=model, model_setting=model_setting)
                 if failure is None:
-                    raise  # not the endpoint's: a mistake of ours
+                    raise  # a defect of edenmem
                 if failure.paid:
                     charge.lose()
                 if not failure.passing or tried == retries:
-                    # The cause may quote the key; the message of ours does not.
+                    # The cause may quote the key.
                     raise failure.error from None
                 wait = backoff(tried, failure.retry_after, self._uniform)
             charge.check()
@@ -109,7 +117,7 @@ class Endpoint:
         raise AssertionError("unreachable: the last try returns or raises")
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         if self._client is not None:
             client, self._client = self._client, None
             await client.close()
@@ -131,7 +139,7 @@ class Endpoint:
 
 
 def field(value: object, *path: str) -> Any:
-    """What is at a path of an answer, None if there is nothing; lists are entered at the first."""
+    """Return the value at a path of an answer, or None; lists stand for their first item."""
     for name in path:
         if isinstance(value, list):
             value = value[0] if value else None
@@ -140,7 +148,7 @@ def field(value: object, *path: str) -> Any:
 
 
 def _tokens(answer: object) -> dict[str, int]:
-    """The tokens that an answer says it took, for the log."""
+    """Return the token counts of an answer, for the log."""
     counts = {
         "input_tokens": field(answer, "usage", "prompt_tokens"),
         "output_tokens": field(answer, "usage", "completion_tokens"),
@@ -151,7 +159,7 @@ def _tokens(answer: object) -> dict[str, int]:
 def _usable_key(key: str, names: SettingNames) -> str:
     key = key.strip()
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigError(f"{names.api_key} has a character that no key has")
+        raise ConfigError(f"{names.api_key} has an invalid character")
     return key
 
 
@@ -163,7 +171,7 @@ def _host(url: str, names: SettingNames) -> str:
         parts, port = urlsplit(""), ""
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigError(
-            f"{names.base_url} {redact_uri(url)!r} is not an address",
-            hint=f"it looks like https://host{names.ending}",
+            f"invalid {names.base_url}: {redact_uri(url)!r}",
+            hint=f"use the form https://host{names.ending}",
         )
     return parts.hostname + port

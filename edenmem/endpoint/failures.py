@@ -1,4 +1,4 @@
-"""What the client library raises, as the errors of `edenmem.errors`."""
+"""Translation of the client library's exceptions to `edenmem.errors`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 _KEYLIKE = re.compile(r"\b(?:sk|pk|gsk|AIza)[-_A-Za-z0-9*.]{6,}|(?<=Bearer )\S+", re.IGNORECASE)
 _SHOWN_CHARACTERS = 300
 _READ_CHARACTERS = 10_000
-_SHORTEST_SECRET = 4  # "x", the key of many a local server, would be masked in every word
+_SHORTEST_SECRET = 4  # shorter keys, such as "x" for a local server, occur in words
 
 
-#: How endpoints say that a request is longer than the model's context. The tests name the sources.
+#: Messages about requests that exceed the model's context. The tests name the sources.
 _TOO_LONG = re.compile(
     r"context.{0,3}(?:length|size|window|limit)|string_above_max_length|request_too_large"
     r"|(?:prompt|inputs?|request|text|content|messages?) (?:is |are )?too (?:long|large|many)"
@@ -38,30 +38,30 @@ _TOO_LONG = re.compile(
     r"|(?:max|exceed)\w*(?: \S+){0,6} tokens|reduce the length",
     re.IGNORECASE,
 )
-#: How they say that they do not take what a text is about, whatever the form of the request.
+#: Messages about forbidden content.
 _NOT_ALLOWED = re.compile(
     r"content.{0,3}(?:filter|policy|management)|data_inspection|safety|moderation", re.IGNORECASE
 )
-#: How they say that a part of the length is what is kept for the answer.
+#: Messages that count the output limit as a part of the length.
 _OF_OUTPUT = re.compile(
     r"in the completion|max_(?:completion_|new_|output_)?tokens\b", re.IGNORECASE
 )
-#: How they say that a model never writes that much, whatever it is asked.
+#: Messages about an output limit above the maximum of the model.
 _IS_OUTPUT_LIMIT = re.compile(
     r"max_(?:completion_)?tokens\b[^.]{0,60}\.? *"
     r"(?:this model supports at most|must be less than or equal to|the valid range of)"
     r"|maximum value for `?max_",
     re.IGNORECASE,
 )
-#: Statuses whose message may be about the length: some local servers say it as a failure of theirs.
+#: Statuses with messages about the length; some local servers use 500.
 _MAY_BE_TOO_LONG = frozenset({400, 422, 500})
 
 
 class SettingNames(NamedTuple):
-    """What messages call the settings of an endpoint.
+    """The names of an endpoint's settings, for messages.
 
-    ``other_key`` is a variable that an empty ``api_key`` is taken from; ``ending`` is what such
-    addresses often end in; ``shorter`` says how to send less.
+    ``other_key`` is the environment variable for an empty ``api_key``, ``ending`` the usual end of
+    such addresses, and ``shorter`` a hint for shorter requests.
     """
 
     base_url: str
@@ -73,7 +73,7 @@ class SettingNames(NamedTuple):
 
     @classmethod
     def of_section(cls, section: str, shorter: str) -> SettingNames:
-        """Those of an endpoint of OpenAI's form, in a table of its own."""
+        """Return the names for an OpenAI-compatible endpoint with its own section."""
         return cls(
             base_url=f"{section}.base_url",
             api_key=f"{section}.api_key",
@@ -84,7 +84,7 @@ class SettingNames(NamedTuple):
 
 
 class RedirectRefused(EdenmemError):
-    """The server sent the request on to ``target``, which is another server."""
+    """The server redirected to ``target``, which is another server."""
 
     def __init__(self, target: str) -> None:
         super().__init__(f"redirected to {target}")
@@ -92,12 +92,14 @@ class RedirectRefused(EdenmemError):
 
 
 class BodyRefused(EdenmemError):
-    """The body is too long, or packed in a way that was not offered."""
+    """The body is too large, or has an unsupported encoding."""
 
 
 class RequestRejected(ProviderMisconfigured):
-    """400 or 422: the endpoint does not take requests of this form. ``detail`` is all that it
-    said, for a program to read and not to be shown."""
+    """The endpoint rejected the form of a request (400 or 422).
+
+    ``detail`` is its complete message, for programs and not for display.
+    """
 
     def __init__(self, message: str, *, hint: str, detail: str) -> None:
         super().__init__(message, hint=hint)
@@ -105,12 +107,18 @@ class RequestRejected(ProviderMisconfigured):
 
 
 class OutputOverflow(ContextOverflow):
-    """With the tokens that are kept for the answer the request is longer than the context."""
+    """The request and its output limit together exceed the model's context."""
 
 
 class Failure(NamedTuple):
-    """An error, whether another try may work, the seconds that the endpoint asked to wait, and
-    whether it may have done, and billed, the work all the same."""
+    """A failed attempt.
+
+    Attributes:
+        error: The error.
+        passing: Whether a retry may succeed.
+        retry_after: Seconds to wait, as requested by the endpoint.
+        paid: Whether the attempt may have been billed.
+    """
 
     error: ProviderError
     passing: bool = False
@@ -119,7 +127,7 @@ class Failure(NamedTuple):
 
 
 class Translator:
-    """Makes a `Failure` of an exception, in words that name this endpoint and no secret."""
+    """Translate exceptions to a `Failure` with messages about this endpoint, without secrets."""
 
     def __init__(self, *, names: SettingNames, host: str, timeout: float, secret: str) -> None:
         self._names = names
@@ -140,21 +148,21 @@ class Translator:
     def _translate(self, error: Exception, *, model: str, model_setting: str) -> Failure | None:
         import openai
 
-        # Some versions of the client pass on what its transport raised, others wrap it.
+        # Some versions of the client wrap the exceptions of its transport.
         match error.__cause__ if isinstance(error, openai.APIConnectionError) else error:
             case RedirectRefused() as redirect:
                 target = self._safe(redirect.target)
                 return Failure(
                     ProviderMisconfigured(
                         f"{self._host} redirects to another server: {target}",
-                        hint=f"if that is right, set {self._names.base_url} to it: neither a key"
-                        " nor a conversation is sent elsewhere",
+                        hint=f"if this server is correct, set {self._names.base_url} to it: keys"
+                        " and conversations are not sent to other servers",
                     )
                 )
             case BodyRefused() as refused:
                 return Failure(
                     ProviderAnswerInvalid(
-                        f"{self._host} gave no answer that can be read: {refused.message}",
+                        f"{self._host} sent an invalid answer: {refused.message}",
                         hint=f"check {self._names.base_url}",
                     ),
                     paid=True,
@@ -164,7 +172,7 @@ class Translator:
                 return Failure(
                     ProviderTimeout(
                         f"{self._host} did not answer within {self._timeout:g} s",
-                        hint=f"{self._names.timeout} sets the limit",
+                        hint=f"raise {self._names.timeout}",
                     ),
                     passing=True,
                     paid=True,
@@ -175,17 +183,17 @@ class Translator:
                 why = self._safe(str(error.__cause__ or error))
                 return Failure(
                     ProviderTimeout(
-                        f"{self._host} could not be reached, or broke off: {why}",
+                        f"the connection to {self._host} failed: {why}",
                         hint=f"check {self._names.base_url} and the network",
                     ),
                     passing=True,
                     paid=not _was_never_sent(error.__cause__),
                 )
-            # Deep nesting, numbers of thousands of digits and invalid UTF-8 are no JSON either.
+            # Includes deep nesting, huge numbers and invalid UTF-8.
             case ValueError() | RecursionError() | openai.APIResponseValidationError():
                 return Failure(
                     ProviderAnswerInvalid(
-                        f"{self._host} answered with something that is not JSON",
+                        f"{self._host} sent invalid JSON",
                         hint=f"check {self._names.base_url}; it often ends in {self._names.ending}",
                     ),
                     passing=True,
@@ -215,8 +223,8 @@ class Translator:
             kind = OutputOverflow if _OF_OUTPUT.search(_message(error)) else ContextOverflow
             return Failure(
                 kind(
-                    f"the request is longer than what {model!r} takes: {said}",
-                    hint=f"{self._names.shorter}, or give the model a larger context (Ollama:"
+                    f"the request exceeds the context of {model!r}: {said}",
+                    hint=f"{self._names.shorter}, or enlarge the model's context (Ollama:"
                     " num_ctx; llama.cpp: --ctx-size; vLLM: --max-model-len)",
                 )
             )
@@ -252,12 +260,12 @@ class Translator:
         said = f"{code} {error.type or ''} {_message(error)}"[:_READ_CHARACTERS]
         if _IS_OUTPUT_LIMIT.search(said):
             return False
-        if error.status_code == 429:  # one request above the limit of a minute never passes
+        if error.status_code == 429:  # a request above the limit per minute never passes
             return "request too large" in said.lower()
         return error.status_code in _MAY_BE_TOO_LONG and bool(_TOO_LONG.search(said))
 
     def _safe(self, text: str) -> str:
-        """``text`` from outside, fit for one line of a terminal, without keys and passwords."""
+        """Return an external text as one line for a terminal, without keys and passwords."""
         if len(self._secret) >= _SHORTEST_SECRET:
             text = text.replace(self._secret, MASK)
         text = text[: 10 * _SHOWN_CHARACTERS]
@@ -272,6 +280,6 @@ def _message(error: APIStatusError) -> str:
 
 
 def _was_never_sent(cause: BaseException | None) -> bool:
-    """Whether the connection failed before the request was on its way."""
+    """Return whether the connection failed before the request was sent."""
     names = {kind.__name__ for kind in type(cause).__mro__}
     return not names.isdisjoint({"ConnectError", "ConnectTimeout", "UnsupportedProtocol"})

@@ -1,8 +1,8 @@
-"""The HTTP client of endpoints, which takes little on trust.
+"""The HTTP client of endpoints, which does not trust the server.
 
-A body is read up to a limit, unpacked or not: one gzip stream of a megabyte unpacks to a gigabyte.
-A redirect is followed on the same server only, since keys and conversations travel with it. Of the
-headers only those pass that somebody reads.
+Bodies have a size limit before and after decompression: a gzip stream of a megabyte can expand to
+a gigabyte. Redirects are followed on the same server only, because they carry keys and
+conversations. Only headers that the client uses are kept.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from edenmem.endpoint.failures import BodyRefused, RedirectRefused
 _MOST_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _STEP = 1024 * 1024
-_GZIP_OR_ZLIB = 47  # zlib's number for: see in the header which of the two it is
+_GZIP_OR_ZLIB = 47  # zlib detects the format
 _PORTS = {"http": 80, "https": 443}
 
 
 class GuardedClient(DefaultAsyncHttpxClient):
-    """See the module; ``max_bytes`` is the limit of an unpacked body."""
+    """An HTTP client with a limit of ``max_bytes`` for an uncompressed body."""
 
     def __init__(self, *, max_bytes: int) -> None:
         super().__init__(headers={"Accept-Encoding": "gzip"}, follow_redirects=False)
         self._max_bytes = max_bytes
 
     async def send(self, request: Any, **options: Any) -> Any:
-        """Send, and read the whole answer.
+        """Send a request, and read the whole answer.
 
         Raises:
-            RedirectRefused: another server was to get the request.
-            BodyRefused: the body cannot be read within the limit.
+            RedirectRefused: the redirect leads to another server.
+            BodyRefused: the body is too large or cannot be decompressed.
         """
         options |= {"stream": True, "follow_redirects": False}
         for _ in range(_MOST_REDIRECTS):
@@ -49,12 +49,12 @@ class GuardedClient(DefaultAsyncHttpxClient):
                 request = response.next_request
             finally:
                 await response.aclose()
-        raise RedirectRefused(f"{request.url}, and so on without end")
+        raise RedirectRefused(f"{request.url} (too many redirects)")
 
     async def _read(self, response: Any) -> Any:
         packing = response.headers.get("Content-Encoding", "identity").strip().lower()
         if packing not in {"identity", "gzip", "x-gzip", ""}:
-            raise BodyRefused(f"the answer is packed in an unknown way: {packing[:40]!r}")
+            raise BodyRefused(f"unsupported Content-Encoding: {packing[:40]!r}")
         content = bytearray()
         async for chunk in _unpacked(response.aiter_raw(_STEP), packing.endswith("gzip")):
             content += chunk
@@ -68,14 +68,14 @@ class GuardedClient(DefaultAsyncHttpxClient):
         kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
         return type(response)(
             response.status_code,
-            headers={**kept, "Content-Type": kind},  # the text is UTF-8, whatever it says
+            headers={**kept, "Content-Type": kind},  # always UTF-8
             content=bytes(content),
             request=response.request,
         )
 
 
 async def _unpacked(raw: AsyncIterator[bytes], packed: bool) -> AsyncIterator[bytes]:
-    """The body in parts of at most `_STEP` bytes or what came at once."""
+    """Yield the uncompressed body in chunks."""
     if not packed:
         async for chunk in raw:
             yield chunk
@@ -87,11 +87,11 @@ async def _unpacked(raw: AsyncIterator[bytes], packed: bool) -> AsyncIterator[by
                 yield unpacker.decompress(chunk, _STEP)
                 chunk = unpacker.unconsumed_tail
     except zlib.error as error:
-        raise BodyRefused(f"the answer cannot be unpacked: {error}") from error
+        raise BodyRefused(f"the answer cannot be decompressed: {error}") from error
 
 
 def _is_same_server(url: str, other: str) -> bool:
-    """Whether a request to ``url`` may go to ``other``: the same server, or the same over TLS."""
+    """Return whether two URLs are on the same server, or on its TLS port."""
     try:
         here, there = urlsplit(url), urlsplit(other)
         ports = [part.port or _PORTS.get(part.scheme) for part in (here, there)]

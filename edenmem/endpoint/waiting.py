@@ -1,4 +1,4 @@
-"""How long to wait before a request is sent again."""
+"""The time to wait before a retry."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LONGEST_ASKED_SECONDS = 60.0
 def backoff(
     tried: int, retry_after: float | None, uniform: Callable[[float, float], float]
 ) -> float:
-    """Seconds to wait after try number ``tried`` (from 0) failed.
+    """Return the seconds to wait after attempt number ``tried`` (from 0) failed.
 
-    Exponential with full jitter, so that workers who failed together do not come back together;
-    at least what the endpoint asked for, up to a minute.
+    Exponential with full jitter, so that workers that failed together retry at different times.
+    At least the time that the endpoint requested, up to a minute.
     """
     jittered = uniform(0.0, min(LONGEST_SECONDS, FIRST_SECONDS * 2**tried))
     if retry_after is None:
@@ -26,7 +26,7 @@ def backoff(
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """The seconds that ``Retry-After`` asks for, as a number or as a date; None if it does not."""
+    """Return the seconds in ``Retry-After`` (number or date), or None without the header."""
     milliseconds = _number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return milliseconds / 1000

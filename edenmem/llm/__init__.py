@@ -1,1 +1,1 @@
-"""Language models; the only place that knows a provider of them."""
+"""Language models and their providers."""

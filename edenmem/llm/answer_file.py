@@ -1,7 +1,7 @@
-"""Files of answers: one JSON object a line, or one JSON array of them.
+"""Answer files: one JSON object per line, or a JSON array of objects.
 
-``{"task": "facts", "key": "night-shift/ada/1", "answer": {…}}``, with ``model`` and ``usage``
-where a real endpoint gave the answer. A task and key may be answered once only.
+``{"task": "facts", "key": "night-shift/ada/1", "answer": {…}}``, with ``model`` and ``usage`` for
+answers of an endpoint. Each task and key has one answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edenmem.errors import InputError
 
 
 class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line. ``usage`` tells what the answer cost when it was recorded."""
+    """One answer; ``usage`` is its cost at the time of recording."""
 
     task: str
     key: str
@@ -27,15 +27,15 @@ class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def place(self) -> tuple[str, str]:
-        """What it is an answer to."""
+        """Return task and key of the request."""
         return self.task, self.key
 
 
 def read_answers(path: Path) -> dict[tuple[str, str], RecordedAnswer]:
-    """The answers of a file by task and key.
+    """Return the answers of a file by task and key.
 
     Raises:
-        InputError: the file cannot be read, or a line of it is wrong or answers a second time.
+        InputError: the file cannot be read, or has an invalid line or a second answer to a request.
     """
     try:
         text = path.read_text("utf-8")
@@ -63,7 +63,7 @@ def read_answers(path: Path) -> dict[tuple[str, str], RecordedAnswer]:
 
 def _items(path: Path, text: str) -> Iterator[tuple[int, object]]:
     if text.lstrip().startswith("["):
-        # Positions in an array are numbered like lines: there is one for each answer.
+        # Items of an array are numbered like lines.
         yield from enumerate(_decode(path, text, None), start=1)
         return
     for number, line in enumerate(text.split("\n"), start=1):
@@ -79,7 +79,7 @@ def _decode(path: Path, text: str, line: int | None) -> Any:
 
 
 def line_of(answer: RecordedAnswer) -> str:
-    """The line for ``answer``, ended."""
+    """Return an answer as a line."""
     stored = {
         name: value for name, value in msgspec.structs.asdict(answer).items() if value is not None
     }

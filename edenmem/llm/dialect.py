@@ -1,8 +1,8 @@
-"""What a request carries beside its messages, and what is learned of a model that refuses a part.
+"""The parameters of a request that a model supports.
 
-Endpoints differ: some know the limit of the answer by its old name only, others by its new one;
-reasoning models take no temperature; not all take a JSON schema. What a model refuses once is
-replaced or left out from then on.
+Endpoints differ: some know the output limit only by its old name, others by its new one;
+reasoning models reject a temperature; not all support a JSON schema. After a rejection, a
+parameter is replaced or omitted in all later requests to the model.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
-#: Tokens that an answer may take, by task (see `edenmem.llm.protocol`). They stop a model that
-#: repeats itself, and leave room for what reasoning models write before they answer.
+#: Output limit in tokens by task (see `edenmem.llm.protocol`). It stops a model that repeats
+#: itself, and leaves room for the reasoning before an answer.
 OUTPUT_TOKENS = {
     "facts": 16_000,
     "dedup": 16_000,
@@ -39,8 +39,15 @@ _MOST = re.compile(
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
-    """What one model takes. ``limit`` is what it calls the limit of the answer, and empty if it
-    ``refused`` both names; ``most_output`` is the largest that it takes, 0 if that is not known."""
+    """The parameters that one model supports.
+
+    Attributes:
+        limit: Name of the output limit; "" if the model rejected both names.
+        refused: Rejected names of the output limit.
+        most_output: Largest output limit that the model supports (0: unknown).
+        temperature: Whether the model supports a temperature.
+        format: Form of structured output.
+    """
 
     limit: str = "max_tokens"
     refused: tuple[str, ...] = ()
@@ -49,13 +56,13 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     format: Literal["json_schema", "json_object", "text"] = "json_schema"
 
     def output_limit(self, wanted: int) -> int:
-        """What of the wanted limit is sent; 0: none."""
+        """Return the output limit to send (0: none)."""
         if not self.limit:
             return 0
         return min(wanted, self.most_output) if self.most_output else wanted
 
     def parameters(self, *, output: int, temperature: float) -> dict[str, Any]:
-        """The parameters that are sent; ``output`` 0: without a limit."""
+        """Return the parameters to send; ``output`` 0 means no output limit."""
         sent: dict[str, Any] = {}
         if limit := self.output_limit(output):
             sent[self.limit] = limit
@@ -65,20 +72,20 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def first_dialect(host: str) -> Dialect:
-    """What a model is taken to know before it has refused anything.
+    """Return the dialect of a model that has not rejected anything yet.
 
-    OpenAI's own models want the new name of the limit. Elsewhere the old one is known to all, and
-    some pass over the new one without a word.
+    OpenAI needs the new name of the output limit. All other endpoints know the old name, and some
+    ignore the new one silently.
     """
     is_openai = host.endswith(("openai.com", "openai.azure.com"))
     return Dialect(limit="max_completion_tokens" if is_openai else "max_tokens")
 
 
 def next_dialect(dialect: Dialect, detail: str, sent: dict[str, Any]) -> Dialect | None:
-    """The dialect to try after a request was rejected with ``detail``; None: nothing is left.
+    """Return the dialect to try after a rejection, or None if there is none left.
 
-    Only what was sent can be at fault: "use 'max_completion_tokens' instead" is about the other.
-    A rejection that names nothing is taken to be of the form of the answer, the youngest part.
+    Only parameters that were sent can be the reason: "use 'max_completion_tokens' instead" names
+    the other one. A rejection without a name means the output format, the newest parameter.
     """
     if dialect.limit in sent and re.search(rf"\b{dialect.limit}\b", detail):
         most = _MOST.search(detail)

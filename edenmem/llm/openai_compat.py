@@ -43,7 +43,7 @@ Message = dict[str, str]
 
 _EXPECTED_OUTPUT_TOKENS = 500
 _QUOTED_CHARACTERS = 4_000
-#: Below this share of our estimate no tokenizer counts; below this many tokens nobody cuts.
+#: A count below this share of our estimate means that the prompt was cut; short prompts never are.
 _CUT_SHARE = 0.5
 _LEAST_CUT = 1_000
 
@@ -51,10 +51,15 @@ _LEAST_CUT = 1_000
 class OpenAILLM:
     """An `edenmem.llm.protocol.LLM`.
 
-    An answer that does not validate is asked for once more with the reason, and one that was cut
-    with twice the room. What a model refuses of a request is left out from then on (see
-    `edenmem.llm.dialect`); without a JSON schema the schema goes into the prompt.
-    ``budget`` is shared with whatever else the run pays for; None: one of its own.
+    It retries once with the reason after an invalid answer, and with twice the output limit after
+    an answer that was cut. It omits parameters that a model rejected (see `edenmem.llm.dialect`);
+    without support for a JSON schema, the schema is part of the prompt.
+
+    Args:
+        settings: Endpoint, models and limits.
+        budget: Budget shared with other calls of the run (None: a new one).
+        sleep: Replacement for tests.
+        uniform: Replacement for tests.
     """
 
     is_scripted = False
@@ -86,15 +91,15 @@ class OpenAILLM:
 
     @property
     def description(self) -> str:
-        """The endpoint's host."""
+        """Return the host of the endpoint."""
         return self._endpoint.host
 
     async def ask(self, request: LLMRequest[AnswerT]) -> LLMAnswer[AnswerT]:
-        """See the protocol. A `ProviderError` carries the ``usage`` of the calls it took."""
+        """Return the validated answer; a `ProviderError` has the ``usage`` of the calls."""
         if self.budget.limits_cost and request.model not in self._settings.prices:
             raise ConfigError(
-                f"llm.max_cost limits the run, and llm.prices has no price of {request.model!r}",
-                hint=f'add "{request.model}" = [INPUT, OUTPUT], in dollars for a million tokens',
+                f"llm.max_cost is set, but llm.prices has no price for {request.model!r}",
+                hint=f'add "{request.model}" = [INPUT, OUTPUT], in US dollars per million tokens',
             )
         usage = request.spent
         try:
@@ -113,7 +118,7 @@ class OpenAILLM:
         return LLMAnswer(value=value, usage=tuple(usage))
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         await self._endpoint.close()
 
     async def _value(self, request: LLMRequest[AnswerT], usage: list[CallUsage]) -> AnswerT:
@@ -130,14 +135,14 @@ class OpenAILLM:
             return parse_answer(await self._text(request, corrected, usage), request.answer)
         except InvalidAnswer as problem:
             raise ProviderAnswerInvalid(
-                f"{request.model} answered {_about(request)} twice with something else than asked:"
+                f"{request.model} gave two invalid answers to {_about(request)}:"
                 f" {one_line(str(problem), 300)}"
             ) from None
 
     async def _text(
         self, request: LLMRequest[Any], messages: list[Message], usage: list[CallUsage]
     ) -> str:
-        """What the model said, its cost added to ``usage`` and to the budget."""
+        """Return the text of an answer, and add its cost to ``usage`` and to the budget."""
         fixed = self._settings.max_output_tokens
         limit = fixed or OUTPUT_TOKENS.get(request.task, DEFAULT_OUTPUT_TOKENS)
         completion = await self._complete(request, messages, usage, limit)
@@ -146,7 +151,7 @@ class OpenAILLM:
         return _content(completion, request, self._endpoint.host)
 
     def _has_more_room(self, request: LLMRequest[Any], limit: int, spent: CallUsage) -> bool:
-        """Whether it was our limit that cut the answer, and a larger one would be sent."""
+        """Return whether our output limit cut the answer and can be raised."""
         dialect = self._dialect(request.model)
         sent = dialect.output_limit(limit)
         reached = spent.estimated or spent.output_tokens >= sent
@@ -159,7 +164,7 @@ class OpenAILLM:
         usage: list[CallUsage],
         limit: int,
     ) -> object:
-        """One paid answer, in whatever dialect the model takes."""
+        """Return one answer, within concurrency limit and budget."""
         expected = sum(estimate_tokens(message["content"]) for message in messages)
         output = min(_EXPECTED_OUTPUT_TOKENS, limit)
         estimate = self._usage(request, expected, output, estimated=True)
@@ -180,7 +185,7 @@ class OpenAILLM:
     async def _send_understood(
         self, request: LLMRequest[Any], messages: list[Message], limit: int, charge: Charge
     ) -> object:
-        """Send, changing what the model refuses, and remember what it took."""
+        """Send a request without the parameters that the model rejects, and remember them."""
         first: RequestRejected | None = None
         dialect: Dialect | None = self._dialect(request.model)
         while dialect is not None:
@@ -191,7 +196,7 @@ class OpenAILLM:
                 except OutputOverflow:
                     if dialect.limit not in sent:
                         raise
-                    # The answer gets what the context leaves: less than the limit.
+                    # Without an output limit, the answer gets the rest of the context.
                     del sent[dialect.limit]
                     completion = await self._send(request, messages, dialect, sent, charge)
             except RequestRejected as rejected:
@@ -215,7 +220,7 @@ class OpenAILLM:
             "model": request.model,
             "messages": messages
             if dialect.format == "json_schema"
-            else _with_schema_told(request, messages),
+            else _with_schema(request, messages),
             **parameters,
         }
         if dialect.format == "json_schema":
@@ -244,10 +249,10 @@ class OpenAILLM:
         return ", ".join(named) or "the scope's policy, which names this model"
 
     def _read_usage(self, request: LLMRequest[Any], completion: object, expected: int) -> CallUsage:
-        """What the endpoint counted, or else an estimate: the limit must hold all the same."""
+        """Return the tokens that the endpoint counted, or an estimate."""
         read = field(completion, "usage", "prompt_tokens")
         written = field(completion, "usage", "completion_tokens")
-        # Of a prompt that has text no honest count is 0.
+        # The count of a prompt with text is never 0.
         if is_count(read) and is_count(written) and (read or not expected):
             return self._usage(request, read, written)
         text = field(completion, "choices", "message", "content")
@@ -275,7 +280,7 @@ class OpenAILLM:
         )
 
     def _warn_if_cut(self, model: str, counted: int, expected: int) -> None:
-        """Say once that the endpoint read far less than it was sent, as Ollama does in silence."""
+        """Warn once if the endpoint read only a part of a prompt, as Ollama does silently."""
         if self._has_warned or not _LEAST_CUT <= counted < expected * _CUT_SHARE:
             return
         self._has_warned = True
@@ -300,14 +305,14 @@ def _schema_format(request: LLMRequest[Any]) -> Mapping[str, Any]:
     }
 
 
-def _with_schema_told(request: LLMRequest[Any], messages: list[Message]) -> list[Message]:
+def _with_schema(request: LLMRequest[Any], messages: list[Message]) -> list[Message]:
     system, *others = messages
     told = f"{system['content']}\n\n{schema_instruction(request.answer)}"
     return [{"role": "system", "content": told}, *others]
 
 
 def _correction(text: str, problem: InvalidAnswer, request: LLMRequest[Any]) -> list[Message]:
-    # Some endpoints take no empty message, so an empty answer is not quoted back.
+    # Some endpoints reject empty messages, so an empty answer is not quoted.
     quoted = (
         [{"role": "assistant", "content": clean(text[:_QUOTED_CHARACTERS])}] if text.strip() else []
     )
@@ -316,19 +321,19 @@ def _correction(text: str, problem: InvalidAnswer, request: LLMRequest[Any]) -> 
 
 
 def _content(completion: object, request: LLMRequest[Any], host: str) -> str:
-    """The text of the answer; it is empty if there is none.
+    """Return the text of an answer, or "" if it has none.
 
     Raises:
-        ProviderAnswerInvalid: the model refused, was filtered or was cut; the same again would
-            end the same way.
+        ProviderAnswerInvalid: the model refused, or the answer was filtered or cut; a retry would
+            not help.
     """
     message = field(completion, "choices", "message")
     if not isinstance(message, dict):
-        # OpenRouter and others say with 200 that the model behind them failed.
+        # OpenRouter and others report failures of a model with status 200.
         failed = field(completion, "error") or field(completion, "choices", "error")
         why = f": {one_line(str(failed), 300)}" if failed else ""
         raise ProviderAnswerInvalid(
-            f"{host} answered {_about(request)} with something that is no chat completion{why}",
+            f"{host} answered {_about(request)} with an invalid chat completion{why}",
             hint="check llm.base_url; it often ends in /v1",
         )
     reason = field(completion, "choices", "finish_reason")
@@ -342,9 +347,9 @@ def _content(completion: object, request: LLMRequest[Any], host: str) -> str:
         )
     if reason == "length":
         raise ProviderAnswerInvalid(
-            f"the answer of {request.model} to {_about(request)} was cut: it is too long",
-            hint="raise llm.max_output_tokens or the model's context, take a model with a longer"
-            " output, or lower formation.max_messages",
+            f"the answer of {request.model} to {_about(request)} was cut off: it is too long",
+            hint="raise llm.max_output_tokens or the model's context, use a model with a larger"
+            " output limit, or lower formation.max_messages",
         )
     content = message.get("content")
     return content if isinstance(content, str) else ""

@@ -1,4 +1,4 @@
-"""What the engine asks of a language model."""
+"""The interface of a language model."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 
 class LLMRequest(msgspec.Struct, Generic[AnswerT], frozen=True, kw_only=True):
-    """One request. ``answer`` is the pydantic model that the answer must validate against.
+    """One request to a language model.
 
-    ``task`` says what is asked ("facts", "dedup", "reflections", "single", "rewrite",
-    "consolidate", "shorten", "recall", "propagate", "merge"). ``model`` is a model's name, already
-    chosen by tier and policy. ``timeout`` is the seconds that all of it may take, without retries;
-    None: as the settings say. ``key`` says about what, in names and not in ids, so that a replay
-    file stays true when a prompt is edited:
+    Attributes:
+        task: Kind of request: "facts", "dedup", "reflections", "single", "rewrite",
+            "consolidate", "shorten", "recall", "propagate" or "merge".
+        key: Subject of the request, with names instead of IDs, so that a replay file stays valid
+            when a prompt changes:
 
-    - formation: ``<session>/<agent>/<seq>``
-    - a text to remember: ``remember/<agent>[/<user>]/<beginning of it>``
-    - consolidation: ``<kind>/<agent>[/<owner's name>]/<version it starts from>``
-    - propagation: ``<kind>/<agent>/<owner's name>/<version>/<kind above>[/<group above>]``
-    - merging: ``<kind>/<agent>[/<owner's name>]/<beginning of the oldest fact>``
+            - formation: ``<session>/<agent>/<seq>``
+            - text to remember: ``remember/<agent>[/<user>]/<first words>``
+            - consolidation: ``<kind>/<agent>[/<owner's name>]/<previous version>``
+            - propagation: ``<kind>/<agent>/<owner's name>/<version>/<kind above>[/<group above>]``
+            - merging: ``<kind>/<agent>[/<owner's name>]/<first words of the oldest fact>``
 
-    ``spent`` grows with each call that is made for it, so that what a cancelled request has cost
-    is known too.
+        model: Name of the model, selected by tier and policy.
+        system: System prompt.
+        user: User prompt.
+        answer: Pydantic model that validates the answer.
+        timeout: Total time limit in seconds, without retries (None: the setting).
+        spent: Usage of the calls so far; complete for a cancelled request, too.
     """
 
     task: str
@@ -42,29 +46,29 @@ class LLMRequest(msgspec.Struct, Generic[AnswerT], frozen=True, kw_only=True):
 
 
 class LLMAnswer(msgspec.Struct, Generic[AnswerT], frozen=True, kw_only=True):
-    """A validated answer, and what it cost (each call that was made for it)."""
+    """A validated answer, with the usage of each call."""
 
     value: AnswerT
     usage: tuple[CallUsage, ...] = ()
 
 
 class LLM(Protocol):
-    """A provider of language models. Safe to call many times at once from one event loop."""
+    """A provider of language models; safe for concurrent calls in one event loop."""
 
     @property
     def description(self) -> str:
-        """What answers, for a person: an endpoint's host, or "scripted answers from FILE"."""
+        """Return the source of answers to show: a host, or "scripted answers from FILE"."""
 
     @property
     def is_scripted(self) -> bool:
-        """Whether no model is asked."""
+        """Return whether answers come from a file and not from a model."""
 
     async def ask(self, request: LLMRequest[AnswerT]) -> LLMAnswer[AnswerT]:
-        """The validated answer. Retries, the limit on calls at once and the budget are inside.
+        """Return the validated answer, with retries, and within concurrency limit and budget.
 
         Raises:
-            ProviderError: one of its leaves (see `edenmem.errors`).
+            ProviderError: a subclass (see `edenmem.errors`).
         """
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""

@@ -1,4 +1,4 @@
-"""Keeping what a real endpoint answered, in the form that a replay reads."""
+"""Recording of answers, in the format that a replay reads."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from edenmem.llm.protocol import LLM, AnswerT, LLMAnswer, LLMRequest
 
 
 class RecordingLLM:
-    """An `edenmem.llm.protocol.LLM` around another, whose answers go to a file too.
+    """An `edenmem.llm.protocol.LLM` that writes the answers of another one to a file.
 
-    The file is readable by its owner alone, since answers tell of people. Of two answers to the
-    same request (a formation that was tried again) the later one is kept: those after it were
-    asked in its light. Several processes may record into one file.
+    Only the owner can read the file, because answers hold personal data. The last answer to a
+    request is kept, because later requests depend on it. Several processes may record to one file.
     """
 
     def __init__(self, inner: LLM, path: Path) -> None:
@@ -31,19 +30,19 @@ class RecordingLLM:
 
     @property
     def description(self) -> str:
-        """What answers, and where the answers are kept."""
+        """Return the source of answers, and the path of the file."""
         return f"{self._inner.description}, recorded in {self._path}"
 
     @property
     def is_scripted(self) -> bool:
-        """Whether no model is asked."""
+        """Return whether answers come from a file and not from a model."""
         return self._inner.is_scripted
 
     async def ask(self, request: LLMRequest[AnswerT]) -> LLMAnswer[AnswerT]:
-        """The inner answer, once it is on disk.
+        """Return the answer after writing it to the file.
 
         Raises:
-            InputError: the file cannot be written, or holds something else.
+            InputError: the file cannot be written, or has another format.
         """
         answer = await self._inner.ask(request)
         recorded = RecordedAnswer(
@@ -60,7 +59,7 @@ class RecordingLLM:
         return answer
 
     async def close(self) -> None:
-        """Close the inner one."""
+        """Close the inner LLM."""
         await self._inner.close()
 
 
@@ -69,7 +68,7 @@ def _keep(path: Path, recorded: RecordedAnswer) -> None:
         content = path.read_bytes()
         answers = read_answers(path)
         if recorded.place not in answers and not content.lstrip().startswith(b"["):
-            # One write at the end of the file: a crash leaves a whole line or none.
+            # A single write: a crash leaves a complete line or none.
             left_open = content and not content.endswith(b"\n")
             os.write(file, b"\n" * bool(left_open) + line_of(recorded).encode())
             return
@@ -86,12 +85,12 @@ def _keep(path: Path, recorded: RecordedAnswer) -> None:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[int]:
-    """The file, open for appending, for this process alone."""
+    """Yield the file, open for appending and locked."""
     while True:
         file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            if os.path.samestat(os.fstat(file), path.stat()):  # not replaced while we waited
+            if os.path.samestat(os.fstat(file), path.stat()):  # not replaced meanwhile
                 yield file
                 return
         finally:

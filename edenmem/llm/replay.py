@@ -1,4 +1,4 @@
-"""Answers from a file in place of a language model, for the demo, the examples and tests."""
+"""Answers from a file instead of a language model, for the demo, examples and tests."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from edenmem.llm.structured import InvalidAnswer, parse_answer
 
 
 class ReplayLLM:
-    """An `edenmem.llm.protocol.LLM` that asks nobody. The file is read at the first request.
+    """An `edenmem.llm.protocol.LLM` that reads answers from a file, at no cost.
 
-    Answers go through the same validation as a model's, and cost nothing.
+    Answers are validated like those of a model. The first request reads the file.
     """
 
     is_scripted = True
@@ -26,7 +26,7 @@ class ReplayLLM:
 
     @property
     def description(self) -> str:
-        """Where the answers come from, and that no model gave them now."""
+        """Return the path of the file, and that no model was asked."""
         try:
             self._answers  # noqa: B018 - reads the file
         except InputError:
@@ -34,11 +34,11 @@ class ReplayLLM:
         return f"scripted answers from {self._path}, no model was asked"
 
     async def ask(self, request: LLMRequest[AnswerT]) -> LLMAnswer[AnswerT]:
-        """The file's answer, the same every time.
+        """Return the answer of the file.
 
         Raises:
-            ReplayMiss: the file has none for this task and key.
-            ProviderAnswerInvalid: it does not validate.
+            ReplayMiss: the file has no answer for this task and key.
+            ProviderAnswerInvalid: the answer does not validate.
             InputError: the file cannot be read.
         """
         recorded = self._answers.get((request.task, request.key))
@@ -51,13 +51,13 @@ class ReplayLLM:
             value = parse_answer(msgspec.json.encode(recorded.answer).decode(), request.answer)
         except InvalidAnswer as problem:
             raise ProviderAnswerInvalid(
-                f"{self._path}: the answer for task {request.task!r} of {request.key!r} is not"
-                f" what was asked for: {problem}"
+                f"{self._path}: invalid answer for task {request.task!r} of {request.key!r}:"
+                f" {problem}"
             ) from None
         return LLMAnswer(value=value)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
     @cached_property
     def _answers(self) -> dict[tuple[str, str], RecordedAnswer]:

@@ -1,4 +1,4 @@
-"""Structured output: the JSON schema that is asked for, and the answer found in what came."""
+"""Structured output: the JSON schema of an answer, and the parsing of answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from edenmem.llm.protocol import AnswerT
 
-#: Keywords that strict structured output does not know; pydantic checks them on the answer.
+#: Keywords that strict structured output does not support; pydantic checks them in the answer.
 _UNKNOWN_KEYWORDS = frozenset({"default", "title", "minLength", "maxLength", "uniqueItems"})
 _REASONING = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _FENCE = re.compile(r"```(?:json)?[ \t]*\n(?P<inside>.*?)```", re.DOTALL | re.IGNORECASE)
@@ -18,13 +18,13 @@ _SHOWN_PROBLEMS = 5
 
 
 class InvalidAnswer(Exception):
-    """The text is not an answer of the wanted kind; the message says why, for the model to read."""
+    """An answer does not match the schema; the message is written for the model."""
 
 
 def answer_schema(answer: type[BaseModel]) -> dict[str, Any]:
-    """The JSON schema of ``answer`` in the subset that strict structured output takes.
+    """Return the JSON schema of an answer in the subset for strict structured output.
 
-    Every property is required and no other is allowed; optional ones are nullable instead.
+    All properties are required and no others are allowed; optional properties are nullable.
     """
     schema: dict[str, Any] = _strict(answer.model_json_schema())
     return schema
@@ -37,7 +37,7 @@ def _strict(node: Any) -> Any:
         return node
     strict: dict[str, Any] = {}
     for keyword, value in node.items():
-        if keyword in {"properties", "$defs"}:  # here the keys are names of ours, not keywords
+        if keyword in {"properties", "$defs"}:  # the keys are names, not keywords
             strict[keyword] = {name: _strict(inner) for name, inner in value.items()}
         elif keyword == "const":
             strict["enum"] = [value]
@@ -52,21 +52,21 @@ def _strict(node: Any) -> Any:
 
 
 def schema_name(answer: type[BaseModel]) -> str:
-    """A name that endpoints accept."""
+    """Return a schema name that endpoints accept."""
     return re.sub(r"\W", "_", answer.__name__, flags=re.ASCII)[:64]
 
 
 def schema_instruction(answer: type[BaseModel]) -> str:
-    """What to say to a model whose endpoint does not take a schema."""
+    """Return the instruction for an endpoint that does not support a schema."""
     schema = json.dumps(answer_schema(answer), ensure_ascii=False)
     return f"Answer with one JSON object that matches this JSON schema, and nothing else:\n{schema}"
 
 
 def parse_answer(text: str, answer: type[AnswerT]) -> AnswerT:
-    """The answer in ``text``, which may stand in a code fence or between other words.
+    """Return the answer in a text, which may be in a code fence or between other words.
 
     Raises:
-        InvalidAnswer: there is none, or it does not validate.
+        InvalidAnswer: the text has no answer, or the answer does not validate.
     """
     found = _json_object(text)
     try:
