@@ -1,4 +1,4 @@
-"""Ready-made configuration of MCP clients."""
+"""Configuration of MCP clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "edenmem"
 
 
 class _Form(NamedTuple):
-    """How a client writes down servers: the key of the table, and the types it wants named."""
+    """The configuration format of a client: key of the server table, and types to include."""
 
     table: str
     stdio: str = ""
@@ -28,7 +28,7 @@ _FORMS: Mapping[Client, _Form] = {
 
 
 def stdio_config(client: Client, command: Sequence[str]) -> dict[str, Any]:
-    """Return the configuration by which a client starts the server itself."""
+    """Return the configuration of a client that starts the server."""
     form = _FORMS[client]
     kind = {"type": form.stdio} if form.stdio else {}
     server = {**kind, "command": command[0], "args": list(command[1:])}
@@ -36,12 +36,12 @@ def stdio_config(client: Client, command: Sequence[str]) -> dict[str, Any]:
 
 
 def http_config(client: Client, url: str, *, token_variable: str = "") -> dict[str, Any]:
-    """Return the configuration by which a client calls a server that runs elsewhere.
+    """Return the configuration of a client that calls a running server.
 
     Args:
-        client: Whose configuration.
-        url: Where the server is.
-        token_variable: The environment variable of the client that holds the token.
+        client: The client.
+        url: URL of the server.
+        token_variable: Environment variable of the client with the token.
     """
     form = _FORMS[client]
     server: dict[str, Any] = {**({"type": form.http} if form.http else {}), "url": url}

@@ -1,7 +1,7 @@
-"""The tools over streamable HTTP: who calls is found out before the protocol sees a request.
+"""The tools over streamable HTTP, with access control before the protocol.
 
-Access follows the rules of `edenmem.server.access`: tokens, or this machine only. Requests are
-independent of each other, so no session of the protocol can be taken over.
+The rules of `edenmem.server.access` apply: tokens, or this machine only. Requests are independent
+of each other, so there are no protocol sessions to take over.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from edenmem.server.problems import Refused, describe
 from edenmem.server.state import ServerState
 from edenmem.settings.schema import Settings
 
-#: Where clients find the protocol.
+#: Path of the protocol.
 PATH = "/mcp"
 
-#: The largest request; the longest argument of a tool has 20,000 characters.
+#: Maximum size of a request; the longest argument of a tool has 20,000 characters.
 MAX_BODY = 256 * 1024
 
 _REACH = "edenmem.reach"
@@ -47,13 +47,12 @@ def create_app(
     """Return the application.
 
     Args:
-        service: The engine with its models; whoever made it closes it.
-        settings: The settings in force.
-        agent_id: The agent whose memory is served.
-        user_id: The user whose memory is served too; None: the user of the caller's token, if it
-            has one.
-        write: Whether callers that may write are offered the tools that do.
-        is_local: Whether the server listens on loopback only.
+        service: The engine with its models; the application does not close it.
+        settings: The current settings.
+        agent_id: The agent.
+        user_id: The user (None: the user of the caller's token, if any).
+        write: Whether to offer the tools that write to callers with write access.
+        is_local: Whether the server listens only on loopback.
     """
 
     async def find_reach(request: Request) -> Reach:
@@ -83,7 +82,7 @@ def create_app(
         json_response=True,
         stateless_http=True,
         max_request_body_size=MAX_BODY,
-        # The rules of access have looked at the Host and Origin headers.
+        # Access control checks the Host and Origin headers.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     is_open = is_local and not settings.server.require_token
@@ -103,7 +102,7 @@ def _reach_of(context: ServerRequestContext[Any, Any]) -> Reach:
 
 
 class _Gate:
-    """Refuses requests that may not be served, and notes what the others reach."""
+    """ASGI middleware that refuses requests without access, and finds the reach of the others."""
 
     def __init__(
         self, app: ASGIApp, *, find_reach: Callable[[Request], Awaitable[Reach]], shares: Shares
@@ -121,7 +120,7 @@ class _Gate:
             await (refusal or self._app)(scope, receive, send)
 
     async def _admit(self, scope: Scope, stack: ExitStack) -> JSONResponse | None:
-        """Return the refusal of a request, or None after noting what the request reaches."""
+        """Return the refusal of a request, or None after setting its reach."""
         if scope["method"] != "POST":  # there are no events to wait for and no sessions to end
             error = {"error": "method_not_allowed"}
             return JSONResponse(error, status_code=405, headers={"Allow": "POST"})
@@ -146,7 +145,7 @@ def _unavailable(
 
 
 def _refuse(error: AccessDenied) -> JSONResponse:
-    """Return the answer to a caller without a valid token (401), or with one for others (403)."""
+    """Return the answer to a request without a valid token (401), or without access (403)."""
     kind = "invalid_token" if error.status == 401 else "insufficient_scope"
     header = f'Bearer realm="edenmem", error="{kind}", error_description="{error.message}"'
     return JSONResponse(

@@ -1,4 +1,4 @@
-"""The protocol's server: it lists the tools, calls them, and turns failures into tool errors."""
+"""The protocol server: it lists and calls the tools, and returns failures as tool errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INSTRUCTIONS = (
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """The memory that one request reaches, and whether the request may write."""
+    """The memory within reach of a request, and whether the request may write."""
 
     memory: AgentMemory
     write: bool = False
@@ -47,13 +47,13 @@ def build_server(
     seconds: float,
     describe: Callable[[EdenmemError], str] = _advise,
 ) -> Server[Any]:
-    """Return a server of the tools.
+    """Return a protocol server with the tools.
 
     Args:
-        find_reach: Returns what a request reaches; the request's arguments have no say in it.
+        find_reach: Returns the reach of a request, without its arguments.
         seconds: Time limit for a call (see `edenmem.mcp.tools.Tool.patience`).
-        describe: Returns the words for an error. A client on this machine is told everything;
-            others are not told files and addresses.
+        describe: Returns the message for an error, without files and addresses for clients on
+            other machines.
     """
 
     async def list_tools(
@@ -100,9 +100,9 @@ def _failure(message: str) -> types.CallToolResult:
 
 
 async def serve_stdio(server: Server[Any]) -> None:
-    """Serve one client over stdin and stdout, until it closes stdin."""
-    # The thread that waits for input cannot be interrupted, so that Ctrl-C ends the process; what
-    # is written is safe at any moment.
+    """Serve one client over stdin and stdout until it closes stdin."""
+    # The thread that waits for input cannot be interrupted, so Ctrl-C ends the process at once;
+    # writes are safe at any moment.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         async with stdio_server() as (incoming, outgoing):

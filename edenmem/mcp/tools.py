@@ -1,7 +1,7 @@
-"""The tools: their arguments, what they do, and how they are described to a model.
+"""The tools, with their arguments and descriptions.
 
-Descriptions say when to call a tool, what to pass and what comes back, in short sentences that a
-small model understands. No tool has an argument that names an agent, a user or a session.
+Descriptions say when to call a tool, what to pass and what it returns, in short sentences for
+small models. No tool has an argument for an agent, a user or a session.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Content = Annotated[
 
 
 class _Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The arguments of a tool. Unknown ones are refused."""
+    """The arguments of a tool; unknown arguments are invalid."""
 
 
 class SearchArguments(_Arguments, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class SearchArguments(_Arguments, frozen=True, kw_only=True):
         Meta(
             min_length=1,
             max_length=3,
-            description="1 to 3 questions or key phrases; use several to ask in different words.",
+            description="1 to 3 questions or key phrases. Use several for different wordings.",
         ),
     ]
     top_k: Annotated[
@@ -64,8 +64,8 @@ class ContextArguments(_Arguments, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=10_000,
-            description="The user's message that you are about to answer, to include facts that "
-            "fit it. Leave it out for the general context.",
+            description="The user message to answer. Adds facts that match it. "
+            "Omit it for the general context.",
         ),
     ] = ""
 
@@ -93,7 +93,7 @@ class RememberArguments(_Arguments, frozen=True, kw_only=True):
         Meta(
             min_length=1,
             max_length=20_000,
-            description="What to remember, in full sentences with names and dates.",
+            description="The text to remember, in full sentences with names and dates.",
         ),
     ]
 
@@ -117,18 +117,18 @@ class ForgetArguments(_Arguments, frozen=True, kw_only=True):
 async def search_facts(memory: AgentMemory, given: SearchArguments) -> results.FactSearch:
     """Search long-term memory for facts about people, projects, dates and earlier conversations.
 
-    Call this before you say that you do not know something, and whenever the user refers to the
-    past. Returns facts, best first; an empty list means that nothing is known.
+    Call this tool before you say that you do not know something, and when the user refers to the
+    past. It returns facts, best first. An empty list means that no fact matches.
     """
     report = await memory.search(given.query, top_k=given.top_k)
     return results.fact_search(report, debug=given.debug)
 
 
 async def get_memory_context(memory: AgentMemory, given: ContextArguments) -> results.MemoryContext:
-    """Get what should always be in mind in this conversation, as XML.
+    """Get the memory context of this conversation as XML.
 
-    It holds summaries, recent observations and recent facts. Call this once at the start of a
-    conversation.
+    The context has summaries, recent observations and recent facts. Call this tool once at the
+    start of a conversation.
     """
     message = given.message.strip()
     report = await memory.context(message=message or None, recall="always" if message else "off")
@@ -138,7 +138,7 @@ async def get_memory_context(memory: AgentMemory, given: ContextArguments) -> re
 async def list_facts(memory: AgentMemory, given: ListArguments) -> results.FactList:
     """List the newest facts in memory.
 
-    Use search_facts to answer a question, and this to show the user what is remembered.
+    Use this tool to show the user the facts in memory. Use search_facts to answer a question.
     """
     found = await memory.facts(limit=given.limit + 1, containing=given.containing)
     items = [results.fact_item(fact) for fact in found[: given.limit]]
@@ -146,10 +146,10 @@ async def list_facts(memory: AgentMemory, given: ListArguments) -> results.FactL
 
 
 async def why(memory: AgentMemory, given: WhyArguments) -> results.FactSource:
-    """Explain where one fact comes from.
+    """Explain where a fact comes from.
 
-    Returns the messages that it was learned from, and what it said before it was corrected.
-    Needs the id of the fact.
+    It returns the messages that the fact comes from, and its earlier versions. It needs the id of
+    the fact.
     """
     return results.fact_source(await memory.why(given.fact_id))
 
@@ -157,9 +157,9 @@ async def why(memory: AgentMemory, given: WhyArguments) -> results.FactSource:
 async def remember(memory: AgentMemory, given: RememberArguments) -> results.Remembered:
     """Store something for later conversations.
 
-    Call this when the user asks you to remember something, or states a lasting fact. Write full
-    sentences; say who it is about. Never store passwords, keys or card numbers. Returns what
-    was kept, and why anything was not.
+    Call this tool when the user asks you to remember something, or states a lasting fact. Write
+    full sentences with the names of the people. Never store passwords, keys or card numbers. It
+    returns the stored facts, and the reason for each fact that was not stored.
     """
     if memory.can_extract:
         return results.remembered(await memory.remember(given.text))
@@ -167,20 +167,20 @@ async def remember(memory: AgentMemory, given: RememberArguments) -> results.Rem
 
 
 async def edit_fact(memory: AgentMemory, given: EditArguments) -> results.FactChange:
-    """Replace the text of one fact that is wrong or out of date.
+    """Replace the text of a fact that is wrong or out of date.
 
-    First find the fact with search_facts, then pass its id, its version and the corrected text.
-    If it has changed meanwhile, this fails: read it again.
+    First find the fact with search_facts. Then pass its id, its version and the new text. If the
+    fact has changed, the call fails: search again.
     """
     report = await memory.edit_fact(given.fact_id, given.content, version=given.version)
     return results.fact_change(report)
 
 
 async def forget_fact(memory: AgentMemory, given: ForgetArguments) -> results.FactChange:
-    """Remove one fact from memory.
+    """Remove a fact from memory.
 
-    Call this only when the user asks to forget something. First find the fact with
-    search_facts, then pass its id. An operator can restore it.
+    Call this tool only when the user asks to forget something. First find the fact with
+    search_facts. Then pass its id. An operator can restore the fact.
     """
     return results.fact_change(await memory.forget_fact(given.fact_id))
 
@@ -202,11 +202,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The name that a model calls."""
+        """Return the name of the tool."""
         return self.run.__name__
 
     def described(self) -> types.Tool:
-        """Return the tool as a client lists it."""
+        """Return the tool in the format of the protocol."""
         return types.Tool(
             name=self.name,
             title=self.title,
@@ -228,7 +228,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         """Run the tool.
 
         Raises:
-            UsageError: the arguments do not fit the schema.
+            UsageError: the arguments do not match the schema.
         """
         result = await self.run(memory, _read(arguments or {}, self.arguments))
         if isinstance(result, results.MemoryContext):
@@ -272,7 +272,7 @@ _TOOLS = (
         arguments=RememberArguments,
         result=results.Remembered,
         is_writing=True,
-        is_destructive=True,  # what it contradicts is revised
+        is_destructive=True,  # it revises facts that the text contradicts
         is_idempotent=False,
         patience=5,  # several calls of a language model
     ),
@@ -298,12 +298,12 @@ TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in _TOOLS}
 
 
 def tools_for(*, write: bool) -> dict[str, Tool]:
-    """Return the tools of a client that may write, or may only read."""
+    """Return the tools for a client with or without write access."""
     return {name: tool for name, tool in TOOLS.items() if write or not tool.is_writing}
 
 
 def _schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the JSON schema of a struct, an object at the top as the protocol demands."""
+    """Return the JSON schema of a struct, with an object at the top as the protocol requires."""
     schema = msgspec.json.schema(struct)
     definitions = schema.pop("$defs")
     own = definitions.pop(struct.__name__)
@@ -312,11 +312,12 @@ def _schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _read(arguments: Mapping[str, Any], kind: type[_Arguments]) -> _Arguments:
-    """Return the arguments as they were meant: a number in quotes is a number, null is left out,
-    and one query may come without its list.
+    """Return the arguments of a call.
+
+    Numbers in quotes, null for a missing argument, and a query without a list are valid.
 
     Raises:
-        UsageError: they do not fit.
+        UsageError: the arguments do not match the schema.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
     if isinstance(given.get("query"), str):

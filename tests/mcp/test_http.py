@@ -145,7 +145,7 @@ async def test_failures_of_the_store_say_nothing_of_files(
         async with Client(streamable_http_client(f"{BASE}/mcp", http_client=http)) as client:
             found = await client.call_tool("list_facts", {})
         assert found.is_error
-        assert "the store cannot be used now" in str(found.content)
+        assert "the store is unavailable" in str(found.content)
         assert "secret" not in str(found.content)
         monkeypatch.setattr(MemoryService, "memory_for", fail)
         answer = await http.post(f"{BASE}/mcp", json={"jsonrpc": "2.0", "method": "ping"})

@@ -1,4 +1,4 @@
-"""Tokens that open the server to others.
+"""Access tokens of the server.
 
 May import: runtime.
 """

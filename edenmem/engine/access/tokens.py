@@ -1,4 +1,4 @@
-"""Making, checking and revoking tokens for the server. All of it blocks."""
+"""Tokens for the server: create, check and revoke them. All functions block."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from edenmem.models.ids import derived_id, new_id
 from edenmem.models.records import AuditEntry
 from edenmem.store.protocol.access import Tokens as TokenStore
 
-#: What every token begins with, so that a secret scanner knows one; then the id of its name.
+#: Prefix of all tokens, for secret scanners; the ID of the token's name follows.
 PREFIX = "edm_"
 _FORM = re.compile(r"edm_([0-9a-f]{24})_[0-9a-f]{64}\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 
-#: How exact the time of the last use is; a request seldom costs a write.
+#: Resolution of the last use, so that few requests cost a write.
 _USE_INTERVAL = timedelta(hours=1)
 
-#: The digest that is compared where there is no token.
+#: Digest to compare for an unknown token.
 _NO_DIGEST = "0" * 64
 
 
 class TokenKeeper:
-    """Makes, checks and revokes tokens."""
+    """Creates, checks and revokes tokens."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -45,29 +45,30 @@ class TokenKeeper:
         can_write: bool = False,
         expires_at: datetime | None = None,
     ) -> tuple[AccessToken, str]:
-        """Store a new token; return it with its secret, which is nowhere else.
+        """Store a new token, and return it with its secret, which is not stored.
 
         Args:
-            name: What history and audit call whoever uses it.
-            agents: The ids of the agents that it opens.
-            user_id: The one user that it opens; None: every user of the agents.
-            can_write: Whether it may change memory.
-            expires_at: When it ends; None: never.
+            name: Name of the caller in history and audit.
+            agents: IDs of the agents within reach.
+            user_id: The only user within reach (None: all users of the agents).
+            can_write: Whether the token may change memory.
+            expires_at: Time of expiry (None: never).
 
         Raises:
-            UsageError: the name is not one, no agent is given, or it would end before it begins.
-            ConflictError: there is a token with this name.
+            UsageError: invalid name, no agents, or a time of expiry in the past.
+            ConflictError: the name is taken.
         """
         now = self._runtime.clock()
         if not _NAME.match(name):
             raise UsageError(
                 f"invalid token name: {name!r}",
-                hint="use up to 64 letters, digits, '.', '_' and '-', first a letter or digit",
+                hint="use up to 64 letters, digits, '.', '_' and '-', starting with a letter or"
+                " digit",
             )
         if not agents:
-            raise UsageError("a token without agents opens nothing", hint="add --agent")
+            raise UsageError("a token needs an agent", hint="add --agent")
         if expires_at is not None and expires_at <= now:
-            raise UsageError("the token would have expired already")
+            raise UsageError("the time of expiry is in the past")
         secret = f"{PREFIX}{token_id(name)}_{secrets.token_hex(32)}"
         token = AccessToken(
             id=token_id(name),
@@ -87,14 +88,14 @@ class TokenKeeper:
         return token, secret
 
     def list_all(self) -> list[AccessToken]:
-        """Return all tokens by name, expired ones too."""
+        """Return all tokens by name, including expired tokens."""
         return self._store.tokens()
 
     def find(self, name: str) -> AccessToken:
-        """Return the token with this name.
+        """Return the token with a name.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: no such token.
         """
         token = self._store.token(token_id(name))
         if token is None:
@@ -102,10 +103,10 @@ class TokenKeeper:
         return token
 
     def revoke(self, name: str) -> AccessToken:
-        """Remove a token; whoever has it is refused from now on.
+        """Revoke a token.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: no such token.
         """
         token = self.find(name)
         made = derived_id("remove_token", token.id, token.created_at.isoformat())
@@ -113,9 +114,9 @@ class TokenKeeper:
         return token
 
     def check(self, secret: str) -> AccessToken | None:
-        """Return the token with this secret, unless it has expired or was revoked.
+        """Return the token with a secret, unless it is expired or revoked.
 
-        The time that this takes says nothing of a digest: digests are compared as a whole.
+        The comparison takes constant time.
         """
         match = _FORM.match(secret)
         found = self._store.token(match[1]) if match else None
@@ -131,11 +132,11 @@ class TokenKeeper:
     def _note_use(self, token: AccessToken, now: datetime) -> None:
         try:
             self._store.note_use(token.id, now)
-        except StoreError:  # read-only, or busy: no reason to refuse what may be answered
+        except StoreError:  # read-only or busy: the request is valid
             return
 
     def _entry(self, token: AccessToken, action: str, entry_id: str) -> AuditEntry:
-        """The audit entry, which names agents and nobody else."""
+        """Return the audit entry, without the user."""
         return AuditEntry(
             id=entry_id,
             change_set_id=entry_id,
@@ -155,7 +156,7 @@ def _digest(secret: str) -> str:
 def find_tokens(
     store: TokenStore, subject: Subject
 ) -> Iterator[tuple[AccessToken, tuple[str, ...]]]:
-    """Yield the tokens that open what is to be forgotten, with the agents that are left to each."""
+    """Yield tokens with access to a subject to forget, with their remaining agents."""
     users = frozenset(subject.accounts)
     if (subject.kind == "user" and users) or (subject.kind == "agent" and subject.agent_id):
         for token in store.tokens():
@@ -165,8 +166,10 @@ def find_tokens(
 
 
 def withdraw_tokens(runtime: Runtime, subject: Subject) -> int:
-    """Close the tokens that open what is to be forgotten, and remove those that open nothing else.
-    Returns how many were changed."""
+    """Remove a subject to forget from tokens, and return the number of changed tokens.
+
+    Tokens without remaining access are revoked.
+    """
     store, number = runtime.store.tokens, 0
     for token, left in find_tokens(store, subject):
         if left:
