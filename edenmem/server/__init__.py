@@ -1,8 +1,8 @@
-"""The HTTP server: a chat proxy that remembers, and memory as REST.
+"""The HTTP server: a chat proxy with memory, and REST endpoints for memory.
 
-Needs the extra ``server``. Each router is a module with a ``router``, included in
-`edenmem.server.app`. A request reaches what it needs through `edenmem.server.state.state_of`, and
-who sent it through the dependency `edenmem.server.access.caller`.
+Needs the extra ``server``. `edenmem.server.app` includes the ``router`` of each module. Routes get
+shared state from `edenmem.server.state.state_of` and the caller from the dependency
+`edenmem.server.access.caller`.
 
 May import: models, settings, errors, text, engine.
 """

@@ -1,4 +1,4 @@
-"""Who sent a request, and what that caller may reach."""
+"""The caller of a request, and the memory within its reach."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edenmem.errors import EdenmemError
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.server.state import state_of
 
-#: Headers that a reverse proxy adds: behind one, every caller has the proxy's address.
+#: Headers of reverse proxies: all requests of a proxy have its address.
 _FORWARDED = (
     "cf-connecting-ip",
     "forwarded",
@@ -31,18 +31,18 @@ _FORWARDED = (
     "x-real-ip",
 )
 
-#: What a browser says of a request that does not come from a page of another site.
+#: Values of ``Sec-Fetch-Site`` for requests that no page of another site sent.
 _OWN_PAGES = frozenset({"same-origin", "same-site", "none"})
 
-#: Where a request's scope has its caller once the gate has let it in.
+#: Key of the caller in the scope of a request, set by the gate.
 CALLER_KEY = "edenmem.caller"
 
-#: A token in this header leaves ``Authorization`` to the key of the upstream.
+#: Header for a token if ``Authorization`` has the key of the upstream.
 TOKEN_HEADER = "x-edenmem-token"  # noqa: S105 - a name
 
 
 class AccessDenied(EdenmemError):
-    """A request that may not be answered; ``status`` is 401 without a valid token, else 403."""
+    """The caller has no access: ``status`` is 401 without a valid token, 403 otherwise."""
 
     def __init__(self, message: str, *, status: int = 401, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -50,20 +50,20 @@ class AccessDenied(EdenmemError):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of the answer."""
+        """Return the headers of the answer."""
         return {"WWW-Authenticate": 'Bearer realm="edenmem"'} if self.status == 401 else {}
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """A caller and the limits of what it may reach.
+    """A caller and its permissions.
 
     Attributes:
-        name: The name that history and audit show.
-        agents: The ids of the agents within reach; None: all.
-        user_id: The only user within reach; None: all users.
-        accounts: The ids of all accounts of that user.
-        write: Whether it may change memory by hand. A chat is stored either way.
-        token_id: The id of its token; None: a local caller without one.
+        name: Name in history and audit.
+        agents: IDs of the agents within reach (None: all).
+        user_id: The only user within reach (None: all users).
+        accounts: IDs of all accounts of that user.
+        write: Whether the caller may change memory. Chats are stored in any case.
+        token_id: ID of the token (None: a local caller without a token).
     """
 
     name: str
@@ -78,13 +78,13 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         return self.agents is None or agent_id in self.agents
 
     def may_reach_user(self, user_id: str | None) -> bool:
-        """Return whether the user, by any account, is; None is a request without a user."""
+        """Return whether a user is within reach, by any account; None means no user."""
         return self.user_id is None or user_id == self.user_id or user_id in self.accounts
 
     def may_read(self, scope: Scope) -> bool:
-        """Return whether the caller may see what is in a scope.
+        """Return whether the caller may read a scope.
 
-        One user's token opens no group and no session: others take part in them.
+        A user's token cannot read groups and sessions, because they have other participants.
         """
         if not self.may_reach_agent(scope.agent_id):
             return False
@@ -93,14 +93,16 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         return scope.kind is ScopeKind.USER and self.may_reach_user(scope.owner)
 
     def may_write(self, scope: Scope) -> bool:
-        """Return whether the caller may change what is in a scope: with one user's token that
-        user's memory alone."""
+        """Return whether the caller may change a scope.
+
+        A user's token may change only that user's memory.
+        """
         is_own = self.user_id is None or scope.kind is ScopeKind.USER
         return self.write and is_own and self.may_read(scope)
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address or name means this machine."""
+    """Return whether an address or name is a loopback address."""
     name = host.strip("[]").rstrip(".").lower()
     if name == "localhost":
         return True
@@ -118,8 +120,11 @@ def _hostname(authority: str) -> str:
 
 
 def token_of(headers: Headers, path: str) -> str | None:
-    """Return the token of edenmem that a request brings. Below ``/v1`` another bearer token is the
-    key of the upstream; elsewhere every bearer token must be one of ours."""
+    """Return the token of a request, or None.
+
+    Below ``/v1``, other bearer tokens are keys of the upstream. Elsewhere, all bearer tokens are
+    tokens of edenmem.
+    """
     given = headers.get(TOKEN_HEADER)
     if given is not None:
         return given.strip()
@@ -130,21 +135,21 @@ def token_of(headers: Headers, path: str) -> str | None:
 
 
 async def caller(request: Request) -> Caller:
-    """Return who sent the request; see `find_caller`, which the server's gate asks first."""
+    """Return the caller of a request (see `find_caller`)."""
     known = request.scope.get(CALLER_KEY)
     return known if isinstance(known, Caller) else await find_caller(request)
 
 
 async def find_caller(request: Request) -> Caller:
-    """Return who sent the request.
+    """Return the caller of a request.
 
-    Without a token only this machine is served, and only if the server listens on loopback. What
-    a browser sends for a page of another site is refused too: the name it calls this server by,
-    or the page's origin, is not of this machine, or the browser says so itself. HTTP/1.0 is what a
-    proxy speaks that adds no header.
+    Requests without a token must come from this machine to a server on loopback. Requests of
+    pages of other sites are refused: their ``Host`` or ``Origin`` is not this machine, or the
+    browser marks them as cross-site. So are HTTP/1.0 requests: a proxy that adds no headers may
+    have sent them.
 
     Raises:
-        AccessDenied: the caller may not be served.
+        AccessDenied: the caller has no access.
     """
     state = state_of(request)
     secret = token_of(request.headers, request.url.path)
@@ -159,7 +164,7 @@ async def find_caller(request: Request) -> Caller:
     if not (state.is_local and is_direct):
         raise AccessDenied("a token is required", hint="send 'Authorization: Bearer TOKEN'")
     if not is_loopback(_hostname(request.headers.get("host", ""))):
-        raise AccessDenied("the Host header is not of this machine", status=403)
+        raise AccessDenied("the Host header does not name this machine", status=403)
     origin = request.headers.get("origin")
     is_foreign = origin is not None and not is_loopback(_hostname(origin.partition("://")[2]))
     if is_foreign or request.headers.get("sec-fetch-site", "none") not in _OWN_PAGES:
@@ -168,10 +173,10 @@ async def find_caller(request: Request) -> Caller:
 
 
 def _check_token(service: MemoryService, secret: str) -> Caller:
-    """Return the caller with this token; an unknown, an expired and a revoked one are alike."""
+    """Return the caller with a token; unknown, expired and revoked tokens get the same error."""
     token = service.tokens.check(secret)
     if token is None:
-        raise AccessDenied("the token is not valid")
+        raise AccessDenied("invalid token")
     accounts = frozenset[str]()
     if token.user_id is not None:
         accounts = frozenset((token.user_id, *service.host.person(token.user_id).ids))
@@ -185,20 +190,20 @@ def _check_token(service: MemoryService, secret: str) -> Caller:
     )
 
 
-#: What a route takes as a parameter: ``async def read(caller: FromCaller)``.
+#: Parameter of routes: ``async def read(caller: FromCaller)``.
 FromCaller = Annotated[Caller, Depends(caller)]
 
 
 async def writer(caller: FromCaller) -> Caller:
-    """Return a caller that may change memory.
+    """Return a caller with permission to change memory.
 
     Raises:
-        AccessDenied: its token may only read.
+        AccessDenied: the token is read-only.
     """
     if not caller.write:
-        raise AccessDenied("the token may only read", status=403)
+        raise AccessDenied("the token is read-only", status=403)
     return caller
 
 
-#: What a route takes that changes memory by hand.
+#: Parameter of routes that change memory.
 FromWriter = Annotated[Caller, Depends(writer)]

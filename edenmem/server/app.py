@@ -19,7 +19,7 @@ from edenmem.server.proxy.upstream import Upstream
 from edenmem.server.state import ServerState
 from edenmem.settings.schema import Settings
 
-#: The routers of the application. A module that adds routes adds its router here.
+#: The routers of the application.
 ROUTERS: tuple[APIRouter, ...] = (
     proxy.router,
     health.router,
@@ -36,13 +36,13 @@ def create_app(
     agent: Agent | None = None,
     is_local: bool = False,
 ) -> FastAPI:
-    """Make the application.
+    """Return the application.
 
     Args:
-        service: The engine with its models; whoever made it closes it.
-        settings: The settings in force.
-        agent: The agent of requests that name none.
-        is_local: Whether the server listens on loopback only, so that callers of this machine
+        service: The engine with its models; the application does not close it.
+        settings: The current settings.
+        agent: Default agent of requests.
+        is_local: Whether the server listens only on loopback, so that callers on this machine
             need no token.
     """
     app = FastAPI(
@@ -67,7 +67,7 @@ def create_app(
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Finish what requests began, when the server stops."""
+    """Finish background tasks when the server stops."""
     chats: Proxy = app.state.proxy
     try:
         yield

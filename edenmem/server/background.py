@@ -1,4 +1,4 @@
-"""Work that outlives a request: writes that must not be lost, and formation."""
+"""Tasks that outlive a request: writes that must not be lost, and formations."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from edenmem.server.problems import log_text
 
 _log = logging.getLogger(__name__)
 
-#: Sessions that may wait for formation; the cold run takes others.
+#: Maximum number of sessions waiting for formation; the cold run processes the others.
 _MOST_WAITING = 1000
-#: Seconds in which answers that are cut off by the end of the server must hand over their part.
+#: Time limit for storing incomplete answers when the server stops.
 _LAST_WORDS = 5.0
 
 
 class Background:
-    """Tasks of the server.
+    """The background tasks of the server.
 
     Args:
         service: Forms memories.
-        concurrency: Sessions that are formed at the same time.
+        concurrency: Maximum number of concurrent formations.
     """
 
     def __init__(self, service: MemoryService, *, concurrency: int) -> None:
@@ -40,7 +40,7 @@ class Background:
 
     @contextmanager
     def relaying(self) -> Iterator[None]:
-        """Let the server stop only when this has been left, since it starts work at its end."""
+        """Delay the end of the server until this context ends, because it starts a task then."""
         relay = asyncio.get_running_loop().create_future()
         self._relays.add(relay)
         try:
@@ -50,18 +50,18 @@ class Background:
             relay.set_result(None)
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run work that is finished before the server stops."""
+        """Start a task that finishes before the server stops."""
         task = asyncio.create_task(work)
         self.watch(task)
         return task
 
     def watch(self, task: asyncio.Task[Any]) -> None:
-        """Wait for a task before the server stops, and log what it fails with."""
+        """Wait for a task before the server stops, and log its failure."""
         self._tasks.add(task)
         task.add_done_callback(self._note)
 
     def form_later(self, session_id: str, agent_id: str) -> None:
-        """Form a session if enough was said in it; one formation of a session at a time."""
+        """Schedule the formation of a session, if it is due; one at a time per session."""
         key = (session_id, agent_id)
         if not self._is_open or not self._service.can_form or len(self._forming) > _MOST_WAITING:
             return
@@ -71,13 +71,13 @@ class Background:
         self._forming[key] = asyncio.create_task(self._form(key))
 
     async def drain(self) -> None:
-        """Give formations back, and finish all writes."""
+        """Cancel formations, and finish all writes."""
         self._is_open = False
         forming = list(self._forming.values())
         for task in forming:
             task.cancel()
         await asyncio.gather(*forming, return_exceptions=True)
-        if self._relays:  # they were cancelled, and have still to store what arrived
+        if self._relays:  # they were cancelled, but still have to store incomplete answers
             await asyncio.wait(self._relays, timeout=_LAST_WORDS)
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -91,7 +91,7 @@ class Background:
         except EdenmemError as error:
             _log.warning("formation of session %s failed: %s", session_id, log_text(error))
             _log.debug("%s: %s", type(error).__name__, error.message)
-        except Exception as error:  # noqa: BLE001 - a chat goes on; the cold run tries again
+        except Exception as error:  # noqa: BLE001 - the cold run retries
             _log.error("formation of session %s failed", session_id, exc_info=error)
         finally:
             self._forming.pop(key, None)
@@ -107,14 +107,15 @@ class Background:
             _log.error("background task failed: %s", log_text(error))
             _log.debug("%s: %s", type(error).__name__, error.message)
         else:
-            _log.error("work in the background failed: %s", type(error).__name__, exc_info=error)
+            _log.error("background task failed: %s", type(error).__name__, exc_info=error)
 
 
 def _log_formed(reports: Sequence[FormationReport]) -> None:
-    """Log how much memory was formed; not what or of whom."""
+    """Log the results of a formation in numbers."""
     if formed := [each for each in reports if each.outcome in ("applied", "resumed")]:
         _log.info(
-            "memory was formed of %d messages: %d new facts, %d changed or removed, %d reflections",
+            "formed memories from %d messages: %d facts added, %d changed or removed,"
+            " %d reflections",
             sum(each.messages for each in formed),
             sum(each.facts_added for each in formed),
             sum(each.facts_revised + each.facts_removed for each in formed),

@@ -1,4 +1,4 @@
-"""What the REST endpoints take and return."""
+"""The documents that REST endpoints take and return."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edenmem.server.problems import Refused
 
 T = TypeVar("T")
 
-#: The longest text that any field takes; limits of words are the engine's.
+#: Maximum length of a field; the engine limits the words.
 _MOST_CHARACTERS = 200_000
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -30,17 +30,17 @@ OptionalName = Annotated[str | None, Query(min_length=1, max_length=200)]
 Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number of items.")]
 Offset = Annotated[int, Query(ge=0, le=100_000, description="Number of items to skip.")]
 IfMatch = Annotated[
-    str | None, Header(max_length=200, description="The ETag of the version that you saw.")
+    str | None, Header(max_length=200, description="ETag of the version that you read.")
 ]
 FactScope = Literal["agent", "shard", "group", "user"]
 
 
-#: Bodies have the fields that are named here, of these types, and no others.
+#: Bodies with other fields or types are invalid.
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
 
 class NewContent(BaseModel):
-    """A new text in place of an old one."""
+    """The new text."""
 
     model_config = _STRICT
 
@@ -48,7 +48,7 @@ class NewContent(BaseModel):
 
 
 class Switch(BaseModel):
-    """Whether something is on."""
+    """On or off."""
 
     model_config = _STRICT
 
@@ -56,7 +56,7 @@ class Switch(BaseModel):
 
 
 class ShardSettings(BaseModel):
-    """Settings of a shard, or its text. Null gives a setting back to its default."""
+    """Settings of a shard, or its text. Null resets a setting to its default."""
 
     model_config = _STRICT
 
@@ -67,7 +67,7 @@ class ShardSettings(BaseModel):
     content: Long | None = None
 
     def changes(self) -> dict[str, object]:
-        """The fields of a policy that were given."""
+        """Return the given fields as fields of a policy."""
         names = {"is_active": "active", "max_facts": "fact_buffer_max"}
         given = self.model_dump(exclude_unset=True, exclude={"content", "name"})
         return {names.get(name, name): value for name, value in given.items()}
@@ -81,7 +81,7 @@ class NewShard(ShardSettings):
 
 
 class NewFact(BaseModel):
-    """A new fact, and whose it is."""
+    """A new fact and its scope."""
 
     model_config = _STRICT
 
@@ -96,7 +96,7 @@ class NewFact(BaseModel):
 
 
 class FactDocument(BaseModel):
-    """A fact. One user's token sees the sources of that user's own facts alone."""
+    """A fact. A user's token sees sources only for facts of that user."""
 
     id: str
     scope: ScopeKind
@@ -125,7 +125,7 @@ class ReflectionDocument(BaseModel):
 
 
 class TextDocument(BaseModel):
-    """The text of one account with one agent, and what is about to be worked into it."""
+    """The text about one account of a user, with pending directives."""
 
     agent_id: str
     user_id: str
@@ -138,7 +138,7 @@ class TextDocument(BaseModel):
 
 
 class ShardDocument(BaseModel):
-    """A shard: its settings, its text, its newest facts, and what waits to be worked in."""
+    """A shard, with settings, text, newest facts and pending suggestions."""
 
     id: str
     name: str
@@ -154,7 +154,7 @@ class ShardDocument(BaseModel):
 
 
 class SwitchDocument(BaseModel):
-    """An agent's switches."""
+    """The memory settings of an agent."""
 
     agent_id: str
     user_memory_enabled: bool
@@ -162,14 +162,14 @@ class SwitchDocument(BaseModel):
 
 
 class HitDocument(FactDocument):
-    """A fact that was found."""
+    """A fact found by a search."""
 
     score: float
     explain: dict[str, Any] | None
 
 
 class PassageDocument(BaseModel):
-    """A reflection, or a paragraph of a text, that was found."""
+    """A reflection, or a paragraph of a text, found by a search."""
 
     kind: str
     id: str
@@ -181,7 +181,7 @@ class PassageDocument(BaseModel):
 
 
 class SearchDocument(BaseModel):
-    """What a search found, best first."""
+    """The results of a search, best first."""
 
     queries: list[str]
     recipe: str
@@ -191,7 +191,7 @@ class SearchDocument(BaseModel):
 
 
 class ContextDocument(BaseModel):
-    """The memory that goes into a prompt, as XML."""
+    """The memory for a prompt, as XML."""
 
     context: str
     built_at: datetime
@@ -200,7 +200,7 @@ class ContextDocument(BaseModel):
 
 
 class EntryDocument(BaseModel):
-    """One change of memory: who made it, by what, and the documents before and after it."""
+    """A change of memory: its actor and command, and the documents before and after it."""
 
     id: str
     at: datetime
@@ -218,14 +218,14 @@ class EntryDocument(BaseModel):
 
 
 class Page(BaseModel, Generic[T]):
-    """A part of a list. ``next_offset`` is where the next part begins, null at the end."""
+    """A page of a list. ``next_offset`` is the offset of the next page, null on the last page."""
 
     items: list[T]
     next_offset: int | None
 
 
 def page(rows: list[T], limit: int, offset: int) -> Page[T]:
-    """Return a page of rows, of which one more than ``limit`` was read."""
+    """Return a page, given up to one row more than ``limit``."""
     more = offset + limit if len(rows) > limit else None
     return Page[Any](items=rows[:limit], next_offset=more)
 
@@ -234,12 +234,12 @@ def page(rows: list[T], limit: int, offset: int) -> Page[T]:
 
 
 def fact_document(fact: Fact, caller: Caller) -> FactDocument:
-    """Return a fact as the caller may see it."""
+    """Return a fact as visible to the caller."""
     return FactDocument(**_fact_fields(fact, caller))
 
 
 def hit_document(fact: Fact, caller: Caller, score: float, explain: Any) -> HitDocument:
-    """Return a found fact as the caller may see it."""
+    """Return a search result as visible to the caller."""
     return HitDocument(**_fact_fields(fact, caller), score=score, explain=explain)
 
 
@@ -266,7 +266,7 @@ def shard_document(
     facts: list[FactDocument],
     suggestions: list[Reflection],
 ) -> ShardDocument:
-    """Return a shard with what is in it."""
+    """Return a shard with its contents."""
     return ShardDocument(
         id=policy.id,
         name=policy.shard or "",
@@ -283,7 +283,7 @@ def shard_document(
 
 
 def entry_document(entry: AuditEntry, caller: Caller) -> EntryDocument:
-    """Return an entry of the log as the caller may see it."""
+    """Return an entry of the log as visible to the caller."""
     return EntryDocument(
         id=entry.id,
         at=entry.at,
@@ -302,7 +302,7 @@ def entry_document(entry: AuditEntry, caller: Caller) -> EntryDocument:
 
 
 def _visible(document: dict[str, Any] | None, caller: Caller) -> dict[str, Any] | None:
-    """What one user's token may see of a document of that user: not the others that it names."""
+    """Return a document without the other users it names, for the token of a user."""
     if document is None or caller.user_id is None:
         return document
     plain: dict[str, Any] = msgspec.to_builtins(document)
@@ -312,7 +312,7 @@ def _visible(document: dict[str, Any] | None, caller: Caller) -> dict[str, Any] 
 def scope_of(
     agent_id: str, kind: str, *, account: str | None, shard: str | None, group: str | None
 ) -> Scope:
-    """Return the scope of a kind with its owner; `ScopeError` if that is missing."""
+    """Return the scope of a kind with its owner; raise `ScopeError` without an owner."""
     owners = {"user": account, "shard": shard, "group": group}
     return Scope(ScopeKind(kind), agent_id, owners.get(kind) or "")
 
@@ -323,15 +323,15 @@ _TAGS = re.compile(r'(?:\A|,)\s*"([0-9]{1,18})"\s*(?=,|\Z)')
 
 
 def set_etag(response: Response, version: int) -> None:
-    """Write the version of a text as the ETag."""
+    """Set the ETag to the version of a text."""
     response.headers["ETag"] = f'"{version}"'
 
 
 def check_etag(if_match: str | None, version: int, *, required: bool = True) -> int:
-    """Return the version that a change is decided on, which is the current one.
+    """Check that ``If-Match`` has the current version, and return the version.
 
     Raises:
-        Refused: no version is named (428), or another one (412).
+        Refused: the header is missing (428) or has another version (412).
     """
     if if_match is None:
         if not required:
@@ -344,10 +344,10 @@ def check_etag(if_match: str | None, version: int, *, required: bool = True) -> 
 
 
 async def as_decided(change: Awaitable[T]) -> T:
-    """Return what a change that was decided on a version comes to.
+    """Return the result of a change of one version.
 
     Raises:
-        Refused: another one was first (412).
+        Refused: another change was first (412).
     """
     try:
         return await change

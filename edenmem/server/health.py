@@ -18,24 +18,21 @@ from edenmem.server.state import ServerState, state_of
 
 router = APIRouter(tags=["operation"])
 
-#: Seconds for which an answer is repeated, since anyone may ask.
+#: Seconds for which an answer is cached: this endpoint needs no token.
 _INTERVAL = 5.0
 
 FromState = Annotated[ServerState, Depends(state_of)]
 
 
-@router.get("/health", summary="Whether the process answers")
+@router.get("/health", summary="Check that the process runs")
 async def health() -> dict[str, str]:
-    """Answer; anyone may ask."""
+    """Report that the process runs. Needs no token."""
     return {"status": "ok", "version": __version__}
 
 
-@router.get("/ready", summary="Whether store, models and indexes can be used")
+@router.get("/ready", summary="Check store, models and indexes")
 async def ready(state: FromState) -> Response:
-    """Look at the store, the models that are configured, and the indexes; 503 if one is missing.
-
-    Anyone may ask, and is told no more than yes or no.
-    """
+    """Report the state of store, models and indexes; 503 if one is not ready. Needs no token."""
     if state.readiness is None or monotonic() - state.readiness[0] > _INTERVAL:
         state.readiness = (monotonic(), await in_thread(_look, state))
     parts = state.readiness[1]
@@ -45,7 +42,7 @@ async def ready(state: FromState) -> Response:
 
 
 def _look(state: ServerState) -> dict[str, str]:
-    """The state of each part. No model is asked: that would cost money for each look."""
+    """Return the state of each part, without a paid request to a model."""
     parts = {"store": "ok", "model": "ok" if state.service.can_form else "none", "index": "ok"}
     try:
         next(iter(state.service.host.agents()), None)
@@ -60,12 +57,12 @@ def _look(state: ServerState) -> dict[str, str]:
 
 
 def _is_unusable(index: IndexState) -> bool:
-    """Whether searches fail for want of an index."""
+    """Return whether searches fail because of this index."""
     wanted = index.kind != "ordinary" and index.status in ("missing", "failed", "building")
     return wanted and not index.queryable
 
 
-@router.get("/metrics", summary="Numbers for Prometheus")
+@router.get("/metrics", summary="Metrics for Prometheus")
 async def metrics(caller: FromCaller, state: FromState) -> Response:
-    """Return the numbers of this process, in Prometheus' text format."""
+    """Return the metrics of this process in the text format of Prometheus."""
     return Response(state.metrics.expose(), media_type=MEDIA_TYPE)

@@ -1,5 +1,4 @@
-"""What is refused before a route sees it: strangers, and requests beyond the limits on size, number
-and duration. And the limit on what a user uses in a day."""
+"""Limits on the size, number and duration of requests, the gate for callers, and daily limits."""
 
 from __future__ import annotations
 
@@ -28,15 +27,15 @@ from edenmem.settings.schema import ServerSettings
 
 _log = logging.getLogger(__name__)
 
-#: Paths that anyone may ask: they tell nothing of memory.
+#: Paths without access control: their answers have no memory.
 PUBLIC = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
-#: Paths that are answered whatever the load.
+#: Paths without a limit on concurrent requests.
 _ALWAYS = ("/health", "/metrics")
-#: Paths that wait for the upstream. One in so many slots is kept for the others.
+#: Paths that wait for the upstream, and the share of slots kept for the others: one in eight.
 _CHATS, _KEPT = "/v1/", 8
-#: Paths whose answers have a time limit. Those of the proxy wait for the upstream.
+#: Paths with a time limit for answers. The proxy waits for the upstream.
 _TIMED = ("/api/", "/ready")
-#: Beyond 1 MB, no compressed body may be larger by more than this factor when expanded.
+#: Maximum expansion of a compressed body that expands to more than 1 MB.
 _GROWTH = 100
 #: The unread rest of a request must not be read as the next one.
 _CLOSE = {"Connection": "close"}
@@ -44,12 +43,12 @@ _CLOSE_AND_WAIT = {**_CLOSE, "Retry-After": "1"}
 
 
 class Limits:
-    """ASGI middleware: limits and counts requests, and lets the parts of a stream pass.
+    """ASGI middleware that limits and counts requests.
 
     Args:
-        app: What answers.
+        app: The application.
         settings: The limits.
-        metrics: Where requests are counted.
+        metrics: Counts requests.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
@@ -60,7 +59,7 @@ class Limits:
         self._chats = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -68,7 +67,7 @@ class Limits:
         begun = monotonic()
         self._count(scope, 1)
         self._metrics.in_flight.set(self._in_flight)
-        status = 499  # the client is gone
+        status = 499  # the client has disconnected
         try:
             await self._answer(scope, receive, answer)
         except Exception:
@@ -115,7 +114,7 @@ class Limits:
         except TimeoutError:
             if answer.status is not None or not answer.timeout.expired():
                 raise
-            await self._refuse(scope, receive, answer, "time", 504, "the answer took too long")
+            await self._refuse(scope, receive, answer, "time", 504, "time limit exceeded")
         finally:
             if body.refused:
                 self._metrics.refused.labels(body.refused).inc()
@@ -198,8 +197,10 @@ class Gate:
 
 
 class _Answer:
-    """The way back to the client. ``status`` is that of the answer, once it has begun; from then
-    on no time limit holds."""
+    """Sends an answer; the time limit ends with its first message.
+
+    ``status`` is the status of the answer, or None before it.
+    """
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -215,7 +216,7 @@ class _Answer:
 
 
 class _Body:
-    """A request's body, which must be short enough and arrive in time."""
+    """Receives a body, with a size limit and a time limit."""
 
     def __init__(self, receive: Receive, limit: int, seconds: float) -> None:
         self._receive = receive
@@ -226,7 +227,7 @@ class _Body:
         self.refused = ""
 
     async def __call__(self) -> Message:
-        if self._is_whole:  # what follows is the end of the connection, which may take long
+        if self._is_whole:  # only the end of the connection follows, without a time limit
             return await self._receive()
         try:
             async with asyncio.timeout(max(0.0, self._end - monotonic())):
@@ -243,10 +244,10 @@ class _Body:
 
 
 def inflate(data: bytes, encoding: str, limit_mb: int) -> bytes:
-    """Return a compressed body (gzip or deflate) as it was.
+    """Return an uncompressed body (gzip or deflate).
 
     Raises:
-        Refused: it is not compressed so, or larger than the limit, or grows more than text does.
+        Refused: the body is invalid, truncated or too large, or expands more than text does.
     """
     most = min(limit_mb * 1_000_000, max(1_000_000, len(data) * _GROWTH))
     decoder = zlib.decompressobj(wbits=47)
@@ -266,22 +267,22 @@ def _announced_length(scope: Scope) -> int:
     return int(value) if value.isdigit() else 0
 
 
-# -- what a user uses in a day -------------------------------------------------------------------
+# -- daily limits --------------------------------------------------------------------------------
 
 
 async def check_daily_use(
     state: ServerState, caller: Caller, user_id: str | None, *, reserved: int = 0
 ) -> None:
-    """See that the user may still use models today; to be called before a chat is forwarded.
+    """Check the daily limits before a chat is forwarded.
 
     Args:
-        state: Of the server.
-        caller: Who asks.
-        user_id: For whom.
-        reserved: Tokens that are counted for this chat already.
+        state: State of the server.
+        caller: The caller.
+        user_id: The user of the chat.
+        reserved: Tokens already counted for this chat.
 
     Raises:
-        Refused: the day's tokens or money are used up (429).
+        Refused: a daily limit is reached (429).
     """
     settings = state.settings.server
     if not (settings.daily_tokens or settings.daily_cost):
@@ -292,7 +293,7 @@ async def check_daily_use(
     if (tokens and use.tokens - reserved >= tokens) or (cost and use.cost >= cost):
         tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
         wait = max(1, int((tomorrow - now).total_seconds()))
-        raise Refused(429, "the limit of this day is reached", {"Retry-After": str(wait)})
+        raise Refused(429, "daily limit reached", {"Retry-After": str(wait)})
 
 
 async def count_daily_use(
@@ -304,8 +305,10 @@ async def count_daily_use(
     cost: float = 0.0,
     at: datetime | None = None,
 ) -> None:
-    """Count what a chat uses: an estimate before it is forwarded, and after it the difference,
-    which may be negative, at the same time ``at``."""
+    """Count the use of a chat: an estimate before it is forwarded, the difference afterwards.
+
+    The difference may be negative; both count for the day of ``at``.
+    """
     settings = state.settings.server
     if not (settings.daily_tokens or settings.daily_cost):
         return
@@ -320,7 +323,7 @@ async def count_daily_use(
 
 
 def _holder(caller: Caller, user_id: str | None) -> str:
-    """The name under which use is counted: a hash, of the user or else of the token."""
+    """Return the key of a daily use: a hash of the user or of the token."""
     whose = f"user:{user_id}" if user_id else f"token:{caller.token_id or 'local'}"
     return hashlib.sha256(whose.encode()).hexdigest()[:32]
 

@@ -1,4 +1,4 @@
-"""Numbers about the server for Prometheus: no contents, no ids, and labels of few values."""
+"""Metrics for Prometheus, without content and IDs, and with few label values."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Metrics:
 
     Attributes:
         requests: Requests by route, method and status.
-        seconds: Time to the end of the answer, by route.
+        seconds: Duration until the end of the answer, by route.
         in_flight: Requests in progress.
-        refused: Requests that a limit refused, by limit.
-        memory_skipped: Chats that went on without a part of memory, by stage and reason.
-        tokens: Tokens of models that chats used, by direction.
+        refused: Requests refused by a limit, by limit.
+        memory_skipped: Chats without a part of memory, by stage and reason.
+        tokens: Tokens used by chats, by direction.
     """
 
     def __init__(self) -> None:
-        # They double the series, and nobody asks for them.
+        # They double the number of series.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry = CollectorRegistry()
         self.requests = Counter(
@@ -43,7 +43,7 @@ class Metrics:
         )
         self.seconds = Histogram(
             "edenmem_request_seconds",
-            "Time to the end of the answer.",
+            "Duration until the end of the answer.",
             ("route",),
             buckets=(0.005, 0.025, 0.1, 0.5, 2.5, 10, 60),
             registry=registry,
@@ -59,12 +59,12 @@ class Metrics:
         )
         self.memory_skipped = Counter(
             "edenmem_memory_skipped",
-            "Chats that went on without a part of memory.",
+            "Chats without a part of memory.",
             ("stage", "reason"),
             registry=registry,
         )
         self.tokens = Counter(
-            "edenmem_chat_tokens", "Tokens that chats used.", ("direction",), registry=registry
+            "edenmem_chat_tokens", "Tokens used by chats.", ("direction",), registry=registry
         )
 
     def count(self, scope: Any, status: int, seconds: float) -> None:
@@ -74,12 +74,12 @@ class Metrics:
         self.seconds.labels(route).observe(seconds)
 
     def expose(self) -> bytes:
-        """Return all numbers in Prometheus' text format."""
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
 
 
 def route_of(scope: Any) -> str:
-    """Return the path of a request's route, which has the names of ids and not the ids."""
+    """Return the path of a request's route, with names of parameters instead of values."""
     return str(getattr(scope.get("route"), "path", "other"))
 
 

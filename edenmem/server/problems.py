@@ -1,4 +1,4 @@
-"""Errors as answers: RFC 9457 problem details, and the form of OpenAI for ``/v1``."""
+"""Error answers: RFC 9457 problem details, and the format of OpenAI for ``/v1``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from edenmem.server.access import AccessDenied
 
 _log = logging.getLogger("edenmem.server")
 
-#: Error → status. The first that fits counts.
+#: Status of each error; the first match counts.
 _STATUS: tuple[tuple[type[EdenmemError], int], ...] = (
     (StoreReadOnly, 403),
     (NotFoundError, 404),
@@ -38,15 +38,15 @@ _STATUS: tuple[tuple[type[EdenmemError], int], ...] = (
     (UnavailableError, 503),
 )
 
-#: What is said of errors whose own words name files, addresses and servers.
+#: Details for errors with messages that name files, addresses and servers.
 _UNSPECIFIC = {
-    403: "the store is open for reading only",
-    502: "a model could not be asked",
-    503: "the store cannot be used now",
-    504: "a model did not answer in time",
+    403: "the store is read-only",
+    502: "the model is unavailable",
+    503: "the store is unavailable",
+    504: "the model did not answer in time",
 }
 
-#: Our own kinds of errors in the form of OpenAI.
+#: Error types of OpenAI by status.
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -58,7 +58,7 @@ _TYPES = {
 
 
 class Refused(HTTPException):
-    """A request that is answered with this status, detail and these headers."""
+    """A refused request, with the status, detail and headers of the answer."""
 
 
 def problem(
@@ -69,7 +69,7 @@ def problem(
     headers: Mapping[str, str] | None = None,
     errors: Sequence[Mapping[str, Any]] = (),
 ) -> Response:
-    """Return the answer for an error, in the form that the path's clients read."""
+    """Return the answer for an error, in the format of the path."""
     content: dict[str, Any]
     if scope["path"].startswith("/v1/"):
         kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
@@ -88,7 +88,7 @@ def problem(
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Let the application answer every error by `problem`."""
+    """Let the application answer all errors with `problem`."""
     app.add_exception_handler(EdenmemError, answer_error)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(HTTPException, _answer_http)
@@ -96,15 +96,17 @@ def add_handlers(app: FastAPI) -> None:
 
 
 def status_of(error: EdenmemError) -> int:
-    """Return the status by which an error is answered."""
+    """Return the status for an error."""
     if isinstance(error, AccessDenied):
         return error.status
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 def log_text(error: EdenmemError) -> str:
-    """Return an error for the log, without words of a model or its endpoint: those may quote a
-    conversation."""
+    """Return an error for the log, without text of a model or its endpoint.
+
+    Such text may quote a conversation.
+    """
     kind = type(error).__name__
     if isinstance(error, ProviderError):
         return f"{kind}: {error.summary}" if error.summary else kind
@@ -112,8 +114,10 @@ def log_text(error: EdenmemError) -> str:
 
 
 def describe(error: EdenmemError) -> tuple[int, str]:
-    """Return the status and the words for an error; what it says of files and addresses is written
-    to the log alone."""
+    """Return the status and the detail for an error.
+
+    Messages that may name files and addresses are written to the log only.
+    """
     status = status_of(error)
     if isinstance(error, UnavailableError) or status == 500:
         _log.warning("%s", log_text(error))
@@ -123,7 +127,7 @@ def describe(error: EdenmemError) -> tuple[int, str]:
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
-    """Return the answer for an error of our own."""
+    """Return the answer for an `EdenmemError`."""
     assert isinstance(error, EdenmemError)
     if isinstance(error, AccessDenied):
         detail = error.advised_message
@@ -134,7 +138,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
 
 
 async def _answer_invalid(request: Request, error: Exception) -> Response:
-    """Say what is wrong where; what was sent is not repeated."""
+    """Return the invalid fields, without their values."""
     assert isinstance(error, RequestValidationError)
     errors = [
         {"at": ".".join(str(part)[:40] for part in each["loc"]), "message": str(each["msg"])}
@@ -153,9 +157,9 @@ async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     detail = str(error.detail)
     if error.status_code == 404 and detail == "Not Found":
-        detail = "there is no such path"
+        detail = "no such path"
     return problem(request.scope, error.status_code, detail, headers=error.headers)
 
 
 async def _answer_unexpected(request: Request, error: Exception) -> Response:
-    return problem(request.scope, 500, "the request failed by a defect of the server")
+    return problem(request.scope, 500, "internal server error")

@@ -1,4 +1,4 @@
-"""The process that serves the application, until it is told to stop."""
+"""The server process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ def open_socket(host: str, port: int) -> socket.socket:
     """Listen on an address.
 
     Raises:
-        UnavailableError: the address cannot be used, such as a port that is taken.
+        UnavailableError: the address is invalid or in use.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -39,13 +40,13 @@ def open_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise UnavailableError(
             f"cannot listen on {host} port {port}: {error.strerror}",
-            hint="choose another address with --host and --port",
+            hint="use another address with --host and --port",
         ) from error
     return listener
 
 
 def url_of(listener: socket.socket) -> str:
-    """Return the address that a client calls."""
+    """Return the base URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -53,8 +54,10 @@ def url_of(listener: socket.socket) -> str:
 def make_server(
     app: ASGIApp, *, shutdown_seconds: int, ready: Callable[[], None]
 ) -> uvicorn.Server:
-    """Make a server; see `serve`."""
+    """Return a server for `serve`."""
     logging.getLogger("uvicorn.error").addFilter(_is_fault)
+    # Searches compute in threads; the event loop must not wait 5 ms for each of them.
+    sys.setswitchinterval(0.001)
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -73,13 +76,13 @@ def make_server(
 async def serve(
     app: ASGIApp, listener: socket.socket, *, shutdown_seconds: int, ready: Callable[[], None]
 ) -> None:
-    """Serve until SIGTERM or SIGINT; then finish the answers that are in progress.
+    """Serve until SIGTERM or SIGINT, then finish the answers in progress.
 
     Args:
         app: The application.
-        listener: A socket that listens.
-        shutdown_seconds: How long answers in progress may take to finish.
-        ready: Called when requests are accepted.
+        listener: A listening socket.
+        shutdown_seconds: Time limit for answers in progress.
+        ready: Called once the server accepts requests.
     """
     server = make_server(app, shutdown_seconds=shutdown_seconds, ready=ready)
     with _quiet_signals():
@@ -87,18 +90,19 @@ async def serve(
 
 
 def _is_fault(record: logging.LogRecord) -> bool:
-    """Return whether a record is worth a line: not that an upstream broke off, which the client
-    sees as it is."""
+    """Return whether to log a record: not for upstreams that disconnect, which the client sees."""
     return not (record.exc_info and isinstance(record.exc_info[1], StreamBroken))
 
 
-#: Time for the headers of a request, from its first byte or the start of the connection.
+#: Time limit for the headers of a request, from its first byte or the start of the connection.
 HEADER_SECONDS = 10.0
 
 
 def most_connections() -> int:
-    """Return how many connections may be open: half of the files that this process may open; the
-    store and the upstream need the rest."""
+    """Return the maximum number of connections: half of the file descriptors of this process.
+
+    The store and the upstream need the rest.
+    """
     try:
         import resource
     except ImportError:  # pragma: no cover - Windows has no such limit
@@ -125,7 +129,7 @@ class _Connection(H11Protocol):
     _reading: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, unless there are too many."""
+        """Accept a connection, or close it if there are too many."""
         super().connection_made(transport)
         if len(self.connections) > most_connections():
             transport.abort()
@@ -135,7 +139,7 @@ class _Connection(H11Protocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Take what arrived."""
+        """Handle received data."""
         super().data_received(data)
         self._watch()
 
@@ -186,14 +190,14 @@ class _Connection(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it accepts requests."""
+    """A server that reports when it accepts requests."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to accept requests."""
+        """Start accepting requests."""
         await super().startup(sockets)
         if self.started:
             self._ready()
@@ -201,8 +205,7 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def _quiet_signals() -> Iterator[None]:
-    """Let the signals that stop the server end in an ordinary return: uvicorn raises them again
-    when it has stopped."""
+    """Ignore the signals that uvicorn raises again after the server has stopped."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, lambda *_: None) for number in numbers}
     try:

@@ -1,7 +1,7 @@
-"""What of memory a request may reach. All of it blocks.
+"""The memory within reach of a request. All functions block.
 
-A thing that does not exist and one that is out of reach look the same, and are looked for in the
-same way, so that neither words nor time tell them apart.
+Missing objects and objects out of reach get the same answer after the same look-ups, so that
+neither the text nor the time reveals which objects exist.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from edenmem.server.state import ServerState, state_of
 
 T = TypeVar("T", Fact, Reflection)
 
-#: An id that nothing has.
+#: An ID that does not exist.
 _NOBODY = "0" * 24
 
 
 class Reach:
-    """One caller's part of memory.
+    """The memory within reach of a caller.
 
     Attributes:
-        service: The engine; what it changes is the caller's change.
-        caller: Who asks.
+        service: The engine, with the caller as the actor of changes.
+        caller: The caller.
     """
 
     def __init__(self, state: ServerState, caller: Caller, command: str) -> None:
@@ -45,17 +45,17 @@ class Reach:
 
     @cached_property
     def agents(self) -> tuple[Agent, ...]:
-        """The agents of the caller's token."""
+        """Return the agents of the caller's token."""
         found = map(self.service.host.agent, sorted(self.caller.agents or ()))
         return tuple(agent for agent in found if agent is not None)
 
     def agent(self, text: str | None) -> Agent:
-        """Return the agent with this id or username; None: the only one of the token, or that of
-        the server.
+        """Return the agent with an ID or username (None: the only agent of the token, or the
+        agent of the server).
 
         Raises:
-            NotFoundError: there is none within reach.
-            UsageError: none is named, and there is no default.
+            NotFoundError: no such agent within reach.
+            UsageError: no name is given, and there is no default.
         """
         if text is None:
             return self._choose_agent()
@@ -71,7 +71,7 @@ class Reach:
         raise NotFoundError("there is no such agent")
 
     def agent_now(self, agent: Agent) -> Agent:
-        """Return the agent as it is stored now."""
+        """Return the agent with its current settings."""
         return self.service.host.agent(agent.id) or agent
 
     def _choose_agent(self) -> Agent:
@@ -79,7 +79,7 @@ class Reach:
             return self.agents[0]
         if self._default is not None and self.caller.may_reach_agent(self._default.id):
             return self._default
-        raise UsageError("an agent is required: name one as 'agent'")
+        raise UsageError("an agent is required: add 'agent'")
 
     def account(self, agent: Agent, text: str | None) -> str | None:
         """Return the ID of the account that a request is about.
@@ -89,7 +89,7 @@ class Reach:
         memory of.
 
         Raises:
-            NotFoundError: there is none within reach.
+            NotFoundError: no such user within reach.
             UsageError: several accounts have the name.
         """
         if text is None and self.caller.token_id is None:
@@ -102,16 +102,16 @@ class Reach:
         else:
             within = self._accounts(agent, text)
         if len(within) > 1:
-            raise UsageError("several accounts have this name: give an id")
+            raise UsageError("several accounts have this name: use an ID")
         if not within:
             raise NotFoundError("there is no such user")
         return within[0]
 
     def demand_account(self, agent: Agent, text: str | None) -> str:
-        """Return the account as `account` does, where there must be one.
+        """Return the account of a request (see `account`), which is required.
 
         Raises:
-            UsageError: none is named, and the caller's token is not one user's.
+            UsageError: no user is given.
         """
         account = self.account(agent, text)
         if account is None:
@@ -119,13 +119,13 @@ class Reach:
         return account
 
     def _own_accounts(self, text: str) -> list[str]:
-        """The accounts of the token's user that are called so; no other is looked for."""
+        """Return the accounts of the token's user with a name."""
         own = self.service.store.host.users_by_ids(sorted(self.caller.accounts))
         names = {id: own[id].username if id in own else id for id in sorted(self.caller.accounts)}
         return [id for id, name in names.items() if text in (id, name)]
 
     def _accounts(self, agent: Agent, text: str) -> list[str]:
-        """The accounts that are called so; for a token those that its agent knows."""
+        """Return the accounts with a name; for a token, only accounts that its agent knows."""
         host = self.service.store.host
         found = [text] if is_id(text) else [each.id for each in host.users_named(text)]
         if self.caller.token_id is not None:
@@ -133,19 +133,19 @@ class Reach:
         return [each for each in found if host.user(each) or self._is_known(agent, each)]
 
     def _is_known(self, agent: Agent, account: str) -> bool:
-        """Whether the agent has memory of an account, which may be gone, or talked to it."""
+        """Return whether the agent has memory of an account, deleted or not, or talked to it."""
         memory = self.service.store.memory.scopes(
             agent_id=agent.id, kinds=[ScopeKind.USER], user_ids=[account]
         )
         talks = self.service.host.sessions(agent_id=agent.id, user_id=account, limit=1)
-        found = [next(iter(memory), None), next(iter(talks), None)]  # always both
+        found = [next(iter(memory), None), next(iter(talks), None)]  # always both, for equal times
         return found != [None, None]
 
     def shard(self, agent: Agent, text: str) -> Policy:
-        """Return the policy of the agent's shard with this name or id.
+        """Return the policy of the agent's shard with a name or ID.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: no such shard.
         """
         shards = self.service.host.shards(agent.id)
         for shard in shards:
@@ -158,11 +158,12 @@ class Reach:
         raise NotFoundError(f"there is no such shard{why}")
 
     def session(self, agent: Agent, text: str) -> Session:
-        """Return the session of the agent with this id; with one user's token one in which that
-        user takes part.
+        """Return the agent's session with an ID.
+
+        The user of a token must participate in it.
 
         Raises:
-            NotFoundError: there is none within reach.
+            NotFoundError: no such session within reach.
         """
         may_see = is_id(text)
         if may_see and self.caller.user_id is not None:
@@ -187,22 +188,22 @@ class Reach:
             return self.session(agent, named)
 
     def _takes_part(self, session: Session) -> bool:
-        """Whether the token's user is in the session now, if it is one user's."""
+        """Return whether the token's user, if any, currently participates in the session."""
         return self.caller.user_id is None or bool({*session.users} & self.caller.accounts)
 
     def fact(self, fact_id: str) -> Fact:
-        """Return the fact with this id.
+        """Return the fact with an ID.
 
         Raises:
-            NotFoundError: there is none within reach.
+            NotFoundError: no such fact within reach.
         """
         return self._within(self.service.memory.fact(fact_id) if is_id(fact_id) else None)
 
     def memory(self, memory_id: str) -> Fact | Reflection:
-        """Return the fact or reflection with this id.
+        """Return the fact or reflection with an ID.
 
         Raises:
-            NotFoundError: there is none within reach.
+            NotFoundError: no such memory within reach.
         """
         known = is_id(memory_id)
         fact = self.service.memory.fact(memory_id) if known else None
@@ -215,15 +216,13 @@ class Reach:
         return found
 
     def demand_write(self, scope: Scope) -> None:
-        """See that the caller may change what is in a scope that it may read.
+        """Check that the caller may change a scope within reach.
 
         Raises:
-            AccessDenied: it may not.
+            AccessDenied: the caller may not.
         """
         if not self.caller.may_write(scope):
-            raise AccessDenied(
-                "the token of one user may change only that user's memory", status=403
-            )
+            raise AccessDenied("a user's token may change only that user's memory", status=403)
 
 
 def _reach(request: Request, caller: Caller) -> Reach:
@@ -232,16 +231,16 @@ def _reach(request: Request, caller: Caller) -> Reach:
 
 
 async def reading(request: Request, caller: FromCaller) -> Reach:
-    """Return what a request that reads may reach."""
+    """Return the reach of a request that reads."""
     return _reach(request, caller)
 
 
 async def writing(request: Request, caller: FromWriter) -> Reach:
-    """Return what a request that changes memory may reach."""
+    """Return the reach of a request that changes memory."""
     return _reach(request, caller)
 
 
-#: What routes that read take as a parameter.
+#: Parameter of routes that read.
 Reading = Annotated[Reach, Depends(reading)]
-#: What routes that change memory take as a parameter.
+#: Parameter of routes that change memory.
 Writing = Annotated[Reach, Depends(writing)]

@@ -1,4 +1,4 @@
-"""``/docs``: the endpoints as one page without scripts, which works without a network."""
+"""``/docs``: the endpoints as one page, without scripts or network access."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 @router.get("/docs")
 async def docs(request: Request) -> HTMLResponse:
-    """Return the page."""
+    """Return the reference of all endpoints as HTML."""
     schema = request.app.openapi()
     body = "".join(_sections(schema))
     content = (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>edenmem</title>"
         f"<style>{_STYLE}</style><h1>edenmem {escape(schema['info']['version'])}</h1>"
-        "<p>The same for programs: <a href=openapi.json>openapi.json</a>. Every request needs"
-        " <code>Authorization: Bearer TOKEN</code>, but from this machine. Errors are RFC 9457"
+        "<p>For programs: <a href=openapi.json>openapi.json</a>. Requests need"
+        " <code>Authorization: Bearer TOKEN</code>, except from this machine. Errors are RFC 9457"
         f" problem details.</p>{body}</html>"
     )
     return HTMLResponse(content, headers={"Content-Security-Policy": _POLICY})

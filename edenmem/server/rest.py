@@ -1,4 +1,4 @@
-"""The endpoints of v1 on the memory of today: user texts and reflections, shards, facts."""
+"""The endpoints of v1 on the current memory: user texts, reflections, shards and facts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from edenmem.server.reach import Reach, Reading, Writing
 
 router = APIRouter(prefix="/api", tags=["memory of v1"])
 
-#: The newest facts of a shard that are shown with it; '/api/facts' has all.
+#: Number of facts in a shard document; '/api/facts' lists all.
 _FACTS_OF_SHARD = 50
 
 _EMPTY: dict[int | str, dict[str, Any]] = {204: {"description": "Done."}}
@@ -51,8 +51,9 @@ _EMPTY: dict[int | str, dict[str, Any]] = {204: {"description": "Done."}}
 async def read_user_memory(
     agent_id: Named, reach: Reading, response: Response, user: OptionalName = None
 ) -> TextDocument:
-    """Return what the agent always knows of one account of a user: the text, whose version is the
-    ETag, and the directives that are about to be worked into it."""
+    """Return the agent's text about one account of a user, with the pending directives.
+
+    The version of the text is the ETag."""
     document = await in_thread(_read_user_memory, reach, agent_id, user)
     set_etag(response, document.version)
     return document
@@ -85,8 +86,9 @@ async def write_user_memory(
     if_match: IfMatch = None,
     user: OptionalName = None,
 ) -> TextDocument:
-    """Write the text as its next version; pending directives stay pending. Needs ``If-Match``
-    (``"0"`` where there is no text yet)."""
+    """Replace the text with a new version; pending directives stay pending.
+
+    Needs ``If-Match`` (``"0"`` for the first version)."""
 
     def write() -> TextDocument:
         agent = reach.agent(agent_id)
@@ -107,15 +109,16 @@ def _write_text(reach: Reach, scope: Scope, content: str, if_match: str | None) 
     reach.service.editor.edit_consolidation(scope, content, expected_version=version)
 
 
-@router.patch("/agents/{agent_id}/user-memory-enabled", summary="Switch user memory on or off")
+@router.patch("/agents/{agent_id}/user-memory-enabled", summary="Turn user memory on or off")
 async def switch_user_memory(agent_id: Named, body: Switch, reach: Writing) -> SwitchDocument:
-    """Switch the memory of the agent's users on or off: for all of them, so that one user's token
-    may not."""
+    """Turn user memory on or off for all users of the agent.
+
+    Not available with the token of a user."""
 
     def switch() -> SwitchDocument:
         agent = reach.agent(agent_id)
         if reach.caller.user_id is not None:
-            raise AccessDenied("the token of one user may not switch an agent", status=403)
+            raise AccessDenied("a user's token cannot change settings of an agent", status=403)
         reach.service.editor.set_agent(agent.id, user_memory=body.enabled)
         changed = reach.agent_now(agent)
         return SwitchDocument(
@@ -134,7 +137,7 @@ async def switch_user_memory(agent_id: Named, body: Switch, reach: Writing) -> S
     responses=_EMPTY,
 )
 async def delete_directive(agent_id: Named, directive_id: Named, reach: Writing) -> None:
-    """Delete a reflection about a user. A text that absorbed it keeps what it says."""
+    """Delete a reflection about a user. A text that has absorbed the reflection stays the same."""
 
     def delete() -> None:
         agent = reach.agent(agent_id)
@@ -153,7 +156,7 @@ async def delete_directive(agent_id: Named, directive_id: Named, reach: Writing)
 
 @router.get("/agents/{agent_id}/collective-memory", summary="Read the shards of an agent")
 async def read_shards(agent_id: Named, reach: Reading) -> list[ShardDocument]:
-    """Return all shards by name, each with its settings, text, newest facts and suggestions."""
+    """Return all shards by name, with settings, text, newest facts and suggestions."""
 
     def read() -> list[ShardDocument]:
         agent = reach.agent(agent_id)
@@ -177,14 +180,14 @@ def _read_shard(reach: Reach, policy: Policy) -> ShardDocument:
 async def create_shard(
     agent_id: Named, body: NewShard, reach: Writing, response: Response
 ) -> ShardDocument:
-    """Create a shard with its own instructions for what to remember."""
+    """Create a shard, with instructions for its memories."""
 
     def create() -> ShardDocument:
         agent = reach.agent(agent_id)
         scope = Scope.shard(agent.id, body.name)
         reach.demand_write(scope)
         if reach.service.scopes.policy(scope) is not None:
-            raise ConflictError("the agent has a shard with this name already")
+            raise ConflictError("the agent already has a shard with this name")
         settings = {"active": True, **body.changes()}
         reach.service.editor.set_policy(scope, settings, expected_version=0)
         return _read_shard(reach, reach.shard(agent, body.name))
@@ -203,15 +206,16 @@ async def change_shard(
     response: Response,
     if_match: IfMatch = None,
 ) -> ShardDocument:
-    """Change settings of a shard, or its text (``content``, with ``If-Match``): one of the two.
-    A shard is named by its name or its id in v1."""
+    """Change settings of a shard, or its text (``content``, with ``If-Match``), not both.
+
+    ``shard_id`` is the name of the shard, or its ID in v1."""
 
     def change() -> ShardDocument:
         agent = reach.agent(agent_id)
         scope, settings = reach.shard(agent, shard_id).home, body.changes()
         reach.demand_write(scope)
         if (body.content is None) == (not settings):
-            raise UsageError("give either 'content' or settings of the shard")
+            raise UsageError("give either 'content' or settings of the shard, not both")
         if body.content is not None:
             _write_text(reach, scope, body.content, if_match)
         else:
@@ -232,7 +236,7 @@ async def change_shard(
 async def delete_shard_memory(
     agent_id: Named, shard_id: Named, memory_id: Named, reach: Writing
 ) -> None:
-    """Delete a fact or a suggestion. Its versions stay in the history."""
+    """Delete a fact or a suggestion. The history keeps its versions."""
 
     def delete() -> None:
         agent = reach.agent(agent_id)
@@ -261,8 +265,9 @@ async def edit_memory(
     response: Response,
     if_match: IfMatch = None,
 ) -> FactDocument | ReflectionDocument:
-    """Give a fact, or a reflection that is still pending, a new text. Needs ``If-Match`` with its
-    version."""
+    """Replace the text of a fact or of a pending reflection.
+
+    Needs ``If-Match`` with its version."""
     found = await in_thread(reach.memory, memory_id)
     reach.demand_write(found.home)
     version = check_etag(if_match, found.version)
@@ -282,10 +287,10 @@ async def edit_memory(
 async def edit_fact(
     reach: Reach, fact: Fact, content: str, version: int, response: Response
 ) -> FactDocument:
-    """Give a fact a new text with its vector.
+    """Replace the text of a fact and its vector.
 
     Raises:
-        Refused: the text is not to be remembered (422).
+        Refused: the text must not be stored (422).
     """
     check_content(content, "fact")
     await as_decided(

@@ -1,4 +1,4 @@
-"""Searching, facts, contexts and the log."""
+"""Search, facts, contexts and the log."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def search(
     recipe: OptionalName = None,
     explain: bool = False,
 ) -> SearchDocument:
-    """Search the agent's memory and its shards', with ``user`` and ``group`` theirs too."""
+    """Search the memory of the agent and its shards. ``user`` and ``group`` include theirs."""
 
     def resolve() -> tuple[Agent, str | None, str | None]:
         chosen = reach.agent(agent)
@@ -116,10 +116,10 @@ async def search(
 
 
 def _check_group(reach: Reach, group: str | None) -> None:
-    """See that the caller may see groups.
+    """Check that the caller can read groups.
 
     Raises:
-        NotFoundError: its token is one user's.
+        NotFoundError: the token is a user's.
     """
     if group is not None and reach.caller.user_id is not None:
         raise NotFoundError("there is no such group")
@@ -148,8 +148,9 @@ async def list_facts(
     limit: Limit = 50,
     offset: Offset = 0,
 ) -> Page[FactDocument]:
-    """Return facts of the agent and its shards, with ``user`` and ``group`` theirs too; most
-    recently made or corrected first."""
+    """Return facts of the agent and its shards, newest or most recently corrected first.
+
+    Add ``user`` or ``group`` to include theirs."""
 
     def read() -> Page[FactDocument]:
         chosen = reach.agent(agent)
@@ -171,8 +172,9 @@ async def list_facts(
 
 @router.post("/facts", summary="Add a fact", status_code=201)
 async def add_fact(body: NewFact, reach: Writing, response: Response) -> FactDocument:
-    """Store a fact as it is written. Without ``scope`` it is the user's if one is named or the
-    token is one user's, and else the agent's. One that is known already is returned with 200."""
+    """Store a fact without changes. An existing fact is returned with status 200.
+
+    Default scope: the shard, group or user in the request, the token's user, or the agent."""
 
     def resolve() -> Scope:
         chosen = reach.agent(body.agent)
@@ -201,7 +203,7 @@ async def add_fact(body: NewFact, reach: Writing, response: Response) -> FactDoc
 
 @router.get("/facts/{fact_id}", summary="Read a fact")
 async def read_fact(fact_id: Named, reach: Reading, response: Response) -> FactDocument:
-    """Return one fact; its version is the ETag."""
+    """Return a fact. Its version is the ETag."""
     fact = await in_thread(reach.fact, fact_id)
     set_etag(response, fact.version)
     return fact_document(fact, reach.caller)
@@ -215,7 +217,7 @@ async def change_fact(
     response: Response,
     if_match: IfMatch = None,
 ) -> FactDocument:
-    """Give a fact a new text; the old one stays in its history. Needs ``If-Match``."""
+    """Replace the text of a fact; the history keeps the old text. Needs ``If-Match``."""
     fact = await in_thread(reach.fact, fact_id)
     reach.demand_write(fact.home)
     version = check_etag(if_match, fact.version)
@@ -229,7 +231,7 @@ async def change_fact(
     responses={204: {"description": "Done."}},
 )
 async def delete_fact(fact_id: Named, reach: Writing, if_match: IfMatch = None) -> None:
-    """Delete a fact; its versions stay in the history. ``If-Match`` is optional."""
+    """Delete a fact; the history keeps its versions. ``If-Match`` is optional."""
 
     def delete() -> None:
         fact = reach.fact(fact_id)
@@ -243,7 +245,7 @@ async def delete_fact(fact_id: Named, reach: Writing, if_match: IfMatch = None) 
 # -- contexts and the log ------------------------------------------------------------------------
 
 
-@router.get("/context", summary="The memory for a prompt")
+@router.get("/context", summary="Build the memory context for a prompt")
 async def context(
     reach: Reading,
     session: Annotated[str, Query(min_length=1, max_length=200)],
@@ -278,7 +280,7 @@ async def context(
     )
 
 
-@router.get("/log", summary="Who changed what")
+@router.get("/log", summary="List changes")
 async def log(
     reach: Reading,
     agent: OptionalName = None,
@@ -288,8 +290,9 @@ async def log(
     limit: Limit = 50,
     offset: Offset = 0,
 ) -> Page[EntryDocument]:
-    """Return changes of the agent's memory, newest first; with ``user`` those of that user's
-    memory, which are all that one user's token sees."""
+    """Return changes of the agent's memory, newest first.
+
+    With ``user`` or the token of a user: only changes of that user's memory."""
 
     def read() -> Page[EntryDocument]:
         chosen = reach.agent(agent)

@@ -1,4 +1,4 @@
-"""What all routes share, and how a route reaches it."""
+"""The state shared by all routes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from edenmem.settings.schema import Settings
 
 @dataclass(slots=True, kw_only=True)
 class ServerState:
-    """The engine behind the routes, and what the server was started with.
+    """The engine, and the options of the server.
 
     Attributes:
         service: The engine, with the configured models.
-        settings: The settings in force.
-        agent: The agent of requests that name none; None: each request must name one.
-        is_local: Whether the server listens on a loopback address only.
-        metrics: The numbers of this application.
-        readiness: When it was last examined whether the server is ready, and the state of parts.
+        settings: The current settings.
+        agent: Default agent of requests.
+        is_local: Whether the server listens only on a loopback address.
+        metrics: The metrics of this application.
+        readiness: Time and result of the last readiness check.
     """
 
     service: MemoryService
@@ -34,12 +34,12 @@ class ServerState:
 
     @property
     def stores_chats(self) -> bool:
-        """Whether what is said in chats is stored."""
+        """Return whether messages of chats are stored."""
         return self.settings.server.store_chats and not self.settings.store.read_only
 
 
 def state_of(connection: HTTPConnection) -> ServerState:
-    """Return what the application of a request was made with."""
+    """Return the state of the application of a request."""
     state = connection.app.state.edenmem
     assert isinstance(state, ServerState)
     return state

@@ -58,4 +58,4 @@ def test_an_event_without_end_is_given_up() -> None:
         for _ in range(10_000):
             reader.feed(endless)
         reader.feed(b"\n\n" + _event("more", "stop"))
-        assert reader.answer().content == f"half\n\n{CUT_OFF}: it is too long to be read]"
+        assert reader.answer().content == f"half\n\n{CUT_OFF}: it is too long]"

@@ -99,6 +99,6 @@ async def test_the_log_counts_what_was_formed(caplog: pytest.LogCaptureFixture) 
         await settle()
     (line,) = caplog.messages
     assert line == (
-        "memory was formed of 4 messages: 2 new facts, 0 changed or removed, 1 reflections"
+        "formed memories from 4 messages: 2 facts added, 0 changed or removed, 1 reflections"
     )
     await background.drain()

@@ -91,7 +91,7 @@ def test_an_error_of_the_upstream_is_the_clients(door: Door) -> None:
 def test_what_cannot_be_read_passes_and_is_not_stored(door: Door) -> None:
     nonsense = door.chat("Nonsense.", model="nonsense")
     assert nonsense.content == b"<html>\xff not json"
-    assert "answer: it cannot be read" in nonsense.headers["x-edenmem-left-out"]
+    assert "answer: it cannot be parsed" in nonsense.headers["x-edenmem-left-out"]
     assert door.said(nonsense) == [("user", "Nonsense.")]
     empty = door.chat("Empty.", model="empty")
     assert door.said(empty) == [("user", "Empty.")]
@@ -146,7 +146,7 @@ def test_a_client_that_hangs_up_in_a_stream(door: Door) -> None:
         session = answer.headers["x-edenmem-session"]
     assert door.upstream.hung_up.wait(10)
     until(lambda: len(door.said(session)) == 2)
-    assert door.said(session)[1] == ("assistant", f"half of\n\n{CUT_OFF}: the client hung up]")
+    assert door.said(session)[1] == ("assistant", f"half of\n\n{CUT_OFF}: the client disconnected]")
 
 
 def test_a_client_that_hangs_up_before_an_answer_stops_the_upstream(door: Door) -> None:

@@ -145,7 +145,7 @@ def test_a_stream_that_does_not_end_in_time_is_cut_and_kept(
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (("--upstream", "ftp://x"), 2, "give --upstream URL"),
+        (("--upstream", "ftp://x"), 2, "use --upstream URL"),
         (("--host", "192.0.2.1"), 5, "cannot listen on"),
         (("--read-only",), 2, "--no-store"),
         (("--agent", "mira", "--port", "99999"), 2, "--port"),

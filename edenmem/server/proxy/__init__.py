@@ -1,1 +1,1 @@
-"""The chat proxy: OpenAI's chat completions, with memory."""
+"""The chat proxy: OpenAI chat completions with memory."""

@@ -1,4 +1,4 @@
-"""The answer of an upstream, read beside its way to the client. Nothing here fails a chat."""
+"""Parsing of the upstream's answers for storage. Invalid answers never fail a chat."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from edenmem.engine.chats.messages import (
 )
 from edenmem.engine.chats.sessions import Answer
 
-#: A longer body is not read.
+#: Longer bodies are not parsed.
 _MOST_BYTES = 64 * 1024 * 1024
-#: After a longer event a stream is not read on.
+#: Maximum size of an event; a longer one ends the parsing of a stream.
 _MOST_EVENT = 4 * 1024 * 1024
-#: What a line of an event takes beside its text, about.
+#: Approximate overhead in memory of a line.
 _PER_LINE = 64
 _DONE = "[DONE]"
 _ERROR = "the upstream reported an error"
 
 
 class Decoder:
-    """Undoes the encoding of a body, as far as it is known.
+    """Decode the body of an answer.
 
     Args:
-        encoding: The header ``Content-Encoding``.
+        encoding: Header ``Content-Encoding``.
     """
 
     def __init__(self, encoding: str) -> None:
@@ -39,7 +39,7 @@ class Decoder:
         self._size = 0
 
     def decode(self, data: bytes) -> bytes:
-        """Return the next part of the plain body; nothing once it cannot be read."""
+        """Return the next part of the decoded body, or nothing after an error."""
         if not self.is_known:
             return b""
         if self._inflate is None:
@@ -62,7 +62,7 @@ class _Call:
 
 
 class StreamReader:
-    """Puts the answer of an event stream together. Of several choices it is the first."""
+    """Assemble the answer of an event stream, from the first of several choices."""
 
     def __init__(self, encoding: str = "") -> None:
         self._decoder = Decoder(encoding)
@@ -78,13 +78,13 @@ class StreamReader:
         self.usage: Mapping[str, Any] | None = None
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes."""
+        """Parse the next bytes."""
         if self._data_size > _MOST_EVENT:
             return
-        # Only what is new is searched: a chunk may be as short as a byte.
+        # Search only the new bytes: a chunk may be a single byte.
         before, end, after = self._decoder.decode(chunk).rpartition(b"\n")
         if end:
-            # A lone "\r" ends a line too, but not before it is known not to begin "\r\n".
+            # "\r" alone ends a line, too, unless the next chunk starts with "\n".
             whole = bytes(self._rest + before).replace(b"\r\n", b"\n")
             self._rest.clear()
             for line in whole.split(b"\n"):
@@ -92,23 +92,22 @@ class StreamReader:
                     self._take(each)
         self._rest += after
         if self._data_size + len(self._rest) > _MOST_EVENT:
-            self._fault = "it is too long to be read"
+            self._fault = "it is too long"
             self._data_size = _MOST_EVENT + 1
             self._rest.clear()
             self._data.clear()
 
     def end(self) -> None:
-        """Take what stands without an end of line."""
+        """Parse the last line, if it has no end."""
         self._take(bytes(self._rest))
         self._take(b"")
         self._rest.clear()
 
     def answer(self, cut_off: str = "") -> Answer:
-        """Return what has arrived; ``cut_off`` says why it is not whole, if the stream itself does
-        not."""
+        """Return the answer so far; ``cut_off`` is the reason if it is incomplete."""
         cut_off = self._fault or cut_off
         if not cut_off and not self.is_done and not self._is_finished:
-            cut_off = "the upstream stopped before its end"
+            cut_off = "the upstream stopped early"
         content = "".join(self._content)
         if cut_off and (content or self._calls):
             content = f"{content}\n\n{CUT_OFF}: {cut_off}]".lstrip()
@@ -185,7 +184,7 @@ class StreamReader:
 
 
 def read_answer(body: Any) -> Answer:
-    """Return the answer of a whole body: that of its first choice."""
+    """Return the first choice of a complete body."""
     choices = body.get("choices") if isinstance(body, dict) else None
     first = choices[0] if isinstance(choices, list) and choices else None
     message = first.get("message") if isinstance(first, dict) else None

@@ -1,4 +1,4 @@
-"""The body of a chat request: read as far as memory needs it, and otherwise kept byte by byte."""
+"""The body of a chat request: parsed for memory, and otherwise forwarded unchanged."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from edenmem.engine.chats.messages import read_content, read_messages
 _NAMES = ("memory_id", "memory_top_k", "memory_recency_weight", "memory_score_threshold")
 _INSTRUCTIONS = ("system", "developer")
 
-#: A request with more messages is refused.
+#: Maximum number of messages in a request.
 MOST_MESSAGES = 10_000
-#: Tokens that an answer is taken to have where a request names no limit.
+#: Estimated tokens of an answer to a request without a limit.
 _USUAL_ANSWER = 1000
 _MOST_ANSWER = 1_000_000
 
@@ -22,7 +22,7 @@ _Fields = dict[str, msgspec.Raw]
 
 
 class BadField(Exception):
-    """One of our own fields in a request has a value that it may not have."""
+    """A ``memory_*`` field of a request has an invalid value."""
 
     def __init__(self, name: str, expected: str) -> None:
         super().__init__(f"invalid {name}: expected {expected}")
@@ -30,7 +30,7 @@ class BadField(Exception):
 
 
 class MemoryFields(msgspec.Struct, frozen=True, kw_only=True):
-    """Our own fields in a request; they are not forwarded."""
+    """The ``memory_*`` fields of a request, which are not forwarded."""
 
     memory_id: str | None = None
     memory_top_k: int | None = None
@@ -42,12 +42,12 @@ class ChatBody:
     """A request for a chat completion.
 
     Args:
-        data: The body as it came.
+        data: The body.
 
     Raises:
-        ValueError: it is not a JSON object with a list of messages. The upstream says what it
-            thinks of it.
-        BadField: one of our own fields has a wrong value, or there are too many messages.
+        ValueError: the body is not a JSON object with a list of messages; the upstream reports
+            the error.
+        BadField: a ``memory_*`` field is invalid, or there are too many messages.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -60,10 +60,10 @@ class ChatBody:
             raise BadField("messages", f"at most {MOST_MESSAGES}")
         self._parsed = [_plain(each) for each in self._messages]
         try:
-            #: What was said, without instructions.
+            #: The messages without instructions.
             self.said = tuple(read_messages(self._parsed))
             place = self._last_user_place()
-            #: The text of the last message by a person.
+            #: The text of the last user message.
             self.last_user_message = (
                 "" if place is None else read_content(self._parsed[place].get("content"))
             )
@@ -75,15 +75,15 @@ class ChatBody:
 
     @property
     def most_answer_tokens(self) -> int:
-        """The tokens that all answers together may have, as far as the request says."""
+        """Return the maximum number of tokens in all answers together."""
         most = self._number("max_completion_tokens") or self._number("max_tokens")
         return min((most or _USUAL_ANSWER) * (self._number("n") or 1), _MOST_ANSWER)
 
     def with_memory(self, context: str, facts: str) -> bytes:
-        """Return the body with memory, and without our own fields.
+        """Return the body with memory, and without ``memory_*`` fields.
 
-        The context goes to the end of the first instructions, so that what stands before it stays
-        the same from one request to the next; facts for the last message go before its text.
+        The context goes to the end of the first instructions, so that their text stays the same
+        in all requests. Facts go before the text of the last user message.
         """
         messages = list(self._messages)
         if facts and (place := self._last_user_place()) is not None:
@@ -112,15 +112,15 @@ class ChatBody:
 
 
 def estimate_answer(body: ChatBody | None) -> int:
-    """Return how many tokens the answer to a request may have, readable or not."""
+    """Return the maximum number of tokens in the answer to a request, valid or not."""
     return _USUAL_ANSWER if body is None else body.most_answer_tokens
 
 
 def _fields_of(data: bytes | msgspec.Raw) -> _Fields:
-    """Return the fields of an object, each as it is written.
+    """Return the fields of an object as raw JSON.
 
     Raises:
-        ValueError: it is not a JSON object.
+        ValueError: the data is not a JSON object.
     """
     try:
         return msgspec.json.decode(data, type=_Fields)
@@ -132,10 +132,10 @@ def _fields_of(data: bytes | msgspec.Raw) -> _Fields:
 
 
 def _items_of(data: msgspec.Raw) -> list[msgspec.Raw]:
-    """Return the items of a list, each as it is written.
+    """Return the items of a list as raw JSON.
 
     Raises:
-        ValueError: it is not a JSON list.
+        ValueError: the data is not a JSON list.
     """
     try:
         return msgspec.json.decode(data, type=list[msgspec.Raw])
@@ -147,7 +147,7 @@ def _items_of(data: msgspec.Raw) -> list[msgspec.Raw]:
 
 
 def _surrogates(data: bytes | msgspec.Raw) -> Any:
-    """Read JSON that msgspec refuses: with lone surrogates, as of a text that was cut short."""
+    """Parse JSON with lone surrogates, as in truncated texts, which msgspec rejects."""
     return json.loads(bytes(data).decode("utf-8", "surrogatepass"))
 
 
@@ -174,9 +174,9 @@ def _memory_fields(fields: _Fields) -> MemoryFields:
 
 
 def _plain(raw: msgspec.Raw) -> Any:
-    """Return a value; None for one that cannot be read."""
+    """Return a value, or None if it cannot be parsed."""
     try:
-        # not msgspec's decoder, which refuses lone surrogates
+        # msgspec's decoder rejects lone surrogates
         return json.loads(bytes(raw).decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         return None
@@ -187,7 +187,7 @@ def _raw(value: Any) -> msgspec.Raw:
 
 
 def _with_text(message: msgspec.Raw, text: str, *, first: bool) -> msgspec.Raw:
-    """Return a message with a text before or after its content; as it is if it has none."""
+    """Return a message with a text before or after its content; unchanged without content."""
     try:
         fields = _fields_of(message)
         content = _plain(fields["content"])

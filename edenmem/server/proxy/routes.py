@@ -6,7 +6,7 @@ import asyncio
 import codecs
 import json
 from collections.abc import AsyncIterator, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -17,7 +17,7 @@ from edenmem.engine.access.tokens import PREFIX
 from edenmem.engine.chats.memory import Retrieval
 from edenmem.engine.chats.sessions import Answer, ChatRequest, ChatTurn
 from edenmem.engine.reports import SearchHit
-from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.runtime.concurrency import THREADS, in_thread
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import utc_now
 from edenmem.server.access import Caller, FromCaller
@@ -40,26 +40,28 @@ router = APIRouter(tags=["chat"])
 
 T = TypeVar("T")
 
-#: A longer answer that is not streamed passes without being read.
+#: Longer answers without streaming pass unparsed.
 _MOST_ANSWER = 64 * 1024 * 1024
-#: A body of at most this many bytes is read faster in place than in a thread.
+#: Maximum size of a body that is parsed without a thread.
 _SHORT = 64 * 1024
-_UNKNOWN_USER = (
-    "the user is unknown: add one with 'edenmem user add NAME', or set server.create_users"
-)
+#: Maximum number of concurrent searches: half of the threads for the store.
+_SEARCHES = THREADS // 2
+_UNKNOWN_USER = "unknown user: use 'edenmem user add NAME', or set server.create_users"
 
 
 @dataclass(slots=True, kw_only=True)
 class Proxy:
-    """What the routes of the proxy share.
+    """The state shared by the routes of the proxy.
 
     Attributes:
-        upstream: Where chats are forwarded to.
-        background: What goes on after a request.
+        upstream: The endpoint that chats are forwarded to.
+        background: The background tasks.
+        searches: Slots for concurrent searches. More would all be late under load.
     """
 
     upstream: Upstream
     background: Background
+    searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SEARCHES))
 
 
 def _proxy_of(request: Request) -> Proxy:
@@ -74,7 +76,7 @@ async def models(request: Request, caller: FromCaller, model: str = "") -> Respo
     """List the models of the upstream."""
     if any(part in (".", "..") for part in model.split("/")):
         raise Refused(404, f"there is no model {model[:200]!r}")
-    # The name arrives decoded: quoted again, it cannot become a query or another path.
+    # Quote the decoded name, so that it cannot become a query or another path.
     path = f"/models/{quote(model, safe='/:@')}" if model else "/models"
     response = await _proxy_of(request).upstream.send(
         "GET", path, _headers(request), pass_token=_may_pass_token(request)
@@ -84,7 +86,7 @@ async def models(request: Request, caller: FromCaller, model: str = "") -> Respo
 
 @router.post("/v1/chat/completions")
 async def chat(request: Request, caller: FromCaller) -> Response:
-    """Answer a chat as the upstream does, with memory in its context."""
+    """Forward a chat to the upstream with memory, and store it."""
     state = state_of(request)
     data = (await _read_body(request, state)).removeprefix(codecs.BOM_UTF8)
     try:
@@ -98,7 +100,7 @@ async def chat(request: Request, caller: FromCaller) -> Response:
 
 
 class _Exchange:
-    """One request for an answer, from the client to the upstream and back."""
+    """One chat request and its answer."""
 
     def __init__(self, request: Request, caller: Caller, state: ServerState) -> None:
         self._request = request
@@ -116,10 +118,10 @@ class _Exchange:
         self._begun = utc_now()
 
     async def run(self, data: bytes, body: ChatBody | None) -> Response:
-        """Add memory, forward, and pass the answer on.
+        """Add memory, forward the request, and return the answer.
 
         Raises:
-            UpstreamFailed: there is no answer; the headers of memory go with it.
+            UpstreamFailed: there is no answer; the error has the memory headers.
         """
         try:
             return await self._run(data, body)
@@ -129,7 +131,7 @@ class _Exchange:
 
     async def _run(self, data: bytes, body: ChatBody | None) -> Response:
         if body is None:
-            self._stages.skip("memory", "the request cannot be read")
+            self._stages.skip("memory", "the request cannot be parsed")
         else:
             data = await self._add_memory(body)
         self._size = len(data)
@@ -143,7 +145,7 @@ class _Exchange:
                 pass_token=_may_pass_token(self._request),
             )
         except UpstreamFailed as error:
-            if error.status_code != 504:  # one that is late may have used what was reserved
+            if error.status_code != 504:  # a late answer may have used the reservation
                 await self._settle_use(0)
             raise
         headers = [*response_headers(response), *self._own_headers()]
@@ -162,7 +164,7 @@ class _Exchange:
     # -- memory --------------------------------------------------------------------------------
 
     async def _add_memory(self, body: ChatBody) -> bytes:
-        """Find and store the turn, and return the body with memory."""
+        """Store the turn, and return the body with memory."""
         fields, settings = body.memory, self._settings
         agent, user, host_user = await self._who(body)
         if agent is None:
@@ -201,11 +203,10 @@ class _Exchange:
         return body.with_memory(context, self._chats.memory.render(self._hits, context))
 
     async def _who(self, body: ChatBody) -> tuple[Agent | None, User | None, str]:
-        """Return the agent and the user of the request, and what the host calls the user; no
-        agent if the request gets no memory.
+        """Return the agent, the user and the host's name of the user; no agent means no memory.
 
         Raises:
-            Refused: there is no such agent, or the caller may not reach it or the user.
+            Refused: there is no such agent or user within reach.
         """
         limit = self._settings.store_timeout_seconds
         name = self._header("agent")
@@ -224,7 +225,7 @@ class _Exchange:
         if agent is None and "agent" not in self._stages.left_out:
             if name:
                 raise Refused(404, f"there is no agent {name!r}")
-            raise Refused(400, "no agent is named: send the header X-Edenmem-Agent")
+            raise Refused(400, "an agent is required: send the header X-Edenmem-Agent")
         host_user = self._header("user") or body.user
         if self._caller.user_id is not None:
             user = await self._find_user(host_user or self._caller.user_id)
@@ -239,7 +240,7 @@ class _Exchange:
         if host_user and user is None:
             if self._is_user_late:
                 return self._without_user()
-            # A token of all users does not learn which names exist.
+            # Do not reveal to the caller of a token which names exist.
             self._stages.skip(
                 "user", "unknown, so no memory of the user", _UNKNOWN_USER,
                 is_told=self._caller.token_id is None,
@@ -248,11 +249,11 @@ class _Exchange:
 
     @property
     def _is_user_late(self) -> bool:
-        """Whether the look-up of the user was late or failed."""
+        """Return whether the user look-up was late or failed."""
         return "user" in self._stages.left_out
 
     def _without_user(self) -> tuple[None, None, str]:
-        """Leave memory out: in a session without its user the chat would be everyone's."""
+        """Leave memory out: the chat must not be stored in a session without its user."""
         self._stages.skip("session", "the user was not found, so nothing is stored")
         return None, None, ""
 
@@ -283,7 +284,7 @@ class _Exchange:
     async def _retrieve(
         self, agent: Agent, turn: ChatTurn, message: str, retrieval: Retrieval
     ) -> tuple[bool, list[SearchHit]]:
-        """Return whether facts were searched for, and those that were found."""
+        """Return whether a search ran, and the facts it found."""
         if retrieval.top_k <= 0 or retrieval.mode == "off" or not message.strip():
             return False, []
         queries = await self._stages.run(
@@ -296,13 +297,19 @@ class _Exchange:
             return False, []
         hits = await self._stages.run(
             "search",
-            self._chats.memory.search(turn.view, queries, retrieval),
+            self._search(turn, queries, retrieval),
             self._settings.search_timeout_seconds,
             or_else=None,
         )
         return hits is not None, hits or []
 
-    # -- what is stored ------------------------------------------------------------------------
+    async def _search(
+        self, turn: ChatTurn, queries: tuple[str, ...], retrieval: Retrieval
+    ) -> list[SearchHit]:
+        async with self._proxy.searches:
+            return await self._chats.memory.search(turn.view, queries, retrieval)
+
+    # -- storage -------------------------------------------------------------------------------
 
     async def _store_turn(self, turn: ChatTurn) -> None:
         if not self._state.stores_chats:
@@ -316,10 +323,10 @@ class _Exchange:
         )
 
     async def _store_answer(self, answer: Answer, usage: Any) -> None:
-        """Store the answer, in the time that a client may wait for its end."""
+        """Store the answer before its end is sent."""
         if self._hits and not self._state.settings.store.read_only:
             counting = in_thread(self._chats.memory.count_access, self._hits)
-            self._proxy.background.start(counting)  # now, as no client waits for a first token
+            self._proxy.background.start(counting)  # after the first token
         await self._count_use(usage, answer)
         if self._turn is None or not self._state.stores_chats:
             return
@@ -341,9 +348,9 @@ class _Exchange:
     async def _relay(
         self, stream: AsyncIterator[bytes], reader: StreamReader
     ) -> AsyncIterator[bytes]:
-        """Yield the bytes of an event stream, and store the answer before its end is sent."""
+        """Yield an event stream, and store the answer before its last bytes."""
         with self._proxy.background.relaying():
-            is_stored, cut_off = False, "the client hung up"
+            is_stored, cut_off = False, "the client disconnected"
             try:
                 async for chunk in stream:
                     reader.feed(chunk)
@@ -374,7 +381,7 @@ class _Exchange:
         *,
         is_json: bool,
     ) -> Response:
-        """Read an answer that is not streamed, store it, and pass it on with what was found."""
+        """Store an answer without streaming, and return it with the facts found."""
         parts: list[bytes] = []
         size = 0
         try:
@@ -393,7 +400,7 @@ class _Exchange:
         except (ValueError, RecursionError):
             whole = None
         if whole is None:
-            self._stages.skip("answer", "it cannot be read")
+            self._stages.skip("answer", "it cannot be parsed")
         else:
             usage = whole.get("usage") if isinstance(whole, dict) else None
             await self._store_answer(read_answer(whole), usage)
@@ -404,10 +411,10 @@ class _Exchange:
         return _plain_response(data, status, [*kept, *self._own_headers()])
 
     async def _reserve_use(self, answer_tokens: int) -> None:
-        """Count an estimate, which stays if the use is never known: as when the client hangs up.
+        """Reserve the estimated tokens; the reservation stays if the use remains unknown.
 
         Raises:
-            Refused: the day's tokens or money are used up, by other chats under way as well.
+            Refused: a daily limit is reached, including the reservations of chats in progress.
         """
         per_token = self._state.settings.formation.characters_per_token
         self._begun = utc_now()
@@ -422,7 +429,7 @@ class _Exchange:
             raise
 
     async def _settle_use(self, tokens: int) -> None:
-        """Count what was used in place of the estimate."""
+        """Replace the reservation with the tokens used."""
         difference, self._reserved = tokens - self._reserved, tokens
         await self._stages.run(
             "use",
@@ -435,7 +442,7 @@ class _Exchange:
         )
 
     async def _count_use(self, usage: Any, answer: Answer) -> None:
-        """Count the tokens that the upstream names, or else an estimate."""
+        """Count the tokens that the upstream reports, or an estimate."""
         named = usage if isinstance(usage, dict) else {}
         per_token = self._state.settings.formation.characters_per_token
         estimates = {
@@ -449,7 +456,7 @@ class _Exchange:
 
     @property
     def _user_id(self) -> str | None:
-        """Whose use is counted: a token's own user, whatever the request says."""
+        """Return the user whose use is counted: the token's, or the user of the request."""
         asked = self._asked.user.id if self._asked and self._asked.user else None
         return self._caller.user_id or asked
 
@@ -468,10 +475,10 @@ class _Exchange:
 
 
 async def _read_body(request: Request, state: ServerState) -> bytes:
-    """Return the body of a request, without its encoding.
+    """Return the decoded body of a request.
 
     Raises:
-        Refused: it is too large, too slow, or in an encoding that is not known.
+        Refused: the body is too large or too slow, or has an unsupported encoding.
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip", "deflate"):
@@ -483,10 +490,10 @@ async def _read_body(request: Request, state: ServerState) -> bytes:
 
 
 async def _until_hang_up(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return what the work returns; if the client hangs up before, stop it.
+    """Return the result of the work, or cancel it when the client disconnects.
 
     Raises:
-        Refused: the client hung up; nobody will read this.
+        Refused: the client disconnected.
     """
     working, leaving = asyncio.create_task(work), asyncio.create_task(_hang_up(request))
     try:
@@ -499,7 +506,7 @@ async def _until_hang_up(request: Request, work: Coroutine[Any, Any, T]) -> T:
     if not working.done():
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
-        raise Refused(499, "the client hung up")
+        raise Refused(499, "the client disconnected")
     return working.result()
 
 
@@ -520,13 +527,13 @@ async def _chain(parts: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterato
 
 
 def _count(value: Any, otherwise: int) -> int:
-    """Return a number of tokens that an upstream names, if it is one."""
+    """Return a token count of the upstream, or the other number if it is invalid."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
     return value if is_count else otherwise
 
 
 def _with_hits(body: bytes, hits: list[SearchHit]) -> bytes:
-    """Return a JSON object with one more field; all else stays byte by byte."""
+    """Return a JSON object with the field ``memory_hits``, and otherwise unchanged."""
     found = [
         {
             "role": "memory",
@@ -548,7 +555,7 @@ def _headers(request: Request) -> list[tuple[str, str]]:
 
 
 def _may_pass_token(request: Request) -> bool:
-    """Return whether the bearer token of a request is the upstream's and not ours."""
+    """Return whether the bearer token of a request is a key of the upstream."""
     _, _, value = request.headers.get("authorization", "").partition(" ")
     return not value.strip().startswith(PREFIX)
 

@@ -1,4 +1,4 @@
-"""The stages of memory in a request, each with a time limit: a chat does not wait longer."""
+"""The memory stages of a chat, each with a time limit."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class Stages:
-    """Runs stages, and keeps which were left out and why.
+    """Runs the stages of a chat, and records stages that were left out.
 
     Args:
-        background: Waits for stages that are late.
-        metrics: Where what was left out is counted.
+        background: Waits for late stages.
+        metrics: Counts stages that were left out.
     """
 
     def __init__(self, background: Background, metrics: Metrics) -> None:
@@ -39,14 +39,14 @@ class Stages:
         or_else: T,
         must_end: bool = False,
     ) -> T:
-        """Return what the work returns, or ``or_else`` if it fails or is late.
+        """Return the result of a stage, or ``or_else`` if it fails or is late.
 
         Args:
-            name: Of the stage, for the client and the log.
-            work: What to do.
-            seconds: The time that a chat waits for it.
-            or_else: What to go on with.
-            must_end: Let late work go on in the background, and do not cancel it.
+            name: Name of the stage, for the client and the log.
+            work: The stage.
+            seconds: Time limit.
+            or_else: Result of a failed or late stage.
+            must_end: Finish late work in the background instead of canceling it.
         """
         task = asyncio.create_task(work)
         try:
@@ -61,7 +61,7 @@ class Stages:
         try:
             return task.result()
         except EdenmemError as error:
-            # The message may name hosts and files, which are not for every client.
+            # The message may name hosts and files, so the client gets only the type.
             self._leave_out(name, type(error).__name__, log_text(error))
             _log.debug("%s: %s", type(error).__name__, error.message)
         except Exception as error:  # noqa: BLE001 - memory is no reason to fail a chat
@@ -69,13 +69,13 @@ class Stages:
         return or_else
 
     def skip(self, name: str, why: str, details: str = "", *, is_told: bool = True) -> None:
-        """Note a stage that is not run.
+        """Record a stage that was left out.
 
         Args:
-            name: Of the stage.
-            why: For the metrics, and for the client if ``is_told``.
-            details: For the log.
-            is_told: Whether the client may learn of it.
+            name: Name of the stage.
+            why: Reason, for the metrics and the client.
+            details: Details for the log.
+            is_told: Whether the client gets the reason.
         """
         self._leave_out(name, why, details)
         if not is_told:
@@ -83,7 +83,7 @@ class Stages:
 
     @property
     def header(self) -> str:
-        """What was left out, for a header."""
+        """Return the stages that were left out, as a header."""
         text = "; ".join(f"{name}: {why}" for name, why in self.left_out.items())
         return text.encode("ascii", "replace").decode()[:500]
 

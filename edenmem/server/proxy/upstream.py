@@ -1,4 +1,4 @@
-"""The endpoint that chats are forwarded to. What passes is changed as little as can be."""
+"""The endpoint that chats are forwarded to."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from edenmem.settings.schema import Settings
 _log = logging.getLogger(__name__)
 
 _OPENAI = "https://api.openai.com/v1"
-#: Where Ollama listens; taken where nothing at all is configured.
+#: Address of Ollama: the default without any configuration.
 OLLAMA = "http://localhost:11434/v1"
 
-#: Headers of one connection, and what we set ourselves.
+#: Headers of a connection.
 _HOP_BY_HOP = frozenset(
     {
         "connection",
@@ -32,7 +32,7 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
-#: Headers of a request that are for this server alone.
+#: Headers of a request that are not forwarded.
 _OURS = frozenset(
     {
         "accept-encoding",
@@ -51,29 +51,29 @@ _OURS = frozenset(
         "x-real-ip",
     }
 )
-#: Headers of an answer that are of the upstream's connection or site.
+#: Headers of an answer that are not forwarded.
 _NOT_RETURNED = frozenset({"content-length", "date", "server", "set-cookie", "alt-svc"})
 
 
 class UpstreamFailed(HTTPException):
-    """The upstream gave no answer that could be passed on."""
+    """The upstream gave no answer to pass on."""
 
     def __init__(self, detail: str, *, status: int = 502) -> None:
         super().__init__(status, detail)
 
 
 class StreamBroken(Exception):
-    """The upstream broke off in the middle of an answer; the client's connection ends as well."""
+    """The upstream disconnected during an answer; the client's connection ends, too."""
 
 
 class Upstream:
     """A client of the upstream.
 
     Args:
-        settings: ``server.upstream_*``, or else ``llm.base_url`` and its key.
+        settings: ``server.upstream_*``, or ``llm.base_url`` with its key.
 
     Raises:
-        ConfigError: the address is none.
+        ConfigError: the URL is invalid.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -89,7 +89,7 @@ class Upstream:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(
                 f"invalid upstream URL: {url!r}",
-                hint="give --upstream URL, or set server.upstream_url",
+                hint="use --upstream URL, or set server.upstream_url",
             )
         self.url = url.rstrip("/")
         self._base = httpx.URL(self.url).raw_path.rstrip(b"/")
@@ -112,21 +112,20 @@ class Upstream:
         *,
         pass_token: bool,
     ) -> httpx.Response:
-        """Send a request; return the answer as soon as its headers are there.
+        """Send a request, and return the answer once its headers have arrived.
 
         Args:
-            method: Of the request.
-            path: Below the upstream's URL.
-            headers: Those of the client's request.
+            method: Method of the request.
+            path: Path below the upstream's URL.
+            headers: Headers of the client's request.
             content: The body.
-            pass_token: Whether the client's bearer token may be passed on, if no key is set.
+            pass_token: Whether to forward the client's bearer token if no key is set.
 
         Raises:
-            UpstreamFailed: there is no answer, or one from which nothing may be taken; or the
-                path leads elsewhere.
+            UpstreamFailed: no answer, a redirect, or an invalid path.
         """
         url = httpx.URL(self.url + path)
-        if url.raw_path != self._base + path.encode():  # as after the steps of a ".."
+        if url.raw_path != self._base + path.encode():  # e.g. after ".."
             raise UpstreamFailed("invalid path", status=404)
         request = httpx.Request(
             method,
@@ -141,12 +140,13 @@ class Upstream:
             raise UpstreamFailed("the upstream did not answer in time", status=504) from error
         except httpx.HTTPError as error:
             _log_failure(request, type(error).__name__)
-            what = "cannot be reached" if isinstance(error, httpx.ConnectError) else "broke off"
+            is_unreachable = isinstance(error, httpx.ConnectError)
+            what = "is unreachable" if is_unreachable else "closed the connection"
             raise UpstreamFailed(f"the upstream {what}") from error
         if response.is_redirect:
-            _log_failure(request, "it redirects")
+            _log_failure(request, "redirect")
             await response.aclose()
-            raise UpstreamFailed("the upstream redirects, and redirects are not followed")
+            raise UpstreamFailed("the upstream redirects; redirects are not followed")
         return response
 
     def _request_headers(
@@ -172,16 +172,16 @@ class Upstream:
 
 
 def _log_failure(request: httpx.Request, cause: str) -> None:
-    """Log why there is no answer; not what was asked."""
+    """Log the reason of a failure, without the content of the request."""
     _log.warning(
-        "the upstream %s failed: %s; if the address is wrong, give another with --upstream",
+        "upstream %s failed: %s (--upstream sets another one)",
         request.url.netloc.decode("ascii", "replace"),
         cause,
     )
 
 
 def response_headers(response: httpx.Response) -> list[tuple[str, str]]:
-    """Return the headers of an answer that go to the client."""
+    """Return the headers of an answer for the client."""
     dropped = _HOP_BY_HOP | _NOT_RETURNED
     return [
         (name.decode("latin-1"), value.decode("latin-1"))
@@ -192,19 +192,19 @@ def response_headers(response: httpx.Response) -> list[tuple[str, str]]:
 
 
 async def chunks(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Yield the bytes of an answer as they come.
+    """Yield the bytes of an answer as they arrive.
 
     Raises:
-        StreamBroken: the upstream broke off.
+        StreamBroken: the upstream disconnected.
     """
     try:
         async for chunk in response.aiter_raw():
             yield chunk
     except httpx.TimeoutException as error:
         _log_failure(response.request, type(error).__name__)
-        raise StreamBroken("the upstream fell silent") from error
+        raise StreamBroken("the upstream timed out") from error
     except httpx.HTTPError as error:
         _log_failure(response.request, type(error).__name__)
-        raise StreamBroken("the upstream broke off") from error
+        raise StreamBroken("the upstream disconnected") from error
     finally:
         await response.aclose()
