@@ -156,9 +156,9 @@ async def _stream(
 
 
 def _resident(pid: int) -> float:
-    """Return the memory of a process in MiB."""
+    """Return the memory of a process in MiB, without pages of the mapped database file."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith("RssAnon:"):
             return int(line.split()[1]) / 1024
     return 0.0
 
