@@ -155,7 +155,7 @@ async def test_more_requests_than_there_may_be_are_told_to_come_again() -> None:
     assert (await _ask(limits)).status_code == 200
 
 
-async def test_chats_do_not_take_all_requests() -> None:
+async def test_no_token_and_no_chats_take_all_requests() -> None:
     free, begun = asyncio.Event(), asyncio.Semaphore(0)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
