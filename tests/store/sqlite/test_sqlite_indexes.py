@@ -57,12 +57,12 @@ def test_all_is_ready_from_the_beginning(store: SqliteStore) -> None:
 @pytest.mark.parametrize(
     ("name", "damage", "left", "difference"),
     [
-        ("vector_codes", "DELETE FROM vector_codes", (0, 5), "4 facts are not in it"),
+        ("vector_codes", "DELETE FROM vector_codes", (0, 5), "4 facts missing"),
         (
             "facts_text",
             "INSERT INTO facts_text (facts_text) VALUES ('delete-all')",
             (4, 0),
-            "5 facts are not in it",
+            "5 facts missing",
         ),
     ],
 )

@@ -90,7 +90,7 @@ def test_a_killed_run_is_finished_by_the_next(town: Town, monkeypatch: pytest.Mo
         with pytest.raises(KeyboardInterrupt):
             store.indexes.create_index(INDEX, WISH)
     assert state(store).status == "different"
-    assert state(store).differences == ("3 facts are not in it",)
+    assert state(store).differences == ("3 facts missing",)
     store.indexes.update_index(INDEX, WISH)
     assert state(store).status == "ready"
     assert found(town, "trawler") == {fact.id for fact, _ in pairs}

@@ -160,7 +160,7 @@ def test_the_codes_of_both_models_are_made_anew(opened: SqliteStore) -> None:
     fill(opened)
     with opened.connections.writing() as connection:
         connection.execute("DELETE FROM vector_codes")
-    assert codes(opened) == ("10 facts are not in it",)
+    assert codes(opened) == ("10 facts missing",)
     opened.indexes.update_index("vector_codes", WISH)
     all_found(opened)
 

@@ -231,7 +231,7 @@ def test_an_id_that_is_no_text_stops_no_walk(
     run(town, f"{_IDS[kind]} WHERE rowid = (SELECT min(rowid) FROM {kind}s)")
     found = list(town.store.walk.documents([kind], Selection()))  # type: ignore[attr-defined]
     assert len(found) == count
-    assert [document.fault for document in found if document.fault] == ["a text is not UTF-8"]
+    assert [document.fault for document in found if document.fault] == ["text is not UTF-8"]
 
 
 def run(town: Town, statement: str, *values: str) -> None:

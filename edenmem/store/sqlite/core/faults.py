@@ -21,7 +21,7 @@ _FAULTS: dict[int, tuple[str, str | None]] = {
     ),
     sqlite3.SQLITE_READONLY: (
         "cannot be written",
-        "check who owns the file and its folder: SQLite also writes '-wal' and '-shm' beside it",
+        "check who owns the file and its folder: SQLite also writes '-wal' and '-shm' files there",
     ),
     sqlite3.SQLITE_PERM: ("may not be opened", "check who owns the file and its folder"),
     sqlite3.SQLITE_AUTH: ("may not be opened", "check who owns the file and its folder"),

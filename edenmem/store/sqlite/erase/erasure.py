@@ -1,8 +1,8 @@
-"""Finding and removing the traces of a subject from the file.
+"""Search and removal of the traces of a subject.
 
-Each step is a transaction of its own, so that a whole agent does not fill the log, and finds what
-is left of it when it is taken again. What was derived from something goes before it, since it is
-found through it.
+Each step is a transaction of its own, so that a whole agent does not fill the log, and continues
+where an interrupted run stopped. Derived data is removed first, since it is found through its
+origin.
 """
 
 # ruff: noqa: D102 - the protocol documents these methods.
@@ -39,17 +39,17 @@ from edenmem.store.sqlite.memory import facts, log
 from edenmem.store.sqlite.walk.sources import OF_ACCOUNTS, SAID_IN, count_rows
 from edenmem.store.sqlite.walk.walk import Walk
 
-#: Kinds of what is removed, as `count_traces` names them too.
+#: Kinds of removed data, also named by `count_traces`.
 _VERSIONS, _ENTRIES = "versions in history", "audit entries (emptied)"
-#: Facts and reflections that are removed in one transaction.
+#: Facts and reflections in one transaction.
 _AT_ONCE = 500
 
-#: What a formation that has nothing left to give looks like.
+#: A formation without content.
 _SETTLED = "status = 'applied' AND decisions = '[]' AND error IS NULL AND changes IS NULL"
-#: Audit entries that have contents.
+#: Audit entries with content.
 _FULL = "(before IS NOT NULL OR after IS NOT NULL OR reason <> '')"
-#: Name, kind and condition of what is counted of traces. A text that was never written is a buffer;
-#: it goes too, and is nothing to tell of.
+#: Name, kind and condition of each count. A text that was never written is a buffer, which is
+#: removed without being counted.
 _COUNTED = (
     ("facts", RecordKind.FACT, "1"),
     ("reflections", RecordKind.REFLECTION, "1"),
@@ -62,7 +62,7 @@ _COUNTED = (
 
 _EMPTY_AUDIT = f"UPDATE audit SET before = NULL, after = NULL, reason = '' WHERE {{}} AND {_FULL}"
 
-#: The users that a JSON value names as related, without those given.
+#: The related users of a JSON value, without the given ones.
 _OTHERS = f"(SELECT json_group_array(value) FROM json_each({{}}) WHERE value NOT {GIVEN})"
 _NAMING = (
     "SELECT id FROM {} WHERE related_users IS NOT NULL"
@@ -80,7 +80,7 @@ _UNRELATE_AUDIT = "UPDATE audit SET {0} = json_set({0}, '$.related_users', json(
     " AND json_type({0}, '$.related_users') = 'array'"
 )
 
-#: Place of a passage → what empties it.
+#: Place of a passage → statement that empties it.
 _EMPTYING = {
     "previous": f"UPDATE facts SET previous_content = NULL WHERE id {AMONG}",
     "history": f"UPDATE history SET content = '{FORGOTTEN}', snapshot = NULL WHERE id {AMONG}",
@@ -205,7 +205,7 @@ class Erasure(Part):
         return {kind: number for kind, number in removed.items() if number}
 
     def _unrelate(self, kind: str, traces: Traces) -> None:
-        """Let no memory that stays name the accounts as those whom v1 named with it."""
+        """Remove the accounts from the related users of the memory that stays."""
         accounts, table = json_array(traces.accounts), f"{kind}s"
         with self._db.writing() as connection:
             rows = connection.execute(_NAMING.format(table), (accounts, traces.agent_id))
@@ -224,7 +224,7 @@ class Erasure(Part):
             source_words.refresh_words(connection, gone)
 
     def _ids(self, table: str, traces: Traces) -> Iterator[list[str]]:
-        """The ids of what is left, a transaction's worth at a time."""
+        """Yield the remaining IDs in batches of one transaction."""
         while True:
             with self._db.reading() as connection:
                 whole = json_array(_numbers(connection, traces))
@@ -318,7 +318,7 @@ class Erasure(Part):
         return {kind: number for kind, number in removed.items() if number}
 
 
-#: What was said in the subject's own sessions, or by its accounts.
+#: Messages in the subject's own sessions, or by its accounts.
 _SAID = (
     "session_id IN (SELECT value FROM json_each(?1)) OR (session_id IN"
     " (SELECT value FROM json_each(?2)) AND sender IN (SELECT value FROM json_each(?3)))"
@@ -330,12 +330,12 @@ def _values_of_said(traces: Traces) -> tuple[str, str, str]:
 
 
 def _numbers(connection: sqlite3.Connection, traces: Traces) -> list[int]:
-    """The numbers of the scopes that go as a whole, as far as anything was ever in them."""
+    """Return the numbers of the scopes that are removed completely."""
     return list(scopes.numbers_of(connection, traces.scopes).values())
 
 
 def _of_agent(traces: Traces) -> tuple[str, list[Any]]:
-    """The condition that narrows formations to one agent, and its value."""
+    """Return the condition that limits formations to one agent, and its value."""
     return ("", []) if traces.agent_id is None else (" AND agent_id = ?", [traces.agent_id])
 
 
@@ -365,7 +365,7 @@ def _rows(connection: sqlite3.Connection, tail: str, values: tuple[Any, ...]) ->
 def _forget_what_was(
     connection: sqlite3.Connection, kind: str, ids: Sequence[str], removed: Counter[str]
 ) -> None:
-    """Remove the history of targets, and empty what audit entries hold of them."""
+    """Remove the history of targets, and empty their audit entries."""
     among, values = f"target_id {AMONG} AND target_type = ?", (json_array(ids), kind)
     gone = connection.execute(f"DELETE FROM history WHERE {among}", values)
     removed[_VERSIONS] += gone.rowcount
@@ -388,7 +388,7 @@ def _settle(
     ).fetchall()
     for (formation_id,) in recorded:
         apply_recorded(connection, formation_id, at)
-    if not everything:  # the other people's messages of a claim that is withdrawn are free again
+    if not everything:  # messages of other people in a withdrawn claim are released
         connection.execute(
             "DELETE FROM formation_messages WHERE formation_id IN (SELECT id FROM formations"
             " WHERE session_id = ? AND status IN ('claimed', 'released', 'failed')"
@@ -410,7 +410,7 @@ def _settle(
 def _count_as_done(
     connection: sqlite3.Connection, session_id: str, traces: Traces, everything: bool, at: datetime
 ) -> int:
-    """Give the messages that wait for a formation one that is done and holds nothing."""
+    """Mark the pending messages as formed, by an empty formation."""
     agents = connection.execute(
         "SELECT member_id FROM session_members WHERE session_id = ? AND role = 'agent'"
         " ORDER BY place",
@@ -438,8 +438,10 @@ def _count_as_done(
 def _pass_over(
     connection: sqlite3.Connection, session_id: str, accounts: Sequence[str] | None
 ) -> None:
-    """Move the platform's progress past what was said, never backwards; it stops before the next
-    message of another person."""
+    """Move the platform's cursor past the subject's messages, never backwards.
+
+    The cursor stops before the next message of another person.
+    """
     among = json_array(accounts or ())
     by_them = "" if accounts is None else f" AND m.sender {AMONG}"
     newest = connection.execute(
@@ -457,7 +459,7 @@ def _pass_over(
     ).fetchone()
     if known is not None and known >= newest:
         return
-    # A deleted message of the cursor is placed by the time in its id.
+    # The time of a deleted message is taken from its ID.
     formed_until = int(cursor[:8], 16) * 1000 if cursor and known is None else 0
     other = connection.execute(
         "SELECT m.created_at, m.id FROM messages m WHERE m.session_id = ? AND m.role = 'user'"

@@ -138,7 +138,7 @@ class Usage(Part):
                     )
 
     def repair_usage(self, findings: Sequence[Finding]) -> int:
-        mended = 0
+        repaired = 0
         with self._db.writing() as connection:
             for finding in findings:
                 table, column = _PLACES[finding.target_type]
@@ -148,10 +148,10 @@ class Usage(Part):
                 stored = None if row is None else decode_calls(row[0])
                 if is_damaged_usage(stored):
                     calls = msgspec.json.encode(calls_from(stored)).decode()
-                    mended += connection.execute(
+                    repaired += connection.execute(
                         f"UPDATE {table} SET {column} = ? WHERE id = ?", (calls, finding.target_id)
                     ).rowcount
-        return mended
+        return repaired
 
     def _sum(self, keys: str, agent_id: str | None, since: datetime | None) -> list[Row]:
         first = EVER if since is None else to_ms(since)

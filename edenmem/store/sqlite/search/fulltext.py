@@ -1,7 +1,7 @@
-"""The text list: facts that have the query's words, by FTS5, ranked by our own BM25.
+"""The text list: facts with the query's words, by FTS5, ranked by edenmem's own BM25.
 
-FTS5 finds which facts of some scopes have a word. Its `bm25()` is not used: it weighs words by
-the whole store, and goes through all of it to do so.
+FTS5 finds the facts of some scopes that have a word. Its `bm25()` is not used, because it weighs
+words over the whole store and reads all of it.
 """
 
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
@@ -32,21 +32,22 @@ from edenmem.store.sqlite.core.connections import map_file
 from edenmem.store.sqlite.core.part import json_array
 from edenmem.store.sqlite.core.words import quote, scope_word
 
-#: More scopes than this are joined instead of being words of the query.
+#: Above this number, scopes are joined instead of being words of the query.
 _MOST_SCOPE_WORDS = 32
-#: What a scope of so many facts has is kept by itself, so that all who search in it share that; of
-#: more such scopes than so many, together: each costs a query of the index for each word.
+#: Lookups in scopes of at least this many facts are cached by scope, so that all searches share
+#: them. With more large scopes than the maximum, scopes are looked up together: each part costs an
+#: index query per word.
 _LARGE, _MOST_LARGE = 1000, 4
-#: How often a fact has a word is looked up for so many of the best, at least for so many.
+#: Repeated terms are counted for this many times the limit, and for at least this many facts.
 _HEAD, _LEAST_HEAD = 4, 100
-#: The mean length of a scope's facts is that of so many of its newest: to read the lengths of all
-#: took half of the time of a search, and a mean of a thousand is within two in a hundred.
+#: The mean length of a scope is taken over this many of its newest facts: reading all lengths took
+#: half of the time of a search, and the mean of a thousand is within 2 %.
 _MEASURED = 1000
-#: Sums that differ by less may be equal once they are rounded.
+#: Tolerance for sums that may be equal after rounding.
 _ROUNDING = 1e-9
-#: How many unknown words of a query are looked up.
+#: Maximum number of unknown words to look up.
 _MOST_FUZZY = 8
-#: A misspelling in the first letters is looked up word by word, one in the rest by their beginning.
+#: Edits within this many letters are looked up as words, later edits by their prefix.
 _FIRST_LETTERS = 3
 
 _ALPHABETS = (
@@ -57,10 +58,9 @@ _ALPHABETS = (
 
 
 class TextIndex(NamedTuple):
-    """A full-text index over facts: its tables, and where a statement finds the text of a row.
+    """A full-text index over facts: its tables, and the column with the text of a row.
 
-    FTS5 keeps the number of words of each column in ``sizes``, as numbers of its own; the first is
-    the one of the scope.
+    FTS5 keeps the number of words of each column in ``sizes``; the first number is for the scope.
     """
 
     name: str
@@ -78,48 +78,48 @@ class TextIndex(NamedTuple):
         return f"{self.name.removesuffix('_text')}_words"
 
 
-#: The words of the facts themselves, and those of the messages that facts were formed from.
+#: Indexes of the facts and of their source messages.
 FACTS = TextIndex("facts_text", "content")
 SOURCES = TextIndex(
     source_words.INDEX, "c1", f" JOIN {source_words.INDEX}_content w ON w.id = fact_no"
 )
 
 
-#: A scope's number and its revision.
+#: A scope number and its revision.
 _Revision = tuple[int, int]
 
 
 class Posting(NamedTuple):
-    """The facts that have a term: their numbers, and how many words each has."""
+    """The facts with a term: their numbers, and the lengths of their texts."""
 
     facts: array[int]
     lengths: array[int]
 
 
 class _Part(NamedTuple):
-    """Some of the scopes, which the index is asked about together."""
+    """Scopes that are looked up together."""
 
     scopes: tuple[_Revision, ...]
 
     @property
     def numbers(self) -> list[int]:
-        """The scopes by their numbers alone."""
+        """Return the scope numbers."""
         return [number for number, _ in self.scopes]
 
 
 class _Size(NamedTuple):
-    """Facts that are searched, and words in all of them."""
+    """The number of searched facts, and of their words."""
 
     facts: int
     words: float
 
 
 class Postings:
-    """What was looked up in the index, as long as no scope of it changes; bounded, each entry to
-    sixteen bytes.
+    """A cache of index lookups, valid as long as the scopes do not change.
 
-    The revisions of the scopes are part of each key, and are read in the transaction of the
-    search, so that what another process wrote is never missed.
+    The size is bounded, with up to sixteen bytes per entry. The revisions of the scopes are part of
+    each key and are read in the transaction of the search, so writes of other processes are never
+    missed.
     """
 
     def __init__(self, limit: int = 1_000_000) -> None:
@@ -129,7 +129,7 @@ class Postings:
         self._lock = threading.Lock()
 
     def get(self, key: Any) -> Any:
-        """What is known under a key, or None."""
+        """Return the cached value of a key, or None."""
         with self._lock:
             if key not in self._known:
                 return None
@@ -137,7 +137,7 @@ class Postings:
             return self._known[key][1]
 
     def put(self, key: Any, value: Any, size: int) -> None:
-        """Keep ``value``, which has ``size`` entries."""
+        """Cache ``value``, which has ``size`` entries."""
         if size > self._limit:
             return
         with self._lock:
@@ -149,15 +149,14 @@ class Postings:
 
 
 class _Matches(NamedTuple):
-    """A query with its weights, and the score of each fact that has any of its terms, counted as if
-    no fact had a term twice."""
+    """A weighed query, and the score of each matching fact, with every term counted once."""
 
     query: WeighedQuery
     scores: dict[int, float]
 
 
 class TextQuery:
-    """Text search within some scopes and a narrowing, in one read transaction."""
+    """A text search within scopes and a filter, in one read transaction."""
 
     def __init__(
         self,
@@ -187,11 +186,11 @@ class TextQuery:
         self._searched: _Size | None = None
 
     def best(self, query: str, limit: int) -> list[Candidate]:
-        """The facts that match any of the query's words, best first, equal ones by id."""
+        """Return the facts that match any of the query's words, best first, equal scores by ID."""
         matches = self._match(query)
         head: Iterable[int] = matches.scores
         size = max(_HEAD * limit, _LEAST_HEAD)
-        if len(matches.scores) > size:  # with all that are equal to the last one
+        if len(matches.scores) > size:  # including all equal to the last
             bar = sorted(matches.scores.values(), reverse=True)[size - 1] - _ROUNDING
             head = (number for number, score in matches.scores.items() if score >= bar)
         scored = self._score_exactly(matches, "fact_no", json_array(head))
@@ -199,19 +198,19 @@ class TextQuery:
         return sorted(found, key=lambda one: (-one.score, one.fact_id))[:limit]
 
     def reach(self, query: str) -> float:
-        """What a match is to be measured by; see `WeighedQuery`."""
+        """Return the score of a text with every word of the query; see `WeighedQuery`."""
         return self._match(query).query.reach
 
     def scores(self, query: str, fact_ids: Sequence[str]) -> dict[str, float]:
-        """The scores of some facts, of those that match any of the query's words."""
+        """Return the scores of the given facts that match any of the query's words."""
         if not fact_ids:
             return {}
         return self._score_exactly(self._match(query), "id", json_array(fact_ids))
 
     def _score_exactly(self, matches: _Matches, column: str, among: str) -> dict[str, float]:
-        """The scores of those facts of a list that match, by id.
+        """Return the exact scores of matching facts among a list, by ID.
 
-        Where a fact may have a term more than once, its text is looked at.
+        Reads the text of a fact only if it may have a term more than once.
         """
         query, scores = matches
         rows = self._db.execute(
@@ -262,7 +261,7 @@ class TextQuery:
         return _Matches(weighed, scores)
 
     def _size(self) -> _Size:
-        """How many facts are searched, and about how many words they have; kept by scope."""
+        """Return the number of searched facts, and an estimate of their words; cached by scope."""
         if self._searched is None:
             each = [self._size_of(scope) for scope in self._revisions]
             self._searched = _Size(sum(one.facts for one in each), sum(one.words for one in each))
@@ -291,7 +290,7 @@ class TextQuery:
         return _Size(facts, facts * sum(lengths) / max(len(lengths), 1))
 
     def _having(self, term: Term, written: str) -> int:
-        """How many of the facts in question have a term."""
+        """Count the searched facts that have a term."""
         if self._size().facts <= MANY:
             return sum(len(self._posting(part, term, written).facts) for part in self._parts)
         return sum(self._count(part, term, written) for part in self._parts)
@@ -306,7 +305,7 @@ class TextQuery:
         return count
 
     def _posting(self, part: _Part, term: Term, written: str) -> Posting:
-        """The facts of some scopes that have a term."""
+        """Return the facts of some scopes that have a term."""
         key = (self._index.name, part, *self._narrowing, term)
         posting: Posting | None = self._known.get(key)
         if posting is None:
@@ -318,7 +317,7 @@ class TextQuery:
         return posting
 
     def _ask(self, part: _Part, columns: str, join: str, written: str) -> list[Any]:
-        """Rows of the index for the facts of some scopes that have a word or phrase."""
+        """Query the index for the facts of some scopes that have a word or phrase."""
         values: list[Any] = []
         within = ""
         if len(part.scopes) <= _MOST_SCOPE_WORDS:
@@ -339,8 +338,10 @@ class TextQuery:
     # -- misspellings ------------------------------------------------------------------------
 
     def _words(self, query: str) -> list[dict[Term, str]]:
-        """For each word of a query its term and how to ask for it; one that no fact in question has
-        is replaced by its neighbours, if there are any."""
+        """Return for each word of a query its terms, with their written forms.
+
+        A word that no searched fact has is replaced by similar words, if there are any.
+        """
         found: list[dict[Term, str]] = []
         fuzzy = 0
         for word, term in query_terms(query):
@@ -352,7 +353,7 @@ class TextQuery:
         return found
 
     def _neighbours(self, stem: str) -> dict[Term, str]:
-        """Words of the facts in question that are one edit away, the commonest first."""
+        """Return the words of the searched facts that are one edit away, most frequent first."""
         head = stem[:_FIRST_LETTERS]
         rows = self._db.execute(
             f"SELECT term FROM {self._index.words} WHERE term IN (SELECT value FROM json_each(?))",
@@ -371,18 +372,20 @@ class TextQuery:
 
 
 def _split(scopes: Sequence[_Revision], alone: Collection[int]) -> list[_Part]:
-    """Parts: each of the scopes that are to be alone, and all others together."""
+    """Split scopes into parts: large scopes alone, all others together."""
     parts = [_Part((scope,)) for scope in scopes if scope[0] in alone]
     others = tuple(scope for scope in scopes if scope[0] not in alone)
     return [*parts, _Part(others)] if others else parts
 
 
-#: Endings of words whose stem is not its own stem: "univers" is that of "universe" alone.
+#: Endings to find a word with a given stem: "univers" is the stem of "universe" only.
 _ENDINGS = ("", "e", "s", "al", "ing", "ity")
 
 
 def _written_forms(stems: Sequence[str]) -> dict[Term, str]:
-    """For each stem a word that the index makes it of: to ask for the stem would stem it again."""
+    """Find for each stem a word with that stem, since a query for the stem would be stemmed
+    again.
+    """
     forms = [stem + ending for stem in stems for ending in _ENDINGS]
     made = zip(forms, index_words(forms), strict=True)
     written: dict[Term, str] = {}
@@ -392,8 +395,10 @@ def _written_forms(stems: Sequence[str]) -> dict[Term, str]:
 
 
 class _Lengths(dict[bytes, int]):
-    """The second number in FTS5's record of sizes: seven bits a byte, the highest first, and the
-    first number is one byte."""
+    """The second number in FTS5's record of sizes.
+
+    It has seven bits per byte, highest first; the first number is one byte.
+    """
 
     def __missing__(self, sizes: bytes) -> int:
         length = 0
@@ -407,17 +412,19 @@ _LENGTHS = _Lengths()
 
 
 def _beginning(stem: str) -> str:
-    """What every form of a stem begins with: its last letter may be an "i" for a "y", or an "e"
-    that a form has lost."""
+    """Return the common prefix of all forms of a stem.
+
+    The last letter of a stem may be an "i" for a "y", or be missing in a form.
+    """
     return stem[: max(1, len(stem) - 1)]
 
 
-#: Accents, which the index leaves out.
+#: Accents, which the index ignores.
 _MARKS = re.compile("[\u0300-\u036f]")
 
 
 def _may_repeat(content: str, beginnings: set[str]) -> bool:
-    """Whether a text may have one of the words twice."""
+    """Return whether a text may have one of the words twice."""
     folded = content.lower()
     if not folded.isascii():
         folded = _MARKS.sub("", unicodedata.normalize("NFKD", folded))
@@ -425,8 +432,7 @@ def _may_repeat(content: str, beginnings: set[str]) -> bool:
 
 
 def _edits_of_head(word: str) -> set[str]:
-    """What a deletion, a swap of neighbours, a change or an insertion in the first letters makes of
-    a word."""
+    """Return all words that differ by one edit in the first letters."""
     letters = "".join(a for a in _ALPHABETS if not set(word).isdisjoint(a))
     splits = [(word[:i], word[i:]) for i in range(min(_FIRST_LETTERS, len(word)))]
     edits = {a + b[1:] for a, b in splits}

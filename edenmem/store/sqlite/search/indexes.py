@@ -1,7 +1,7 @@
-"""The indexes of the file: full text, the codes of vectors, and the ordinary ones.
+"""The indexes of the file: full text, vector codes, and ordinary ones.
 
-All are written in the transaction of what they are about, so none can lag; what there is to do is
-to see that they are whole, and to make them anew if the file was damaged.
+All are written in the transaction of their data, so none lags. This module checks them, rebuilds
+them in a damaged file, and creates the optional index of source messages.
 """
 
 # ruff: noqa: D102 - the protocol documents these methods.
@@ -24,7 +24,7 @@ from edenmem.store.sqlite.memory.vectors import code_of
 
 TEXT, CODES, SOURCE = "facts_text", "vector_codes", source_words.INDEX
 
-#: Facts that are in one and not in the other: what must never be.
+#: Mismatches between facts and index, which must never exist.
 _STRAY = {
     TEXT: (
         "SELECT (SELECT count(*) FROM facts WHERE fact_no NOT IN"
@@ -58,7 +58,7 @@ _COUNTED: dict[str, str] = {
 }
 
 
-#: The index of source messages, which is created only on request.
+#: The optional index of source messages.
 _UNMADE = IndexState(
     name=SOURCE,
     kind="text",
@@ -92,7 +92,7 @@ class Indexes(Part):
             ]
             states += _missing({state.name for state in states})
             states += [
-                _search_state(connection, CODES, "vector", "codes of one bit a dimension"),
+                _search_state(connection, CODES, "vector", "one bit per dimension"),
                 _search_state(connection, TEXT, "text", "FTS5"),
             ]
             if source_words.has_index(connection):
@@ -105,7 +105,7 @@ class Indexes(Part):
             return
         part = expected.schema().parts.get(name)
         if part is None or part.type != "index":
-            self._check(name)  # the others are made with the file
+            self._check(name)  # all others are created with the file
             return
         with self._db.writing() as connection:
             there = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (name,))
@@ -125,11 +125,11 @@ class Indexes(Part):
             else:
                 quoted = name.replace('"', '""')
                 connection.execute(f'REINDEX "{quoted}"')
-            # What other processes keep of it in memory goes by the scopes' revisions.
+            # Caches of other processes depend on the revisions of the scopes.
             connection.execute("UPDATE scopes SET revision = revision + 1")
 
     def _fill_source_words(self) -> None:
-        """Index all facts in bounded transactions. A run that was killed can be repeated."""
+        """Index all facts in bounded transactions. An interrupted run can be repeated."""
         with self._db.writing() as connection:
             source_words.create_index(connection)
             source_words.drop_strays(connection)
@@ -149,20 +149,20 @@ class Indexes(Part):
                     source_words.drop_index(connection)
             return
         raise ConflictError(
-            f"{name} is a part of the file and is not dropped",
-            hint=f"'edenmem index update {name} --rebuild' makes it anew",
+            f"{name} is part of the file and cannot be dropped",
+            hint=f"'edenmem index update {name} --rebuild' rebuilds it",
         )
 
     def replace_index(self, name: str) -> None:
-        raise ConflictError(f"{name} is a part of the file and is not replaced")
+        raise ConflictError(f"{name} is part of the file and cannot be replaced")
 
     def platform_conflicts(self) -> Iterator[Finding]:
-        return iter(())  # the platform knows no files
+        return iter(())  # the platform uses no files
 
     def search_trial(self) -> SearchTrial:
         raise StoreError(
-            "memory is in a SQLite file, which needs no search commands",
-            hint="to try an Atlas cluster, name it with --uri or EDENMEM_URI",
+            "SQLite needs no search commands",
+            hint="for a trial of an Atlas cluster, set --uri or EDENMEM_URI",
         )
 
     def _check(self, name: str) -> None:
@@ -179,7 +179,7 @@ class Indexes(Part):
 
 
 def _missing(there: Collection[str]) -> list[IndexState]:
-    """The indexes that a new file has and this one has not."""
+    """Return the indexes of a new file that this file lacks."""
     return [
         IndexState(
             name=part.name,
@@ -199,8 +199,11 @@ def _search_state(
     (entries,) = connection.execute(_COUNTED[name]).fetchone()
     missing, left = connection.execute(_STRAY[name]).fetchone()
     differences = [
-        f"{count:,} {'fact is' if count == 1 else 'facts are'} {how}"
-        for count, how in ((missing, "not in it"), (left, "in it and no longer there"))
+        f"{count:,} {noun if count == 1 else nouns}"
+        for count, noun, nouns in (
+            (missing, "fact missing", "facts missing"),
+            (left, "entry of a deleted fact", "entries of deleted facts"),
+        )
         if count
     ]
     return IndexState(

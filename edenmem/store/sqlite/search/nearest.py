@@ -1,11 +1,11 @@
-"""The semantic list: a first pass over one-bit codes, then exact cosines of those that are left.
+"""The semantic list: a first pass over one-bit codes, then exact cosines of the best.
 
-The first pass compares each code with the query at four bits a dimension, which ranks far better
-than comparing signs with signs: on MiniLM vectors of 16,000 sentences the ten nearest are all
-among its first 200 (signs alone: 98.9 %). Few candidates are compared exactly at once; where
-signs say little of a model's vectors, that shows in what is found, and more are.
+The first pass compares each code with the query at four bits per dimension, which ranks far better
+than comparing signs with signs: with MiniLM vectors of 16,000 sentences the ten nearest are always
+among the first 200 (signs alone: 98.9 %). Few candidates are compared exactly; where the signs of a
+model's vectors say little, the results of the first pass show it, and more are compared.
 
-Imports numpy, so it is itself imported only when something is searched.
+Imports numpy, so this module is imported on the first search.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Scores = npt.NDArray[np.float32]
 
 
 class Block(NamedTuple):
-    """The codes of one scope and model: facts' numbers, and 64 dimensions to a row of words."""
+    """The codes of one scope and model: fact numbers, and rows of 64-bit words."""
 
     facts: Numbers
     words: Words
@@ -38,12 +38,12 @@ class Block(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes in memory."""
+        """Return the size in bytes."""
         return self.facts.nbytes + self.words.nbytes + self.ones.nbytes
 
 
 class _Known(NamedTuple):
-    """A block, and the scope's two revisions that it is of."""
+    """A block, with the two revisions of its scope."""
 
     revision: int
     codes_revision: int
@@ -51,11 +51,11 @@ class _Known(NamedTuple):
 
 
 class CodeCache:
-    """Codes as arrays, by scope and model, as long as the scope's revision is the same.
+    """Codes as arrays by scope and model, as long as the revision of the scope is the same.
 
-    If codes were only added since, those alone are read. The revisions are read in the same
-    transaction as everything else, so that what another process wrote is never missed. Bounded;
-    the least recently used goes first.
+    If codes were only added since, only those are read. The revisions are read in the same
+    transaction, so writes of other processes are never missed. Bounded; the least recently used
+    block goes first.
     """
 
     def __init__(self, limit: int = 128 * 1024 * 1024) -> None:
@@ -65,7 +65,7 @@ class CodeCache:
         self._lock = threading.Lock()
 
     def block(self, connection: sqlite3.Connection, scope_id: int, model_id: int) -> Block:
-        """The codes of a scope."""
+        """Return the codes of a scope."""
         key = (scope_id, model_id)
         revision, codes_revision = connection.execute(
             "SELECT revision, codes_revision FROM scopes WHERE scope_id = ?", (scope_id,)
@@ -95,7 +95,7 @@ class CodeCache:
 
 
 def _grown(connection: sqlite3.Connection, scope_id: int, model_id: int, block: Block) -> Block:
-    """The block with the codes that have been added behind it."""
+    """Append the codes that were added since to a block."""
     if not len(block.facts):
         return _read_block(connection, scope_id, model_id)
     more = _read_block(connection, scope_id, model_id, after=int(block.facts[-1]))
@@ -125,46 +125,44 @@ def _read_block(
 
 
 def words_of(codes: npt.NDArray[np.uint8]) -> Words:
-    """Rows of code bytes as columns of 64-bit words: sums then run along memory."""
+    """Return code bytes as columns of 64-bit words, so that sums run along memory."""
     if codes.shape[1] % 8:
         codes = np.pad(codes, ((0, 0), (0, -codes.shape[1] % 8)))
     return np.ascontiguousarray(codes.view(np.uint64).T)
 
 
 def among(block: Block, only: Numbers) -> Block:
-    """The part of a block whose facts are in a sorted list."""
+    """Return the part of a block with facts in a sorted list."""
     kept = np.isin(block.facts, only, assume_unique=True)
     return Block(block.facts[kept], block.words[:, kept], block.ones[kept])
 
 
-#: Exact scores and what they are made of: as float32, the square of a number may be nought or
-#: infinite, and the last decimal of a sum depends on the order of adding.
+#: The type of exact scores: in float32 the square of a number may underflow or overflow, and the
+#: last decimal of a sum depends on the order.
 Exact = npt.NDArray[np.float64]
 
-#: So many times the limit, and at least so many, are compared exactly.
+#: Compared exactly: this many times the limit, and at least this many.
 OVERSAMPLING = 4
 FEWEST_EXACT = 400
 
 _QUERY_BITS = 4
-#: A dimension so many times as large as nearly all others is not cut to their size: such a query
-#: is taken at twice as many bits.
+#: A dimension this many times larger than nearly all others is not clipped: such a query uses twice
+#: as many bits.
 _RULING = 4.0
-#: Vectors that an exact scan holds at a time.
+#: Vectors in memory during an exact scan.
 _SCAN = 2048
-#: A search asks for no more at once; who looks for duplicates does.
+#: Larger limits are for the search for duplicates only.
 _FEW = 8
 
-#: How far an estimated cosine may be from the exact one, times √dimensions. The deviation of an
-#: estimate is about 0.76 for vectors of any direction; this is eight times as much, for vectors
-#: that do not point everywhere alike.
+#: Maximum error of an estimated cosine, times √dimensions. The standard deviation is about 0.76 for
+#: vectors of any direction; this is eight times as much, for unevenly distributed vectors.
 _MARGIN = 6.0
-#: So many of the likeliest, or twice the limit, are compared exactly before it is known how good
-#: the others have to be.
+#: Compared before the bar for the others is known: this many, or twice the limit.
 _FIRST = 32
-#: So many of the best are to be found whatever vectors are like, or nearly.
+#: Share of the best to find with any kind of vectors.
 _JUDGED = 10
 
-#: A fact has its vector of a model beside its own one, or it is its own.
+#: The staged or own vector of a fact.
 _STAGED = (
     "SELECT fact_no, vector FROM vectors_beside"
     " WHERE fact_no IN (SELECT value FROM json_each(?)) AND model_id = ?"
@@ -173,10 +171,10 @@ _OWN = "SELECT fact_no, vector FROM vectors WHERE fact_no IN (SELECT value FROM 
 
 
 def _estimates(block: Block, query: Scores) -> Scores:
-    """About the cosine of the query, of length 1, with the vector of each code.
+    """Estimate the cosine of the unit query with the vector of each code.
 
-    A vector's signs point about as it does: their cosine with it is near √(2/π), and so their
-    product with the query, over that, is near the cosine (Gao and Long 2024, "RaBitQ").
+    The cosine of a vector with its signs is near √(2/π), so the product of the signs with the
+    query, divided by that, is near the cosine (Gao and Long 2024, "RaBitQ").
     """
     sizes = np.sort(np.abs(query))
     reach, highest = float(sizes[math.ceil(0.98 * (len(sizes) - 1))]), float(sizes[-1])
@@ -190,23 +188,26 @@ def _estimates(block: Block, query: Scores) -> Scores:
         plane = words_of(np.packbits((levels >> bit) & 1)[None, :])
         hits = np.bitwise_count(block.words & plane).sum(axis=0, dtype=np.uint16)
         scores += hits * np.float32(1 << bit)
-    step = 2 * reach / steps  # scores are sums over the ones of a code, in these units
+    step = 2 * reach / steps  # scores are sums over the set bits of a code, in these units
     whole = step * float(levels.sum(dtype=np.int64)) - reach * len(query)
     estimates: Scores = (2 * step * scores - whole) / math.sqrt(len(query) * 2 / math.pi)
     return estimates
 
 
 def _products(matrix: Exact, queries: Exact) -> Exact:
-    """Of each vector (row) with each query (column)."""
+    """Return the products of each vector (row) with each query (column)."""
     if len(queries) > _FEW:
         return matrix @ queries.T
-    # Not through BLAS: for so little its threads cost more than they do.
+    # Not by BLAS: for small products its threads cost more than they save.
     return np.stack([np.einsum("ij,j->i", matrix, query) for query in queries], axis=1)
 
 
 def _each_once(numbers: Numbers) -> Numbers:
-    """Sorted, each once. `numpy.unique`, like `quantile` and `median`, loads masked arrays first,
-    which takes longer than the rest of a search in a new process."""
+    """Sort and remove duplicates.
+
+    `numpy.unique`, like `quantile` and `median`, first loads masked arrays, which takes longer than
+    the rest of a search in a new process.
+    """
     ordered = np.sort(numbers)
     is_new = np.ones(len(ordered), dtype=bool)
     is_new[1:] = ordered[1:] != ordered[:-1]
@@ -214,7 +215,7 @@ def _each_once(numbers: Numbers) -> Numbers:
 
 
 def _leading(guesses: Scores, depth: int) -> Numbers:
-    """Places of the ``depth`` facts with the highest estimates, best first."""
+    """Return the places of the ``depth`` facts with the highest estimates, best first."""
     places = np.argpartition(guesses, len(guesses) - depth)[-depth:]
     return places[np.argsort(-guesses[places], kind="stable")]
 
@@ -222,11 +223,11 @@ def _leading(guesses: Scores, depth: int) -> Numbers:
 def _goes_deeper(
     leading: Numbers, places: Numbers, scores: Exact, limit: int, floor: float, total: int
 ) -> bool:
-    """Whether estimates rank so badly that facts behind ``leading`` may be among the best.
+    """Return whether the estimates rank so badly that better facts may follow ``leading``.
 
-    What ranks well has the best in the first third. If estimates say nothing (the numbers of all
-    vectors are positive, or a few of them rule the others), most of the best come later, however
-    many have been looked at, and in the end all facts are compared.
+    With a good ranking the best are in the first third. If the estimates say nothing (all numbers
+    of the vectors are positive, or a few dimensions dominate), most of the best come later at any
+    depth, and finally all facts are compared.
     """
     if len(leading) >= total:
         return False
@@ -237,16 +238,16 @@ def _goes_deeper(
 
 
 def unit_queries(vectors: Sequence[bytes]) -> Exact:
-    """Vectors of queries as rows of length 1."""
+    """Return query vectors as rows of length 1."""
     asked = np.stack([np.frombuffer(vector, "<f4") for vector in vectors]).astype(np.float64)
     rows: Exact = asked / np.linalg.norm(asked, axis=1, keepdims=True)
     return rows
 
 
 class ExactScores:
-    """(1 + cosine) / 2 of facts, from their vectors of a model, in one read transaction.
+    """(1 + cosine) / 2 of facts with vectors of a model, in one read transaction.
 
-    ``model`` is its number and its dimensions.
+    ``model`` is the number and the dimensions of the model.
     """
 
     def __init__(self, connection: sqlite3.Connection, model: tuple[int, int]) -> None:
@@ -255,7 +256,7 @@ class ExactScores:
         self._model_id, self._dimensions = model
 
     def score(self, facts: Numbers, queries: Exact) -> tuple[Numbers, Exact]:
-        """(1 + cosine) / 2 of each fact (row) with each query (column)."""
+        """Return (1 + cosine) / 2 of each fact (row) with each query (column)."""
         numbers = [np.zeros(0, np.int64)]
         scores = [np.zeros((0, len(queries)))]
         for rows in self._vectors(facts):
@@ -277,7 +278,7 @@ class ExactScores:
             yield rows
 
     def of(self, wanted: Sequence[tuple[bytes, Mapping[int, str]]]) -> list[dict[str, float]]:
-        """For each vector the scores of some facts, which are given as number → id."""
+        """Return for each vector the scores of facts, given as number → ID."""
         found = []
         for vector, ids in wanted:
             numbers, scores = self.score(np.array(sorted(ids), np.int64), unit_queries([vector]))
@@ -287,9 +288,9 @@ class ExactScores:
 
 
 class Nearest:
-    """The nearest facts among some blocks, in one read transaction.
+    """The nearest facts among blocks, in one read transaction.
 
-    ``model`` is its number and its dimensions.
+    ``model`` is the number and the dimensions of the model.
     """
 
     def __init__(
@@ -313,8 +314,9 @@ class Nearest:
     def best(
         self, vectors: Sequence[bytes], limit: int, *, exact: bool, floor: float = 0.0
     ) -> list[list[Candidate]]:
-        """For each vector the nearest with a score of ``floor`` or more, best first, equal ones
-        by id."""
+        """Return for each vector the nearest facts with a score of at least ``floor``, best
+        first.
+        """
         queries = unit_queries(vectors)
         facts = np.concatenate([block.facts for block in self._blocks])
         if exact or self.total <= max(2 * limit, _FIRST):
@@ -329,10 +331,11 @@ class Nearest:
     def _likely(
         self, facts: Numbers, queries: Exact, limit: int, floor: float
     ) -> tuple[Numbers, Exact]:
-        """The exact scores of the facts that come first by their estimates, but of those that no
-        error of an estimate can bring among the best, or over the floor, none.
+        """Return the exact scores of the facts with the highest estimates.
 
-        How many come first depends on how well the estimates rank: see `_goes_deeper`.
+        Facts that cannot be among the best, or above the floor, within the error of the estimates
+        are left out. The number of compared facts depends on the quality of the estimates: see
+        `_goes_deeper`.
         """
         guesses = [
             np.concatenate([_estimates(block, query) for block in self._blocks])
@@ -362,10 +365,10 @@ class Nearest:
     def _least(
         self, guesses: Scores, known: tuple[Numbers, Exact], number: int, limit: int, floor: float
     ) -> float:
-        """The estimate under which no fact can be among the best, or over the floor.
+        """Return the estimate below which no fact can be among the best, or above the floor.
 
-        If a few dimensions rule the others, estimates of the best are all too low, by about as
-        much as those of the best that are known by now.
+        If a few dimensions dominate, the estimates of the best are all too low, by about as much as
+        those of the best known facts.
         """
         places, scores = known[0], known[1][:, number]
         best = np.argsort(-scores, kind="stable")[: max(limit, _JUDGED)]
@@ -381,7 +384,7 @@ class Nearest:
         wanted: Sequence[Numbers],
         known: tuple[Numbers, Exact] | None = None,
     ) -> tuple[Numbers, Exact]:
-        """The places that are known and wanted, each with its exact scores."""
+        """Return the known and requested places, with their exact scores."""
         places = _each_once(np.concatenate(wanted))
         if known is not None:
             places = np.setdiff1d(places, known[0], assume_unique=True)
@@ -393,7 +396,7 @@ class Nearest:
         return np.concatenate([known[0], places]), np.concatenate([known[1], scores])
 
     def _rank(self, facts: Numbers, scores: Exact, limit: int) -> list[Candidate]:
-        if len(scores) > limit:  # keep also those that are equal to the last one
+        if len(scores) > limit:  # including all equal to the last
             bar = np.partition(scores, len(scores) - limit)[-limit]
             facts, scores = facts[scores >= bar], scores[scores >= bar]
         known = dict(zip(facts.tolist(), scores.tolist(), strict=True))

@@ -44,7 +44,7 @@ class Search(Part):
     def require_formable(
         self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
     ) -> None:
-        return  # the indexes of a file are written with what they are about
+        return  # the indexes are written with their data
 
     def is_searchable(self, fact_id: str) -> bool:
         with self._db.reading() as connection:
@@ -133,7 +133,7 @@ class Search(Part):
         model: tuple[int, int],
         filter: FactFilter,
     ) -> Nearest | None:
-        """What searches the codes of these scopes; None if there are none of the model."""
+        """Return the search over the codes of these scopes; None without codes of the model."""
         from edenmem.store.sqlite.search import nearest  # loads numpy
 
         if self._codes is None:
@@ -155,7 +155,7 @@ class Search(Part):
 def _semantic_scores(
     connection: sqlite3.Connection, numbers: Sequence[int], gaps: Sequence[Gap], model: str
 ) -> list[dict[str, float]]:
-    """Of each gap the scores by meaning, of facts that have a vector of the model."""
+    """Return for each gap the semantic scores of facts with a vector of the model."""
     wanted = dict.fromkeys(fact_id for gap in gaps for fact_id in gap.semantic)
     known = vectors.model_of(connection, model, len(gaps[0].vector) // 4) if wanted else None
     if known is None:
@@ -181,7 +181,7 @@ def _another_model(
     filter: FactFilter,
     model_id: int | None,
 ) -> tuple[str, int] | None:
-    """The name and dimensions of a model, not this one, that the filter's facts have vectors of."""
+    """Return name and dimensions of another model among the filter's facts, if any."""
     conditions, values = narrowing(filter)
     row: tuple[str, int] | None = connection.execute(
         "SELECT m.name, m.dimensions FROM facts f JOIN embedding_models m USING (model_id)"

@@ -1,4 +1,4 @@
-"""The switch to another model: its one row, and the vectors that are beside others meanwhile."""
+"""The switch to another embedding model: its row, and the staged vectors."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
@@ -17,13 +17,13 @@ from edenmem.store.sqlite.memory import vectors
 
 _ROW = "SELECT model, dimensions, previous, phase, begun_at, switched_at FROM vector_switch"
 
-#: A fact that has a vector beside its own, with what its rows go by.
+#: A fact with a staged vector, and its row numbers.
 _STAGED = (
     "SELECT b.fact_no, f.scope_id, f.model_id, b.model_id, b.vector FROM vectors_beside b"
     " JOIN facts f USING (fact_no) ORDER BY b.fact_no LIMIT ?"
 )
 
-#: Facts in one transaction: none is so long that another writer would notice.
+#: Facts in one transaction, few enough to keep other writers from waiting.
 _PAGE = 200
 
 
@@ -133,7 +133,7 @@ class ModelSwitches(Part):
 
 
 def switch_of(connection: sqlite3.Connection) -> VectorSwitch | None:
-    """The switch that the file is in."""
+    """Return the current switch, if any."""
     row = connection.execute(_ROW).fetchone()
     if row is None:
         return None
@@ -154,7 +154,7 @@ def _is_in(connection: sqlite3.Connection, *phases: SwitchPhase) -> bool:
 
 
 def touch_scopes(connection: sqlite3.Connection, numbers: Collection[int]) -> None:
-    """Let other processes see that what they keep of these scopes' codes in memory is old."""
+    """Invalidate the cached codes of these scopes in other processes."""
     connection.execute(
         "UPDATE scopes SET revision = revision + 1"
         " WHERE scope_id IN (SELECT value FROM json_each(?))",

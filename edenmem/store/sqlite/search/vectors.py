@@ -1,4 +1,4 @@
-"""Vectors of facts: given, counted, found to be missing or of another model, and dropped."""
+"""Vectors of facts: stored, counted, validated and dropped."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
@@ -21,7 +21,7 @@ from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
 from edenmem.store.sqlite.memory import facts, vectors
 from edenmem.store.sqlite.search.switches import switch_of, touch_scopes
 
-#: The fact has no vector of a model, with so many dimensions, beside its own.
+#: The fact has no staged vector of a model with these dimensions.
 _NONE_STAGED = (
     "NOT EXISTS (SELECT 1 FROM vectors_beside b JOIN embedding_models n USING (model_id)"
     " WHERE b.fact_no = f.fact_no AND n.name = ? AND n.dimensions = coalesce(?, n.dimensions))"
@@ -119,7 +119,7 @@ class Vectors(Part):
     def vector_counts(
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> list[VectorCount]:
-        # A fact with a vector of the model beside its own counts as one of the model.
+        # A fact with a staged vector of the model counts as one of the model.
         select = (
             "SELECT s.agent_id, coalesce(n.name, m.name, '') AS model, count(*),"
             " sum(coalesce(n.name, m.name) = ?1 AND coalesce(n.dimensions, m.dimensions) <> ?2)"
@@ -163,10 +163,10 @@ class Vectors(Part):
     def _of_model(
         self, model_id: int | None, agent_id: str | None, wanted: str, dimensions: int | None
     ) -> Iterator[Row]:
-        """The facts with a vector of a model, or None's, and none of the wanted one beside it, by
-        scope and age: as the index has them.
+        """Find facts with a vector of a model, or without one, and no staged vector of the target.
 
-        Each page begins where the one before ended, with the rest of that scope.
+        Rows come by scope and age, as in the index. Each page continues after the previous one,
+        with the rest of that scope.
         """
         select = codec.FACT.replace(" FROM ", ", f.scope_id, f.fact_no FROM ", 1)
         select += f" WHERE f.model_id IS ? AND {_NONE_STAGED}"
@@ -194,7 +194,7 @@ class Vectors(Part):
 def _other_models(
     connection: sqlite3.Connection, model: str, dimensions: int | None
 ) -> list[int | None]:
-    """The numbers of models whose vectors are not those wanted; None stands for no vector."""
+    """Return the numbers of other models with vectors; None means no vector."""
     rows = connection.execute(
         "SELECT model_id FROM embedding_models WHERE name <> ?1 OR dimensions <> ?2",
         (model, dimensions),
@@ -203,7 +203,7 @@ def _other_models(
 
 
 def _unusable(model: str | None, dimensions: int | None, vector: bytes | None) -> str:
-    """What is wrong with a vector; empty if nothing is."""
+    """Return the defect of a vector; empty for a valid one."""
     if model is None:
         return "has a vector of no model"
     if vector is None:

@@ -1,4 +1,4 @@
-"""The stage on which a migration lays out the documents of v1.
+"""The staging area of a migration, for the documents of v1.
 
 May import: v1.
 """

@@ -1,4 +1,4 @@
-"""What is asked of the stage of a migration; see `edenmem.store.v1.protocol.V1Stage`."""
+"""Queries on the staged documents of v1; see `edenmem.store.v1.protocol.V1Stage`."""
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BODY = msgspec.msgpack.Decoder(V1Document)
 _NOTES = msgspec.msgpack.Decoder(tuple[Note, ...])
 _ACCOUNT = msgspec.msgpack.Decoder(V1Account)
-#: Whom a memory names, one to a row.
+#: The users named by a memory, one per row.
 _PEOPLE = """json_each('["' || replace(trim(d.users, ','), ',', '","') || '"]') AS person"""
 _STAGED = "d.number, d.collection, d.id, b.hash, b.body, b.notes"
 
 
-#: Collection → who refers to it, and how many of its documents they name.
+#: Collection → description of references to it, and the number of referenced documents.
 _REFERENCES = {
     MEMORIES: (
         f"{USER_TEXTS} and {SHARDS}",
@@ -46,13 +46,13 @@ _REFERENCES = {
 
 
 class V1Questions:
-    """The questions, once everything is settled."""
+    """The queries, after settling."""
 
     _db: sqlite3.Connection
     _fields: Counter[str]
 
     def counts(self, agents: Sequence[str] = ()) -> dict[str, int]:
-        """Documents by collection."""
+        """Count documents by collection."""
         counted = dict.fromkeys((USER_TEXTS, SHARDS, MEMORIES), 0)
         wanted = {"", *agents}
         for collection, agent, count in self._db.execute(
@@ -63,13 +63,13 @@ class V1Questions:
         return counted
 
     def agents(self) -> list[str]:
-        """All agents, in order."""
+        """Return all agents, in order."""
         return [
             row[0] for row in self._db.execute("SELECT DISTINCT agent FROM documents ORDER BY 1")
         ]
 
     def account(self, account_id: str) -> V1Account | None:
-        """A user or agent."""
+        """Return a user or agent."""
         row = self._db.execute(
             "SELECT account FROM accounts WHERE id = ?1 OR memory_id = ?1"
             " ORDER BY id <> ?1 LIMIT 1",
@@ -78,7 +78,7 @@ class V1Questions:
         return _ACCOUNT.decode(row[0]) if row else None
 
     def accounts_of(self, person_id: str) -> list[V1Account]:
-        """The accounts of one user."""
+        """Return the accounts of one user."""
         rows = self._db.execute(
             "SELECT account FROM accounts WHERE memory_id = ? AND NOT is_agent ORDER BY id",
             (person_id,),
@@ -86,12 +86,12 @@ class V1Questions:
         return [_ACCOUNT.decode(row[0]) for row in rows]
 
     def agent_accounts(self) -> Iterator[V1Account]:
-        """The accounts of agents, by id."""
+        """Return the accounts of agents, by ID."""
         for row in self._db.execute("SELECT account FROM accounts WHERE is_agent ORDER BY id"):
             yield _ACCOUNT.decode(row[0])
 
     def damage(self, collections: Collection[str]) -> list[V1Damage]:
-        """Repeated ids, and collections that are missing."""
+        """Return repeated IDs, and missing collections."""
         found = []
         for collection in V1_COLLECTIONS:
             where = "WHERE collection = ? AND bad = 2"
@@ -111,7 +111,7 @@ class V1Questions:
         return found
 
     def used(self, agent_id: str, scope: str) -> Iterator[V1StagedDocument]:
-        """What lists add to a scope."""
+        """Return what lists add to a scope."""
         return self._documents(
             "JOIN uses u ON u.memory = d.number"
             " WHERE u.agent = ? AND u.role IN ('fact', 'pending') AND u.scope = ?",
@@ -119,32 +119,32 @@ class V1Questions:
         )
 
     def has_accounts(self, *, agents: bool) -> bool:
-        """Whether there are any."""
+        """Return whether there are accounts."""
         row = self._db.execute("SELECT 1 FROM accounts WHERE is_agent = ? LIMIT 1", (agents,))
         return row.fetchone() is not None
 
     def unknown_fields(self) -> dict[str, int]:
-        """How often each was met."""
+        """Return the count of each unknown field."""
         return dict(sorted(self._fields.items()))
 
     def find(self, ref: V1Ref) -> V1StagedDocument | None:
-        """One document."""
+        """Return one document."""
         query = "WHERE d.collection = ? AND d.id = ? AND b.hash = ? LIMIT 1"
         return next(self._documents(query, (ref.collection, ref.id, ref.content_hash)), None)
 
     def shards(self, agent_id: str) -> list[V1StagedDocument]:
-        """The agent's shards."""
+        """Return the agent's shards."""
         query = "WHERE d.agent = ? AND d.collection = ? AND NOT d.bad"
         found = list(self._documents(query, (agent_id, SHARDS)))
         return sorted(found, key=lambda each: (_read_created_at(each), each.id))
 
     def user_texts(self, agent_id: str) -> Iterator[V1StagedDocument]:
-        """The texts of users."""
+        """Return the texts of users."""
         query = "WHERE d.agent = ? AND d.collection = ? AND NOT d.bad ORDER BY d.owner, d.at, d.id"
         return self._documents(query, (agent_id, USER_TEXTS))
 
     def user_ids(self, agents: Sequence[str], *, unused: bool) -> Iterator[str]:
-        """The users with a text, and those whom memories name."""
+        """Return the users with a text, and those named by memories."""
         wanted = msgspec.json.encode(list(agents)).decode()
         used = "1" if unused else "EXISTS (SELECT 1 FROM uses WHERE uses.memory = d.number)"
         for row in self._db.execute(
@@ -159,7 +159,7 @@ class V1Questions:
             yield row[0]
 
     def facts(self, agent_id: str) -> Iterator[tuple[str, int, int, V1StagedDocument]]:
-        """Facts in use."""
+        """Return the listed facts."""
         for scope, times, spread, *row in self._db.execute(
             f"SELECT u.scope, u.times, u.spread, {_STAGED} FROM uses u"
             " JOIN documents d ON d.number = u.memory JOIN bodies b ON b.number = d.number"
@@ -169,7 +169,7 @@ class V1Questions:
             yield scope, times, spread, _decode_staged(row)
 
     def pending_scopes(self, agent_id: str) -> list[tuple[str, list[int]]]:
-        """Scopes and the documents whose lists they have."""
+        """Return scopes with the documents of their lists."""
         scopes: dict[str, list[int]] = {}
         for scope, lister in self._db.execute(
             "SELECT DISTINCT scope, lister FROM uses WHERE agent = ? AND role = 'pending'"
@@ -180,7 +180,7 @@ class V1Questions:
         return list(scopes.items())
 
     def pending(self, lister: int, scope: str) -> Iterator[tuple[int, int, V1StagedDocument]]:
-        """One list, in order."""
+        """Return one list, in order."""
         for times, spread, *row in self._db.execute(
             f"SELECT u.times, u.spread, {_STAGED} FROM uses u"
             " JOIN documents d ON d.number = u.memory JOIN bodies b ON b.number = d.number"
@@ -190,7 +190,7 @@ class V1Questions:
             yield times, spread, _decode_staged(row)
 
     def find_unlisted(self, agent_id: str, scope: str, memory_ids: Sequence[str]) -> set[str]:
-        """What is in no buffer of a scope."""
+        """Return the memories in no buffer of a scope."""
         rows = self._db.execute(
             "SELECT d.id FROM json_each(?) wanted"
             " JOIN documents d ON d.collection = ? AND d.id = wanted.value AND NOT d.bad"
@@ -201,14 +201,14 @@ class V1Questions:
         return {row[0] for row in rows}
 
     def list_absorbed_scopes(self, agent_id: str) -> list[str]:
-        """Scopes with absorbed ones."""
+        """Return the scopes with absorbed memories."""
         query = (
             "SELECT DISTINCT scope FROM leftovers WHERE agent = ? AND fate = 'absorbed' ORDER BY 1"
         )
         return [row[0] for row in self._db.execute(query, (agent_id,))]
 
     def text_written_at(self, agent_id: str, scope: str) -> datetime | None:
-        """When a scope's text was last written."""
+        """Return when a scope's text was last written."""
         kind, _, owner = scope.partition("/")
         where, values = "collection = ? AND scope = ?", [agent_id, SHARDS, scope]
         if kind == "user":
@@ -219,7 +219,7 @@ class V1Questions:
         return _moment(row[0])
 
     def find_absorbed(self, agent_id: str, scope: str) -> Iterator[V1StagedDocument]:
-        """Absorbed ones of one scope."""
+        """Return the absorbed memories of one scope."""
         return self._documents(
             "JOIN leftovers l ON l.number = d.number"
             " WHERE l.agent = ? AND l.fate = 'absorbed' AND l.scope = ? ORDER BY l.id, d.number",
@@ -227,18 +227,18 @@ class V1Questions:
         )
 
     def find_refused(self, lister: int) -> Iterator[tuple[str, str]]:
-        """What a document lists in vain."""
+        """Return the invalid items in the lists of a document."""
         yield from self._db.execute(
             "SELECT id, verdict FROM refused WHERE lister = ? ORDER BY role, place", (lister,)
         )
 
     def episodes(self, agent_id: str) -> Iterator[V1StagedDocument]:
-        """The agent's episodes."""
+        """Return the agent's episodes."""
         query = "WHERE d.agent = ? AND d.collection = ? AND d.kind = 'episode' AND NOT d.bad"
         return self._documents(f"{query} ORDER BY d.id", (agent_id, MEMORIES))
 
     def leftovers(self, agent_id: str) -> Iterator[tuple[str, V1StagedDocument]]:
-        """What no list uses, and what cannot be used."""
+        """Return unlisted and invalid documents."""
         for fate, *row in self._db.execute(
             f"SELECT l.fate, {_STAGED} FROM leftovers l"
             " JOIN documents d ON d.number = l.number JOIN bodies b ON b.number = d.number"
@@ -248,7 +248,7 @@ class V1Questions:
             yield fate, _decode_staged(row)
 
     def last_activity(self, agent_id: str, scope: str) -> datetime | None:
-        """When something was last written."""
+        """Return the time of the last write."""
         return _moment(v1_settling.last_activity(self._db, agent_id, scope))
 
     def _documents(self, query: str, values: tuple[Any, ...]) -> Iterator[V1StagedDocument]:

@@ -1,14 +1,13 @@
-"""Which memory of v1 is in use by which list, decided for all at once where they are staged.
+"""Assignment of v1 memories to lists, for all staged documents in one pass.
 
-What is decided is the same in whatever order the documents came: where several have an equal claim,
-the least id has it.
+The result does not depend on the order of the documents: among equal claims the lowest ID wins.
 """
 
 from __future__ import annotations
 
 import sqlite3
 
-#: A second document with an id is bad, and is called after its place among its equals.
+#: A repeated ID is invalid, and its document is named after its place among the duplicates.
 _SAME_IDS = """
 CREATE INDEX documents_by_id ON documents (collection, id, bad);
 CREATE TEMP TABLE same AS
@@ -22,7 +21,7 @@ UPDATE documents SET bad = 2, id = documents.id || '#' || same.nth
 DROP TABLE same;
 """
 
-#: A memory of nobody belongs to the agent whose lists have it, if they are one agent's.
+#: A memory without an agent belongs to the agent whose lists have it, if it is a single agent.
 _ADOPTION = """
 CREATE INDEX listed_by_id ON listed (id);
 CREATE TEMP TABLE adopted AS
@@ -49,9 +48,9 @@ UPDATE documents SET scope = CASE
 CREATE INDEX documents_by_agent ON documents (agent, collection, owner);
 """
 
-#: Every listed id once for each list, with what is to be said of it. A suggestion among facts and
-#: the like stays where its list has it; what is personal never comes into a shard. A memory without
-#: type may be anybody's: of the scopes whose lists have it, it goes to the narrowest kind alone.
+#: Every listed ID once for each list, with its defect. A suggestion among facts stays in its list;
+#: personal memory never moves to a shard. A memory without a type may belong to any kind of scope:
+#: it goes to the narrowest kind with a list that has it.
 _JUDGING = """
 CREATE TABLE judged AS
     SELECT l.lister, l.role, l.id AS listed_id, min(l.place) AS place, count(*) AS times,
@@ -99,7 +98,7 @@ CREATE INDEX uses_in_order ON uses (agent, role, scope, text, at, id);
 CREATE INDEX uses_of_list ON uses (lister, role, scope, place);
 """
 
-#: All that no item of another kind accounts for, with the scope whose text has absorbed it.
+#: Memories without an item of another kind, with the scope of the text that absorbed them.
 _LEFTOVERS = """
 CREATE TABLE homes (
     agent TEXT, owner TEXT, scope TEXT NOT NULL, PRIMARY KEY (agent, owner)
@@ -160,7 +159,7 @@ CREATE INDEX activity_of_scope ON activity (agent, scope);
 
 
 def settle(db: sqlite3.Connection, *, merge: bool) -> None:
-    """Decide, once everything is staged; see `edenmem.store.v1.protocol.V1Stage`."""
+    """Assign all memories, after staging; see `edenmem.store.v1.protocol.V1Stage`."""
     db.executescript(_SAME_IDS)
     if db.execute("SELECT 1 FROM documents WHERE agent = '' AND NOT bad LIMIT 1").fetchone():
         db.executescript(_ADOPTION)
@@ -170,8 +169,10 @@ def settle(db: sqlite3.Connection, *, merge: bool) -> None:
 
 
 def last_activity(db: sqlite3.Connection, agent: str, scope: str) -> int | None:
-    """When something was last written to a scope, in milliseconds since 1970. What that takes is
-    counted when it is first asked for."""
+    """Return the time of the last write to a scope, in milliseconds since 1970.
+
+    The times are computed on first use.
+    """
     made = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'activity'").fetchone()
     if made is None:
         db.executescript(_ACTIVITY)

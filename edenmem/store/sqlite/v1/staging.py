@@ -1,7 +1,7 @@
-"""The stage of a migration: all documents of v1 in a temporary file, to be looked up and joined.
+"""The staging area of a migration: all documents of v1 in a temporary file.
 
-The file is removed as soon as it is open, so that nothing of it is left whatever happens to the
-process. It is on disk all the same, so that memory stays flat.
+The file is unlinked when it is opened, so nothing remains after a crash. It is on disk, so that
+memory use stays flat.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from edenmem.store.sqlite.v1 import settling as v1_settling
 from edenmem.store.sqlite.v1.queries import EPOCH, V1Questions
 from edenmem.text import clean
 
-#: Small and written often: what is asked is joined on these. Bodies are kept apart, so that what
-#: is settled and sorted stays small. ``users`` is ",id,id,"; ``text`` identifies a fact's content.
+#: Small rows for joins; bodies are in a table of their own, so that sorting stays cheap. ``users``
+#: is ",id,id,"; ``text`` identifies the content of a fact.
 _TABLES = """
 CREATE TABLE documents (
     number INTEGER PRIMARY KEY, collection TEXT NOT NULL, id TEXT NOT NULL, agent TEXT NOT NULL,
@@ -59,15 +59,15 @@ CREATE TABLE people (
 ) STRICT, WITHOUT ROWID;
 """
 
-#: The page cache, which is also what SQLite sorts in before it takes to temporary files.
+#: The page cache, also the size of a sort in memory.
 _CACHE_KIB = 24 * 1024
-#: What all of SQLite's caches in this process may hold together while a stage is open.
+#: Limit of all SQLite caches in this process while the staging area is open.
 _HEAP_BYTES = 20 * 1024 * 1024
-#: Documents that are written at once: so many, or so many bytes.
+#: Documents in one write: by number and by bytes.
 _BATCH = 2000
 _BATCH_BYTES = 8 * 1024 * 1024
 
-#: Names of unknown fields that are counted: enough for a person.
+#: Maximum number of reported unknown fields.
 _MOST_FIELDS = 1000
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -77,17 +77,17 @@ class SqliteV1Stage(V1Questions):
     """See `edenmem.store.v1.protocol.V1Stage`.
 
     Args:
-        folder: Where the file is; by default where the system keeps temporary files.
+        folder: The folder of the file; by default that of the system's temporary files.
 
     Raises:
-        StoreError: there is no place for it.
+        StoreError: the file cannot be created.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._encoder = msgspec.msgpack.Encoder()
         self._fields: Counter[str] = Counter()
         self._number = 0
-        # Those who were seen last; a mapping of all would grow with the host's users.
+        # Recently seen people; a complete mapping would grow with the users of the host.
         self._canonical = lru_cache(4096)(self._look_up_canonical)
         self._folder = folder or Path(tempfile.gettempdir())
         with self._translate_errors():
@@ -100,7 +100,7 @@ class SqliteV1Stage(V1Questions):
                 self._db.execute("PRAGMA synchronous = OFF")
                 self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
                 self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-                # The store that is written to has caches too, one for each connection.
+                # The target store has caches too, one for each connection.
                 (self._heap,) = self._db.execute("PRAGMA soft_heap_limit").fetchone()
                 self._db.execute(f"PRAGMA soft_heap_limit = {_HEAP_BYTES}")
                 self._db.executescript(_TABLES)
@@ -109,19 +109,19 @@ class SqliteV1Stage(V1Questions):
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Say where there was no room, or what else kept the file from being used."""
+        """Translate errors of the temporary file, such as a full disk."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
             raise StoreError(
                 f"the temporary file of the migration in {self._folder} cannot be used: {error}",
-                hint="name a folder with more room by TMPDIR",
+                hint="set TMPDIR to a folder with more space",
             ) from error
 
     # -- filling it --------------------------------------------------------------------------
 
     def add_accounts(self, accounts: Iterable[V1Account]) -> None:
-        """Lay out users and agents; of two with one id the first counts."""
+        """Stage users and agents; the first of a repeated ID counts."""
         encode = self._encoder.encode
         with self._translate_errors():
             self._db.execute("BEGIN")
@@ -132,14 +132,14 @@ class SqliteV1Stage(V1Questions):
             self._db.execute("COMMIT")
 
     def add_people(self, people: Iterable[tuple[str, str]]) -> None:
-        """Lay out who is known elsewhere."""
+        """Stage people known elsewhere."""
         with self._translate_errors():
             self._db.execute("BEGIN")
             self._db.executemany("INSERT OR IGNORE INTO people VALUES (?, ?)", people)
             self._db.execute("COMMIT")
 
     def canonical(self, account_id: str) -> str:
-        """The canonical id of an account."""
+        """Return the canonical ID of an account."""
         return self._canonical(account_id)
 
     def _look_up_canonical(self, account_id: str) -> str:
@@ -152,7 +152,7 @@ class SqliteV1Stage(V1Questions):
         return str(row[0])
 
     def add(self, reads: Iterable[V1Read]) -> None:
-        """Lay out documents."""
+        """Stage documents."""
         documents: list[tuple[Any, ...]] = []
         bodies: list[tuple[Any, ...]] = []
         size = 0
@@ -203,13 +203,13 @@ class SqliteV1Stage(V1Questions):
                 self._fields[field] += 1
 
     def settle(self, *, merge: bool) -> None:
-        """Judge all lists."""
+        """Assign all memories to lists."""
         with self._translate_errors():
             v1_settling.settle(self._db, merge=merge)
 
     def close(self) -> None:
-        """Remove the file, which has no name any more."""
-        with suppress(sqlite3.ProgrammingError):  # it is closed already
+        """Close the unlinked file."""
+        with suppress(sqlite3.ProgrammingError):  # already closed
             self._db.execute(f"PRAGMA soft_heap_limit = {self._heap}")
         self._db.close()
 
@@ -219,7 +219,7 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def _columns(document: V1Document | None) -> tuple[str, str, str, str, str, int, str, int]:
-    """agent, kind, owner, users, sole, at, text, bad."""
+    """Return agent, kind, owner, users, sole, at, text, bad."""
     match document:
         case None:
             return "", "", "", "", "", 0, "", 1
@@ -236,7 +236,7 @@ def _columns(document: V1Document | None) -> tuple[str, str, str, str, str, int,
 
 
 def _columns_of_memory(memory: V1Memory) -> tuple[str, str, str, str, str, int, str, int]:
-    # Somebody who cannot be told is nobody else: such a memory is of none of the users we know.
+    # An unidentified person is treated as unknown: such a memory belongs to no known user.
     users = [user if is_id(user) else "?" for user in memory.users]
     is_fact = memory.memory_type not in ("directive", "episode")
     return (

@@ -1,4 +1,4 @@
-"""Writing the records of a backup as they are, with everything that is derived from them."""
+"""Loading of backup records, with all derived data."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
@@ -67,14 +67,14 @@ def _refuse(detail: str) -> LoadResult:
 
 
 class Loader:
-    """Stores the records of one batch inside one transaction."""
+    """Stores the records of one batch in one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, *, dry_run: bool) -> None:
         self._db = connection
         self._dry_run = dry_run
 
     def load(self, kind: RecordKind, records: Sequence[Record]) -> list[LoadResult]:
-        """Store records of a kind; one answer for each, in order."""
+        """Store records of a kind; return one result for each, in order."""
         put = _PUT[kind]
         results = [put(self, record) for record in records]
         if kind is RecordKind.MESSAGE and not self._dry_run:
@@ -89,7 +89,7 @@ class Loader:
             stored = StoredAgent(**msgspec.structs.asdict(agent_from(row)), deleted=bool(row[-1]))
             return compare_records(RecordKind.AGENT, stored, agent)
         if self._is_taken("agents", agent.username):
-            return _refuse(f"another agent is called {agent.username!r}")
+            return _refuse(f"username is taken by another agent: {agent.username!r}")
         if not self._dry_run:
             insert_agent(self._db, agent)
             self._mark_deleted("agents", agent.id, agent.deleted)
@@ -101,7 +101,7 @@ class Loader:
             stored = stored_user_from(row)
             return compare_records(RecordKind.USER, stored, user)
         if self._is_taken("users", user.username):
-            return _refuse(f"another user is called {user.username!r}")
+            return _refuse(f"username is taken by another user: {user.username!r}")
         if not self._dry_run:
             insert_user(self._db, user)
             self._mark_deleted("users", user.id, user.deleted)
@@ -135,7 +135,7 @@ class Loader:
         if not self._dry_run:
             known = self._db.execute("SELECT 1 FROM sessions WHERE id = ?", (message.session_id,))
             if known.fetchone() is None:
-                return _refuse(f"there is no session {message.session_id}")
+                return _refuse(f"session does not exist: {message.session_id}")
             self._db.execute(
                 "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 message_row(message.session_id, message),
@@ -170,7 +170,7 @@ class Loader:
         ):
             return _refuse("another text has this ID")
         if not self._dry_run:
-            # The document that a buffer has before there is a text gives way to the text's own.
+            # The document of a buffer without a text is replaced by that of the text.
             self._db.execute("DELETE FROM consolidations WHERE scope_id = ?", (number,))
             scope_id = scopes.make_number(self._db, text.home)
             self._db.execute(
@@ -200,7 +200,7 @@ class Loader:
         if not self._dry_run:
             scope_id = scopes.make_number(self._db, reflection.home)
             insert_reflection(self._db, reflection, scope_id)
-            if not reflection.absorbed:  # a buffer has a document, as everywhere
+            if not reflection.absorbed:  # every buffer has a document
                 self._db.execute(
                     "INSERT OR IGNORE INTO consolidations (scope_id, id, content, words, version,"
                     " word_limit) VALUES (?, ?, '', 0, 0, 0)",
@@ -230,7 +230,7 @@ class Loader:
                 scopes.touch(self._db, scope_id, to_ms(fact.recent_at), facts=1)
             elif fact.embedding is not None:
                 vectors.check_vector(fact.embedding)
-        except InputError as error:  # of the vector, before anything is written of the fact
+        except InputError as error:  # invalid vector; nothing of the fact is written yet
             return _refuse(error.message)
         return _ADDED
 
@@ -289,7 +289,7 @@ class Loader:
         return _ADDED
 
     def _is_of_another(self, version: StoredVersion) -> bool:
-        """Whether the target that is stored cannot have had this version."""
+        """Return whether the stored target cannot have had this version."""
         table = {"fact": "facts", "consolidation": "consolidations"}.get(version.target_type)
         if table is None:
             return True
@@ -301,7 +301,7 @@ class Loader:
         return bool(version.version > row[0] or version.content != row[1])
 
     def _versions(self, version: StoredVersion) -> list[StoredVersion]:
-        """All versions that are known of the target, also one that nothing is written of."""
+        """Return all known versions of the target, including the current one."""
         rows = self._db.execute(
             f"{HISTORY} WHERE h.target_id = ? AND h.target_type = ? ORDER BY h.history_no",
             (version.target_id, version.target_type),

@@ -1,4 +1,4 @@
-"""Where each kind of record is stored, how it is narrowed, and how a row of it is decoded."""
+"""The table of each kind of record, its filters, and the decoding of its rows."""
 
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
 
@@ -46,7 +46,7 @@ from edenmem.store.sqlite.memory.log import AUDIT, audit_from
 
 
 class Where:
-    """Conditions, and the values that they are about."""
+    """Conditions with their values."""
 
     def __init__(self) -> None:
         self.text = "1"
@@ -54,13 +54,13 @@ class Where:
         self.is_indexed = False
 
     def add(self, condition: str, *values: Any) -> Where:
-        """Demand one thing more."""
+        """Add a condition."""
         self.text += f" AND {condition}"
         self.values += values
         return self
 
     def find(self, condition: str, *values: Any) -> Where:
-        """Demand one thing more, by which rows are found from an index."""
+        """Add a condition that finds rows by an index."""
         self.is_indexed = True
         return self.add(condition, *values)
 
@@ -69,15 +69,15 @@ class Source(NamedTuple):
     """A kind of record in the file.
 
     Attributes:
-        table: The table, by the name that the columns below call it.
-        joined: What the order needs beside it, to stand before it.
-        order: The texts in whose order the rows come, bytes compared.
-        number: The number that a row goes by; None: it goes by the last text of its order.
-        select: The columns that are decoded, the id, and the agent.
-        narrow: The rows that a selection means.
-        decode: What a row means. Raises one of `codec.UNREADABLE` if nothing can be made of it.
-        long: The places in ``select`` of what may be long.
-        classes: Conditions by which the rows come one class after another.
+        table: The table, with the alias of the columns below.
+        joined: Tables to join before it, for the order.
+        order: The text columns of the order, compared by bytes.
+        number: The column with the row number; None: the last column of the order.
+        select: The columns to decode, the ID, and the agent.
+        narrow: Returns the conditions of a selection.
+        decode: Decodes a row. Raises one of `codec.UNREADABLE` for a damaged row.
+        long: The places of long values in ``select``.
+        classes: Conditions that split the rows into consecutive classes.
     """
 
     table: str
@@ -92,7 +92,7 @@ class Source(NamedTuple):
 
     @property
     def rows(self) -> str:
-        """What rows are found and counted in."""
+        """Return the tables that rows are found and counted in."""
         return f"{self.joined}{self.table}"
 
 
@@ -101,17 +101,17 @@ _DOCUMENT = (dict, type(None))
 
 # -- narrowing -------------------------------------------------------------------------------------
 
-#: Messages of accounts in a formation, also in one that is superseded.
+#: Messages of accounts in a formation, including superseded ones.
 SAID_IN = (
     "EXISTS (SELECT 1 FROM messages m WHERE m.id IN (SELECT fm.message_id FROM formation_messages"
     " fm WHERE fm.formation_id = formations.id UNION ALL SELECT value FROM"
     f" json_each(coalesce(formations.superseded_message_ids, '[]'))) AND m.sender {AMONG})"
 )
 
-#: Audit entries of accounts, which are of no scope, and say what these are called.
+#: Audit entries of accounts, which have no scope and contain names.
 OF_ACCOUNTS = f"target_id {AMONG} AND target_type = 'user'"
 
-#: The numbers of scopes that are named one by one.
+#: The numbers of individually selected scopes.
 _NAMED = (
     "SELECT o.scope_id FROM json_each(?) n CROSS JOIN scopes o"
     " ON o.agent_id = json_extract(n.value, '$[0]') AND o.kind = json_extract(n.value, '$[1]')"
@@ -208,7 +208,7 @@ def _facts(wanted: Selection) -> Where:
 
 
 def _of_scopes(column: str, wanted: Selection) -> Where:
-    """Rows of the scopes that are wanted by agent, kind or owner."""
+    """Limit rows to the selected scopes, by agent, kind or owner."""
     where = Where()
     if wanted.agent_ids:
         where.find(f"o.agent_id {AMONG}", json_array(wanted.agent_ids))
@@ -230,7 +230,7 @@ def _of_traced_scopes(column: str, wanted: Selection) -> Where:
 
 
 def _add_traces(where: Where, table: str, number: str, traces: Traces) -> None:
-    """What is in the traces' scopes, and what comes from their sources."""
+    """Limit rows to the scopes of the traces, and to memory from their sources."""
     column = number.partition(".")[2]
     where.find(
         f"{number} IN (SELECT t.{column} FROM {table} t WHERE t.scope_id IN ({_NAMED})"
@@ -275,7 +275,7 @@ def _audit(wanted: Selection) -> Where:
     where = _of_scopes("a.scope_id", wanted) if of_scopes else _of_agents("a.agent_id", wanted)
     if wanted.since is not None:
         where.add("a.at >= ?", to_ms(wanted.since))
-    if wanted.traces is not None:  # entries of accounts are of no scope
+    if wanted.traces is not None:  # entries of accounts have no scope
         where.find(
             f"(a.scope_id IN ({_NAMED}) OR ({OF_ACCOUNTS}))",
             _names(wanted.traces.scopes),
@@ -285,7 +285,7 @@ def _audit(wanted: Selection) -> Where:
 
 
 def _history(wanted: Selection) -> Where:
-    """The place of a version is told from those before it, so time narrows nothing here."""
+    """Limit versions. Time is ignored: the place of a version depends on earlier ones."""
     return _of_traced_scopes("h.scope_id", wanted)
 
 
@@ -298,7 +298,7 @@ def _never_changed(wanted: Selection) -> Where:
 def count_rows(
     connection: sqlite3.Connection, kind: RecordKind, wanted: Selection, condition: str = "1"
 ) -> int:
-    """How many rows a selection means, of which a condition is true."""
+    """Count the rows of a selection that meet a condition."""
     where = SOURCES[kind].narrow(wanted)
     found: int = connection.execute(
         f"SELECT count(*) FROM {SOURCES[kind].rows} WHERE {where.text} AND {condition}",
@@ -341,7 +341,7 @@ def _consolidation(connection: sqlite3.Connection, row: Row) -> Consolidation:
     found = codec.consolidation_from(row, [reflection_id for (reflection_id,) in pending])
     _check_ids(found.absorbed_ids)
     if not all(isinstance(version, int) for version in found.unpropagated_versions):
-        raise ValueError("a version is no number")
+        raise ValueError("version is not a number")
     _check_scope(*row[:3])
     return found
 
@@ -394,13 +394,13 @@ def _only_version(connection: sqlite3.Connection, row: Row) -> StoredVersion:
 
 @lru_cache(maxsize=1024)
 def _check_scope(kind: str, agent_id: str, owner: str) -> None:
-    """Raise if what belongs to these belongs to nobody."""
+    """Raise an error for fields without an owner."""
     codec.scope_of(kind, agent_id, owner)
 
 
 def _check_ids(ids: tuple[Any, ...]) -> None:
     if ids and not all(isinstance(each, str) for each in ids):
-        raise ValueError("a list of ids has something else in it")
+        raise ValueError("list of IDs has an invalid item")
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -532,5 +532,5 @@ FACTS_WITH_VECTORS = SOURCES[RecordKind.FACT]._replace(
     select=_with(codec.FACT_WITH_VECTOR, "f.id", "s.agent_id")
 )
 
-#: The one version of each fact of which history has nothing written down.
+#: The single version of each fact without history.
 UNWRITTEN = SOURCES[RecordKind.FACT]._replace(narrow=_never_changed, decode=_only_version)

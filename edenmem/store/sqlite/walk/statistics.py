@@ -1,4 +1,4 @@
-"""Numbers about memory."""
+"""Statistics of memory."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
@@ -20,7 +20,7 @@ from edenmem.store.sqlite.core.part import Part
 from edenmem.store.sqlite.walk.sources import SOURCES
 from edenmem.text import word_count
 
-#: Column of ``scopes`` → what it counts.
+#: Column of ``scopes`` → counted kind.
 _COUNTED = {
     "facts": "SELECT count(*) FROM facts x WHERE x.scope_id = scopes.scope_id",
     "reflections": "SELECT count(*) FROM reflections x WHERE x.scope_id = scopes.scope_id",
@@ -142,7 +142,7 @@ class Statistics(Part):
         names = ", ".join(f"{kept} = ({count})" for kept, count in _COUNTED.items())
         differs = " OR ".join(f"{kept} <> ({count})" for kept, count in _COUNTED.items())
         with self._db.writing() as connection:
-            mended = connection.execute(f"UPDATE scopes SET {names} WHERE {differs}").rowcount
+            repaired = connection.execute(f"UPDATE scopes SET {names} WHERE {differs}").rowcount
             texts = connection.execute("SELECT scope_id, words, content FROM consolidations")
             wrong = [
                 (real, scope_id)
@@ -150,7 +150,7 @@ class Statistics(Part):
                 if words != (real := word_count(content))
             ]
             connection.executemany("UPDATE consolidations SET words = ? WHERE scope_id = ?", wrong)
-        return mended + len(wrong)
+        return repaired + len(wrong)
 
 
 def _of_agent(agent_id: str | None) -> Selection:
@@ -160,7 +160,7 @@ def _of_agent(agent_id: str | None) -> Selection:
 def _rows_of(
     kind: RecordKind, agent_id: str | None, condition: str = "1", *bounds: int
 ) -> tuple[str, list[Any]]:
-    """From where, and by which condition, rows of a kind are counted with their scopes."""
+    """Return the tables and the condition by which rows of a kind are counted with their scopes."""
     source = SOURCES[kind]
     where = source.narrow(_of_agent(agent_id)).add(condition, *bounds)
     return f"FROM {source.rows} JOIN scopes s USING (scope_id) WHERE {where.text}", where.values
@@ -171,7 +171,7 @@ def _miscount(owner: Sequence[str], name: str, kept: int, real: int) -> Finding:
     return Finding(
         target_type="scope",
         target_id=scope.key,
-        detail=f"{name}: {kept:,} are noted, {real:,} are there",
+        detail=f"{name}: {kept:,} are recorded, {real:,} are there",
         agent_id=scope.agent_id,
         scope=scope,
     )

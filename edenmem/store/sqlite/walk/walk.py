@@ -1,4 +1,4 @@
-"""Everything that is stored: read document by document, and written from a backup."""
+"""Everything stored: read document by document, and loaded from a backup."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
 # ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
@@ -36,12 +36,12 @@ from edenmem.store.sqlite.walk.sources import (
     Where,
 )
 
-#: Where rows are, read from an index at a time.
+#: Keys that are read from an index at a time.
 KEYS = 50_000
-#: A page ends with the row that makes it longer than so many bytes.
+#: Maximum size of a page in bytes; its last row may exceed it.
 PAGE_BYTES = 4_000_000
 
-#: The order of a row, as bytes, so that what is no text keeps its place; then its number.
+#: The order of a row as bytes, so that invalid text keeps its place; then its number.
 _Key = tuple[bytes | int, ...]
 _Borrow = Callable[[], AbstractContextManager[sqlite3.Connection]]
 
@@ -117,7 +117,7 @@ def _walk(
 
 
 def _versions(borrow: _Borrow, selection: Selection, unwritten: bool) -> Iterator[Document]:
-    """Versions with their places, target by target, and those that are written nowhere."""
+    """Yield versions with their places, by target, including versions without a row."""
     source = SOURCES[RecordKind.HISTORY]
     where = source.narrow(selection)
     for condition in source.classes:
@@ -134,7 +134,7 @@ def _versions(borrow: _Borrow, selection: Selection, unwritten: bool) -> Iterato
 
 
 def _place(found: Iterator[tuple[_Key, Document]]) -> Iterator[tuple[_Key, Document]]:
-    """Give each version the place that it has among those of its target."""
+    """Add the place of each version among those of its target."""
     target, life, ended = None, 0, False
     for key, document in found:
         if key[0] != target:
@@ -149,7 +149,7 @@ def _place(found: Iterator[tuple[_Key, Document]]) -> Iterator[tuple[_Key, Docum
 def _read(
     borrow: _Borrow, kind: RecordKind, source: Source, where: Where, condition: str
 ) -> Iterator[tuple[_Key, Document]]:
-    """The rows of a kind, a page at a time; between pages no transaction is open."""
+    """Yield the rows of a kind in pages; no transaction is open between pages."""
     last: _Key | None = None
     while True:
         with borrow() as connection:
@@ -172,9 +172,12 @@ def _find_keys(
     condition: str,
     last: _Key | None,
 ) -> list[_Key]:
-    """Where the next rows are. They are found by what narrows them, if anything does (the "+" keeps
-    the planner from the index of their order), and sorted without their texts, which would not fit
-    into the memory of a sorter."""
+    """Find the keys of the next rows.
+
+    A narrowing condition is used as the index, if there is one (the "+" keeps the planner from the
+    index of the order). Keys are sorted without texts, which would not fit into the memory of a
+    sorter.
+    """
     number = [source.number] if source.number else []
     first, *others = (*source.order, *number)
     order = ", ".join((f"+{first}" if where.is_indexed else first, *others))
@@ -193,13 +196,12 @@ def _find_keys(
 def _read_page(
     connection: sqlite3.Connection, kind: RecordKind, source: Source, keys: list[_Key]
 ) -> tuple[list[tuple[_Key, Document]], int]:
-    """Documents of the first of these rows, until there are enough of them, and how many of the
-    rows were looked for."""
+    """Read documents of the first rows up to the page size; also return the number of rows read."""
     try:
         return _fill_page(connection, kind, source, keys, None)
     except sqlite3.OperationalError as error:
         if getattr(error, "sqlite_errorcode", None) is not None:
-            raise  # of SQLite itself, and not of a text that cannot be decoded
+            raise  # an error of SQLite, not of invalid text
     lenient = _Lenient()
     connection.text_factory = lenient
     try:
@@ -242,12 +244,14 @@ def _fill_page(
 
 
 def _read_rows(connection: sqlite3.Connection, source: Source, keys: list[_Key]) -> Iterator[Row]:
-    """The rows that are still there, in the order of their keys, each ending with its place among
-    them. They are joined to the list of keys, in whose order they come without being sorted."""
+    """Read the rows that still exist, in the order of their keys, each ending with its place.
+
+    They are joined to the list of keys, whose order they keep without sorting.
+    """
     column = source.number or source.order[-1]
     try:
         named = json_array(last if isinstance(last, int) else last.decode() for *_, last in keys)
-    except UnicodeDecodeError:  # not to be named in JSON
+    except UnicodeDecodeError:  # cannot be encoded in JSON
         select = source.select.replace(" FROM ", ", ? FROM ", 1)
         select += f" WHERE {column} = CAST(? AS TEXT)"
         return (
@@ -264,7 +268,7 @@ def _read_rows(connection: sqlite3.Connection, source: Source, keys: list[_Key])
 
 
 class _Lenient:
-    """Reads bytes that are no UTF-8 too, and notes that there were some."""
+    """Decodes bytes that are not UTF-8 too, and records that there were some."""
 
     def __init__(self) -> None:
         self._is_broken = False
@@ -277,6 +281,6 @@ class _Lenient:
             return raw.decode(errors="backslashreplace")
 
     def fault(self) -> str:
-        """What was wrong with the texts since this was last asked; empty if nothing was."""
+        """Return the defect of the texts since the last call; empty without one."""
         broken, self._is_broken = self._is_broken, False
-        return "a text is not UTF-8" if broken else ""
+        return "text is not UTF-8" if broken else ""
