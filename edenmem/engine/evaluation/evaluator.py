@@ -16,7 +16,7 @@ import msgspec
 from edenmem.engine.evaluation.queries import LabelledQuery
 from edenmem.engine.runtime.concurrency import gather_or_cancel, in_thread
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.engine.search.request import choose_recipe, demand_source_words, validate_top_k
+from edenmem.engine.search.request import choose_recipe, require_source_words, validate_top_k
 from edenmem.engine.search.stages import Stages
 from edenmem.errors import UsageError
 from edenmem.models.scope import Scope
@@ -192,7 +192,7 @@ class Evaluator:
             raise UsageError("no queries to evaluate")
         ability = await in_thread(self._store.search.search_ability)
         for plan in plans:
-            demand_source_words(plan, ability)
+            require_source_words(plan, ability)
         names = dict.fromkeys(name for plan in plans for name in plan.lists)
         vectors = await self._vectors(queries) if "semantic" in names else []
         groups: dict[tuple[Scope, ...], list[int]] = {}

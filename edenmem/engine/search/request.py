@@ -121,7 +121,7 @@ _SOURCE_HINTS = {
 }
 
 
-def demand_source_words(plan: Recipe, ability: SearchAbility) -> None:
+def require_source_words(plan: Recipe, ability: SearchAbility) -> None:
     """Refuse a recipe with the stage "source" where the store cannot search source messages.
 
     Raises:

@@ -21,7 +21,7 @@ from edenmem.engine.runtime.stopwatch import Stopwatch
 from edenmem.engine.search.query_vectors import QueryVectors
 from edenmem.engine.search.request import (
     choose_recipe,
-    demand_source_words,
+    require_source_words,
     validate_queries,
     validate_top_k,
 )
@@ -130,7 +130,7 @@ class Searcher:
             return SearchReport(queries=texts, recipe=plan.name, hits=(), notices=tuple(notices))
         clock = Stopwatch()
         ability = await in_thread(self._store.search.search_ability)
-        demand_source_words(plan, ability)
+        require_source_words(plan, ability)
         if ability.notice:
             notices.append(ability.notice)
         filter = FactFilter(

@@ -18,7 +18,7 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.search.request import (
     choose_recipe,
-    demand_source_words,
+    require_source_words,
     validate_queries,
     validate_top_k,
 )
@@ -215,7 +215,7 @@ class Detective:
             floor = (self._settings.text_floor or None) if ability.text_floor else None
             places.append(ListPlace(name="text", rank=rank, score=score, depth=depth, floor=floor))
             if plan.source:
-                demand_source_words(plan, ability)
+                require_source_words(plan, ability)
                 (found,) = self._store.search.text_candidates(
                     filter, [text], limit=_DEEP, source=True
                 )

@@ -1,6 +1,6 @@
 """Writing of effects in the caller's transaction."""
 
-# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Loading of the state that changes are planned on: one query for each kind of need."""
 
-# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class StateLoader:
             answers=self._answers(),
             blocks=self._blocks(at),
         )
-        state.repairs = {scope: self._disorder(scope) for scope in needs.repairs}
+        state.repairs = {scope: self._count_mismatch(scope) for scope in needs.repairs}
         texts = (state.texts.get(scope) for scope in needs.buffers)
         self._heads(state, needs.heads | {("consolidation", each.id) for each in texts if each})
         return state
@@ -129,7 +129,7 @@ class StateLoader:
         )
         return {reflection_id: time(formed_at) for reflection_id, formed_at in rows}
 
-    def _disorder(self, scope: Scope) -> Disorder | None:
+    def _count_mismatch(self, scope: Scope) -> Disorder | None:
         """Compare the stored and the actual counts of a scope.
 
         None if they agree and pending reflections have a document.

@@ -1,6 +1,6 @@
 """Conversion of rows to models and back: times as milliseconds, lists as JSON, IDs as text."""
 
-# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
 
 from __future__ import annotations
 

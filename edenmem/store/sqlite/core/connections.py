@@ -81,7 +81,7 @@ class Connections:
             raise WriteRefused(f"{self.path} is open for reading only")
         with (
             translate_errors(self.path),
-            self._my_turn(),
+            self._write_lock_held(),
             self._borrow() as connection,
             _transaction(connection),
         ):
@@ -95,11 +95,11 @@ class Connections:
         """
         if self._read_only:
             raise WriteRefused(f"{self.path} is open for reading only")
-        with self._my_turn(), self._borrow() as connection:
+        with self._write_lock_held(), self._borrow() as connection:
             yield connection
 
     @contextmanager
-    def _my_turn(self) -> Iterator[None]:
+    def _write_lock_held(self) -> Iterator[None]:
         """Hold this process's right to write."""
         turn = self._turn  # a fork in the body replaces the lock
         if not turn.acquire(timeout=self._timeout):
@@ -170,13 +170,13 @@ class Connections:
         self._forget_connections()
 
     def _open(self) -> sqlite3.Connection:
-        self._demand_file()
+        self._require_file()
         writable = not self._read_only and may_be_written(self.path)
         connection = self._connect(writable=True) if writable else self._connect_for_reading()
         try:
-            self._demand_current(connection)
+            self._require_current(connection)
             if writable:
-                _patiently(lambda: _use_log(connection), self._timeout)
+                _retry(lambda: _use_log(connection), self._timeout)
         except BaseException:
             connection.close()
             raise
@@ -197,8 +197,8 @@ class Connections:
                     raise
                 if log.exists() and log.stat().st_size:
                     raise StoreError(
-                        f"{self.path} was not closed well: what was written last is in"
-                        f" {log.name}, which cannot be read where nothing may be written",
+                        f"{self.path} was not closed cleanly: its latest writes are in"
+                        f" {log.name}, which cannot be read without write access",
                         hint="run a command as a user who may write the file and its folder, or"
                         " copy both files to a folder of your own",
                     ) from error
@@ -242,11 +242,11 @@ class Connections:
         if self._read_only:
             raise WriteRefused(f"{self.path} is open for reading only")
         made: list[str] = []
-        with translate_errors(self.path), self._my_turn():
+        with translate_errors(self.path), self._write_lock_held():
             made += self._make_file()
             if file_state(self.path) is FileState.CURRENT and not made:
                 return made
-            _patiently(lambda: self._make_tables(made), self._timeout)
+            _retry(lambda: self._make_tables(made), self._timeout)
         return made
 
     def _make_tables(self, made: list[str]) -> None:
@@ -258,8 +258,8 @@ class Connections:
             connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")  # no effect on a file with pages
             with _transaction(connection):
                 if steps.read_applied(connection):  # created meanwhile, or older
-                    self._demand_current(connection)
-                taken = steps.take_pending(connection)
+                    self._require_current(connection)
+                taken = steps.apply_pending(connection)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             made += [f"migration {name}" for name in taken]
             _use_log(connection)
@@ -274,8 +274,8 @@ class Connections:
         """Yield a connection in a write transaction, for any schema version."""
         if self._read_only:
             raise WriteRefused(f"{self.path} is open for reading only")
-        self._demand_file()
-        with translate_errors(self.path), self._my_turn():
+        self._require_file()
+        with translate_errors(self.path), self._write_lock_held():
             self.close()  # prepared statements belong to one schema
             connection = self._connect(writable=True)
             try:
@@ -288,7 +288,7 @@ class Connections:
     @contextmanager
     def looking(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection for reading, for any schema version."""
-        self._demand_file()
+        self._require_file()
         with translate_errors(self.path):
             connection = self._connect_for_reading()
             try:
@@ -296,13 +296,13 @@ class Connections:
             finally:
                 connection.close()
 
-    def _demand_file(self) -> None:
+    def _require_file(self) -> None:
         if file_state(self.path) in (FileState.MISSING, FileState.EMPTY):
             raise StoreError(
                 f"no edenmem database: {self.path}", hint="create it with 'edenmem init'"
             )
 
-    def _demand_current(self, connection: sqlite3.Connection) -> None:
+    def _require_current(self, connection: sqlite3.Connection) -> None:
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
         if version_state(self.path, version) is FileState.OLDER:
             raise StoreError(
@@ -361,7 +361,7 @@ def _use_log(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
 
 
-def _patiently(work: Callable[[], None], timeout: float) -> None:
+def _retry(work: Callable[[], None], timeout: float) -> None:
     """Retry until the timeout.
 
     SQLite reports a locked file without waiting while another process switches to a write-ahead

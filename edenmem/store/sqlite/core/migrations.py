@@ -40,11 +40,11 @@ class Migrations(Part):
 
     def migrate_up(self) -> Sequence[str]:
         with self._db.upgrading() as connection:
-            return steps.take_pending(connection)
+            return steps.apply_pending(connection)
 
     def migrate_down(self, to: int) -> Sequence[str]:
         with self._db.upgrading() as connection:
-            return steps.take_back(connection, to)
+            return steps.revert_to(connection, to)
 
     def take_migration_lease(self, holder: str, *, now: datetime, until: datetime) -> str | None:
         with self._db.writing() as connection:

@@ -5,7 +5,7 @@ row, so that a row can be deleted after its messages are gone. In the column of 
 has the IDs of its messages, by which facts are found when a message changes.
 """
 
-# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def read_applied(connection: sqlite3.Connection) -> dict[str, int]:
     return dict(connection.execute("SELECT name, applied_at FROM migrations")) if known else {}
 
 
-def take_pending(connection: sqlite3.Connection) -> list[str]:
+def apply_pending(connection: sqlite3.Connection) -> list[str]:
     """Apply the pending migrations and return their names."""
     taken = []
     for migration in migrations.pending(read_applied(connection)):
@@ -29,7 +29,7 @@ def take_pending(connection: sqlite3.Connection) -> list[str]:
     return taken
 
 
-def take_back(connection: sqlite3.Connection, to: int) -> list[str]:
+def revert_to(connection: sqlite3.Connection, to: int) -> list[str]:
     """Revert the migrations after number ``to``, newest first, and return their names.
 
     Raises:

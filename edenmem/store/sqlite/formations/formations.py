@@ -5,7 +5,7 @@ claiming one range, in any order of events.
 """
 
 # ruff: noqa: D102 - the protocol documents these methods.
-# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
 
 from __future__ import annotations
 
@@ -419,7 +419,7 @@ def apply_recorded(
         )
     results = apply_changes(connection, found.changes)
     if found.next_step:
-        _go_on(connection, found, now, worker)
+        _keep_or_release(connection, found, now, worker)
         return results
     connection.execute(
         "UPDATE formations SET status = 'applied', changes = NULL, worker = NULL,"
@@ -430,7 +430,7 @@ def apply_recorded(
     return results
 
 
-def _go_on(
+def _keep_or_release(
     connection: sqlite3.Connection, formation: Formation, now: datetime, worker: str | None
 ) -> None:
     """Leave an unfinished formation to its worker, or release it."""

@@ -1,7 +1,7 @@
 """Current memory: facts, reflections, texts, policies, and the overview of scopes."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
-# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ FTS5 finds the facts of some scopes that have a word. Its `bm25()` is not used, 
 words over the whole store and reads all of it.
 """
 
-# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ them in a damaged file, and creates the optional index of source messages.
 """
 
 # ruff: noqa: D102 - the protocol documents these methods.
-# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _COUNTED: dict[str, str] = {
 
 
 #: The optional index of source messages.
-_UNMADE = IndexState(
+_OPTIONAL = IndexState(
     name=SOURCE,
     kind="text",
     collection="facts",
@@ -97,7 +97,7 @@ class Indexes(Part):
             ]
             if source_words.has_index(connection):
                 return [*states, _search_state(connection, SOURCE, "text", "FTS5 of the sources")]
-            return [*states, _UNMADE]
+            return [*states, _OPTIONAL]
 
     def create_index(self, name: str, wish: IndexWish) -> None:
         if name == SOURCE:

@@ -76,7 +76,7 @@ class CodeCache:
                 self._blocks.move_to_end(key)
                 return known.block
         if known is not None and known.codes_revision == codes_revision:
-            block = _grown(connection, scope_id, model_id, known.block)
+            block = _append_new(connection, scope_id, model_id, known.block)
         else:
             block = _read_block(connection, scope_id, model_id)
         with self._lock:
@@ -94,7 +94,9 @@ class CodeCache:
             self._size -= dropped.block.size
 
 
-def _grown(connection: sqlite3.Connection, scope_id: int, model_id: int, block: Block) -> Block:
+def _append_new(
+    connection: sqlite3.Connection, scope_id: int, model_id: int, block: Block
+) -> Block:
     """Append the codes that were added since to a block."""
     if not len(block.facts):
         return _read_block(connection, scope_id, model_id)
@@ -202,7 +204,7 @@ def _products(matrix: Exact, queries: Exact) -> Exact:
     return np.stack([np.einsum("ij,j->i", matrix, query) for query in queries], axis=1)
 
 
-def _each_once(numbers: Numbers) -> Numbers:
+def _sort_unique(numbers: Numbers) -> Numbers:
     """Sort and remove duplicates.
 
     `numpy.unique`, like `quantile` and `median`, first loads masked arrays, which takes longer than
@@ -220,7 +222,7 @@ def _leading(guesses: Scores, depth: int) -> Numbers:
     return places[np.argsort(-guesses[places], kind="stable")]
 
 
-def _goes_deeper(
+def _needs_more(
     leading: Numbers, places: Numbers, scores: Exact, limit: int, floor: float, total: int
 ) -> bool:
     """Return whether the estimates rank so badly that better facts may follow ``leading``.
@@ -335,7 +337,7 @@ class Nearest:
 
         Facts that cannot be among the best, or above the floor, within the error of the estimates
         are left out. The number of compared facts depends on the quality of the estimates: see
-        `_goes_deeper`.
+        `_needs_more`.
         """
         guesses = [
             np.concatenate([_estimates(block, query) for block in self._blocks])
@@ -355,7 +357,7 @@ class Nearest:
             known = self._score_exactly(facts, queries, wanted, known)
             for number in sorted(going):
                 scores = known[1][:, number]
-                if not _goes_deeper(leading[number], known[0], scores, limit, floor, self.total):
+                if not _needs_more(leading[number], known[0], scores, limit, floor, self.total):
                     going.discard(number)
                     continue
                 depths[number] = min(2 * depths[number], self.total)
@@ -385,7 +387,7 @@ class Nearest:
         known: tuple[Numbers, Exact] | None = None,
     ) -> tuple[Numbers, Exact]:
         """Return the known and requested places, with their exact scores."""
-        places = _each_once(np.concatenate(wanted))
+        places = _sort_unique(np.concatenate(wanted))
         if known is not None:
             places = np.setdiff1d(places, known[0], assume_unique=True)
         places = places[np.argsort(facts[places])]

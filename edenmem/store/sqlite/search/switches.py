@@ -1,7 +1,7 @@
 """The switch to another embedding model: its row, and the staged vectors."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
-# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Queries on the staged documents of v1; see `edenmem.store.v1.protocol.V1Stage`."""
-# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Loading of backup records, with all derived data."""
 
 # ruff: noqa: D102 - the protocol documents these methods.
-# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
 
 from __future__ import annotations
 

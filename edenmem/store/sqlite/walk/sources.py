@@ -1,6 +1,6 @@
 """The table of each kind of record, its filters, and the decoding of its rows."""
 
-# ruff: noqa: S608 - what is put into statements here are our own constants; values are bound.
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
 
 from __future__ import annotations
 
