@@ -234,16 +234,23 @@ def test_without_search_commands_it_says_why(
     inside("fact", "add", "--agent", "mira", "Found at once.", "--wait").ok()
     (fact,) = inside.json("fact", "list", "--agent", "mira")
     edited = inside("fact", "edit", fact["id"], "--content", "At once.", "--yes", "--wait").ok()
-    assert "search" not in edited.err
+    assert "search index" not in edited.err
 
 
 def test_on_sqlite_they_are_reported_and_made_anew(cli: Cli) -> None:
     states = {one["name"]: one for one in cli.json("index", "list")}
+    assert states.pop("facts_source")["status"] == "unwanted"
     assert {one["status"] for one in states.values()} == {"ready"}
     assert states["facts_text"]["kind"] == "text"
     assert "as wanted" in cli("index", "update").ok().err
     anew = cli("index", "update", "--rebuild", "--yes", "--format", "json").ok().data
-    assert [one["outcome"] for one in anew] == ["updated", "updated"]
+    assert [one["outcome"] for one in anew] == ["updated", "updated", "left_out"]
+    assert cli("index", "create", "facts_source").ok()
+    found = cli("search", "anything", "--agent", "mira", "--recipe", "text+source").ok()
+    assert "facts_source" not in found.err
+    assert cli("index", "drop", "facts_source", "--yes").ok()
+    refused = cli("search", "anything", "--agent", "mira", "--recipe", "text+source")
+    assert (refused.code, "index create facts_source" in refused.err) == (5, True)
     assert cli("index", "drop", "facts_text", "--yes").code == 4
     assert cli("index", "list", "nonsense").code == 3
     assert "lanterns" in cli("search", "lanterns", "--agent", "mira", "--user", "lena", *_TEXT).out
