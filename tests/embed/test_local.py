@@ -71,7 +71,7 @@ async def test_unit_length_and_the_name_and_size_that_are_stored(embedder: Local
 
 
 @pytest.mark.slow
-async def test_a_text_has_one_vector_whatever_its_company(embedder: LocalEmbedder) -> None:
+async def test_the_vector_of_a_text_does_not_depend_on_its_batch(embedder: LocalEmbedder) -> None:
     texts = [f"{fact} {'Said again. ' * (n % 7)}{n}" for n in range(14) for fact in FACTS]
     together = await numbers(embedder, *texts)
     again = await numbers(embedder, *texts)

@@ -179,7 +179,7 @@ async def test_long_and_strange_texts(server: FakeOpenAI) -> None:
             await embedder.embed([" "])
 
 
-async def test_tokens_that_nobody_counted_are_estimated(server: FakeOpenAI) -> None:
+async def test_uncounted_tokens_are_estimated(server: FakeOpenAI) -> None:
     reply = embeddings([1.0] * 8)
     del reply.body["usage"]
     server.script.append(reply)
@@ -210,7 +210,7 @@ async def test_a_limit_in_money_needs_a_price(server: FakeOpenAI) -> None:
     assert server.requests == []
 
 
-async def test_a_failure_tells_what_the_batches_before_it_cost(server: FakeOpenAI) -> None:
+async def test_a_failure_has_the_cost_of_earlier_batches(server: FakeOpenAI) -> None:
     async with connected(server, batch_size=10) as embedder:
         await embedder.embed(["one"])
         answers = server.requests

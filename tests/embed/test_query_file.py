@@ -45,7 +45,7 @@ def test_nothing_is_made_by_looking(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["not a database " * 99, None], ids=["damaged", "a folder"])
-def test_a_file_that_cannot_be_used_is_no_error(path: Path, harm: str | None) -> None:
+def test_an_unusable_file_is_not_an_error(path: Path, harm: str | None) -> None:
     path.parent.mkdir()
     if harm is None:
         path.mkdir()

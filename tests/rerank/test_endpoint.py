@@ -76,7 +76,7 @@ async def test_the_address_may_leave_out_the_last_part(server: FakeRerank) -> No
     assert await scores(server, rerank_url=f"{without}/") == (0.0, 1.0, 0.5)
 
 
-async def test_many_go_in_batches_and_none_is_no_call(server: FakeRerank) -> None:
+async def test_many_documents_are_batched_and_none_makes_no_call(server: FakeRerank) -> None:
     documents = [f"cat {number}" if number % 3 else "tea" for number in range(230)]
     async with connected(server) as (reranker, _):
         assert await reranker.score(QUERY, []) == ()
@@ -156,7 +156,7 @@ JSON = st.recursive(
 
 
 @given(JSON, st.integers(1, 4))
-def test_whatever_comes_is_a_score_for_each_or_an_error(answer: object, wanted: int) -> None:
+def test_any_answer_is_a_score_for_each_or_an_error(answer: object, wanted: int) -> None:
     try:
         found = _in_order(answer, wanted, "host")
     except ProviderAnswerInvalid:
@@ -238,7 +238,7 @@ async def test_a_wrong_model_or_address_names_the_settings(
 
 
 @pytest.mark.parametrize("url", ["/rerank", "nonsense", "ftp://host/rerank", "http://[/rerank"])
-async def test_what_is_no_address_is_a_setting_to_mend(server: FakeRerank, url: str) -> None:
+async def test_an_invalid_address_names_its_setting(server: FakeRerank, url: str) -> None:
     with pytest.raises(ConfigError, match=r"invalid search\.rerank_url"):
         await scores(server, rerank_url=url)
 

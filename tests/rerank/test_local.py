@@ -173,7 +173,7 @@ async def test_a_model_of_another_kind_is_refused(
     assert shape in str(caught.value)
 
 
-async def test_the_sentence_model_of_the_wheel_is_no_cross_encoder(
+async def test_the_sentence_model_of_the_wheel_is_not_a_cross_encoder(
     tmp_path: Path, reranker: Open
 ) -> None:
     from edenmem.embed.model_files import find_bundled_model
@@ -193,7 +193,7 @@ async def test_a_tokenizer_of_another_model_is_said(tmp_path: Path, reranker: Op
     assert "of the same model" in (caught.value.hint or "")
 
 
-async def test_a_score_that_is_no_number_is_an_error(tmp_path: Path, reranker: Open) -> None:
+async def test_a_score_that_is_not_a_number_is_an_error(tmp_path: Path, reranker: Open) -> None:
     local = reranker(cross_encoder(tmp_path / "tiny", output="nan"))
     with pytest.raises(ProviderAnswerInvalid, match="not a finite number"):
         await local.score(QUERY, DOCUMENTS)

@@ -95,7 +95,7 @@ class TestConvex:
         pool = fuse_convex([], found(("a", 8.1), ("b", 8.0)))
         assert scores(pool)["b"] > 0.39
 
-    def test_a_text_list_that_was_cut_is_no_further_stretched(self) -> None:
+    def test_a_cut_text_list_is_not_stretched(self) -> None:
         text = found(*((f"{number:02d}", 10.0 - number) for number in range(10)))
         pool = fuse_convex([], text, depth=5)
         assert len(pool.hits) == 5
@@ -164,7 +164,7 @@ class TestConvex:
         assert hit.explain["semantic"]["threshold"] == 0.65
 
     @given(SEMANTIC, TEXT, st.floats(0, 1))
-    def test_scores_are_in_the_unit_interval_and_nobody_is_lost(
+    def test_scores_are_in_the_unit_interval_and_no_fact_is_lost(
         self, semantic: list[Candidate], text: list[Candidate], weight: float
     ) -> None:
         pool = fuse_convex(semantic, text, weight=weight)

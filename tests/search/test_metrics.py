@@ -40,7 +40,7 @@ def test_the_ideal_of_ndcg_has_no_more_places_than_k() -> None:
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_nothing_relevant_is_no_zero_but_an_error(measure: object) -> None:
+def test_no_relevant_facts_are_an_error_and_not_zero(measure: object) -> None:
     with pytest.raises(ValueError, match="no relevant facts"):
         measure("abc", (), k=10)  # type: ignore[operator]
 

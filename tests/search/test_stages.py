@@ -68,7 +68,7 @@ class TestRerank:
         assert cuts_of(pool) == [("c", "rerank", "rank 3 of 3, only the best 2 are reranked")]
 
     @given(POOLS, st.integers(1, 25), st.floats(0, 1), st.data())
-    def test_nobody_is_lost(
+    def test_no_fact_is_lost(
         self, pool: Pool, depth: int, floor: float, data: st.DataObject
     ) -> None:
         short = shortlist(pool, depth=depth)
@@ -125,13 +125,13 @@ class TestMmr:
         pool = mmr(pool_of(a=0.9, b=0.8, c=0.7), vectors, top_k=3, trade_off=1.0)
         assert order(pool) == ["a", "b", "c"]
 
-    def test_opposite_vectors_are_no_more_than_unlike(self) -> None:
+    def test_opposite_vectors_count_as_unrelated(self) -> None:
         vectors = {"a": unit(1, 0), "b": unit(-1, 0), "c": unit(0, 1)}
         pool = mmr(pool_of(a=0.9, b=0.5, c=0.6), vectors, top_k=3, trade_off=0.5)
         assert order(pool) == ["a", "c", "b"]
         assert pool.hits[2].explain["mmr"]["redundancy"] == 0.0
 
-    def test_unlike_facts_of_a_model_with_high_cosines_are_no_repetitions(self) -> None:
+    def test_unrelated_facts_of_a_model_with_high_cosines_are_not_redundant(self) -> None:
         vectors = {"a": unit(1, 0), "b": unit(0.7, 0.714), "c": unit(0.9, 0.436)}
         given = pool_of(a=0.9, b=0.5, c=0.6)
         pool = mmr(given, vectors, top_k=3, trade_off=0.7, zero=0.7)
@@ -153,7 +153,7 @@ class TestMmr:
         assert mmr(Pool(), {}, top_k=5, trade_off=0.7) == Pool()
 
     @given(POOLS, st.floats(0, 1), st.integers(1, 20), st.integers(0, 5))
-    def test_scores_never_rise_and_nobody_is_lost(
+    def test_scores_never_rise_and_no_fact_is_lost(
         self, pool: Pool, trade_off: float, top_k: int, alike: int
     ) -> None:
         vectors = {
@@ -169,7 +169,7 @@ class TestMmr:
 
 
 class TestTop:
-    def test_what_is_cut_is_told_with_its_rank(self) -> None:
+    def test_cuts_have_their_rank(self) -> None:
         pool = top(pool_of(a=0.9, b=0.8, c=0.7), top_k=2)
         assert order(pool) == ["a", "b"]
         assert cuts_of(pool) == [("c", "top_k", "rank 3 of 3, top_k is 2")]
@@ -181,7 +181,7 @@ class TestTop:
         assert cut["a"].endswith("top_k is 1; rerank put it from rank 1 to 3")
         assert cut["c"] == "rank 2 of 3, top_k is 1", "it was not among the first before either"
 
-    def test_keep_tells_who_is_gone(self) -> None:
+    def test_keep_cuts_the_others(self) -> None:
         pool = keep(pool_of(a=0.9, b=0.8), ["b"], stage="load", why="deleted meanwhile")
         assert order(pool) == ["b"]
         assert cuts_of(pool) == [("a", "load", "deleted meanwhile")]

@@ -97,7 +97,7 @@ async def test_a_table_worked_out_by_hand(memory: Memory) -> None:
     assert score.ndcg == pytest.approx((1 + 1 / math.log2(3) + 0) / 3)
 
 
-async def test_nobodys_facts_are_found_for_somebody_else(memory: Memory) -> None:
+async def test_facts_are_never_found_for_another_user(memory: Memory) -> None:
     memory.add(memory.cast.bruno_scope, *TEXTS)
     read = read_queries(memory.store, [line("Anna grey cat", user="anna")])
     evaluator = Evaluator(make_runtime(memory.store, SETTINGS, embedder=memory.embedder))

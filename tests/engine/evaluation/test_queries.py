@@ -27,7 +27,7 @@ class TestLabels:
         assert [query.relevant for query in read.queries] == [{cat}] * 3
         assert not read.unknown
 
-    def test_a_text_stands_for_every_fact_that_has_it(self, memory: Memory) -> None:
+    def test_a_text_means_every_fact_with_that_text(self, memory: Memory) -> None:
         (own,) = memory.add(memory.cast.anna_scope, CAT)
         (everybodys,) = memory.add(memory.cast.agent_scope, CAT)
         memory.add(memory.cast.bruno_scope, CAT)
@@ -39,7 +39,7 @@ class TestLabels:
         assert read.unanswerable == 1
         assert read.queries[0].relevant == frozenset()
 
-    def test_unknown_labels_are_told_by_line(self, memory: Memory) -> None:
+    def test_unknown_labels_are_reported_by_line(self, memory: Memory) -> None:
         (cat,) = memory.add(memory.cast.anna_scope, CAT)
         (cello,) = memory.add(memory.cast.bruno_scope, CELLO)
         nobody = new_id()

@@ -159,7 +159,7 @@ class TestFinding:
 
 
 class TestExplaining:
-    async def test_every_stage_and_every_drop_is_told(
+    async def test_every_stage_and_every_drop_is_reported(
         self, store: Store, embedder: FakeEmbedder
     ) -> None:
         facts = add(store, embedder, TEXTS)
@@ -260,7 +260,7 @@ class TestWithoutEmbedder:
 
 
 class TestKnownFailures:
-    async def test_known_failure_29_an_outage_of_the_embedder_is_no_empty_list(
+    async def test_known_failure_29_an_outage_of_the_embedder_is_an_error(
         self, searcher: Searcher, store: Store, embedder: FakeEmbedder
     ) -> None:
         """Known failure 29: an outage looks like "no memories"."""
@@ -273,7 +273,7 @@ class TestKnownFailures:
         "method",
         ["search.semantic_candidates", "search.text_candidates", "memory.facts_by_ids"],
     )
-    async def test_known_failure_29_an_outage_of_the_store_is_no_empty_list(
+    async def test_known_failure_29_an_outage_of_the_store_is_an_error(
         self,
         searcher: Searcher,
         store: Store,

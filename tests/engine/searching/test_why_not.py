@@ -55,7 +55,7 @@ async def test_a_fact_that_is_found(
     assert stored.access_count == 0
 
 
-async def test_a_fact_of_somebody_else(
+async def test_a_fact_of_another_user(
     store: Store, embedder: FakeEmbedder, detective: Detective
 ) -> None:
     fact = add(store, embedder, "A grey cat called Miso.", scope=ELSEWHERE)

@@ -66,7 +66,7 @@ def test_all_is_ready_from_the_beginning(store: SqliteStore) -> None:
         ),
     ],
 )
-def test_what_is_damaged_is_seen_and_made_anew(
+def test_a_damaged_index_is_reported_and_rebuilt(
     store: SqliteStore, name: str, damage: str, left: tuple[int, int], difference: str
 ) -> None:
     assert counts(store) == (4, 5)
@@ -82,7 +82,7 @@ def test_what_is_damaged_is_seen_and_made_anew(
 
 
 @pytest.mark.parametrize("name", ["vector_codes", "facts_text", "facts_recent"])
-def test_making_anew_what_is_whole_changes_nothing(store: SqliteStore, name: str) -> None:
+def test_rebuilding_an_intact_index_changes_nothing(store: SqliteStore, name: str) -> None:
     before = counts(store)
     store.indexes.create_index(name, WISH)
     store.indexes.update_index(name, WISH)

@@ -89,7 +89,7 @@ def test_its_queries_walk_no_table(opened: SqliteStore) -> None:
         max_size=25,
     )
 )
-def test_whatever_happens_every_fact_ends_with_the_one_vector_of_its_text(
+def test_every_fact_ends_with_one_vector_of_its_text(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
 ) -> None:
     """Additions, edits and removals by processes of either model, fills and switches, in any
@@ -154,7 +154,7 @@ def all_found(store: SqliteStore) -> None:
     assert codes(store) == ()
 
 
-def test_the_codes_of_both_models_are_made_anew(opened: SqliteStore) -> None:
+def test_the_codes_of_both_models_are_rebuilt(opened: SqliteStore) -> None:
     add_facts(opened, *(make_fact(SCOPE, f"{n}", **known(f"{n}")) for n in range(5)))
     opened.switches.begin_switch(SWITCH)
     fill(opened)
@@ -165,7 +165,7 @@ def test_the_codes_of_both_models_are_made_anew(opened: SqliteStore) -> None:
     all_found(opened)
 
 
-def test_models_keep_their_numbers_when_the_schema_goes_on_and_back(tmp_path: Path) -> None:
+def test_models_keep_their_numbers_through_migrations_up_and_down(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "memory.db")
     store.database.initialise()
     add_facts(store, *(make_fact(SCOPE, f"{n}", **known(f"{n}")) for n in range(3)))

@@ -72,7 +72,7 @@ def test_every_script_is_found(opened: SqliteStore, content: str, queries: list[
         assert search(opened, query) == [content], query
 
 
-def test_characters_in_another_order_are_no_match(opened: SqliteStore) -> None:
+def test_characters_in_another_order_do_not_match(opened: SqliteStore) -> None:
     add_fact(opened, SCOPE, "我住在上海")
     assert search(opened, "海上") == []
 
@@ -106,7 +106,7 @@ def test_a_query_has_a_bounded_number_of_words() -> None:
 @pytest.mark.parametrize(
     "typo", ["guitr", "guitarr", "giutar", "gvitar", "uitar", "xguitar", "guitat", "guitra"]
 )
-def test_a_word_that_nobody_used_finds_its_neighbour(opened: SqliteStore, typo: str) -> None:
+def test_an_unknown_word_finds_its_neighbour(opened: SqliteStore, typo: str) -> None:
     add_fact(opened, SCOPE, "Ben plays the guitar.")
     add_fact(opened, SCOPE, "Ben has a cat.")
     assert search(opened, typo) == ["Ben plays the guitar."]
@@ -246,7 +246,7 @@ def test_a_stem_that_has_another_stem_is_found(opened: SqliteStore) -> None:
         ]
     )
 )
-def test_every_form_of_a_stem_begins_alike(word: str) -> None:
+def test_all_forms_of_a_stem_have_its_prefix(word: str) -> None:
     ((stem,),) = index_words([word])
     assert word.startswith(_beginning(stem))
 

@@ -66,7 +66,7 @@ def test_a_code_is_the_signs(numbers: list[float]) -> None:
         (packed(1, math.inf), "not finite"),
     ],
 )
-def test_what_is_no_direction_is_refused(opened: SqliteStore, vector: bytes, said: str) -> None:
+def test_an_invalid_vector_is_refused(opened: SqliteStore, vector: bytes, said: str) -> None:
     """Known failure 27: a failed embedding was stored as zeros."""
     with pytest.raises(InputError, match=said):
         check_vector(vector)

@@ -222,7 +222,7 @@ def test_one_bad_row_is_carried_along_with_its_fault(
 
 
 @pytest.mark.parametrize("kind", _IDS)
-def test_an_id_that_is_no_text_stops_no_walk(
+def test_an_id_that_is_not_text_does_not_stop_a_walk(
     town: Town, monkeypatch: pytest.MonkeyPatch, kind: RecordKind
 ) -> None:
     monkeypatch.setattr(walk, "BATCH", 2)
