@@ -40,7 +40,7 @@ def test_a_healthy_memory_has_no_findings(ward: Ward) -> None:
 def test_file_checks_are_not_reported_without_files(ward: Ward) -> None:
     (file,) = (check for check in examine(ward, "file").checks if check.name == "file")
     assert file.state is State.OK
-    assert ("not looked at" in file.remark) == isinstance(ward, MongoWard)
+    assert ("not checked" in file.remark) == isinstance(ward, MongoWard)
 
 
 def _everything(ward: SqliteWard | MongoWard) -> Any:
