@@ -1,10 +1,9 @@
-"""What a change does to memory: the rules, written once, for every store.
+"""The effects of changes on memory: rules written once, for every store.
 
-Pure functions over the changes of `edenmem.models.changes`. A store loads what `needs` names into a
-`State`, once for a batch; `plan` says what each change does, as an `Effect`, and `fold` lets the
-next one see it; the store writes the effects. A dry run is the same without the write. `invert`
-finds the change that takes an entry of the log back. May import models, errors and text, and
-nothing else.
+Pure functions over the changes of `edenmem.models.changes`. A store loads what `needs` names into
+a `State`, once for a batch. `plan` returns what each change does, as an `Effect`; `fold` makes it
+visible to the next one; the store writes the effects. A dry run skips the write. `invert` finds the
+change that undoes an entry of the log. May import models, errors and text, and nothing else.
 """
 
 from edenmem.memory.effect import Effect as Effect

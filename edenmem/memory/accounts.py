@@ -1,4 +1,4 @@
-"""What changes to who there is do: agents and accounts that edenmem adds, and takes away again."""
+"""Plan changes to agents and accounts that edenmem adds or removes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from edenmem.models.host import Agent, User
 
 
 def add(change: AddAgent | AddUser, state: State, context: ChangeSet) -> Effect:
-    """Plan an agent or an account whose id and username must be free."""
+    """Plan an agent or account whose ID and username must be free."""
     account: Agent | User
     kind, account = (
         ("agent", change.agent) if isinstance(change, AddAgent) else ("user", change.user)
     )
     if state.ids.get(account.id) or state.names.get((kind, account.username)):
-        detail = f"the id or the username {account.username!r} is taken"
+        detail = f"ID or username already in use: {account.username!r}"
         return conflict(change, account.id, detail)
     return Effect(
         change=change,
@@ -34,7 +34,7 @@ def add(change: AddAgent | AddUser, state: State, context: ChangeSet) -> Effect:
 
 
 def remove(change: RemoveAgent | RemoveUser, state: State, context: ChangeSet) -> Effect:
-    """Plan the end of an agent or account that nothing refers to."""
+    """Plan the removal of an agent or account without references."""
     account: Agent | User | None
     if isinstance(change, RemoveAgent):
         kind, account_id, account = "agent", change.agent_id, state.agents.get(change.agent_id)

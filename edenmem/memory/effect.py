@@ -1,4 +1,4 @@
-"""What a change does: what a store has to write, and the answer."""
+"""The effect of a change: what a store writes, and the answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.records import AuditEntry, ChangeResult, HistoryEntry
 from edenmem.models.scope import Scope
 
-#: What changes can write.
+#: Documents that changes can write.
 Model = Fact | Reflection | Consolidation | Policy | Agent | User
 
 _KINDS: dict[type, str] = {
@@ -25,16 +25,14 @@ _KINDS: dict[type, str] = {
 
 
 class Write(msgspec.Struct, frozen=True):
-    """One document: as it was planned from, and as it is to be. ``old`` None: it is inserted,
-    ``new`` None: it is deleted.
+    """One document before and after. ``old`` is None for an insert, ``new`` for a deletion.
 
-    A store writes the fields that differ, on condition that the document still is ``old`` (of the
-    same version). The vector of a fact is kept if ``embedding`` is the same object in both.
+    A store writes the fields that differ, provided that the document still equals ``old`` (same
+    version). A fact's vector is kept if ``embedding`` is the same object in both.
 
-    ``unabsorbed_ids`` of a consolidated text is for the audit entry, and complete only where a
-    version is written. What waits follows from the flags: a store that keeps it in a list too puts
-    into it, and takes out of it, the reflections whose `waits` differs, and leaves what it does not
-    know.
+    ``unabsorbed_ids`` of a consolidated text is for the audit entry, and complete only if a version
+    is written. The flags determine what is pending. A store that also keeps a list adds and removes
+    the reflections whose `waits` differs, and leaves unknown ones.
     """
 
     old: Model | None
@@ -42,20 +40,22 @@ class Write(msgspec.Struct, frozen=True):
 
     @property
     def model(self) -> Model:
-        """The document that says which one it is: the new one, or what is deleted."""
+        """Return the document that identifies the write: the new one, or the deleted one."""
         found = self.old if self.new is None else self.new
         assert found is not None
         return found
 
     @property
     def kind(self) -> str:
-        """ "fact", "reflection", "consolidation", "policy", "agent" or "user"."""
+        """Return "fact", "reflection", "consolidation", "policy", "agent" or "user"."""
         return _KINDS[type(self.model)]
 
     @property
     def waits(self) -> tuple[bool, bool]:
-        """Whether it was, and is to be, in its scope's buffer; a reflection that is there and is
-        not absorbed."""
+        """Return whether it was, and will be, in its scope's buffer.
+
+        The buffer has existing reflections that are not absorbed.
+        """
         return _waits(self.old), _waits(self.new)
 
 
@@ -64,7 +64,7 @@ def _waits(model: Model | None) -> bool:
 
 
 class Touch(msgspec.Struct, frozen=True):
-    """A scope in which something changes: its revision grows, and its counts by so much."""
+    """A scope that changes: its revision grows, and its counts by these numbers."""
 
     scope: Scope
     facts: int = 0
@@ -73,21 +73,21 @@ class Touch(msgspec.Struct, frozen=True):
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """What one change does. One that is refused, or was applied before, has a result alone.
+    """The effect of one change. A refused or repeated change has only a result.
 
     Attributes:
         change: The change.
         result: The answer.
         writes: Documents.
-        versions: What history gets, in order: the version that is replaced, if history does not
-            have it, and the new one or the tombstone.
-        life: Of which life the versions are; see `Head`.
-        origin: How the version that a fact or text has afterwards came to be, where it gets one.
-        entry: The audit entry, done; ``status`` "void" for an addition that met with a duplicate,
-            which is shown to nobody and keeps the answer.
+        versions: New entries of history, in order: the replaced version, if history lacks it,
+            and the new one or the tombstone.
+        life: The life of the versions; see `Head`.
+        origin: The origin of the resulting version of a fact or text, if any.
+        entry: The finished audit entry; ``status`` is "void" for an addition that met a
+            duplicate, which is hidden and keeps the answer.
         touches: Scopes that change.
         reads: Scopes that do not change, but on which the answer depends.
-        repairs: The scope whose buffer the store puts right, in its own form.
+        repairs: The scope whose buffer the store repairs, in its own form.
     """
 
     change: Change

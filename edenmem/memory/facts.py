@@ -1,4 +1,4 @@
-"""What changes to facts do."""
+"""Plan changes to facts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add(change: AddFact, state: State, context: ChangeSet) -> Effect:
 
 
 def revise(change: ReviseFact, state: State, context: ChangeSet) -> Effect:
-    """Plan a new text: in place, beside a target that changed, or in favour of a twin."""
+    """Plan a new text: in place, next to a changed target, or in favour of a duplicate."""
     old = fact_in(state, change.scope, change.fact_id)
     if old is None or old.version != change.expected_version:
         if change.or_add is not None:
@@ -75,7 +75,7 @@ def revise(change: ReviseFact, state: State, context: ChangeSet) -> Effect:
 
 
 def add_instead(change: ReviseFact, fact: Fact, state: State, context: ChangeSet) -> Effect:
-    """Plan the fact that a revision adds where it cannot be made."""
+    """Plan the fact that a revision adds if the target cannot be revised."""
     return _insert(change, fact, ChangeStatus.ADDED_INSTEAD, state, context)
 
 
@@ -90,7 +90,7 @@ def remove(change: RemoveFact, state: State, context: ChangeSet) -> Effect:
 
 
 def fact_in(state: State, scope: Scope, fact_id: str) -> Fact | None:
-    """Return the fact, if it is in the scope that the change names."""
+    """Return the fact, if it is in this scope."""
     found = state.facts.get(fact_id)
     return found if found is not None and home_of(found) == scope else None
 
@@ -151,7 +151,7 @@ def _take_away(
 
 
 def _replaced(old: Fact, state: State) -> tuple[HistoryEntry, ...]:
-    """The version that is there, if history does not have it."""
+    """Return the current version, if history lacks it."""
     key = ("fact", old.id)
     head = state.heads.get(key)
     if head is not None and head.version == old.version:

@@ -1,9 +1,9 @@
-"""What takes a change back: the way from what is there now to what was before an entry of the log.
+"""The inverse of a change: from the current state to the state before an entry of the log.
 
-An entry is judged on what there is, not on what the log says: what somebody else wrote, or took
-back by hand, counts alike. What is compared is what people and models read, and where it comes
-from; versions, times and vectors may differ. To take several entries back, newest first: `invert`
-one, `plan` its change, `fold` both `State` and `Past`, and go on with the next.
+An entry is judged by the current state, not by the log: later writes and manual changes count the
+same. Compared is what people and models read, and its sources; versions, times and vectors may
+differ. To undo several entries, newest first: `invert` one, `plan` its change, `fold` both `State`
+and `Past`, and continue with the next.
 """
 
 from __future__ import annotations
@@ -44,31 +44,32 @@ from edenmem.models.ids import derived_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 
-#: Why a change that wrote what was there already needs no inverse.
+#: The reason for changes that wrote what already existed.
 NO_CHANGE = "it changed nothing"
 
-#: Kinds of changes to reflections that cannot be taken back while those are in a text.
+#: Kinds of changes to reflections that cannot be undone after consolidation.
 _OF_REFLECTIONS = ("add_reflection", "revise_reflection", "restore_reflection")
 _TOGGLES = ("user_memory_enabled", "agent_memory_enabled")
 
 
 def undo_id(entry_id: str) -> str:
-    """Return the id of the change, and so of the entry, that takes an entry back."""
+    """Return the ID of the change, and so of the entry, that undoes an entry."""
     return derived_id("undo", entry_id)
 
 
 class Inverse(msgspec.Struct, frozen=True, kw_only=True):
-    """The way back of one entry.
+    """The inverse of one entry.
 
     Attributes:
-        change: Takes the entry back. None: there is nothing to do (``why`` says so), or no way.
-        blocked: There is no way, not even by force.
-        differs: The target is not as the entry left it; the change takes later work away too.
-        why: What is the matter.
-        now: The target as it is.
-        by: Ids of the entries of other targets that are in the way.
-        rival: The id of another target that is in the way, for whatever changed it.
-        notices: What a person should know of the change.
+        change: The change that undoes the entry; None if nothing is to do (see ``why``) or it
+            is impossible.
+        blocked: Whether the undo is impossible, even by force.
+        differs: Whether the target has changed since; the change discards later work too.
+        why: The reason.
+        now: The current target.
+        by: IDs of entries of other targets that block it.
+        rival: The ID of another target that blocks it, regardless of what changed that target.
+        notices: Notes on the change for the reader.
     """
 
     change: Change | None = None
@@ -82,14 +83,14 @@ class Inverse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Past(msgspec.Struct, kw_only=True):
-    """What the log and history have to say of entries, beyond the `State` of their targets.
+    """The log's and history's data on entries, beyond the `State` of their targets.
 
     Attributes:
-        snapshots: By the id of an entry that removed a fact: the fact, with its vector.
+        snapshots: By the ID of an entry that removed a fact: the fact, with its vector.
         versions: By scope: all versions of its text, oldest first.
-        reverts: By scope: when versions of its text were taken back, and which.
-        contents: By shard: how many facts and reflections the store has in it.
-        grown: By shard: by how many that grew with what was folded.
+        reverts: By scope: when versions of its text were reverted, and which.
+        contents: By shard: the number of its facts and reflections in the store.
+        grown: By shard: the growth by folded effects.
     """
 
     snapshots: dict[str, Fact] = msgspec.field(default_factory=dict)
@@ -99,7 +100,7 @@ class Past(msgspec.Struct, kw_only=True):
     grown: dict[Scope, int] = msgspec.field(default_factory=dict)
 
     def fold(self, effect: Effect) -> None:
-        """Bring it up to date with an effect, as `edenmem.memory.fold` does with the state."""
+        """Update it with an effect, as `edenmem.memory.fold` updates the state."""
         for version in effect.versions:
             if version.target_type == "consolidation" and version.scope in self.versions:
                 self.versions[version.scope] += (version,)
@@ -110,7 +111,7 @@ class Past(msgspec.Struct, kw_only=True):
 
 
 class PastNeeds(msgspec.Struct, kw_only=True):
-    """What has to be loaded into a `Past`; each field is answered by the one of that name."""
+    """What to load into a `Past`; the field of the same name answers each field."""
 
     snapshots: list[AuditEntry] = msgspec.field(default_factory=list)
     versions: set[Scope] = msgspec.field(default_factory=set)
@@ -119,10 +120,9 @@ class PastNeeds(msgspec.Struct, kw_only=True):
 
 
 def past_needs(entries: Iterable[AuditEntry]) -> PastNeeds:
-    """Name what the past must have before `inverse_needs` can be asked for these entries.
+    """Name what the past must contain before `inverse_needs` is called for these entries.
 
-    The versions of the texts that reflections went into are asked for by `versions_needed`, once
-    it is known which did.
+    `versions_needed` names the versions of texts with absorbed reflections, once those are known.
     """
     found = PastNeeds()
     for entry in entries:
@@ -141,7 +141,7 @@ def past_needs(entries: Iterable[AuditEntry]) -> PastNeeds:
 
 
 def versions_needed(entries: Iterable[AuditEntry], state: State) -> set[Scope]:
-    """Name the scopes of reflections that went into a text since their entries."""
+    """Return the scopes of reflections that were consolidated since their entries."""
     found = set()
     for entry in entries:
         if entry.action in _OF_REFLECTIONS and entry.scope is not None:
@@ -152,7 +152,7 @@ def versions_needed(entries: Iterable[AuditEntry], state: State) -> set[Scope]:
 
 
 def inverse_needs(entries: Iterable[AuditEntry], past: Past) -> Needs:
-    """Name what the state must have to invert these entries and to plan what takes them back."""
+    """Name what the state must contain to invert these entries and plan the inverses."""
     found = Needs()
     for entry in entries:
         if entry.before is None and entry.after is None:
@@ -187,17 +187,17 @@ def inverse_needs(entries: Iterable[AuditEntry], past: Past) -> Needs:
 
 
 def invert(entry: AuditEntry, state: State, past: Past, *, at: datetime) -> Inverse:
-    """Find the way back of an entry.
+    """Find the inverse of an entry.
 
     Args:
-        entry: What is taken back: the one in force, if it was undone and made again.
-        state: What there is; it must have what `inverse_needs` names.
-        past: What was; it must have what `past_needs` and `versions_needed` name.
+        entry: The entry to undo: the one in force, if it was undone and redone.
+        state: The current state; it must contain what `inverse_needs` names.
+        past: The past; it must contain what `past_needs` and `versions_needed` name.
         at: The time of the change.
     """
     find = _INVERSES.get(entry.action)
     if find is None:
-        return _no_way(f"edenmem knows no way back of {entry.action!r}")
+        return _no_way(f"cannot be undone: {entry.action!r}")
     if entry.before is None and entry.after is None:
         return _no_way("what it changed was erased")
     found = find(entry, state, past, at)
@@ -208,14 +208,14 @@ def invert(entry: AuditEntry, state: State, past: Past, *, at: datetime) -> Inve
 
 
 def _nothing(why: str, now: Model | None = None) -> Inverse:
-    """What the entry did is not so any more."""
+    """Return an inverse that does nothing: the entry is no longer in effect."""
     return Inverse(why=why, now=now)
 
 
 def _no_way(
     why: str, now: Model | None = None, *, by: tuple[str, ...] = (), rival: str = ""
 ) -> Inverse:
-    """It cannot be taken back, not even by force."""
+    """Return an inverse that is blocked, even by force."""
     return Inverse(blocked=True, why=why, now=now, by=by, rival=rival)
 
 
@@ -232,7 +232,7 @@ def _undo_add_fact(entry: AuditEntry, state: State, past: Past, at: datetime) ->
     made = msgspec.convert(entry.after, Fact)
     now = fact_in(state, home, entry.target_id)
     if now is None:
-        return _nothing("the fact is not there any more")
+        return _nothing("the fact no longer exists")
     learned = set(now.source_message_ids) - set(made.source_message_ids)
     return Inverse(
         change=RemoveFact(scope=home, fact_id=now.id, expected_version=now.version, at=at),
@@ -254,7 +254,7 @@ def _undo_revise_fact(entry: AuditEntry, state: State, past: Past, at: datetime)
     if now is None:
         return _no_way("the fact was removed since; undo that first")
     if now.content == old.content:
-        return _nothing("the fact says so already", now)
+        return _nothing("the fact already has this text", now)
     twin = state.owners.get((home, content_hash(old.content)))
     is_taken = twin is not None and twin != now.id
     return Inverse(
@@ -267,7 +267,7 @@ def _undo_revise_fact(entry: AuditEntry, state: State, past: Past, at: datetime)
 
 
 def _restore_sources(now: Fact | None, old: Fact, new: Fact, at: datetime) -> Inverse:
-    """Take back a revision by which sources or related users came or went, and no text."""
+    """Invert a revision of sources or related users that kept the text."""
     if now is None:
         return _nothing(NO_CHANGE)
     change = _with_sources(now, old, new, now.content, at)
@@ -282,7 +282,7 @@ def _origins(fact: Fact) -> tuple[set[str], set[str]]:
 
 
 def _with_sources(now: Fact, old: Fact, new: Fact, content: str, at: datetime) -> ReviseFact:
-    """Revise a fact so that the sources and users that came with ``new`` go, and lost ones come."""
+    """Revise a fact: drop the sources and users added by ``new``, restore lost ones."""
     (sources, users), (old_sources, old_users) = _origins(new), _origins(old)
     return ReviseFact(
         scope=now.home,
@@ -303,8 +303,8 @@ def _undo_remove_fact(entry: AuditEntry, state: State, past: Past, at: datetime)
     now = fact_in(state, home, entry.target_id)
     if now is not None:
         if now.content == gone.content:
-            return _nothing("the fact is there again", now)
-        return _no_way("the fact is there again, with another text", now)
+            return _nothing("the fact exists again", now)
+        return _no_way("the fact exists again, with another text", now)
     twin = state.owners.get((home, content_hash(gone.content)))
     if twin is not None:
         return _no_way(_twin_words(twin), state.facts.get(twin), rival=twin)
@@ -346,7 +346,7 @@ def _undo_add_reflection(entry: AuditEntry, state: State, past: Past, at: dateti
     made = msgspec.convert(entry.after, Reflection)
     now = reflection_in(state, home, entry.target_id)
     if now is None:
-        return _nothing("the reflection is not there any more")
+        return _nothing("the reflection no longer exists")
     went_in = now.absorbed and not made.absorbed
     change = RemoveReflection(scope=home, reflection_id=now.id, expected_version=now.version, at=at)
     return Inverse(
@@ -367,7 +367,7 @@ def _undo_revise_reflection(entry: AuditEntry, state: State, past: Past, at: dat
     if now is None:
         return _no_way("the reflection was removed since; undo that first")
     if now.content == old.content:
-        return _nothing("the reflection says so already", now)
+        return _nothing("the reflection already has this text", now)
     if now.absorbed:
         why = "it was consolidated since; undo that first"
         return _no_way(why, now, by=_absorbed_by(now, past))
@@ -387,11 +387,11 @@ def _undo_remove_reflection(entry: AuditEntry, state: State, past: Past, at: dat
     now = reflection_in(state, home, entry.target_id)
     if now is not None:
         if now.content == gone.content:
-            return _nothing("the reflection is there again", now)
-        return _no_way("the reflection is there again, with another text", now)
+            return _nothing("the reflection exists again", now)
+        return _no_way("the reflection exists again, with another text", now)
     back = msgspec.structs.replace(gone, version=gone.version + 1)
     if gone.absorbed and _released_since(entry, past):
-        # What it went into was taken back while it was away: it has to wait again.
+        # Its version was reverted in the meantime, so it is pending again.
         back = msgspec.structs.replace(
             back, absorbed=False, absorbed_at=None, consolidated_into=None
         )
@@ -405,15 +405,14 @@ def _content(reflection: Reflection) -> tuple[str, bool, bool]:
 
 
 def _absorbed_by(reflection: Reflection, past: Past) -> tuple[str, ...]:
-    """The entry by which a reflection went into the text."""
+    """Return the entry that consolidated a reflection into the text."""
     history = past.versions.get(reflection.home, ())
     by = [each.change_id for each in history if reflection.id in each.absorbed_ids]
     return tuple(each for each in by[-1:] if each is not None)
 
 
 def _released_since(entry: AuditEntry, past: Past) -> bool:
-    """Whether the version that a removed reflection went into, or one before it, was taken back
-    after the removal."""
+    """Return whether the version with a removed reflection, or an earlier one, was reverted."""
     home = _home(entry)
     history = past.versions.get(home, ())
     into = [each.version for each in history if entry.target_id in each.absorbed_ids]
@@ -430,15 +429,15 @@ def _undo_write_text(entry: AuditEntry, state: State, past: Past, at: datetime) 
     new = msgspec.convert(entry.after, Consolidation)
     now = state.texts.get(home)
     if now is None:
-        return _nothing("the text is not there any more")
+        return _nothing("the text no longer exists")
     if old == new.consolidated_content and not new.absorbed_ids:
         return _nothing(NO_CHANGE, now)
     released = _find_absorbed(new.absorbed_ids, home, state)
     if now.consolidated_content == old and not released:
-        return _nothing("the text says so already", now)
+        return _nothing("the text already has this content", now)
     still = _absorbed_since(new, home, state, past)
     differs = now.consolidated_content != new.consolidated_content or bool(still)
-    if differs:  # whoever overrules later versions lets wait what went into them, too
+    if differs:  # overruling later versions releases their reflections too
         released = _find_absorbed([*new.absorbed_ids, *(each.id for each in still)], home, state)
     last = now.version if differs else new.version
     change = RevertConsolidation(
@@ -451,25 +450,25 @@ def _undo_write_text(entry: AuditEntry, state: State, past: Past, at: datetime) 
         reverted_versions=tuple(range(new.version, last + 1)),
     )
     count = len(released)
-    told = f"{count} reflection{'s' if count > 1 else ''} wait again to be consolidated"
+    told = f"{count} reflection{'s are' if count > 1 else ' is'} pending again"
     return Inverse(change=change, differs=differs, now=now, notices=(told,) if count else ())
 
 
 def _undo_revert_text(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    """The way back of a way back: the text that was there, with what was in it."""
+    """Restore the text before a revert, with its reflections."""
     home = _home(entry)
     then = msgspec.convert(entry.before, Consolidation)
     new = msgspec.convert(entry.after, Consolidation)
     now = state.texts.get(home)
     if now is None:
-        return _no_way("the text is not there any more")
+        return _no_way("the text no longer exists")
     still = _absorbed_since(new, home, state, past)
     differs = now.consolidated_content != new.consolidated_content or bool(still)
     released, waiting = entry.released_ids, set(state.buffer(home))
     absorbed = tuple(each for each in released if each in waiting)
     old = then.consolidated_content
     if now.consolidated_content == old and not absorbed:
-        return _nothing("the text says so already", now)
+        return _nothing("the text already has this content", now)
     limit = then.word_limit or now.word_limit
     change: RevertConsolidation | WriteConsolidation
     if old:
@@ -487,16 +486,16 @@ def _undo_revert_text(entry: AuditEntry, state: State, past: Past, at: datetime)
             scope=home, expected_version=now.version, content=old, word_limit=limit, at=at
         )
     lost = len(released) - len(absorbed)
-    told = f"{lost} reflections do not wait any more, and stay as they are"
+    told = f"{lost} reflection{'s are' if lost > 1 else ' is'} no longer pending; left unchanged"
     return Inverse(change=change, differs=differs, now=now, notices=(told,) if lost else ())
 
 
 def _undo_repair_buffer(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
-    return _no_way("a repair has no way back: it made a buffer agree with what is in it")
+    return _no_way("a repair cannot be undone: it made a buffer match its contents")
 
 
 def _ingredients(entry: AuditEntry, past: Past) -> set[str]:
-    """The reflections that taking a version of a text back may have to do with."""
+    """Return the reflections that reverting a version of a text may affect."""
     own = set((entry.after or {}).get("absorbed_ids") or ())
     if entry.action == "repair_buffer" or entry.after is None:
         return own
@@ -505,7 +504,7 @@ def _ingredients(entry: AuditEntry, past: Past) -> set[str]:
 
 
 def _later_ingredients(then: Consolidation, home: Scope, past: Past) -> set[str]:
-    """What went into versions after ``then``, and was not in the text then."""
+    """Return what versions after ``then`` absorbed that was not in the text then."""
     before: set[str] = set()
     later: set[str] = set()
     for version in past.versions.get(home, ()):
@@ -514,12 +513,12 @@ def _later_ingredients(then: Consolidation, home: Scope, past: Past) -> set[str]
 
 
 def _absorbed_since(then: Consolidation, home: Scope, state: State, past: Past) -> list[Reflection]:
-    """What went into later versions, is in the text still, and was not when it was ``then``."""
+    """Return what later versions absorbed, still do, and was not in the text at ``then``."""
     return _find_absorbed(_later_ingredients(then, home, past), home, state)
 
 
 def _find_absorbed(ids: Iterable[str], home: Scope, state: State) -> list[Reflection]:
-    """Those that are there and in the text, in order of time."""
+    """Return the existing absorbed reflections, in order of time."""
     found = (reflection_in(state, home, each) for each in dict.fromkeys(ids))
     inside = (each for each in found if each is not None and each.absorbed)
     return sorted(inside, key=lambda each: each.order)
@@ -548,7 +547,7 @@ def _undo_write_policy(entry: AuditEntry, state: State, past: Past, at: datetime
     if now is None:
         return _no_way("the policy was removed since; undo that first")
     if _rules(now) == _rules(old):
-        return _nothing("the policy says so already", now)
+        return _nothing("the policy already has these values", now)
     return _restore_policy(old, now, at, differs=_rules(now) != _rules(new))
 
 
@@ -556,14 +555,14 @@ def _remove_policy(
     home: Scope, made: Policy, now: Policy | None, state: State, past: Past, at: datetime
 ) -> Inverse:
     if now is None:
-        return _nothing("the policy is not there any more")
+        return _nothing("the policy no longer exists")
     text = state.texts.get(home)
     inhabited = past.contents.get(home, 0) + past.grown.get(home, 0) > 0 or (
         text is not None and bool(text.consolidated_content)
     )
     why = ""
     if home.kind is ScopeKind.SHARD and inhabited:
-        why = "the shard has memory, which nobody would see any more"
+        why = "the shard has memory that would become inaccessible"
     change = RemovePolicy(scope=home, expected_version=now.version, at=at)
     differs = bool(why) or _rules(now) != _rules(made)
     return Inverse(change=change, differs=differs, why=why, now=now)
@@ -573,7 +572,7 @@ def _undo_remove_policy(entry: AuditEntry, state: State, past: Past, at: datetim
     old = msgspec.convert(entry.before, Policy)
     now = state.policies.get(_home(entry))
     if now is not None and _rules(now) == _rules(old):
-        return _nothing("the policy is there again", now)
+        return _nothing("the policy exists again", now)
     return _restore_policy(old, now, at, differs=now is not None)
 
 
@@ -584,7 +583,7 @@ def _restore_policy(old: Policy, now: Policy | None, at: datetime, *, differs: b
 
 
 def _rules(policy: Policy) -> Policy:
-    """What a policy says, without which document and version says it."""
+    """Return a policy's rules, without its ID and version."""
     return msgspec.structs.replace(policy, id="", version=0, updated_at=None)
 
 
@@ -600,7 +599,7 @@ def _undo_set_toggles(entry: AuditEntry, state: State, past: Past, at: datetime)
     if not turned:
         return _nothing(NO_CHANGE, now)
     if now is None:
-        return _no_way("the agent is not there any more")
+        return _no_way("the agent no longer exists")
     old = {name: bool(before.get(name)) for name in turned}
     if all(getattr(now, name) is value for name, value in old.items()):
         return _nothing("already the case", now)
@@ -620,7 +619,7 @@ def _undo_set_toggles(entry: AuditEntry, state: State, past: Past, at: datetime)
 def _undo_add_agent(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
     now = state.agents.get(entry.target_id)
     if now is None:
-        return _nothing("the agent is not there any more")
+        return _nothing("the agent no longer exists")
     used = state.use("agent", now.id).words
     if used:
         return _no_way(f"the agent {used}", now)
@@ -630,7 +629,7 @@ def _undo_add_agent(entry: AuditEntry, state: State, past: Past, at: datetime) -
 def _undo_add_user(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
     now = state.users.get(entry.target_id)
     if now is None:
-        return _nothing("the account is not there any more")
+        return _nothing("the account no longer exists")
     used = state.use("user", now.id).words
     if used:
         return _no_way(f"the person {used}", now)
@@ -640,14 +639,14 @@ def _undo_add_user(entry: AuditEntry, state: State, past: Past, at: datetime) ->
 def _undo_remove_agent(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
     now = state.agents.get(entry.target_id)
     if now is not None:
-        return _nothing("the agent is there again", now)
+        return _nothing("the agent exists again", now)
     return Inverse(change=AddAgent(agent=msgspec.convert(entry.before, Agent)))
 
 
 def _undo_remove_user(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
     now = state.users.get(entry.target_id)
     if now is not None:
-        return _nothing("the account is there again", now)
+        return _nothing("the account exists again", now)
     return Inverse(change=AddUser(user=msgspec.convert(entry.before, User)))
 
 

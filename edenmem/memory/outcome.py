@@ -1,4 +1,4 @@
-"""What the plans of all kinds of changes share: answers in words, and the audit entry."""
+"""Shared parts of all plans: answers in words, and the audit entry."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from edenmem.models.memory import Fact
 from edenmem.models.records import AuditEntry, HistoryEntry
 from edenmem.models.scope import Scope
 
-#: The status of an audit entry that is not shown: an addition that met with a duplicate. Applying
-#: the change again has the same end, whatever became of the duplicate since.
+#: The status of a hidden audit entry: an addition that met a duplicate. Applying the change again
+#: has the same result, even if the duplicate has changed since.
 VOID = "void"
 
-NOT_THERE = "it is not there, or not in this scope"
+NOT_THERE = "not found in this scope"
 
 
 def result(change: Change, status: ChangeStatus, target_id: str, detail: str = "") -> ChangeResult:
-    """Say what became of a change."""
+    """Return the result of a change."""
     return ChangeResult(change_id=change.id, status=status, target_id=target_id, detail=detail)
 
 
@@ -32,19 +32,19 @@ def conflict(change: Change, target_id: str, detail: str, *reads: Scope) -> Effe
 
 
 def stale(change: Change, target_id: str, found: int, expected: int, *reads: Scope) -> Effect:
-    """Refuse a change whose target is not of the version that it was decided on."""
-    detail = f"it is at version {found} now, not {expected}"
-    return conflict(change, target_id, f"somebody changed it: {detail}", *reads)
+    """Refuse a change whose target has another version than expected."""
+    detail = f"changed in the meantime: version {found}, expected {expected}"
+    return conflict(change, target_id, detail, *reads)
 
 
 def missing(change: Change, target_id: str, detail: str = NOT_THERE, *reads: Scope) -> Effect:
-    """Say that the target is not there."""
+    """Answer that the target does not exist."""
     answer = result(change, ChangeStatus.MISSING, target_id, detail)
     return Effect(change=change, result=answer, reads=reads)
 
 
 def plain(model: msgspec.Struct | None) -> dict[str, Any] | None:
-    """Return a document as audit entries keep it: JSON values, without the vector."""
+    """Return a document as audit entries store it: JSON values, without the vector."""
     if model is None:
         return None
     if isinstance(model, Fact) and model.embedding is not None:
@@ -68,7 +68,7 @@ def audit(
     *,
     status: str = "done",
 ) -> AuditEntry:
-    """Write down a change."""
+    """Return the audit entry of a change."""
     return AuditEntry(
         id=change.id,
         change_set_id=context.id,
@@ -96,7 +96,7 @@ def _agent_of(scope: Scope | None, target_type: str, target_id: str) -> str:
 def duplicate(
     change: Change, context: ChangeSet, target_type: str, target_id: str, scope: Scope, detail: str
 ) -> Effect:
-    """Answer an addition that meets with what the scope has already."""
+    """Answer an addition that the scope already has."""
     return Effect(
         change=change,
         result=result(change, ChangeStatus.DUPLICATE, target_id, detail),
@@ -106,14 +106,14 @@ def duplicate(
 
 
 def version_id(target_type: str, target_id: str, version: int, change_id: str | None) -> str:
-    """Return the id of a version's history entry: the same however often it is asked for."""
+    """Return the deterministic ID of a version's history entry."""
     return derived_id("history", target_type, target_id, str(version), change_id or "")
 
 
 def history_entry(
     target_type: str, target_id: str, scope: Scope, version: int, **fields: Any
 ) -> HistoryEntry:
-    """Write down a version."""
+    """Return the history entry of a version."""
     return HistoryEntry(
         id=version_id(target_type, target_id, version, fields.get("change_id")),
         target_type=target_type,
@@ -125,5 +125,5 @@ def history_entry(
 
 
 def rewrite(old: Model, **fields: Any) -> Write:
-    """Write some fields of a document that is there."""
+    """Return a write of some fields of an existing document."""
     return Write(old, msgspec.structs.replace(old, **fields))

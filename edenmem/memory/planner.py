@@ -1,4 +1,4 @@
-"""Judging changes in order, each on what the ones before it leave."""
+"""Plan changes in order, each on the state that the earlier ones leave."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from edenmem.models.host import Agent, User
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 
-#: Changes for which a store loads what they need at once.
+#: Number of changes for which a store loads data together.
 BATCH = 1000
 
 _PLANS: dict[type, Callable[[Any, State, ChangeSet], Effect]] = {
@@ -66,26 +66,26 @@ _PLANS: dict[type, Callable[[Any, State, ChangeSet], Effect]] = {
 
 
 def plan(change: Change, state: State, context: ChangeSet) -> Effect:
-    """Judge one change: what it does to memory as ``state`` has it.
+    """Plan one change: return its effect on memory in ``state``.
 
     Args:
         change: The change.
-        state: What is known; it must have what `needs` names of the change. It stays as it is.
-        context: The set that the change is of: its id, actor and time.
+        state: The known state; it must contain what `needs` names. It is not modified.
+        context: The set of the change: ID, actor and time.
     """
     known = state.answers.get(change.id)
     if known is not None:
         status = ChangeStatus.DUPLICATE if known.void else ChangeStatus.ALREADY
         return Effect(change=change, result=result(change, status, known.target_id))
     if state.blocks and any(state.blocks.get(key) for key in blocks_of(change)):
-        return conflict(change, "", "whose it is was forgotten meanwhile")
+        return conflict(change, "", "the owner was erased while this was in progress")
     if context.automatic and (closed := _closed_scopes(change, state)):
         return _plan_beside(change, closed, state, context)
     return _PLANS[type(change)](change, state, context)
 
 
 def _closed_scopes(change: Change, state: State) -> dict[Scope, str]:
-    """The scopes of a change that take nothing by themselves any more, with the reason."""
+    """Return the scopes of a change that are closed to new memory, with the reason."""
     reasons = {
         scope: settings.closed_reason(
             scope, state.agents.get(scope.agent_id), state.policies.get(scope)
@@ -98,18 +98,18 @@ def _closed_scopes(change: Change, state: State) -> dict[Scope, str]:
 def _plan_beside(
     change: Change, closed: dict[Scope, str], state: State, context: ChangeSet
 ) -> Effect:
-    """Judge a change of which some scope is closed: what it says of another one still holds."""
+    """Plan a change with a closed scope: its effect on other scopes still holds."""
     match change:
         case ReviseFact(scope=scope, or_add=Fact() as fact) if fact.home not in closed:
             return facts.add_instead(change, fact, state, context)
         case ReviseFact(scope=scope) if scope not in closed:
             return facts.revise(msgspec.structs.replace(change, or_add=None), state, context)
     scope, reason = next(iter(closed.items()))
-    return conflict(change, "", f"{reason} meanwhile", scope)
+    return conflict(change, "", f"{reason} in the meantime", scope)
 
 
 def fold(state: State, effect: Effect) -> State:
-    """Bring ``state`` up to date with an effect. It is changed in place, and returned."""
+    """Update ``state`` with an effect, in place, and return it."""
     entry = effect.entry
     if entry is None:
         return state
@@ -129,12 +129,12 @@ def fold(state: State, effect: Effect) -> State:
 def plan_all(
     context: ChangeSet, state: State, changes: Sequence[Change] | None = None
 ) -> list[Effect]:
-    """Judge changes in order, later ones seeing earlier ones; ``state`` is folded.
+    """Plan changes in order, later ones seeing earlier ones; ``state`` is folded.
 
     Args:
         context: The set.
-        state: What is known of all that the changes need.
-        changes: Some of the set's changes; None: all.
+        state: The known state for all changes.
+        changes: Some of the set's changes; None for all.
     """
     effects = []
     for change in context.changes if changes is None else changes:
@@ -145,25 +145,25 @@ def plan_all(
 
 
 def batches(changes: Sequence[Change], size: int = BATCH) -> Iterator[Sequence[Change]]:
-    """Cut the changes of a set into parts that are loaded and planned at once."""
+    """Cut the changes of a set into batches that are loaded and planned together."""
     for start in range(0, len(changes), size):
         yield changes[start : start + size]
 
 
 class Load(Protocol):
-    """Reads what is needed, as of the time of a set; `load_state` of a store."""
+    """Load required state, as of the time of a set; `load_state` of a store."""
 
     def __call__(self, needs: Needs, *, at: datetime) -> State:
-        """Answer every key of ``needs``."""
+        """Return a state with every key of ``needs``."""
 
 
 def preview(context: ChangeSet, load: Load, state: State | None = None) -> Iterator[Effect]:
-    """Say what a set would do, without doing it.
+    """Return the effects of a set, without applying it.
 
     Args:
         context: The set.
         load: Reads from a store.
-        state: What is known, folded, from earlier sets of the same dry run.
+        state: The known state, folded, from earlier sets of the same dry run.
     """
     known = State() if state is None else state
     for batch in batches(context.changes):
@@ -233,7 +233,7 @@ def _has_text(model: object) -> bool:
 
 
 def _grow(state: State, scope: Scope, what: str, by: int) -> None:
-    """Count what there is of the agent and of the account of a scope."""
+    """Count an added or removed item for the agent and the account of a scope."""
     _add(state, ("agent", scope.agent_id), what, by)
     if scope.kind is ScopeKind.USER:
         _add(state, ("user", scope.owner), what, by)

@@ -1,4 +1,4 @@
-"""What changes to reflections do, and thereby to buffers."""
+"""Plan changes to reflections, and thereby to buffers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from edenmem.models.scope import Scope
 
 
 def insert(change: AddReflection | RestoreReflection, state: State, context: ChangeSet) -> Effect:
-    """Plan an addition or a restoration, and the scope's document if it is the first to wait."""
+    """Plan an addition or a restoration, and the scope's document if it has none."""
     new = change.reflection
     try:
         scope = new.home
@@ -32,7 +32,7 @@ def insert(change: AddReflection | RestoreReflection, state: State, context: Cha
     known = state.reflections.get(new.id)
     if known is not None:
         if home_of(known) == scope and known.content == new.content:
-            return duplicate(change, context, "reflection", new.id, scope, "it is there already")
+            return duplicate(change, context, "reflection", new.id, scope, "it already exists")
         return conflict(change, new.id, "another reflection has this id", scope)
     writes = [Write(None, new)]
     if not new.absorbed and state.texts.get(scope) is None:
@@ -48,12 +48,12 @@ def insert(change: AddReflection | RestoreReflection, state: State, context: Cha
 
 
 def revise(change: ReviseReflection, state: State, context: ChangeSet) -> Effect:
-    """Plan a new text of one that waits."""
+    """Plan a new text of a pending reflection."""
     old = reflection_in(state, change.scope, change.reflection_id)
     if old is None:
         return missing(change, change.reflection_id)
     if old.absorbed:
-        return conflict(change, old.id, "it has been consolidated meanwhile", change.scope)
+        return conflict(change, old.id, "it has already been consolidated", change.scope)
     if old.version != change.expected_version:
         return stale(change, old.id, old.version, change.expected_version, change.scope)
     new = msgspec.structs.replace(
@@ -85,6 +85,6 @@ def remove(change: RemoveReflection, state: State, context: ChangeSet) -> Effect
 
 
 def reflection_in(state: State, scope: Scope, reflection_id: str) -> Reflection | None:
-    """Return the reflection, if it is in the scope that the change names."""
+    """Return the reflection, if it is in this scope."""
     found = state.reflections.get(reflection_id)
     return found if found is not None and home_of(found) == scope else None

@@ -1,4 +1,4 @@
-"""What has to be known of memory before a change can be judged."""
+"""The data that is required before a change can be planned."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ from edenmem.models.scope import Scope
 
 
 class Needs(msgspec.Struct, kw_only=True):
-    """What a store has to load; each field is answered by the field of `State` of the same name.
+    """The data that a store has to load; the field of `State` of the same name answers each field.
 
     Attributes:
-        facts: Ids, in whatever scope; whole, with the vector.
-        reflections: Ids, in whatever scope.
-        owners: Scopes with a content hash: which fact of the scope has that text.
-        heads: Target types with an id: what history says last of each, and how the version that is
-            there came to be, if history does not have it.
-        texts: Scopes: their consolidated documents, with or without what waits.
-        buffers: Scopes: their pending reflections, and of their texts what ``heads`` asks.
+        facts: IDs, in any scope; whole, with the vector.
+        reflections: IDs, in any scope.
+        owners: Scopes with a content hash: the fact of the scope with that text.
+        heads: Target types with an ID: the last entry of history for each, and the origin of the
+            current version, if history lacks it.
+        texts: Scopes: their consolidated documents, with or without pending reflections.
+        buffers: Scopes: their pending reflections, and for their texts the same as ``heads``.
         policies: Scopes.
-        agents: Ids of agents, unless they are deleted.
-        users: Ids of accounts, unless they are deleted.
-        ids: Ids: whether an agent or an account has it, a deleted one too.
-        names: Kinds ("agent", "user") with a username: whether one has it, a deleted one too.
-        used: Kinds with an id: what there is of an agent or an account.
-        repairs: Scopes: what is wrong with the buffer, as the store keeps it.
-        answers: Ids of changes: what became of them, if they were applied before.
-        blocks: Keys of forgettings: whether one of them refuses it.
+        agents: IDs of agents, unless deleted.
+        users: IDs of accounts, unless deleted.
+        ids: IDs: whether an agent or account has it, even a deleted one.
+        names: Kinds ("agent", "user") with a username: whether one has it, even a deleted one.
+        used: Kinds with an ID: the data of an agent or account.
+        repairs: Scopes: defects of the buffer as the store keeps it.
+        answers: IDs of changes: their results, if they were applied before.
+        blocks: Keys of erasures: whether one of them refuses the change.
     """
 
     facts: set[str] = msgspec.field(default_factory=set)
@@ -73,21 +73,21 @@ class Needs(msgspec.Struct, kw_only=True):
     blocks: set[str] = msgspec.field(default_factory=set)
 
     def __or__(self, other: Needs) -> Needs:
-        """Everything that either of them names."""
+        """Return the union of both."""
         fields = self.__struct_fields__
         return Needs(**{name: getattr(self, name) | getattr(other, name) for name in fields})
 
     def __bool__(self) -> bool:
-        """Whether there is anything to load."""
+        """Return whether there is anything to load."""
         return any(getattr(self, name) for name in self.__struct_fields__)
 
 
 def needs(changes: Iterable[Change], *, automatic: bool = False) -> Needs:
-    """Name all that has to be known to judge these changes, in whatever order.
+    """Name everything needed to plan these changes, in any order.
 
     Args:
         changes: Some or all of a set.
-        automatic: Whether the set is, see `ChangeSet`.
+        automatic: Whether the set is automatic; see `ChangeSet`.
     """
     found = Needs()
     for change in changes:
@@ -102,8 +102,10 @@ def needs(changes: Iterable[Change], *, automatic: bool = False) -> Needs:
 
 
 def kept_scopes(change: Change) -> tuple[Scope, ...]:
-    """List the scopes whose facts and reflections a change may add to, replace or remove. What
-    makes something private always may."""
+    """Return the scopes whose facts and reflections a change may add, replace or remove.
+
+    Marking as private is always allowed.
+    """
     match change:
         case AddFact(fact=added) | AddReflection(reflection=added):
             homes: tuple[Scope | None, ...] = (home_of(added),)
@@ -117,7 +119,7 @@ def kept_scopes(change: Change) -> tuple[Scope, ...]:
 
 
 def blocks_of(change: Change) -> set[str]:
-    """The keys by which a forgetting refuses the change."""
+    """Return the keys by which an erasure refuses the change."""
     try:
         return keys_of_change(change)
     except ScopeError:  # it adds what belongs to nobody, and is refused for that
@@ -125,7 +127,7 @@ def blocks_of(change: Change) -> set[str]:
 
 
 def home_of(owned: Fact | Reflection | Policy) -> Scope | None:
-    """The scope of a document, or None where its fields name none."""
+    """Return the scope of a document, or None if its fields name none."""
     try:
         return owned.home
     except ScopeError:

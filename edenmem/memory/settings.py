@@ -1,4 +1,4 @@
-"""What changes to that which governs memory do: privacy, policies, the toggles of agents."""
+"""Plan changes to privacy, policies and the toggles of agents."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from edenmem.models.scope import Scope, ScopeKind
 
 
 def closed_reason(scope: Scope, agent: Agent | None, policy: Policy | None) -> str:
-    """Say why a scope takes nothing new by itself; "" if it does.
+    """Return why a scope is closed to new memory; "" if open.
 
     Args:
-        scope: Where something would be added.
-        agent: Its agent; None: it is gone.
-        policy: The scope's, if it has one.
+        scope: The target of an addition.
+        agent: Its agent; None if removed.
+        policy: The scope's policy, if any.
     """
     if agent is None:
         return "its agent was removed"
@@ -96,10 +96,10 @@ def write_policy(change: WritePolicy, state: State, context: ChangeSet) -> Effec
 
 
 def remove_policy(change: RemovePolicy, state: State, context: ChangeSet) -> Effect:
-    """Plan the end of a scope's policy."""
+    """Plan the removal of a scope's policy."""
     old = state.policies.get(change.scope)
     if old is None:
-        return missing(change, "", "there is no policy of this scope", change.scope)
+        return missing(change, "", "the scope has no policy", change.scope)
     if old.version != change.expected_version:
         return stale(change, old.id, old.version, change.expected_version, change.scope)
     return Effect(
@@ -112,7 +112,7 @@ def remove_policy(change: RemovePolicy, state: State, context: ChangeSet) -> Eff
 
 
 def set_toggles(change: SetAgentToggles, state: State, context: ChangeSet) -> Effect:
-    """Plan the switches of an agent's memory."""
+    """Plan the toggles of an agent's memory."""
     old = state.agents.get(change.agent_id)
     if old is None:
         return missing(change, change.agent_id, "there is no such agent")

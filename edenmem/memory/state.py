@@ -1,4 +1,4 @@
-"""What is known of memory while changes are judged."""
+"""The known state of memory while changes are planned."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from edenmem.models.scope import Scope
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """The last that history says of a target. ``life`` counts how often a fact was restored; a
-    store that does not need it to order versions may leave it 0."""
+    """The last history entry of a target.
+
+    ``life`` counts how often a fact was restored; a store that does not need it to order versions
+    may leave it at 0.
+    """
 
     version: int
     action: str
@@ -23,12 +26,12 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_tombstone(self) -> bool:
-        """Whether it says that the target was removed."""
+        """Return whether the entry records a removal."""
         return self.action == "delete"
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """How a version came to be. ``at`` None: as the document itself says."""
+    """The origin of a version. ``at`` is None if the document has the time."""
 
     action: str
     actor: str = ""
@@ -37,24 +40,24 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a change that was applied before. ``void``: it met with a duplicate, which
-    ``target_id`` names."""
+    """The result of a change applied before. ``void``: it met the duplicate ``target_id``."""
 
     target_id: str
     void: bool = False
 
 
 class Disorder(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with a buffer in the form in which a store keeps it: what is, and what should
-    be, as the audit entry of the repair says it."""
+    """A defect of a buffer as the store keeps it: found and expected, for the audit entry."""
 
     before: dict[str, Any]
     after: dict[str, Any]
 
 
 class Use(msgspec.Struct, kw_only=True):
-    """How much there is of an agent or an account: numbers, which need not be exact above the
-    number of changes of a batch, and in ``more`` what else stands in the way, in words."""
+    """The data of an agent or account, as numbers, and in ``more`` other references, in words.
+
+    The numbers need not be exact above the number of changes of a batch.
+    """
 
     facts: int = 0
     reflections: int = 0
@@ -66,7 +69,7 @@ class Use(msgspec.Struct, kw_only=True):
 
     @property
     def words(self) -> str:
-        """What there is of it first; "" if there is nothing."""
+        """Return the first kind of its data in words; "" if there is none."""
         for name, told in _WORDS.items():
             if getattr(self, name) > 0:
                 return told
@@ -84,15 +87,15 @@ _WORDS = {
 
 
 class State(msgspec.Struct, kw_only=True):
-    """What a store loaded for some `Needs`, and `fold` then brought up to date.
+    """What a store loaded for some `Needs`, updated by `fold`.
 
-    A key that is there is known; its value None says that there is no such thing. A working copy of
-    one batch or one dry run: `fold` writes into it. ``buffers`` holds the ids of what waits with
-    the times by which they are in order; ``origins`` goes with ``heads``, for those targets whose
-    version history does not have; keys of both are a target type and an id.
+    A present key is known; its value None means that the object does not exist. A working copy for
+    one batch or dry run: `fold` modifies it. ``buffers`` has the IDs of pending reflections with
+    the times that order them. ``origins`` complements ``heads`` for targets whose version history
+    lacks; keys of both are a target type and an ID.
 
-    A dry run may load more as it goes on (`missing`, `take`). What was folded stands over what is
-    loaded later, since nothing of it is in the store.
+    A dry run may load more later (`missing`, `take`). Folded data takes precedence over data loaded
+    later, since the store has none of it.
     """
 
     facts: dict[str, Fact | None] = msgspec.field(default_factory=dict)
@@ -111,12 +114,12 @@ class State(msgspec.Struct, kw_only=True):
     repairs: dict[Scope, Disorder | None] = msgspec.field(default_factory=dict)
     answers: dict[str, Answer | None] = msgspec.field(default_factory=dict)
     blocks: dict[str, bool] = msgspec.field(default_factory=dict)
-    #: What was folded into buffers and uses, known or not: time or None by id, numbers by name.
+    #: Folded changes of buffers and uses, known or not: time or None by ID, numbers by name.
     moved: dict[Scope, dict[str, datetime | None]] = msgspec.field(default_factory=dict)
     grown: dict[tuple[str, str], dict[str, int]] = msgspec.field(default_factory=dict)
 
     def missing(self, needs: Needs) -> Needs:
-        """What of ``needs`` is not known yet."""
+        """Return the part of ``needs`` that is unknown."""
         left = Needs()
         for name in left.__struct_fields__:
             known = getattr(self, name)
@@ -124,21 +127,21 @@ class State(msgspec.Struct, kw_only=True):
         return left
 
     def take(self, loaded: State) -> None:
-        """Learn what was loaded for something that was `missing`."""
+        """Add what was loaded for `missing` needs."""
         for name in self.__struct_fields__:
             mine = getattr(self, name)
             for key, value in getattr(loaded, name).items():
                 mine.setdefault(key, value)
 
     def buffer(self, scope: Scope) -> tuple[str, ...]:
-        """The ids of what waits in a scope whose buffer is known, in order."""
+        """Return the IDs of the pending reflections in a known buffer, in order."""
         times: dict[str, datetime | None] = dict(self.buffers.get(scope, {}))
         times.update(self.moved.get(scope, {}))
         ordered = sorted((at, each) for each, at in times.items() if at is not None)
         return tuple(each for _, each in ordered)
 
     def use(self, kind: str, account_id: str) -> Use:
-        """How much there is of an agent ("agent") or an account ("user")."""
+        """Return the data of an agent ("agent") or an account ("user")."""
         known = self.used.get((kind, account_id), Use())
         grown = self.grown.get((kind, account_id), {})
         return msgspec.structs.replace(

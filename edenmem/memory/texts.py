@@ -1,4 +1,4 @@
-"""What changes to consolidated texts do, and thereby to buffers."""
+"""Plan changes to consolidated texts, and thereby to buffers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from edenmem.models.scope import Scope
 
 
 def write(change: WriteConsolidation, state: State, context: ChangeSet) -> Effect:
-    """Plan the next version, and the absorption of what went into it."""
+    """Plan the next version, and the absorption of its reflections."""
     scope, old = change.scope, _text(state, change.scope)
     version, target = (old.version, old.id) if old else (0, "")
     if version != change.expected_version:
@@ -35,7 +35,7 @@ def write(change: WriteConsolidation, state: State, context: ChangeSet) -> Effec
     waiting = _those(state, scope, absorbed, is_absorbed=False)
     if len(waiting) < len(absorbed):
         gone = len(absorbed) - len(waiting)
-        detail = f"{gone} of the reflections are not in the buffer any more"
+        detail = f"{gone} of the reflections are no longer in the buffer"
         return conflict(change, target, detail, scope)
     new = _next(change, old, absorbed_ids=absorbed)
     buffer = set(absorbed)
@@ -52,18 +52,18 @@ def write(change: WriteConsolidation, state: State, context: ChangeSet) -> Effec
 
 
 def revert(change: RevertConsolidation, state: State, context: ChangeSet) -> Effect:
-    """Plan what was there before as the next version, and the release of what went into it."""
+    """Plan the earlier text as the next version, and the release of its reflections."""
     scope, old = change.scope, _text(state, change.scope)
     version, target = (old.version, old.id) if old else (0, "")
     if version != change.expected_version:
         return stale(change, target, version, change.expected_version, scope)
     if old is None:
-        return conflict(change, "", "there is no text in this scope", scope)
+        return conflict(change, "", "the scope has no text", scope)
     released = tuple(dict.fromkeys(change.released_ids))
     back = _those(state, scope, released, is_absorbed=True)
     if len(back) < len(released):
         gone = len(released) - len(back)
-        detail = f"{gone} of the reflections are not consolidated, or not there any more"
+        detail = f"{gone} of the reflections are not consolidated or no longer exist"
         return conflict(change, target, detail, scope)
     times = {**_times(state, scope), **{each.id: each.formed_at for each in back}}
     left = tuple(v for v in old.unpropagated_versions if v not in change.reverted_versions)
@@ -82,7 +82,7 @@ def repair(change: RepairBuffer, state: State, context: ChangeSet) -> Effect:
     target = old.id if old else ""
     disorder = state.repairs.get(scope)
     if disorder is None:
-        answer = result(change, ChangeStatus.ALREADY, target, "it is in order")
+        answer = result(change, ChangeStatus.ALREADY, target, "the buffer is in order")
         return Effect(change=change, result=answer, reads=(scope,))
     text = old or new_text(change.id, scope)
     before, after = ({**each, "id": text.id} for each in (disorder.before, disorder.after))
@@ -97,7 +97,7 @@ def repair(change: RepairBuffer, state: State, context: ChangeSet) -> Effect:
 
 
 def new_text(change_id: str, scope: Scope, *, word_limit: int = 0) -> Consolidation:
-    """Return the document of a scope that has no text yet."""
+    """Return the document of a scope without a text."""
     return Consolidation(
         id=derived_id(change_id, "consolidation"),
         **scope.fields(),
@@ -106,7 +106,7 @@ def new_text(change_id: str, scope: Scope, *, word_limit: int = 0) -> Consolidat
 
 
 def _text(state: State, scope: Scope) -> Consolidation | None:
-    """The scope's text with all that waits."""
+    """Return the scope's text with all pending reflections."""
     found = state.texts.get(scope)
     if found is None:
         return None
@@ -124,7 +124,7 @@ def _times(state: State, scope: Scope) -> dict[str, datetime]:
 def _those(
     state: State, scope: Scope, ids: tuple[str, ...], *, is_absorbed: bool
 ) -> list[Reflection]:
-    """The reflections of the scope among these that wait, or those that do not."""
+    """Return the scope's reflections among these that are pending, or those that are not."""
     found = (state.reflections.get(each) for each in ids)
     return [
         each
@@ -180,7 +180,7 @@ def _version(
 
 
 def _replaced(old: Consolidation | None, state: State, now: datetime) -> tuple[HistoryEntry, ...]:
-    """The version that is there, if history does not have it."""
+    """Return the current version, if history lacks it."""
     if old is None or old.version == 0:
         return ()
     key = ("consolidation", old.id)

@@ -1,8 +1,8 @@
-"""The text that v1 served (``fully_formed_memory``), where a document has no other text.
+"""The text that v1 served (``fully_formed_memory``), for documents without another text.
 
-v1 put it together of the consolidated text, which is what is looked for, and of lists of memories,
-each under a heading of its own. What the lists repeat of memories that are moved anyway is left
-out; everything else is kept, for it was what the agent knew.
+v1 assembled it from the consolidated text, which is wanted here, and lists of memories, each under
+its own heading. List entries that repeat separately migrated memories are dropped. All other text
+is kept, since the agent knew it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _HEADING = re.compile(
 )
 _TEXTS = ("Consolidated user memory", "Current consolidated shard memory")
 _CONTEXT = "Memory shard context"
-#: What v1 wrote behind a memory of a list.
+#: The suffix that v1 added to the memories of a list.
 _AGE = re.compile(r"[^\S\n]*\(age: \d+ days? ago\)[^\S\n]*$", re.MULTILINE)
 
 
 def has_lists(assembled: str) -> bool:
-    """Whether the text has a heading of a list, so that memories must be compared."""
+    """Return whether the text has the heading of a list, so that memories must be compared."""
     return any(
         found["title"] not in _TEXTS and found["title"] != _CONTEXT
         for found in _HEADING.finditer(assembled)
@@ -33,12 +33,12 @@ def has_lists(assembled: str) -> bool:
 
 
 def split_off_text(assembled: str, *, instructions: str = "", listed: Iterable[str] = ()) -> str:
-    """What the assembled text holds and nothing else does; empty if that is nothing.
+    """Return the part of the assembled text that exists nowhere else; empty if none.
 
     Args:
         assembled: The text, as v1 stored it.
-        instructions: Those of the shard, which v1 repeated.
-        listed: Contents of the memories that are moved by themselves.
+        instructions: The shard's instructions, which v1 repeated.
+        listed: Contents of the memories that are migrated separately.
     """
     plain = _NAME_LINE.sub("", assembled, count=1)
     headings = list(_HEADING.finditer(plain))
@@ -58,7 +58,7 @@ def split_off_text(assembled: str, *, instructions: str = "", listed: Iterable[s
 
 
 def _without(body: str, memories: Iterable[str]) -> str:
-    """A list without the entries that are among these memories."""
+    """Return a list without entries that repeat these memories."""
     kept = "\n" + _AGE.sub("", body) + "\n"
     for memory in memories:
         entry = f"\n- {memory}\n"

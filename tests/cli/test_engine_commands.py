@@ -396,8 +396,8 @@ def test_what_cannot_be_remembered_says_why(talk: Cli) -> None:
     options = ("--agent", "mira", *scripted(talk, REMEMBERED))
     empty = talk("remember", "  ", *options)
     assert (empty.code, empty.out) == (2, "")
-    assert "there is no text to remember" in empty.err
-    assert "there is no text to remember" in talk("remember", "  ", "--agent", "mira").err
+    assert "the text to remember is empty" in empty.err
+    assert "the text to remember is empty" in talk("remember", "  ", "--agent", "mira").err
     piped = talk("remember", *options, input=NOTE)
     assert (piped.code, "--file FILE, or - " in piped.err) == (2, True)
     words = talk("remember", "two", "words", *options)

@@ -146,8 +146,8 @@ OLD = make_fact(SCOPE, "one")
 TAKEN = make_fact(OTHER, "other", id=OLD.id)
 NOWHERE = msgspec.structs.replace(make_fact(SCOPE, "no owner"), user_id=None)
 ELSEWHERE = msgspec.structs.replace(revise(OLD, "two"), scope=OTHER)
-STALE = "somebody changed it: it is at version 1 now, not 7"
-GONE = "it is not there, or not in this scope"
+STALE = "changed in the meantime: version 1, expected 7"
+GONE = "not found in this scope"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_what_was_forgotten_does_not_come_back() -> None:
         AddFact(fact=make_fact(SCOPE, "one", session_id="s" * 24)),
         AddFact(fact=make_fact(SCOPE, "two")),
     )
-    assert refused.result.detail == "whose it is was forgotten meanwhile"
+    assert refused.result.detail == "the owner was erased while this was in progress"
     assert added.result.ok
 
 

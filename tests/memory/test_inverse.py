@@ -261,8 +261,11 @@ def test_an_agent_in_use_stays(memory: Memory) -> None:
     ("fields", "why"),
     [
         ({"before": None, "after": None}, "what it changed was erased"),
-        ({"action": "repair_buffer"}, "a repair has no way back"),
-        ({"action": "of a later release"}, "edenmem knows no way back of 'of a later release'"),
+        ({"action": "repair_buffer"}, "a repair cannot be undone"),
+        (
+            {"action": "of a later release"},
+            "cannot be undone: 'of a later release'",
+        ),
     ],
 )
 def test_what_cannot_be_taken_back_says_why(

@@ -44,7 +44,7 @@ AGENT, USER = make_agent(), make_user()
 SCOPE = Scope.user(AGENT.id, USER.id)
 OTHER = Scope.agent(AGENT.id)
 LATER = NOW + timedelta(hours=1)
-STALE = "somebody changed it: it is at version 1 now, not 7"
+STALE = "changed in the meantime: version 1, expected 7"
 
 
 def play(state: State, *changes: Change) -> list[Effect]:
@@ -132,15 +132,15 @@ def test_what_changes_to_reflections_meet_with() -> None:
         RemoveReflection(**same, expected_version=1),
         RemoveReflection(**same, expected_version=1),
     ) == [
-        ("duplicate", "it is there already"),
+        ("duplicate", "it already exists"),
         ("conflict", "another reflection has this id"),
         ("conflict", "a user scope needs a user"),
         ("conflict", STALE),
-        ("conflict", "it has been consolidated meanwhile"),
-        ("missing", "it is not there, or not in this scope"),
+        ("conflict", "it has already been consolidated"),
+        ("missing", "not found in this scope"),
         ("conflict", STALE),
         ("applied", ""),
-        ("missing", "it is not there, or not in this scope"),
+        ("missing", "not found in this scope"),
     ]
 
 
@@ -180,8 +180,8 @@ def test_what_changes_to_texts_meet_with() -> None:
     waiting, foreign = make_reflection(SCOPE, "a"), make_reflection(OTHER, "b")
     state = State()
     play(state, add(waiting), add(foreign))
-    gone = "1 of the reflections are not in the buffer any more"
-    not_absorbed = "1 of the reflections are not consolidated, or not there any more"
+    gone = "1 of the reflections are no longer in the buffer"
+    not_absorbed = "1 of the reflections are not consolidated or no longer exist"
     assert answers(
         state,
         revert(7),
@@ -194,11 +194,11 @@ def test_what_changes_to_texts_meet_with() -> None:
         revert(1, waiting),
         write(2, waiting, as_version=9),
     ) == [
-        ("conflict", "somebody changed it: it is at version 0 now, not 7"),
-        ("conflict", "somebody changed it: it is at version 0 now, not 7"),
+        ("conflict", "changed in the meantime: version 0, expected 7"),
+        ("conflict", "changed in the meantime: version 0, expected 7"),
         ("conflict", gone),
         ("applied", ""),
-        ("conflict", "somebody changed it: it is at version 1 now, not 0"),
+        ("conflict", "changed in the meantime: version 1, expected 0"),
         ("conflict", gone),
         ("conflict", not_absorbed),
         ("applied", ""),
@@ -206,7 +206,7 @@ def test_what_changes_to_texts_meet_with() -> None:
     ]
     assert state.texts[SCOPE] is not None
     assert state.texts[SCOPE].version == 9
-    assert answers(State(), revert(0)) == [("conflict", "there is no text in this scope")]
+    assert answers(State(), revert(0)) == [("conflict", "the scope has no text")]
 
 
 def test_a_buffer_is_repaired_once_and_only_where_the_store_says_so() -> None:
@@ -217,7 +217,7 @@ def test_a_buffer_is_repaired_once_and_only_where_the_store_says_so() -> None:
     assert done.repairs == SCOPE
     assert done.entry is not None
     assert done.entry.before == {"pending": 3, "id": text_of(done).id}
-    assert (again.result.status, again.result.detail) == ("already", "it is in order")
+    assert (again.result.status, again.result.detail) == ("already", "the buffer is in order")
 
 
 # -- settings and accounts -----------------------------------------------------------------------
@@ -236,7 +236,7 @@ def test_a_policy_is_written_and_removed_by_its_version() -> None:
         msgspec.structs.replace(removal, id="2" * 24),
         WritePolicy(policy=msgspec.structs.replace(policy, user_id=None), **same),
     ) == [
-        ("missing", "there is no policy of this scope"),
+        ("missing", "the scope has no policy"),
         ("applied", ""),
         ("conflict", STALE),
         ("conflict", STALE),
@@ -289,8 +289,8 @@ def test_what_a_set_brings_and_takes_counts_as_use() -> None:
     ) == [
         ("applied", ""),
         ("applied", ""),
-        ("conflict", f"the id or the username {USER.username!r} is taken"),
-        ("conflict", f"the id or the username 'agent-{USER.id}' is taken"),
+        ("conflict", f"ID or username already in use: {USER.username!r}"),
+        ("conflict", f"ID or username already in use: 'agent-{USER.id}'"),
         ("applied", ""),
         ("conflict", f"{USER.username!r} has facts"),
         ("conflict", f"{AGENT.username!r} has facts"),

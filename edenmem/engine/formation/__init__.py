@@ -1,4 +1,4 @@
-"""Formation: from a range of messages to facts and reflections.
+"""Formation: turn a range of messages into facts and reflections.
 
 May import: embeddings, reports, runtime, scopes.
 """

@@ -1,4 +1,4 @@
-"""One worker's try at a formation: what came of the steps that it took."""
+"""One worker's attempt at a formation, with the results of its steps."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from edenmem.store.protocol.store import Store
 
 
 class Attempt(msgspec.Struct, kw_only=True):
-    """A formation as it is by now, and what this worker made of it; grows with each step.
+    """A formation in its current state, with what this worker did; grows with each step.
 
-    ``split_off`` counts messages that were given back, since all together were too long for a
-    model. ``decisions``, ``changes`` and ``results`` are those of this worker's steps, and of one
-    that it found recorded and applied. ``is_time_up``: see `Former.form`; None: this range had
-    not all of the time.
+    ``split_off`` counts messages that were given back because all together exceeded a model's
+    context. ``decisions``, ``changes`` and ``results`` cover this worker's steps, and a recorded
+    step that it applied. ``is_time_up``: see `Former.form`; None if this range did not have all
+    of the time.
     """
 
     formation: Formation
@@ -49,22 +49,22 @@ class Attempt(msgspec.Struct, kw_only=True):
 
     @property
     def usage(self) -> tuple[CallUsage, ...]:
-        """What this worker paid."""
+        """Return the calls that this worker paid for."""
         return tuple(self.asker.spent) if self.asker else ()
 
     @property
     def new_usage(self) -> tuple[CallUsage, ...]:
-        """What of it the formation's record does not have yet."""
+        """Return the calls that the formation's record lacks."""
         return self.usage[self.recorded_calls :]
 
     def count(self, outcome: Outcome) -> dict[str, Any]:
-        """The numbers that the formation's record keeps for lists, with those of ``outcome``."""
+        """Return the counts that the formation's record keeps for lists, including ``outcome``."""
         counts = summary_of(outcome.changes.changes, outcome.decisions)
         earlier = self.formation.counts
         return {name: number + earlier.get(name, 0) for name, number in counts.items()}
 
     def note(self, outcome: Outcome, *, next_step: str = "") -> None:
-        """Note that the outcome of a step was recorded, or would be but for a dry run."""
+        """Note that the outcome of a step was recorded, or would be without a dry run."""
         self.recorded_calls = len(self.usage)
         self.formation = msgspec.structs.replace(
             self.formation,
@@ -76,7 +76,7 @@ class Attempt(msgspec.Struct, kw_only=True):
         self.add(outcome.changes, outcome.decisions)
 
     def add(self, changes: ChangeSet | None, decisions: Iterable[Decision]) -> None:
-        """Add what a step decided to what is reported."""
+        """Add the decisions of a step to the report."""
         self.decisions = (*self.decisions, *decisions)
         if self.changes is not None and changes is not None:
             both = (*self.changes.changes, *changes.changes)
@@ -84,8 +84,7 @@ class Attempt(msgspec.Struct, kw_only=True):
         self.changes = changes or self.changes
 
     def list_new_facts(self, store: Store, material: Material) -> list[str]:
-        """The texts of the new facts that the formation took in, but for those that were deleted
-        since they were applied. Blocks."""
+        """Return the texts of this formation's new facts, without facts deleted since. Blocks."""
         found = self.formation.decisions
         refused = {each.content for each in found if each.action == "REJECTED"}
         texts = [each.content for each in found if each.content not in refused]
@@ -101,7 +100,7 @@ class Attempt(msgspec.Struct, kw_only=True):
         return [text for text in texts if content_hash(text) not in added - there]
 
     def report(self, outcome: str, **fields: Any) -> FormationReport:
-        """What became of the range so far."""
+        """Return a report on the range so far."""
         report = FormationReport(
             session_id=self.formation.session_id,
             agent_id=self.formation.agent_id,
@@ -118,7 +117,7 @@ class Attempt(msgspec.Struct, kw_only=True):
 
 
 def summary_of(changes: Iterable[Change], decisions: Iterable[Decision]) -> dict[str, int]:
-    """The numbers that a formation's record keeps for lists."""
+    """Return the counts that a formation's record keeps for lists."""
     ops = Counter(type(change) for change in changes)
     actions = Counter(decision.action for decision in decisions)
     return {
@@ -134,10 +133,10 @@ def summary_of(changes: Iterable[Change], decisions: Iterable[Decision]) -> dict
 def report_of_changes(
     report: FormationReport, changes: Sequence[Change], results: Iterable[ChangeResult]
 ) -> FormationReport:
-    """``report`` with the numbers of what ``changes`` really did, or in a dry run would do.
+    """Return ``report`` with the counts of what ``changes`` did, or would do in a dry run.
 
-    Skipped are facts that were known already, whether deduplication or the store found it. A
-    fact that was revised in vain, because its target had changed, counts as added.
+    Known facts count as skipped, whether found by deduplication or by the store. A revised fact
+    whose target had changed counts as added.
     """
     by_id = {change.id: change for change in changes}
     if report.outcome == "dry_run":

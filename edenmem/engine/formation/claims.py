@@ -1,8 +1,8 @@
-"""Who works on which messages: claims with a lease, renewed while the work goes on.
+"""Claims of workers on messages: a lease that is renewed during the work.
 
-Nothing is marked as done before it is done. A worker that dies leaves a lease that runs out; one
-that is cancelled gives its claim back; one that fails has the range tried again after a pause, and
-after the last try the range is kept as failed, for a person to see.
+Nothing is marked as done before it is done. The lease of a worker that dies expires. A cancelled
+worker gives its claim back. After a failure the range is retried after a pause, and after the last
+attempt it is kept as failed, for inspection.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from edenmem.settings.schema import FormationSettings
 
 T = TypeVar("T")
 
-#: Formations that stand in the way of a new one.
+#: Formations that block a new one.
 UNFINISHED = (FormationStatus.CLAIMED, FormationStatus.RELEASED, FormationStatus.RECORDED)
 
 
 class LeaseLost(Exception):
-    """The claim is another worker's by now; whatever was made of it must not be written."""
+    """Another worker has the claim; results must not be written."""
 
 
 def worker_id() -> str:
-    """A name for one worker that nobody else has: host, process and some chance."""
+    """Return a unique name for a worker: host, process and random digits."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 def choose_range(messages: Sequence[Message], settings: FormationSettings) -> tuple[Message, ...]:
-    """The oldest messages that fit into one range: at least one, if there is any."""
+    """Return the oldest messages that fit into one range, at least one if any."""
     chosen: list[Message] = []
     characters = 0
     for message in messages[: settings.max_messages]:
@@ -56,8 +56,10 @@ def choose_range(messages: Sequence[Message], settings: FormationSettings) -> tu
 def halve(
     messages: Sequence[Message], settings: FormationSettings
 ) -> tuple[Sequence[Message], ...]:
-    """The older and the newer part of a range, about equally long; one that has a single message
-    cannot be parted."""
+    """Split a range into an older and a newer part of about equal length.
+
+    A range with a single message has no second part.
+    """
     if len(messages) < 2:
         return (messages,)
     length = sum(measure_length(message, settings) for message in messages)
@@ -67,14 +69,14 @@ def halve(
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A formation that a worker may work at, and the key of its answers (`LLMRequest`)."""
+    """A formation that a worker has claimed, and the key of its answers (`LLMRequest`)."""
 
     formation: Formation
     key: str
 
 
 class Claims:
-    """Claims of one worker."""
+    """The claims of one worker."""
 
     def __init__(self, runtime: Runtime, *, worker: str | None = None) -> None:
         self.worker = worker or worker_id()
@@ -83,7 +85,7 @@ class Claims:
         self._clock = runtime.clock
 
     def find_unfinished(self, session_id: str, agent_id: str) -> Formation | None:
-        """Find the formation that stands in the way of a new one, without its changes. Blocks."""
+        """Find the formation that blocks a new one, without its changes. Blocks."""
         found = self._store.formations.list_formations(
             session_id=session_id, agent_id=agent_id, statuses=UNFINISHED, limit=1
         )
@@ -92,7 +94,7 @@ class Claims:
     def draft(
         self, session_id: str, agent_id: str, trigger: Trigger, messages: Sequence[Message]
     ) -> Formation:
-        """Return a formation of these messages with the next number, claimed by nobody. Blocks."""
+        """Return an unclaimed formation of these messages with the next number. Blocks."""
         now = self._clock()
         last = self._store.formations.list_formations(
             session_id=session_id, agent_id=agent_id, limit=1
@@ -114,8 +116,10 @@ class Claims:
         )
 
     def take_over(self, formation: Formation, *, forced: bool = False) -> Formation | None:
-        """Make an unfinished formation this worker's; None if it is not free. Blocks. ``forced``:
-        also one that was released and is to wait for its next try."""
+        """Claim an unfinished formation for this worker; None if it is not free. Blocks.
+
+        ``forced``: even if it was released and waits for its next attempt.
+        """
         now = self._clock()
         return self._store.formations.reclaim(
             formation.id,
@@ -126,8 +130,7 @@ class Claims:
         )
 
     async def take(self, work: Callable[[], Claim | None]) -> Claim | None:
-        """Run ``work``, which blocks and claims; its claim is given back if the task is cancelled
-        meanwhile."""
+        """Run ``work``, which blocks and claims; give the claim back if the task is cancelled."""
         taken: list[Claim | None] = []
         try:
             await in_thread(lambda: taken.append(work()))
@@ -138,7 +141,7 @@ class Claims:
         return taken[0]
 
     async def keep(self, formation: Formation, work: Coroutine[Any, Any, T]) -> T:
-        """Do ``work`` while the lease is renewed, and stop it if the lease is lost.
+        """Do ``work`` while renewing the lease, and stop it if the lease is lost.
 
         Raises:
             LeaseLost: another worker has the claim.
@@ -159,7 +162,7 @@ class Claims:
     async def give_back(
         self, formation: Formation, *, error: str | None = None, usage: Sequence[CallUsage] = ()
     ) -> None:
-        """Let the range be taken again at once; no try is counted."""
+        """Release the range for an immediate retry, without counting an attempt."""
         await in_thread(
             self._store.formations.release,
             formation.id,
@@ -173,7 +176,7 @@ class Claims:
     async def count_failure(
         self, formation: Formation, error: str, usage: Sequence[CallUsage]
     ) -> datetime | None:
-        """Count a failed try: when the range is tried again, or None if that was the last time."""
+        """Count a failed attempt; return when to retry, or None after the last attempt."""
         now = self._clock()
         if formation.attempts + 1 >= self._settings.attempts:
             await in_thread(
@@ -198,15 +201,15 @@ class Claims:
         return not_before
 
     def _pause(self, attempts: int) -> timedelta:
-        """Twice as long after each failure, give or take a quarter so that workers spread out."""
-        jitter = random.uniform(0.75, 1.25)  # noqa: S311 - chance, not a secret
+        """Return a pause that doubles with each failure, varied to spread workers out."""
+        jitter = random.uniform(0.75, 1.25)  # noqa: S311 - not a secret
         return timedelta(seconds=self._settings.backoff_seconds * 2**attempts * jitter)
 
     def _lease(self, now: datetime) -> datetime:
         return as_utc(now + timedelta(seconds=self._settings.lease_seconds))
 
     async def _renew(self, formation_id: str) -> None:
-        """Renew at a third of the lease; return when it is lost."""
+        """Renew the lease at a third of its time; return when it is lost."""
         while True:
             await asyncio.sleep(self._settings.lease_seconds / 3)
             lease_until = self._lease(self._clock())

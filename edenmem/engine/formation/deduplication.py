@@ -1,10 +1,10 @@
-"""What becomes of each new fact: added, merged into an old one, put in its place, or known already.
+"""Deduplication: add each new fact, merge it, replace an old fact, or drop it as known.
 
-Only facts of exactly the same scope are ever compared, and of a user those of all their accounts.
-What exists stays under its account, whether it is kept, updated or deleted. The model is shown
-small numbers, each new fact with its own neighbours; a decision that names anything else, or
-nothing, counts as ADD. So does every decision if the call fails: a fact kept twice does less harm
-than one that is lost. Only a model that will not answer any later call either ends the work.
+Only facts of the same scope are compared; for a user, those of all their accounts. Existing facts
+stay under their account, whether kept, updated or deleted. The model sees small numbers, each new
+fact with its own neighbours. A decision about anything else, or a missing one, counts as ADD. So
+does every decision if the call fails, because a duplicate does less harm than a lost fact. Only
+a model that will refuse all later calls ends the work.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.text import flat, tidy
 
-#: Words of a model's reason that are kept.
+#: Maximum number of words kept of a model's reason.
 REASON_WORDS = 40
 
 
 class Neighbour(msgspec.Struct, frozen=True):
-    """An existing fact as a prompt shows it."""
+    """An existing fact as shown in a prompt."""
 
     number: int
     content: str
@@ -65,16 +65,16 @@ class ComparedFact(msgspec.Struct, frozen=True):
 
     @property
     def content(self) -> str:
-        """The new fact's text, as a prompt shows it."""
+        """Return the new fact's text, as shown in a prompt."""
         return self.new.content
 
     def find_neighbour(self, number: int | None) -> Fact | None:
-        """The neighbour with this number; None if it was not offered for this fact."""
+        """Return the neighbour with this number; None if it was not offered for this fact."""
         return next((each.fact for each in self.neighbours if each.number == number), None)
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """A decision that holds: ``target`` is there for all but ADD, ``text`` for UPDATE."""
+    """A valid decision: ``target`` is set for all but ADD, ``text`` for UPDATE."""
 
     action: str
     reason: str
@@ -82,7 +82,7 @@ class Verdict(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-#: Why the text that would stand for a new fact and an old one cannot be kept; empty if it can.
+#: Returns why a merged text cannot be kept; empty if it can.
 Objection = Callable[[ComparedFact, Fact, str], str]
 
 
@@ -92,10 +92,10 @@ def resolve(
     fact_words: int,
     objection: Objection,
 ) -> dict[int, Verdict]:
-    """What a model's decisions come to, by the number of the fact.
+    """Turn a model's decisions into verdicts, by the number of the fact.
 
-    The first decision about a fact counts, and the first that changes a target. A fact that is
-    said to be known in a target that another decision changes is added: its words may be gone.
+    The first decision about a fact counts, and the first one that changes a target. A fact said to
+    be known in a target that another decision changes is added, since its words may be gone.
     """
     by_fact: dict[int | None, DedupDecision] = {}
     for decision in decisions:
@@ -109,16 +109,16 @@ def resolve(
         if verdict.target is None or verdict.action not in ("UPDATE", "DELETE"):
             continue
         if verdict.target.id in changed:
-            verdicts[number] = Verdict("ADD", "its target is changed by another fact")
+            verdicts[number] = Verdict("ADD", "another fact changes its target")
         changed.add(verdict.target.id)
     for number, verdict in verdicts.items():
         if verdict.action == "NONE" and verdict.target and verdict.target.id in changed:
-            verdicts[number] = Verdict("ADD", "its target is changed by another fact")
+            verdicts[number] = Verdict("ADD", "another fact changes its target")
     return verdicts
 
 
 def _number(label: str | None, letter: str) -> int | None:
-    """The number in a label: of N3 it is 3, if ``letter`` is N."""
+    """Return the number in a label: 3 in N3, if ``letter`` is N."""
     found = re.fullmatch(rf"{letter}([0-9]{{1,9}})", (label or "").strip(), re.IGNORECASE)
     return int(found[1]) if found else None
 
@@ -127,13 +127,13 @@ def _verdict(
     item: ComparedFact, decision: DedupDecision | None, fact_words: int, objection: Objection
 ) -> Verdict:
     if decision is None:
-        return Verdict("ADD", "no decision was given")
+        return Verdict("ADD", "the model gave no decision")
     why = tidy(decision.reason, REASON_WORDS)
     if decision.action == "ADD":
         return Verdict("ADD", why)
     target = item.find_neighbour(_number(decision.target, "E"))
     if target is None:
-        return Verdict("ADD", f"{decision.action} of something that was not offered")
+        return Verdict("ADD", f"{decision.action} of a fact that was not offered")
     if decision.action != "UPDATE":
         return Verdict(decision.action, why, target)
     whole = flat(decision.content or "")
@@ -145,21 +145,21 @@ def _verdict(
     if problem := objection(item, target, text):
         return Verdict("ADD", f"the merged text cannot be kept: {problem}")
     if item.new.private and not target.private:
-        return Verdict("ADD", "private, so not merged into a fact that is not")
+        return Verdict("ADD", "private, so not merged into a public fact")
     if text == target.content:
         return Verdict("NONE", why, target)
     return Verdict("UPDATE", why, target, text)
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Changes in the order in which they are to be applied, and why."""
+    """Changes in the order of application, and their reasons."""
 
     changes: tuple[Change, ...] = ()
     decisions: tuple[Decision, ...] = ()
 
 
 class Deduplicator:
-    """Step 3 of a formation: embeds, compares and decides. Writes nothing."""
+    """Step 3 of a formation: embed, compare and decide. Writes nothing."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._store = runtime.store
@@ -167,18 +167,17 @@ class Deduplicator:
         self._embedder = runtime.embedder
 
     def demand_store(self, scopes: Sequence[Scope]) -> None:
-        """Demand that facts can be added to these scopes and compared, before a model is paid.
-        Blocks.
+        """Check that facts can be added to these scopes and compared, before paying. Blocks.
 
         Raises:
             FactKeyConflict: an index of the database refuses facts.
-            StoreError: a search index that is needed cannot be used.
+            StoreError: a required search index is unusable.
         """
         if not scopes:
             return
         embedder = self._embedder if self._settings.dedup else None
         dimensions: int | None = None
-        with suppress(ConfigError):  # no answer of the model has told them yet
+        with suppress(ConfigError):  # unknown until the model answers
             dimensions = embedder.dimensions if embedder else None
         self._store.search.require_formable(
             scopes,
@@ -187,11 +186,11 @@ class Deduplicator:
         )
 
     async def plan(self, asker: Asker, material: Material, facts: Sequence[NewFact]) -> Plan:
-        """The changes that bring ``facts`` into memory.
+        """Return the changes that bring ``facts`` into memory.
 
         Raises:
-            ProviderError: the embedder failed, or the language model will not be asked any more
-                (any other failure of it means ADD).
+            ProviderError: the embedder failed, or the language model will refuse later calls (any
+                other failure of it means ADD).
             EmbeddingModelMismatch: a scope has vectors of another model only.
         """
         known = await in_thread(self._find_known, facts, material.quotas)
@@ -214,7 +213,7 @@ class Deduplicator:
         return Plan(tuple(changes), tuple(decisions))
 
     def _find_known(self, facts: Sequence[NewFact], quotas: ScopeQuotas) -> dict[NewFact, Fact]:
-        """The facts whose very words are in their scope already, or under another account."""
+        """Return the facts whose text already exists in their scope or under another account."""
         known: dict[NewFact, Fact] = {}
         for scope, group in _by_scope(facts).items():
             hashes = {content_hash(fact.content): fact for fact in group}
@@ -238,7 +237,7 @@ class Deduplicator:
     async def _compare(
         self, facts: Sequence[NewFact], vectors: Sequence[bytes | None], quotas: ScopeQuotas
     ) -> list[ComparedFact]:
-        """Each fact with the nearest ones, numbered through the whole prompt."""
+        """Return each fact with its nearest neighbours, numbered across the prompt."""
         near = await self._near(facts, vectors, quotas)
         numbers: dict[str, int] = {}
         compared: list[ComparedFact] = []
@@ -290,9 +289,9 @@ class Deduplicator:
     async def _judge(
         self, asker: Asker, material: Material, compared: Sequence[ComparedFact]
     ) -> dict[int, Verdict]:
-        """A verdict for each fact, by its number."""
+        """Return a verdict for each fact, by its number."""
         asked = [item for item in compared if item.neighbours]
-        verdicts = {item.number: Verdict("ADD", "nothing like it is known") for item in compared}
+        verdicts = {item.number: Verdict("ADD", "no similar fact is known") for item in compared}
         if not asked:
             return verdicts
         decisions, failed = await self._decide(asker, material, asked)
@@ -308,13 +307,15 @@ class Deduplicator:
     async def _decide(
         self, asker: Asker, material: Material, asked: Sequence[ComparedFact]
     ) -> tuple[list[DedupDecision], dict[int, Verdict]]:
-        """The model's decisions, and the verdicts of facts that it could not be asked about; in
-        two calls if all facts are too long for one."""
+        """Return the model's decisions, and the verdicts of facts that could not be asked about.
+
+        Makes two calls if all facts are too long for one.
+        """
         values, model = self._values(material, asked), material.quotas.fast_model
         try:
             answer = await asker.ask("dedup", DedupAnswer, model=model, **values)
         except (ProviderAuthError, ProviderMisconfigured, BudgetExceeded, ReplayMiss):
-            raise  # no later call of this run will be answered either: the range is kept whole
+            raise  # later calls of this run fail too: the range is kept whole
         except ProviderError as error:
             if isinstance(error, ContextOverflow) and len(asked) > 1:
                 half = len(asked) // 2
@@ -333,7 +334,7 @@ class Deduplicator:
     async def _embed_merged(
         self, asker: Asker, compared: Sequence[ComparedFact], verdicts: Mapping[int, Verdict]
     ) -> dict[str, bytes | None]:
-        """The vectors of merged texts; one that is a new fact's own text has its vector already."""
+        """Return the vectors of merged texts; a text equal to the new fact keeps its vector."""
         vectors = {item.content: item.vector for item in compared}
         texts = [verdict.text for verdict in verdicts.values() if verdict.action == "UPDATE"]
         missing = list(dict.fromkeys(text for text in texts if text not in vectors))
@@ -378,16 +379,16 @@ class Deduplicator:
                 at=origin.at,
                 reason=why,
             )
-            return [added, removed]  # in this order: whatever fails, the new fact is there
+            return [added, removed]  # in this order: the new fact exists even if the second fails
         return [added]
 
 
 def _object(material: Material, template: str, new: NewFact, target: Fact, text: str) -> str:
-    """Why a merged text may not be remembered. It is not sent back: both facts stay as they are."""
+    """Return why a merged text may not be remembered. It is not rewritten: both facts stay."""
     known = (target.content, new.content)
     candidate = Candidate(
         content=text,
-        kind="reflection",  # it is of the range and of what was known: no messages are named
+        kind="reflection",  # it has no sources: it merges the range with known facts
         is_shared=new.scope.kind is not ScopeKind.USER,
         takes_orders=material.quotas.of(new.scope).takes_orders,
     )
@@ -412,7 +413,7 @@ def _decision(fact: NewFact, verdict: Verdict) -> Decision:
 
 
 def _keep_private(new: NewFact, existing: Fact, at: datetime) -> list[Change]:
-    """What is now told in confidence is private from now on, although it was known before."""
+    """Mark a known fact as private if it is now said in confidence."""
     if not new.private or existing.private:
         return []
     return [
@@ -428,7 +429,7 @@ def _keep_private(new: NewFact, existing: Fact, at: datetime) -> list[Change]:
 
 
 def _keep_sources(new: NewFact, existing: Fact, material: Material) -> list[Change]:
-    """A fact that is known under another account of the user also comes from its new sources."""
+    """Add the new sources to a fact that is known under another account of the user."""
     origin = material.origin
     sources = origin.sources_of(new)
     is_known = set(sources) <= set(existing.source_message_ids)

@@ -1,4 +1,4 @@
-"""What a model extracts from a transcript: facts and reflections, checked before they are kept."""
+"""Extract facts and reflections from a transcript with a model, and check them."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import FormationSettings
 from edenmem.text import tidy
 
-#: Why an item is not kept although it may be remembered: nowhere to keep it, no room, said already.
+#: Reasons for dropping an acceptable item: no scope, no room, already known.
 SCOPE, LIMIT, KNOWN = "scope", "limit", "known"
 
 _SHARED = (ScopeKind.AGENT, ScopeKind.GROUP, ScopeKind.SHARD)
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What may be kept, in the order of the answer, and what was refused."""
+    """The accepted facts, in the order of the answer, and the rejected ones."""
 
     kept: tuple[NewFact, ...] = ()
     rejected: tuple[Decision, ...] = ()
 
 
 class Reflections(msgspec.Struct, frozen=True):
-    """What may be kept, broad to narrow, and what was refused."""
+    """The accepted reflections, broad to narrow, and the rejected ones."""
 
     kept: tuple[NewReflection, ...] = ()
     rejected: tuple[Decision, ...] = ()
@@ -50,7 +50,7 @@ async def extract_facts(asker: Asker, material: Material, settings: FormationSet
     """Ask for facts, if any scope takes them.
 
     Raises:
-        ProviderError: no valid answer was to be had.
+        ProviderError: the model gave no valid answer.
     """
     if not material.quotas.for_facts:
         return Facts()
@@ -64,7 +64,7 @@ async def extract_reflections(
     """Ask for reflections, if any scope takes them; ``known`` are the new facts.
 
     Raises:
-        ProviderError: no valid answer was to be had.
+        ProviderError: the model gave no valid answer.
     """
     scopes = material.quotas.for_reflections
     if not scopes:
@@ -83,7 +83,7 @@ async def extract_together(
     """Ask for facts and reflections in one call.
 
     Raises:
-        ProviderError: no valid answer was to be had.
+        ProviderError: the model gave no valid answer.
     """
     values = {
         "scopes": material.quotas.offered,
@@ -102,9 +102,9 @@ async def _extract(
     settings: FormationSettings,
     known: Sequence[str] = (),
 ) -> tuple[Facts, Reflections]:
-    """Ask, review all items of the answer together, and keep those that are accepted.
+    """Ask, review all items of the answer together, and keep the accepted ones.
 
-    Reflections do not repeat the ``known`` facts, nor those of the same answer.
+    Reflections do not repeat ``known`` facts or facts of the same answer.
     """
     quotas, evidence = material.quotas, material.evidence
     model = quotas.slow_model if kind is ReflectionsAnswer else quotas.fast_model
@@ -148,7 +148,7 @@ class _ProposedFact(msgspec.Struct, frozen=True):
 def _propose_facts(
     items: Sequence[ExtractedFact], material: Material, settings: FormationSettings
 ) -> tuple[list[_ProposedFact], list[Decision]]:
-    """The facts that are for a scope that takes them, and the others."""
+    """Split the facts into those for a scope that takes them, and rejected ones."""
     proposed: list[_ProposedFact] = []
     refused: list[Decision] = []
     for item in items:
@@ -173,10 +173,10 @@ def _keep_facts(
     refused: Sequence[Decision],
     material: Material,
 ) -> Facts:
-    """The facts that were accepted, as far as there is room for them."""
+    """Return the accepted facts, up to each scope's limit."""
     kept: dict[tuple[Scope, str], NewFact] = {}
     rejected = list(refused)
-    taken: Counter[tuple[ScopeKind, str | None]] = Counter()  # by what a model is offered
+    taken: Counter[tuple[ScopeKind, str | None]] = Counter()  # by the offered scope
     for proposal, reviewed in zip(proposed, reviews, strict=True):
         item, content = proposal.item, reviewed.content
         if reviewed.violations:
@@ -202,7 +202,7 @@ def _keep_facts(
 
 
 def _join(one: NewFact, other: NewFact) -> NewFact:
-    """The same fact, said twice."""
+    """Merge two identical facts."""
     return msgspec.structs.replace(
         one,
         private=one.private or other.private,
@@ -213,10 +213,10 @@ def _join(one: NewFact, other: NewFact) -> NewFact:
 def _choose_quota(
     item: ExtractedFact, content: str, numbers: Sequence[int], material: Material
 ) -> ScopeQuota | None:
-    """The quota of the scope that a fact goes to.
+    """Return the quota of the scope for a fact.
 
-    What is about a person goes to the account that said it, never to that of another person: where
-    several people speak, to the group if it names who said it, else nowhere.
+    A fact about a person goes to the account that said it, never to another person's. If several
+    people speak, it goes to the group if it names the speaker, else nowhere.
     """
     quotas = material.quotas
     quota = quotas.find(item.scope, item.shard)
@@ -253,7 +253,7 @@ class _ProposedReflection(msgspec.Struct, frozen=True):
 def _propose_reflections(
     answer: ReflectionsAnswer, material: Material, settings: FormationSettings
 ) -> tuple[list[_ProposedReflection], list[Decision]]:
-    """The reflections that are for a scope that takes them, broad to narrow, and the others."""
+    """Split the reflections by scope, broad to narrow, and reject the others."""
     proposed: list[_ProposedReflection] = []
     refused: list[Decision] = []
     for name, quota, items in _by_quota(answer, material):
@@ -283,7 +283,7 @@ def _keep_reflections(
     material: Material,
     known: Sequence[str],
 ) -> Reflections:
-    """The reflections that were accepted and say something new, as far as there is room."""
+    """Return the accepted new reflections, up to each scope's limit."""
     kept: list[NewReflection] = []
     rejected = list(refused)
     said = {normal(fact) for fact in known} | _said_already(material)
@@ -293,7 +293,7 @@ def _keep_reflections(
         if reviewed.violations:
             rejected.append(reviewed.reject("reflection"))
         elif normal(content) in said:
-            rejected.append(_reject(content, KNOWN, "reflection: said already"))
+            rejected.append(_reject(content, KNOWN, "reflection: already known"))
         elif taken[quota.scope] == quota.max_reflections:
             reason = f"reflection: too many reflections for {proposal.name}"
             rejected.append(_reject(content, LIMIT, reason))
@@ -315,7 +315,7 @@ def _said_already(material: Material) -> set[str]:
 def _by_quota(
     answer: ReflectionsAnswer, material: Material
 ) -> Iterator[tuple[str, ScopeQuota | None, list[ReflectionItem]]]:
-    """Each part of an answer with the quota that it is for, broad to narrow."""
+    """Yield each part of an answer with its quota, broad to narrow."""
     find = material.quotas.find
 
     def taking(kind: str, shard: str | None = None) -> ScopeQuota | None:

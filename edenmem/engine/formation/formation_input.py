@@ -1,4 +1,4 @@
-"""What one formation works on, and what it makes: the values that its steps hand to each other."""
+"""The input of a formation, and the values that its steps pass on."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from edenmem.models.scope import Scope
 from edenmem.settings.schema import AcceptanceSettings
 from edenmem.text import clean
 
-#: What a prompt shows of an agent's persona: enough to tell what matters to the agent.
+#: Length of an agent's persona in prompts, in characters.
 PERSONA_CHARACTERS = 2000
 
 
 class NewFact(msgspec.Struct, frozen=True):
-    """A fact that was extracted and checked, and is not yet in memory. ``source_ids`` are the
-    messages that it comes from; empty: the whole range. ``weak``: not all of it was confirmed."""
+    """A fact that was extracted and checked, but is not in memory.
+
+    ``source_ids`` are its source messages; empty for the whole range. ``weak``: not all of it was
+    confirmed.
+    """
 
     scope: Scope
     content: str
@@ -33,7 +36,7 @@ class NewFact(msgspec.Struct, frozen=True):
 
 
 class NewReflection(msgspec.Struct, frozen=True):
-    """A reflection that was extracted and checked, and is not yet in memory."""
+    """A reflection that was extracted and checked, but is not in memory."""
 
     scope: Scope
     content: str
@@ -41,8 +44,11 @@ class NewReflection(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where everything that a formation makes comes from, and when it was made. ``message_ids``
-    are those of the whole range. A note has no session, and what is made of it has no sources."""
+    """The origin of everything that a formation creates, and the time.
+
+    ``message_ids`` are those of the whole range. A note has no session, and its results have no
+    sources.
+    """
 
     session_id: str | None
     formation_id: str | None
@@ -50,11 +56,11 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
 
     def sources_of(self, new: NewFact) -> tuple[str, ...]:
-        """The messages that a new fact comes from."""
+        """Return the source messages of a new fact."""
         return (new.source_ids or self.message_ids) if self.session_id else ()
 
     def fact(self, new: NewFact, embedding: bytes | None, model: str | None) -> Fact:
-        """The fact as it is stored, with an id of its own."""
+        """Return the fact to store, with a new ID."""
         scope = new.scope
         return Fact(
             id=new_id(self.at),
@@ -71,7 +77,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def reflection(self, new: NewReflection) -> Reflection:
-        """The reflection as it is stored, with an id of its own."""
+        """Return the reflection to store, with a new ID."""
         scope = new.scope
         return Reflection(
             id=new_id(self.at),
@@ -85,15 +91,15 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A range of messages, ready to be asked about.
+    """A range of messages, ready for a model.
 
     Attributes:
-        agent: Whose memory is formed.
+        agent: The agent whose memory is formed.
         transcript: The messages.
         quotas: What each scope may take.
-        origin: Where everything comes from that is made of it.
+        origin: The origin of the results.
         acceptance: The rules that a model's items must pass.
-        background: The session's title, and the names of people and agents who take part.
+        background: The session's title, and the names of people and agents in it.
         is_shared: Whether several people read the session.
     """
 
@@ -107,17 +113,17 @@ class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def is_worth_asking(self) -> bool:
-        """Whether there is something to read, and a scope that takes something new."""
+        """Return whether there is a readable message and a scope that takes something."""
         return bool(self.transcript.text and self.quotas.items)
 
     @cached_property
     def persona(self) -> str:
-        """The agent's persona as prompts show it."""
+        """Return the agent's persona as shown in prompts."""
         return cut_middle(clean(self.agent.persona).strip(), PERSONA_CHARACTERS)
 
     @cached_property
     def evidence(self) -> Evidence:
-        """What items are checked against; without the memory and the words of one prompt."""
+        """Return the evidence for items, without memory and the text of a prompt."""
         wishes = (quota.instructions for quota in self.quotas.items)
         people = self.transcript.speakers
         context = (*self.background, *people, self.persona, *wishes)
@@ -129,7 +135,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def prompt_values(self) -> dict[str, object]:
-        """The values that every prompt about the conversation takes."""
+        """Return the values for every prompt about the conversation."""
         return {
             "conversation": self.transcript.text,
             "speakers": self.transcript.speakers,

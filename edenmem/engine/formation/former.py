@@ -1,9 +1,9 @@
-"""From messages to memory: claim, extract facts, record, apply, then the same with reflections.
+"""Form memory from messages: claim, extract facts, record, apply, then the same with reflections.
 
-Consolidation and the session's cached context come after, and are the service's business. A range
-of messages is done when the outcome of its last step has been applied, and not before. What was
-recorded is applied by whoever comes next, without asking a model again; a step whose outcome is in
-memory is not taken again, whatever becomes of the next one.
+Consolidation and the session's cached context come later, in the service. A range of messages is
+done once the outcome of its last step has been applied. The next worker applies recorded outcomes
+without asking a model again. A step is never repeated once its outcome is in memory, even if the
+next step fails.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ if TYPE_CHECKING:
     from edenmem.llm.protocol import LLM
 
 
-#: The step that is taken after the facts.
+#: The step after the facts.
 REFLECTIONS = "reflections"
 
-#: What no range of messages is to blame for: it stops the run and counts as nobody's failed try.
+#: Errors that no range of messages causes: they stop the run and count as no failed attempt.
 _NOT_ITS_FAULT = (
     ProviderAuthError,
     ProviderMisconfigured,
@@ -78,12 +78,12 @@ _NOT_ITS_FAULT = (
 )
 
 
-#: How long a model may take to answer a short question, after one about a range timed out.
+#: Time limit in seconds for a short question after a time-out on a range.
 PING_SECONDS = 30.0
 
 
 class RangeTimedOut(ProviderError):
-    """A model that answers others did not answer about this range in time."""
+    """A model that answers other requests did not answer about this range in time."""
 
 
 class Former:
@@ -101,7 +101,7 @@ class Former:
     async def due(
         self, session: Session, agent: Agent, *, trigger: Trigger = Trigger.THRESHOLD
     ) -> bool:
-        """Whether `form` would have something to do now."""
+        """Return whether `form` would have something to do now."""
         if session.incognito:
             return False
         unfinished, backlog, _ = await in_thread(self._look, session, agent, Reach.WAITING)
@@ -122,27 +122,27 @@ class Former:
     ) -> list[FormationReport]:
         """Form what is due of a session for one of its agents, range by range.
 
-        What an earlier run left unfinished comes first. There is always at least one report, and
-        ``left`` of the last says how many messages are still to come. A dry run asks the models,
-        claims and writes nothing, and goes no further than the first range.
+        Work left unfinished by an earlier run comes first. There is always at least one report, and
+        ``left`` of the last one is the number of remaining messages. A dry run asks the models,
+        claims and writes nothing, and stops after the first range.
 
-        To form again what edenmem formed (``reach``), its formations are superseded first: their
-        messages wait like new ones, so that a run that is cut off loses none of them.
+        To repeat edenmem's own formations (``reach``), they are superseded first: their messages
+        wait like new ones, so that an interrupted run loses none of them.
 
-        ``is_time_up`` tells, when the work is cancelled, whether its time was up. The first range
-        had all of it, and that counts as a failed try if the models answer others.
+        ``is_time_up`` returns, when the work is cancelled, whether its time was up. The first range
+        had all of the time, so this counts as a failed attempt if the models answer other requests.
 
         Raises:
             ConfigError: a model is needed and none is configured.
-            UnavailableError: a provider or the store cannot be used now. The claim was given back
-                and no failed try was counted.
+            UnavailableError: a provider or the store is unavailable. The claim was given back and
+                no failed attempt was counted.
             FactKeyConflict: an index of the database refuses facts; the same.
         """
         if session.incognito:
             return [self._report(session, agent, "incognito")]
         reports: list[FormationReport] = []
-        waiting: int | None = None  # messages that were there when the first range was chosen
-        most: int | None = None  # messages that fitted into a model's context
+        waiting: int | None = None  # messages at the time of the first range
+        most: int | None = None  # messages that fit into a model's context
         while waiting is None or waiting > 0:
             formed = None if dry_run else {report.formation_id for report in reports}
             unfinished, backlog, reach = await in_thread(
@@ -184,13 +184,13 @@ class Former:
         outcome: str,
         **fields: Any,
     ) -> FormationReport:
-        """A report of a session of which no range was taken."""
+        """Return a report on a session without a formed range."""
         return FormationReport(session_id=session.id, agent_id=agent.id, outcome=outcome, **fields)
 
     def _demand_llm(self) -> LLM:
         if self._llm is None:
             raise ConfigError(
-                "forming memories needs a language model, and none is configured",
+                "forming memories requires a language model, but none is configured",
                 hint="set llm.base_url or an API key; see 'edenmem config show'",
             )
         return self._llm
@@ -206,10 +206,9 @@ class Former:
         *,
         supersede_but: Set[str | None] | None = None,
     ) -> tuple[Formation | None, Backlog, Reach]:
-        """Return what was left unfinished, or else what waits, and what to reach for from now on.
+        """Return unfinished work, or else the backlog, and the reach from now on.
 
-        Formations that are to be formed again are superseded, but for those of this run; None: for
-        none. Blocks.
+        Supersedes formations to repeat, except those of this run; None for no formations. Blocks.
         """
         unfinished = self._claims.find_unfinished(session.id, agent.id)
         if unfinished is not None:
@@ -230,7 +229,7 @@ class Former:
         )
         if not reach.own:
             return backlog
-        # Whole, since what was forgotten may be more than one range holds.
+        # Whole, since the erased messages may exceed one range.
         forgotten = _find_forgotten(self._store, agent.id, backlog.messages)
         messages = tuple(each for each in backlog.messages if each.id not in forgotten)
         return msgspec.structs.replace(backlog, messages=messages[:limit], total=len(messages))
@@ -239,7 +238,7 @@ class Former:
         return self._store.formations.backlog(session.id, agent.id, limit=1, reach=reach).total
 
     def _supersede(self, session: Session, agent: Agent, but: Set[str | None]) -> None:
-        """Free the messages of all finished formations but those of this run."""
+        """Free the messages of all finished formations, except those of this run."""
         finished = self._store.formations.list_formations(
             session_id=session.id,
             agent_id=agent.id,
@@ -288,15 +287,17 @@ class Former:
         if claim is None:
             return attempt.report("taken")
         attempt.formation = claim.formation
-        if claim.formation.status is FormationStatus.RECORDED:  # meanwhile
+        if claim.formation.status is FormationStatus.RECORDED:  # in the meantime
             await in_thread(self._complete, attempt, dry_run, self._claims.worker)
             if attempt.formation.status is not FormationStatus.CLAIMED:
                 return attempt.report("resumed")
         return await self._perform(attempt, claim.key, session, agent, dry_run)
 
     def _complete(self, attempt: Attempt, dry_run: bool, worker: str | None = None) -> None:
-        """Apply what was recorded. Safe beside the worker that recorded it. If a step is left,
-        the formation is released, unless it is the ``worker``'s. Blocks."""
+        """Apply what was recorded. Safe while the worker that recorded it runs. Blocks.
+
+        If a step is left, the formation is released, unless it is the ``worker``'s.
+        """
         formations = self._store.formations
         recorded = formations.formation(attempt.formation.id) or attempt.formation
         attempt.add(recorded.changes, recorded.decisions)
@@ -340,8 +341,8 @@ class Former:
         agent: Agent,
         dry_run: bool,
     ) -> FormationReport:
-        """Take the steps of a formation that is this worker's, record each and apply it."""
-        # Nothing is awaited before the try: a claim that is cancelled there would stay taken.
+        """Take the steps of a formation that this worker claimed; record and apply each."""
+        # No await before the try: a cancelled claim would stay taken.
         attempt.asker = Asker(self._demand_llm(), key)
         work = self._take_steps(attempt, attempt.asker, session, agent, dry_run)
         if dry_run:
@@ -362,7 +363,7 @@ class Former:
         except (UnavailableError, ConfigError, InputError, FactKeyConflict) as error:
             if _may_be_its_fault(error):
                 return await self._report_failure(attempt, _describe(error))
-            with suppress(StoreError):  # if the store is gone, the lease runs out instead
+            with suppress(StoreError):  # without the store, the lease expires
                 await self._claims.give_back(
                     attempt.formation,
                     error=_name_step(attempt, error.message),
@@ -373,16 +374,18 @@ class Former:
             await self._report_failure(attempt, f"{type(error).__name__}: {error}")
             raise
         if not is_ours:
-            # The record is another worker's by now, and what was paid here is not its cost.
+            # Another worker owns the record, and this usage is not its cost.
             await self._keep_usage(agent, attempt.new_usage)
         return attempt.report("applied" if is_ours else "taken")
 
     async def _give_back_cancelled(self, attempt: Attempt) -> None:
-        """Give back a range whose work was cancelled; a failed try if it took all of the time and
-        the models answer others."""
+        """Give back a range whose work was cancelled.
+
+        Counts as a failed attempt if it had all of the time and the models answer other requests.
+        """
         is_slow = False
         if attempt.is_time_up is not None and attempt.is_time_up() and attempt.asker is not None:
-            with suppress(asyncio.CancelledError):  # once more: nothing is known then
+            with suppress(asyncio.CancelledError):  # a second cancellation: the cause is unknown
                 is_slow = await self._is_up(attempt, attempt.asker)
         if is_slow:
             await self._report_failure(
@@ -396,7 +399,7 @@ class Former:
     async def _take_steps(
         self, attempt: Attempt, asker: Asker, session: Session, agent: Agent, dry_run: bool
     ) -> Outcome:
-        """Take the steps that are left, and settle all but the last, whose outcome is returned.
+        """Take the remaining steps, and settle all but the last; return its outcome.
 
         Raises:
             LeaseLost: another worker has the claim.
@@ -429,11 +432,12 @@ class Former:
     async def _form_facts(
         self, attempt: Attempt, asker: Asker, session: Session, agent: Agent, dry_run: bool
     ) -> tuple[Outcome, Material]:
-        """Form facts of the range, or of as much of it as fits into the model's context: the
-        formation then gives the rest of its messages back.
+        """Form facts of the range, or of as much as fits into the model's context.
+
+        The formation gives the remaining messages back.
 
         Raises:
-            ContextOverflow: not even the beginning and the end of one message fit.
+            ContextOverflow: not even the start and end of one message fit.
             LeaseLost: another worker has the claim.
         """
         pipeline = self._pipeline
@@ -458,8 +462,7 @@ class Former:
                 pipeline = shorter
 
     def _narrow(self, attempt: Attempt, messages: Sequence[Message], dry_run: bool) -> bool:
-        """Let a formation keep only these messages; False if it is another worker's by now.
-        Blocks."""
+        """Limit a formation to these messages; False if another worker has claimed it. Blocks."""
         formation, ids = attempt.formation, tuple(message.id for message in messages)
         last = messages[-1].created_at
         if not dry_run and not self._store.formations.narrow(
@@ -487,11 +490,10 @@ class Former:
         messages: Sequence[Message],
         material: Material | None = None,
     ) -> Outcome:
-        """Form reflections of these messages, part by part if all together are too long.
+        """Form reflections of these messages, in parts if all together are too long.
 
         Raises:
-            ContextOverflow: not even the beginning and the end of one message fit beside what is
-                remembered.
+            ContextOverflow: not even the start and end of one message fit next to existing memory.
         """
         if material is None:
             material = await pipeline.read(attempt.formation, session, agent, messages)
@@ -519,8 +521,7 @@ class Former:
         return tuple(found)
 
     async def _is_up(self, attempt: Attempt, asker: Asker) -> bool:
-        """Whether the models that the step asks answer a short question, so that a time-out is
-        this range's and not an outage."""
+        """Return whether the step's models answer a short question, so the range is the cause."""
         llm, names = self._demand_llm(), self._settings.llm
         try:
             async with asyncio.timeout(PING_SECONDS):
@@ -535,8 +536,7 @@ class Former:
         return True
 
     def _settle(self, attempt: Attempt, outcome: Outcome, next_step: str = "") -> bool:
-        """Record the outcome of a step and apply it; False if the claim is another worker's by
-        now. Blocks."""
+        """Record a step's outcome and apply it; False if another worker has the claim. Blocks."""
         formation, worker = attempt.formation, self._claims.worker
         recorded = self._store.formations.record(
             formation.id,
@@ -560,9 +560,11 @@ class Former:
     def _answer_key(
         self, formation: Formation, session: Session, agent: Agent, reach: Reach
     ) -> str:
-        """Return the key of recorded answers: a range that is formed again has the number that it
-        had, so the formations that are superseded, or would be but for a dry run, do not count.
-        Blocks."""
+        """Return the key of recorded answers. Blocks.
+
+        A repeated range keeps its number, so superseded formations do not count, nor those that
+        a dry run would supersede.
+        """
         would_be = (FormationStatus.APPLIED, FormationStatus.FAILED) if reach.own else ()
         found = self._store.formations.list_formations(
             session_id=formation.session_id,
@@ -584,7 +586,7 @@ class Former:
 
 
 def _details(reports: Sequence[FormationReport]) -> dict[str, str | int]:
-    """What the log says of a session's formation for an agent."""
+    """Return the log fields of a session's formation for an agent."""
     first = reports[0]
     return {
         "session": first.session_id,
@@ -599,19 +601,19 @@ def _details(reports: Sequence[FormationReport]) -> dict[str, str | int]:
 
 
 def _describe(error: EdenmemError) -> str:
-    """What went wrong, with what to do about it where that is a setting."""
+    """Return an error's message, with its hint if that is a setting."""
     is_size = isinstance(error, ContextOverflow | RangeTimedOut)
     return error.advised_message if is_size else error.message
 
 
 def _name_step(attempt: Attempt, error: str) -> str:
-    """An error with the step that failed, where an earlier one is in memory."""
+    """Return an error with the failed step, if an earlier step is in memory."""
     step = attempt.formation.next_step
     return f"{step}: {error}" if step else error
 
 
 def _find_forgotten(store: Store, agent_id: str, messages: Sequence[Message]) -> set[str]:
-    """Those of the messages that were said before their sender or session was forgotten."""
+    """Return the messages sent before their sender or session was erased."""
     until: dict[str, datetime | None] = {}
     for forgetting in store.erasure.forgettings():
         for key in forgetting.blocks:
@@ -630,9 +632,11 @@ def _find_forgotten(store: Store, agent_id: str, messages: Sequence[Message]) ->
 
 
 def _may_be_its_fault(error: EdenmemError) -> bool:
-    """Whether these messages may be the reason, so that the try counts: not if the provider said
-    that it could not answer anybody now (5xx), not if a setting or a file that it names is wrong,
-    nor for what `_NOT_ITS_FAULT` names."""
+    """Return whether the messages may be the cause, so that the attempt counts.
+
+    They are not if the provider was unavailable (5xx), if a setting or a file it names is wrong, or
+    for the errors in `_NOT_ITS_FAULT`.
+    """
     if not isinstance(error, ProviderError) or isinstance(error, _NOT_ITS_FAULT):
         return False
     return isinstance(error, ProviderAnswerInvalid) or not error.retryable
@@ -641,11 +645,11 @@ def _may_be_its_fault(error: EdenmemError) -> bool:
 def is_backlog_due(
     backlog: Backlog, agent: Agent, trigger: Trigger, settings: FormationSettings
 ) -> bool:
-    """Whether a backlog is to be formed.
+    """Return whether a backlog is due.
 
-    One that is longer than one range is due whatever is in it, so that messages that memory does
-    not read can never hide others behind them. A person's order is obeyed even if there is nothing
-    to read: then the messages are done with, and no model is asked.
+    A backlog longer than one range is always due, so that messages which memory does not read never
+    hide later ones. A manual run always applies: without readable messages they are marked as done,
+    and no model is asked.
     """
     if backlog.total > len(backlog.messages) or (trigger is Trigger.FORCED and backlog.total):
         return True
@@ -653,8 +657,10 @@ def is_backlog_due(
 
 
 def is_free(unfinished: Formation, now: datetime, *, forced: bool = False) -> bool:
-    """Whether an unfinished formation may be gone on with; ``forced`` waits for no pause after a
-    failed try, but for another worker's lease all the same."""
+    """Return whether an unfinished formation may be continued.
+
+    ``forced`` skips the pause after a failed attempt, but not another worker's lease.
+    """
     match unfinished.status:
         case FormationStatus.RELEASED:
             return forced or unfinished.not_before is None or unfinished.not_before <= now

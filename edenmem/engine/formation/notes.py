@@ -1,8 +1,8 @@
-"""Notes: facts from a text that somebody gives to be remembered, outside any conversation.
+"""Notes: facts from a text given to be remembered, outside any conversation.
 
-A note takes the road of a formation as far as facts go: extracted, checked, compared with what is
-known. There is no range of messages to claim and no record to resume: what was kept of one part
-stays, and giving the same text again adds no fact twice.
+A note passes the same steps as a formation's facts: extracted, checked, compared with known facts.
+There is no range to claim and no record to resume. Facts of one part stay if a later part fails,
+and repeating the text adds no duplicates.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from edenmem.models.ids import new_id
 from edenmem.settings.schema import FormationSettings
 from edenmem.text import clean
 
-#: Characters of a note by which a scripted answer is found.
+#: Characters of a note in the key of a scripted answer.
 _KEY_CHARACTERS = 40
 
 
 async def remember(
     runtime: Runtime, text: str, agent: Agent, user: User | None, *, dry_run: bool = False
 ) -> FormationReport:
-    """Extract the facts of a text, and keep those that are new.
+    """Extract the facts of a text, and keep the new ones.
 
     Args:
         runtime: The store, the models and the settings.
-        text: What is to be remembered; a long one is read in several parts.
-        agent: Whose memory.
-        user: Who says it, and whose facts may come of it; None: only the agent's and its shards'.
-        dry_run: Ask the models and report what would be kept, but write nothing.
+        text: The text to remember; a long one is read in several parts.
+        agent: The agent that remembers.
+        user: The speaker, whose own facts may be formed; None for the agent's and its shards' only.
+        dry_run: Ask the models and report the result, but write nothing.
 
     Raises:
-        UsageError: there is no text.
-        ScopeError: no scope would take a fact.
+        UsageError: the text is empty.
+        ScopeError: no scope takes facts.
         ConfigError: no language model is configured.
-        ProviderError: a model failed; what was kept of the parts before stays.
+        ProviderError: a model failed; facts of earlier parts stay.
         EmbeddingModelMismatch: a scope has vectors of another model only.
     """
     whole = demand_text(text)
     if runtime.llm is None:
         raise ConfigError(
-            "remembering a text needs a language model, and none is configured",
-            hint="set llm.base_url or an API key; 'edenmem fact add' stores one fact as it is",
+            "remembering a text requires a language model, but none is configured",
+            hint="set llm.base_url or an API key; 'edenmem fact add' stores one fact unchanged",
         )
     pipeline = Pipeline(runtime)
     subject = "/".join(("remember", agent.username, *([user.username] if user else [])))
@@ -97,21 +97,21 @@ async def remember(
 
 
 def demand_text(text: str) -> str:
-    """The text as it is read.
+    """Return the text, tidied.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the text is empty.
     """
     whole = clean(text).strip() if isinstance(text, str) else ""
     if not whole:
-        raise UsageError("there is no text to remember")
+        raise UsageError("the text to remember is empty")
     return whole
 
 
 def _as_session(
     texts: list[str], agent: Agent, user: User | None, runtime: Runtime
 ) -> tuple[Session, list[Message]]:
-    """A conversation that is never stored, in which the text is all that was said."""
+    """Return a session, never stored, whose only content is the text."""
     now = runtime.clock()
     session = Session(id=new_id(now), agents=(agent.id,), users=(user.id,) if user else ())
     messages = [
@@ -129,7 +129,7 @@ def _as_session(
 
 
 def _parts(text: str, settings: FormationSettings) -> Iterator[list[str]]:
-    """The text in pieces that are shown whole, as many together as one prompt takes."""
+    """Yield pieces of the text that are shown whole, as many together as fit into a prompt."""
     pieces = [
         piece
         for paragraph in text.split("\n\n")

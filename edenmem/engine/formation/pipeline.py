@@ -1,4 +1,4 @@
-"""The outcome of each step of a formation: what would change in memory. Writes nothing."""
+"""The outcome of each step of a formation: planned changes. Writes nothing."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from edenmem.models.host import Agent, Message, Session
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 
-#: A message that was cut to this is not cut any more to make a prompt fit.
+#: Minimum length in characters to which messages are cut to fit a prompt.
 LEAST_CHARACTERS = 400
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What is to be written, and why."""
+    """The changes to write, and their reasons."""
 
     changes: ChangeSet
     decisions: tuple[Decision, ...] = ()
 
     def join(self, later: Outcome) -> Outcome:
-        """This and what came of a later part of the same range, without what that says again."""
+        """Add the outcome of a later part of the same range, without duplicates."""
         said = {_reflection_in(change) for change in self.changes.changes}
         new = [each for each in later.changes.changes if _reflection_in(each) not in said]
         changes = msgspec.structs.replace(self.changes, changes=(*self.changes.changes, *new))
@@ -56,7 +56,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Pipeline:
-    """The steps of a formation: facts (with deduplication), then reflections; or both at once."""
+    """The steps of a formation: facts with deduplication, then reflections; or both at once."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -74,30 +74,30 @@ class Pipeline:
         agent: Agent,
         messages: Sequence[Message] | None,
     ) -> Material:
-        """Read what a formation needs, before a model is paid.
+        """Read what a formation needs, before paying a model.
 
         Args:
-            formation: Whose range it is.
-            session: Where the messages are from.
-            agent: Whose memory is formed.
+            formation: The formation of the range.
+            session: The session of the messages.
+            agent: The agent whose memory is formed.
             messages: The range, if it was read already.
 
         Raises:
             EmbeddingModelMismatch: a scope has vectors of another model only, or the platform
                 searches by one.
             FactKeyConflict: an index of the database refuses facts.
-            StoreError: a search index cannot be used.
+            StoreError: a search index is unusable.
         """
         return await in_thread(self._prepare, formation, session, agent, messages)
 
     async def read_note(
         self, session: Session, agent: Agent, messages: Sequence[Message]
     ) -> Material:
-        """Read what a note needs; the session and its messages are stored nowhere. See `read`."""
+        """Read what a note needs, as `read` does; session and messages are not stored."""
         return await in_thread(self._prepare, None, session, agent, messages)
 
     def shorten(self, material: Material) -> Pipeline | None:
-        """The same, with messages cut to half of what was shown of them; None: they are short."""
+        """Return a pipeline that shows half of each message; None if messages are short."""
         formation = self._settings.formation
         shown = min(formation.message_characters, len(material.transcript.text))
         if shown <= LEAST_CHARACTERS:
@@ -111,10 +111,10 @@ class Pipeline:
         return Pipeline(msgspec.structs.replace(self._runtime, settings=settings))
 
     async def form_facts(self, asker: Asker, material: Material) -> Outcome:
-        """Extract facts and compare them with those that are known.
+        """Extract facts and compare them with known ones.
 
         Raises:
-            ProviderError: a model failed (in deduplication the embedder alone).
+            ProviderError: a model failed (in deduplication only the embedder).
         """
         facts = await extract_facts(asker, material, self._settings.formation)
         plan = await self._deduplicator.plan(asker, material, facts.kept)
@@ -123,7 +123,7 @@ class Pipeline:
     async def form_reflections(
         self, asker: Asker, material: Material, new_facts: Sequence[str]
     ) -> Outcome:
-        """Extract reflections beside the facts that the same range gave.
+        """Extract reflections, given the facts of the same range.
 
         Raises:
             ProviderError: the model failed.
@@ -133,10 +133,10 @@ class Pipeline:
         return await in_thread(self._conclude, material, Plan(), Facts(), reflections)
 
     async def form_at_once(self, asker: Asker, material: Material) -> Outcome:
-        """Extract facts and reflections by one call, and compare the facts.
+        """Extract facts and reflections in one call, and compare the facts.
 
         Raises:
-            ProviderError: a model failed (in deduplication the embedder alone).
+            ProviderError: a model failed (in deduplication only the embedder).
         """
         settings = self._settings.formation
         facts, reflections = await extract_together(asker, material, settings)
@@ -144,7 +144,7 @@ class Pipeline:
         return await in_thread(self._conclude, material, plan, facts, reflections)
 
     def find_nothing(self, material: Material) -> Outcome:
-        """The outcome of a range in which there is nothing to ask about."""
+        """Return the outcome of a range without anything to ask about."""
         return self._outcome(material, (), ())
 
     def _prepare(
@@ -154,8 +154,7 @@ class Pipeline:
         agent: Agent,
         messages: Sequence[Message] | None,
     ) -> Material:
-        """Read what a formation needs, and see that its facts can be stored, before a model is
-        paid. Blocks."""
+        """Read what a formation needs, and check that its facts can be stored. Blocks."""
         material = self._material(formation, session, agent, messages)
         if material.is_worth_asking:
             quotas = material.quotas.for_facts
@@ -173,10 +172,9 @@ class Pipeline:
         facts: Facts,
         reflections: Reflections,
     ) -> Outcome:
-        """The outcome of a step: the changes that may still be made, and why others are not.
-        Blocks.
+        """Return the outcome of a step: allowed changes, and why others are rejected. Blocks.
 
-        Models take their time: a scope may have been paused or switched off meanwhile.
+        A scope may have been paused or switched off during the calls.
         """
         quotas, origin = material.quotas, material.origin
         changes = [
@@ -277,8 +275,10 @@ def _list_changeable(material: Material) -> tuple[Scope, ...]:
 
 
 def _still_possible(change: Change, open_: frozenset[Scope]) -> Change:
-    """The change, or, if it is about the scope of another account that was paused meanwhile, that
-    which adds what is new to its own."""
+    """Return the change, or an addition to its own scope instead.
+
+    The latter if the scope of another account was paused in the meantime.
+    """
     match change:
         case ReviseFact(scope=scope, or_add=Fact() as fact) if scope != fact.home:
             return change if scope in open_ else AddFact(fact=fact, reason=change.reason)
@@ -287,7 +287,7 @@ def _still_possible(change: Change, open_: frozenset[Scope]) -> Change:
 
 
 def _is_wanted(change: Change, open_: frozenset[Scope]) -> bool:
-    """Whether a change still may be made. What makes something private always may."""
+    """Return whether a change is still allowed; marking as private always is."""
     match change:
         case AddFact(fact=fact):
             return fact.home in open_
@@ -300,11 +300,11 @@ def _is_wanted(change: Change, open_: frozenset[Scope]) -> bool:
 
 
 def _reject_late(change: Change) -> Decision:
-    """Why a change is not made."""
+    """Return why a change is not made."""
     match change:
         case AddFact(fact=made) | AddReflection(reflection=made):
             content = made.content
         case _:
             content = getattr(change, "content", "")
-    why = "the scope was paused or switched off meanwhile"
+    why = "the scope was paused or switched off in the meantime"
     return Decision(content=content, action="REJECTED", reason=why)

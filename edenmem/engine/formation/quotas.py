@@ -1,7 +1,7 @@
-"""What each scope that a session writes may take: how much, by whose wishes, beside what.
+"""Quotas: what each scope of a session may take, with its instructions and existing memory.
 
-A quota is both what a prompt says of a scope and what an answer is checked against. A scope
-without a quota takes nothing, whatever a model answers.
+A quota is both what a prompt says about a scope and what an answer is checked against. A scope
+without a quota takes nothing.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import ScopeSettings, Settings
 from edenmem.store.protocol.store import Store
 
-#: How many pending reflections of a scope a model is shown, the newest ones.
+#: Maximum number of a scope's newest pending reflections in a prompt.
 PENDING_SHOWN = 40
 
 
 class ScopeQuota(msgspec.Struct, frozen=True, kw_only=True):
-    """One scope. ``heading`` names it in a prompt; ``max_facts`` 0 means that it takes none.
+    """One scope. ``heading`` names it in a prompt; it takes no facts if ``max_facts`` is 0.
 
-    ``text`` is its consolidated text, ``pending`` its buffer, oldest first. Of a user with several
-    accounts ``others`` are the scopes of the other accounts, ``open_others`` those of them that are
-    not paused, and ``elsewhere`` what is remembered in ``others``.
+    ``text`` is its consolidated text, ``pending`` its buffer, oldest first. For a user with several
+    accounts, ``others`` are the scopes of the other accounts, ``open_others`` those not paused, and
+    ``elsewhere`` the memory in ``others``.
     """
 
     scope: Scope
@@ -49,22 +49,22 @@ class ScopeQuota(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changeable(self) -> tuple[Scope, ...]:
-        """The scopes whose facts may be changed by what is new in this one."""
+        """Return the scopes whose facts a new fact in this scope may change."""
         return (self.scope, *self.open_others)
 
     @property
     def kind(self) -> ScopeKind:
-        """The scope's kind."""
+        """Return the scope's kind."""
         return self.scope.kind
 
     @property
     def shard(self) -> str | None:
-        """The shard's name, if the scope is one."""
+        """Return the shard's name, for a shard."""
         return self.scope.owner if self.kind is ScopeKind.SHARD else None
 
     @property
     def memory(self) -> str:
-        """What is remembered already, as a prompt shows it; empty if nothing is."""
+        """Return the existing memory as shown in a prompt; empty if none."""
         own = _format_memory(self.text, self.pending)
         return "\n\n".join(part for part in (own, *self.elsewhere) if part)
 
@@ -72,8 +72,8 @@ class ScopeQuota(msgspec.Struct, frozen=True, kw_only=True):
 class ScopeQuotas(msgspec.Struct, frozen=True, kw_only=True):
     """All quotas, from broad to narrow, and the models to ask.
 
-    A model that a policy names goes before the configured one; the broadest scope's is taken, as
-    one call is made for all.
+    A model named in a policy takes precedence over the configured one. The broadest scope's model
+    is used, since one call serves all scopes.
     """
 
     items: tuple[ScopeQuota, ...]
@@ -82,38 +82,40 @@ class ScopeQuotas(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def offered(self) -> tuple[ScopeQuota, ...]:
-        """Those that a model is offered: of a person with several accounts that spoke, the one
-        that spoke last stands for all."""
+        """Return the quotas offered to a model.
+
+        Of a person with several accounts that spoke, the last one represents all.
+        """
         return tuple(quota for quota in self.items if quota is self.find(quota.kind, quota.shard))
 
     @property
     def for_facts(self) -> tuple[ScopeQuota, ...]:
-        """Those that take facts, with all accounts that spoke."""
+        """Return the quotas that take facts, with all accounts that spoke."""
         return tuple(quota for quota in self.items if quota.max_facts)
 
     @property
     def offered_for_facts(self) -> tuple[ScopeQuota, ...]:
-        """Those among `offered` that take facts."""
+        """Return the quotas in `offered` that take facts."""
         return tuple(quota for quota in self.offered if quota.max_facts)
 
     @property
     def for_reflections(self) -> tuple[ScopeQuota, ...]:
-        """Those that take reflections."""
+        """Return the quotas that take reflections."""
         return tuple(quota for quota in self.items if quota.max_reflections)
 
     def of(self, scope: Scope) -> ScopeQuota:
-        """The quota of this scope, which must have one."""
+        """Return the quota of this scope, which must have one."""
         return next(quota for quota in self.items if quota.scope == scope)
 
     def of_account(self, user_id: str | None) -> ScopeQuota | None:
-        """The quota of this account's user scope; None if nothing may be written to it."""
+        """Return the quota of this account's user scope; None if it takes nothing."""
         scopes = (quota for quota in self.items if quota.kind is ScopeKind.USER)
         return next((quota for quota in scopes if quota.scope.user_id == user_id), None)
 
     def find(self, kind: str, shard: str | None) -> ScopeQuota | None:
-        """The quota that an answer's words mean; None if there is none.
+        """Return the quota that an answer names; None if unknown.
 
-        A shard's name may differ in case, and may be missing where only one shard is offered.
+        A shard's name may differ in case, and may be missing if only one shard is offered.
         """
         of_kind = [quota for quota in self.items if quota.kind == kind]
         if kind != ScopeKind.SHARD:
@@ -131,7 +133,7 @@ class ScopeQuotas(msgspec.Struct, frozen=True, kw_only=True):
 def gather_quotas(
     store: Store, settings: Settings, agent: Agent, view: SessionView, characters: int
 ) -> ScopeQuotas:
-    """The quotas of a session for a conversation of this length. Blocks."""
+    """Return the quotas of a session for a conversation of this length. Blocks."""
     scopes = tuple(dict.fromkeys((*view.writes_facts, *view.writes_reflections)))
     owned = tuple(scope for scope in view.reads if scope.kind is ScopeKind.USER)
     policies = store.memory.policies((*scopes, *owned))
@@ -209,7 +211,7 @@ def _format_memory(text: str, pending: Sequence[str]) -> str:
 def _elsewhere(
     store: Store, others: Sequence[Scope], texts: Mapping[Scope, Consolidation]
 ) -> tuple[str, ...]:
-    """What is remembered of a user in the scopes of their other accounts."""
+    """Return the memory of a user in the scopes of their other accounts."""
     found = (
         _format_memory(
             text.consolidated_content, [each.content for each in store.memory.pending(scope)]

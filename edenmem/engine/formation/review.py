@@ -1,7 +1,7 @@
-"""Acceptance of what a model proposed: judged, sent back once where it fails, judged again.
+"""Review of a model's items: judge, send back once on failure, judge again.
 
-A formation pays for one such request at most, whichever of its steps needs it first: what fails
-after that is judged as if it had been sent back.
+A formation pays for at most one such request, for the first step that needs it. Later failures are
+judged as if they had been sent back.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ from edenmem.models.formation import Decision
 from edenmem.settings.schema import FormationSettings
 from edenmem.text import tidy
 
-# Refused whatever rules are switched off.
+# Refused even with all rules switched off.
 _EMPTY = Violation("statement", "is empty")
 _FENCED = Violation("echo", "contains the marks that fence data in the prompt")
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a candidate. It is accepted if it broke no rule in the end; ``note`` says why
-    it was not sent back, or not written again."""
+    """The result for a candidate, accepted if no violation is left.
+
+    ``note`` says why it was not sent back or not rewritten.
+    """
 
     content: str
     sources: tuple[int, ...] = ()
@@ -43,18 +45,18 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """Why it is not accepted; empty if it is."""
+        """Return why it is rejected; empty if accepted."""
         if not self.violations:
             return ""
         return "; ".join(filter(None, [*(each.reason for each in self.violations), self.note]))
 
     @property
     def rule(self) -> str:
-        """The rules that it breaks, parted by commas."""
+        """Return the broken rules, separated by commas."""
         return ",".join(dict.fromkeys(each.rule for each in self.violations))
 
     def reject(self, kind: str = "fact") -> Decision:
-        """The decision to leave it out."""
+        """Return the decision to leave it out."""
         prefix = "" if kind == "fact" else f"{kind}: "
         return Decision(
             content=self.content, action="REJECTED", rule=self.rule, reason=prefix + self.reason
@@ -62,7 +64,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Returned(msgspec.Struct, frozen=True, kw_only=True):
-    """An item as the prompt that sends it back shows it."""
+    """An item as the rewrite prompt shows it."""
 
     number: int
     candidate: Candidate
@@ -79,14 +81,14 @@ async def review(
     *,
     model: str,
 ) -> list[Review]:
-    """Judge each candidate; send those that fail back, all together, and judge what comes.
+    """Judge each candidate, send all failures back together, and judge the rewrites.
 
-    If that call fails, they are rejected with the reason, and the formation goes on without them.
+    If that call fails, they are rejected with the reason, and the formation continues.
 
     Raises:
-        ProviderError: the model will not be asked any more by this run.
+        ProviderError: the model will refuse all later calls of this run.
     """
-    # A long range takes a while to read: other sessions go on meanwhile.
+    # In a thread: reading a long range must not block other sessions.
     judgements = await in_thread(
         lambda: [judge(each, evidence, material.acceptance) for each in candidates]
     )
@@ -145,16 +147,16 @@ def _apply(new: RewrittenItem, old: Candidate, word_limit: int) -> Candidate:
 async def _send_back(
     asker: Asker, material: Material, failed: Sequence[Returned], *, model: str
 ) -> tuple[Mapping[int, RewrittenItem], str]:
-    """The items that were written again, by number; if none could be asked for, why."""
+    """Return the rewritten items by number, or a note why there are none."""
     if "rewrite" in asker.asked:
-        return {}, "not sent back: this formation sent others back already"
+        return {}, "not sent back: this formation already sent others back"
     try:
         answer = await asker.ask(
             "rewrite", RewriteAnswer, model=model, items=failed, **material.prompt_values
         )
     except (ProviderAuthError, ProviderMisconfigured, BudgetExceeded):
-        raise  # no later call of this run will be answered either: the range is kept whole
-    except ProviderError as error:  # with answers from a file, also: it has none for this
+        raise  # later calls of this run fail too: the range is kept whole
+    except ProviderError as error:  # also for scripted answers without this one
         return {}, f"could not be sent back: {error.message}"
     found: dict[int, RewrittenItem] = {}
     for item in answer.items:

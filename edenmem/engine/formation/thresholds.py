@@ -1,6 +1,6 @@
-"""How much is enough: when a conversation is due, and how much may be taken from it.
+"""Thresholds: when a conversation is due, and how much memory it may yield.
 
-Pure functions. Lengths are characters as a model is shown them.
+Pure functions. Lengths are characters as shown to a model.
 """
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ from edenmem.models.formation import Trigger
 from edenmem.models.host import Message
 from edenmem.settings.schema import FormationSettings
 
-#: However long or short a conversation is, its limits are within these multiples.
+#: Bounds of the factor on limits, for conversations of any length.
 LEAST, MOST = 0.5, 2.0
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """The size of some messages: how many can be read, and their weighted tokens."""
+    """The size of some messages: number of readable ones, and their weighted tokens."""
 
     messages: int
     tokens: float
 
 
 def multiplier(characters: int, settings: FormationSettings) -> float:
-    """How many times the usual number of items a conversation of this length may give.
+    """Return the factor on the usual number of items for a conversation of this length.
 
-    1 at ``base_characters``, one more with each ``log_base``-fold length, never below 0.5 or
-    above 2.
+    1 at ``base_characters``, plus one with each ``log_base``-fold length, within 0.5 and 2.
     """
     if characters <= 0:
         return LEAST
@@ -38,14 +37,14 @@ def multiplier(characters: int, settings: FormationSettings) -> float:
 
 
 def item_limit(base: int, characters: int, settings: FormationSettings) -> int:
-    """``base`` items scaled to the conversation's length, rounded, at least one."""
+    """Return ``base`` items scaled to the conversation's length, rounded, at least one."""
     return max(1, math.floor(base * multiplier(characters, settings) + 0.5))
 
 
 def is_readable(message: Message) -> bool:
-    """Whether memory is made from it: somebody's words or a tool's, and not empty.
+    """Return whether memory is formed from a message: non-empty text of a speaker or tool.
 
-    What the platform wrote by itself (triggers, the roles ``system`` and ``eden``) is not.
+    The platform's own messages (triggers, the roles ``system`` and ``eden``) are not readable.
     """
     if message.trigger or message.role in ("system", "eden"):
         return False
@@ -53,16 +52,15 @@ def is_readable(message: Message) -> bool:
 
 
 def most_characters(message: Message, settings: FormationSettings) -> int:
-    """How much is shown of the message's own text: of a tool's output less than of words."""
+    """Return how much of a message's text is shown; less for tool output."""
     return settings.tool_characters if message.role == "tool" else settings.message_characters
 
 
 def measure(messages: Iterable[Message], agent_id: str, settings: FormationSettings) -> Measure:
-    """The size of the readable ones among ``messages``, as ``agent_id`` reads them.
+    """Return the size of the readable messages, as ``agent_id`` reads them.
 
-    People's words weigh most: what another agent says weighs as ``other``, what this agent says
-    least, and what tools were asked and answered as ``tool``. What is too long to be shown is not
-    counted.
+    People's words weigh most, another agent's as ``other``, this agent's least, and tool calls and
+    results as ``tool``. Text that is cut is not counted.
     """
     count, weighted = 0, 0.0
     for message in messages:
@@ -81,10 +79,10 @@ def measure(messages: Iterable[Message], agent_id: str, settings: FormationSetti
 
 
 def is_due(size: Measure, trigger: Trigger, settings: FormationSettings) -> bool:
-    """Whether messages of this size are to be formed now.
+    """Return whether messages of this size are due.
 
-    By threshold: enough messages, or enough tokens. At the end of a session and in a cold run: as
-    little as ``min_messages``, or enough tokens. By a person's hand: whatever there is.
+    By threshold: enough messages, or enough tokens. At the end of a session and in a cold run:
+    ``min_messages``, or enough tokens. Manually: any messages.
     """
     if trigger is Trigger.FORCED:
         return size.messages > 0

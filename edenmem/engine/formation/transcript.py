@@ -1,8 +1,8 @@
-"""A conversation as a model reads it: who said what and when, in lines that cannot be faked.
+"""A conversation as shown to a model: speakers, times and texts, in lines that cannot be faked.
 
-Each day has one line with its date; each message starts at the left with its number, its time and
-its speaker. Every further line of a message is indented, so that no message can pretend to hold
-another one. The fence around the whole is put there when a prompt is rendered
+Each day has one line with its date. Each message starts at the left with its number, time and
+speaker. Further lines of a message are indented, so that no message can imitate another one. The
+fence around the whole is added when a prompt is rendered
 (`edenmem.engine.runtime.llm_session`).
 """
 
@@ -24,16 +24,16 @@ from edenmem.text import clean
 
 _NAME_CHARACTERS = 60
 _SYNTAX = str.maketrans("", "", "[]():<>`*")
-_SOMEBODY = "somebody"
-#: What stands before a message's text: number, time and speaker.
-_HEAD_CHARACTERS = len("[10] 12:00 somebody: ")
+_NAMELESS = "someone"
+#: Length of the head of a message: number, time and speaker.
+_HEAD_CHARACTERS = len("[10] 12:00 username: ")
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-#: How the speaker of a message is marked, by what kind it is.
+#: Marks of speakers, by kind.
 _MARKS: dict[Author, str] = {"agent": "*", "other agent": " (other agent)"}
 
 
 class Speaker(msgspec.Struct, frozen=True, kw_only=True):
-    """Who wrote a message. ``account`` is the sending account, None unless a person wrote it."""
+    """The writer of a message. ``account`` is the sending account, None except for people."""
 
     name: str
     author: Author
@@ -41,18 +41,18 @@ class Speaker(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The name as a transcript shows it; nobody's own name can hold a mark."""
+        """Return the name as shown in a transcript; a person's own name cannot contain a mark."""
         return self.name + _MARKS.get(self.author, "")
 
 
 class Transcript(msgspec.Struct, frozen=True, kw_only=True):
-    """A range of messages as a model reads it.
+    """A range of messages as shown to a model.
 
     Attributes:
         text: For a prompt.
         speakers: The names of the people in it, in order of appearance.
         messages: The messages, numbered as in ``text``.
-        accounts: For each message the account of the person who wrote it, if one did.
+        accounts: For each message the account of the person who wrote it, if any.
     """
 
     text: str
@@ -62,11 +62,11 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def characters(self) -> int:
-        """The length of the text."""
+        """Return the length of the text."""
         return len(self.text)
 
     def find_sources(self, numbers: Iterable[int]) -> tuple[SourceMessage, ...]:
-        """Find the messages with these numbers, in order; numbers of none are left out."""
+        """Return the messages with these numbers, in order, without unknown numbers."""
         wanted = set(numbers)
         return tuple(message for message in self.messages if message.number in wanted)
 
@@ -76,8 +76,10 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cast(msgspec.Struct, frozen=True, kw_only=True):
-    """Who can speak: this agent, all agents by id, all accounts by id, and ``only_user``, who is
-    meant by a person's message without a sender (None if there are several people)."""
+    """The possible speakers: this agent, all agents and accounts by ID, and ``only_user``.
+
+    ``only_user`` is the sender of a person's message without a sender; None with several people.
+    """
 
     agent_id: str
     agents: Mapping[str, Agent]
@@ -85,13 +87,13 @@ class Cast(msgspec.Struct, frozen=True, kw_only=True):
     only_user: User | None = None
 
     def person(self, user: User) -> str:
-        """A person's name: that of their canonical account, so that all their accounts are one."""
-        return tidy_name(self.users.get(user.person_id, user).username) or _SOMEBODY
+        """Return a person's name: that of their canonical account, for all their accounts."""
+        return tidy_name(self.users.get(user.person_id, user).username) or _NAMELESS
 
     def speaker(self, message: Message) -> Speaker:
-        """Find out who wrote the message.
+        """Return the writer of the message.
 
-        An account decides before the name that a message carries: that one can be made up.
+        The account takes precedence over the name in a message, which can be faked.
         """
         sender, name = message.sender or "", tidy_name(message.name or "")
         if agent := self.agents.get(sender):
@@ -107,7 +109,7 @@ class Cast(msgspec.Struct, frozen=True, kw_only=True):
         if not sender and self.only_user is not None:
             user = self.only_user
             return Speaker(name=self.person(user), author="person", account=user.id)
-        return Speaker(name=name or _SOMEBODY, author="person", account=sender or None)
+        return Speaker(name=name or _NAMELESS, author="person", account=sender or None)
 
     def _agent(self, agent: Agent) -> Speaker:
         author: Author = "agent" if agent.id == self.agent_id else "other agent"
@@ -115,14 +117,16 @@ class Cast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tidy_name(name: str) -> str:
-    """A name on one line, without the characters that structure a transcript or a heading; empty
-    for an id, which is nobody's name."""
+    """Return a name on one line, without characters that structure a transcript or heading.
+
+    Empty for an ID.
+    """
     tidy = " ".join(clean(name).translate(_SYNTAX).split())[:_NAME_CHARACTERS].rstrip()
     return "" if is_id(tidy.lower()) else tidy
 
 
 def transcribe(messages: Iterable[Message], cast: Cast, settings: FormationSettings) -> Transcript:
-    """The readable ones among ``messages``, in their order."""
+    """Transcribe the readable messages, in order."""
     lines: list[str] = []
     said: list[SourceMessage] = []
     accounts: list[str | None] = []
@@ -155,12 +159,12 @@ def transcribe(messages: Iterable[Message], cast: Cast, settings: FormationSetti
 
 
 def measure_length(message: Message, settings: FormationSettings) -> int:
-    """About how many characters a message takes in a transcript; 0 if it is not readable."""
+    """Return the approximate length of a message in a transcript; 0 if not readable."""
     return _HEAD_CHARACTERS + len(_read(message, settings)) if is_readable(message) else 0
 
 
 def cut_middle(text: str, limit: int) -> str:
-    """``text``, or its beginning and end with a mark between that says how much is left out."""
+    """Return ``text``, or its start and end with a mark for the omitted length."""
     if len(text) <= limit:
         return text
     tail = limit // 3
@@ -170,9 +174,10 @@ def cut_middle(text: str, limit: int) -> str:
 
 
 def _read(message: Message, settings: FormationSettings) -> str:
-    """What a message says, with the calls of tools; its lines are parted by newlines alone, though
-    a reader may take other characters for the end of a line too. What is said in the form of a
-    tool's line is given another arrow: only a tool's answer can look like one."""
+    """Return a message's text with its tool calls, with newlines as the only line breaks.
+
+    Text in the form of a tool's line gets another arrow, so that only tool results look like one.
+    """
     body = cut_middle(clean(message.content).strip(), most_characters(message, settings))
     calls = (_call(call, settings.tool_characters) for call in message.tool_calls)
     said = (
@@ -185,7 +190,7 @@ def _read(message: Message, settings: FormationSettings) -> str:
 
 def _call(call: ToolCall, limit: int) -> str:
     name = tidy_name(call.tool) or "a tool"
-    status = call.status if call.status != "completed" else None  # as nearly all are
+    status = call.status if call.status != "completed" else None  # the usual status
     noted = f" ({tidy_name(status)})" if status else ""
     asked = f" {_summary(call.args, limit)}" if call.args else ""
     gave = f" -> {_summary(call.result, limit)}" if call.result is not None else ""

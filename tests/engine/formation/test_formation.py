@@ -480,7 +480,7 @@ async def test_what_is_switched_off_while_a_model_answers_takes_nothing(
         [],
         ["Anna spoke of Lisbon."],
     )
-    late = [each.content for each in report.decisions if "meanwhile" in each.reason]
+    late = [each.content for each in report.decisions if "in the meantime" in each.reason]
     assert late == [LISBON, "Anna may move."]
     [request] = world.llm.requests_for("reflections")
     assert WALK in request.user
@@ -670,7 +670,7 @@ async def test_a_reflection_is_said_once_in_the_broadest_scope(world: World) -> 
     assert world.pending(world.cast.agent_scope) == ["The tide comes."]
     assert world.pending(world.cast.anna_scope) == ["Anna likes tiles."]
     assert world.pending(world.cast.session_scope) == ["Anna asks for help."]
-    assert [each.reason for each in report.decisions] == ["reflection: said already"] * 4
+    assert [each.reason for each in report.decisions] == ["reflection: already known"] * 4
 
 
 async def test_privacy_is_kept_with_a_reflection(world: World) -> None:

@@ -102,7 +102,7 @@ async def test_what_other_accounts_say_is_known_already(on_discord: World) -> No
     on_discord.llm.script("reflections", reflections(user=["Anna likes teal.", "Anna is early."]))
     report = await form(on_discord)
     assert on_discord.pending(cast.discord_scope) == ["Anna is early."]
-    assert any("said already" in (each.reason or "") for each in report.decisions)
+    assert any("already known" in (each.reason or "") for each in report.decisions)
     shown = on_discord.llm.requests_for("reflections")[0].user
     assert "Plays the cello." in shown
     assert shown.count("### user") == 1

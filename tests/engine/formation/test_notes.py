@@ -138,7 +138,7 @@ async def test_what_was_kept_before_a_failure_stays(scripted: World) -> None:
 
 
 async def test_bad_input_is_an_error_and_asks_no_model(world: World) -> None:
-    with pytest.raises(UsageError, match="no text to remember"):
+    with pytest.raises(UsageError, match="the text to remember is empty"):
         await remember(world, " \n")
     with pytest.raises(NotFoundError, match="agent not found"):
         await remember(world, agent_id=new_id())

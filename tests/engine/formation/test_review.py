@@ -96,7 +96,7 @@ async def test_a_formation_sends_back_once_at_most(world: World) -> None:
     assert rejected(report)[1] == (
         thoughts[0],
         "wrong",
-        "reflection: WRONG was not said; not sent back: this formation sent others back already",
+        "reflection: WRONG was not said; not sent back: this formation already sent others back",
     )
 
 

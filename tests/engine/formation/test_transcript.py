@@ -83,8 +83,8 @@ def test_ids_are_never_shown_as_names() -> None:
         make_message(SESSION, "Three.", sender=stranger.id, name="Cleo"),
     )
     assert [line.partition(":00 ")[2] for line in lines[1:]] == [
-        "somebody: One.",
-        "somebody: Two.",
+        "someone: One.",
+        "someone: Two.",
         "Cleo: Three.",
     ]
 
@@ -114,7 +114,7 @@ def test_a_message_without_sender_is_the_only_persons_or_nobodys() -> None:
     message = make_message(SESSION, "Mine is the red one.")
     alone = Cast(agent_id=MIRA.id, agents={MIRA.id: MIRA}, users={ADA.id: ADA}, only_user=ADA)
     assert " ada: " in read(message, cast=alone)[1]
-    assert " somebody: " in read(message)[1]
+    assert " someone: " in read(message)[1]
 
 
 def test_tool_calls_are_summarised_with_their_results() -> None:

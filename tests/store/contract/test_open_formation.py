@@ -50,8 +50,8 @@ def switch_off(agent: Agent) -> Change:
 
 #: Operator's change → reason why memory of Anna is then refused.
 MEANWHILE: dict[str, tuple[Callable[[Agent, Scope], Change], str]] = {
-    "paused": (lambda _, scope: pause(scope), "paused meanwhile"),
-    "switched off": (lambda agent, _: switch_off(agent), "switched off meanwhile"),
+    "paused": (lambda _, scope: pause(scope), "paused in the meantime"),
+    "switched off": (lambda agent, _: switch_off(agent), "switched off in the meantime"),
 }
 
 
@@ -119,7 +119,7 @@ def test_nothing_is_learned_for_an_agent_removed_meanwhile(store: Store) -> None
     (result,) = store.changes.apply(late)
     assert (result.status, result.detail) == (
         ChangeStatus.CONFLICT,
-        "its agent was removed meanwhile",
+        "its agent was removed in the meantime",
     )
     assert facts_of(store, learned.fact.home) == []
 
