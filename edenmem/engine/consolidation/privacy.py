@@ -51,17 +51,17 @@ class Confidences:
         self._runs: set[tuple[str, ...]] = set()
         self._significant: list[frozenset[str]] = []
         for text in texts:
-            said = words(text)
-            if said:
-                self._runs.update(_runs(said))
-                self._significant.append(_significant(said))
+            tokens = words(text)
+            if tokens:
+                self._runs.update(_runs(tokens))
+                self._significant.append(_significant(tokens))
 
     def reveals(self, text: str) -> bool:
         """Return whether a text quotes or paraphrases a private one."""
-        said = words(text)
-        if any(tuple(said[start:end]) in self._runs for start, end in _spans(len(said))):
+        tokens = words(text)
+        if any(tuple(tokens[start:end]) in self._runs for start, end in _spans(len(tokens))):
             return True
-        own = _significant(said)
+        own = _significant(tokens)
         return any(_is_paraphrase(own, other) for other in self._significant)
 
 
@@ -72,16 +72,16 @@ def _spans(length: int) -> Iterable[tuple[int, int]]:
             yield start, start + size
 
 
-def _runs(said: list[str]) -> Iterable[tuple[str, ...]]:
-    if len(said) <= RUN:
-        return [tuple(said)]
-    return [tuple(said[start : start + RUN]) for start in range(len(said) - RUN + 1)]
+def _runs(tokens: list[str]) -> Iterable[tuple[str, ...]]:
+    if len(tokens) <= RUN:
+        return [tuple(tokens)]
+    return [tuple(tokens[start : start + RUN]) for start in range(len(tokens) - RUN + 1)]
 
 
-def _significant(said: Iterable[str]) -> frozenset[str]:
+def _significant(tokens: Iterable[str]) -> frozenset[str]:
     return frozenset(
         word
-        for word in said
+        for word in tokens
         if len(word) >= SIGNIFICANT or word[0].isdigit() or _UNSPACED_CHARACTER.match(word)
     )
 
@@ -106,8 +106,8 @@ def find_name(text: str, names: Iterable[str]) -> str | None:
     A whole name matches in any case; a part of one ("Anna" of "Anna Lind") only if capitalised,
     since many parts are also common words.
     """
-    said = words(text)
-    whole = f" {' '.join(said)} "
+    tokens = words(text)
+    whole = f" {' '.join(tokens)} "
     capitalised = {word.casefold() for word in _WORD.findall(plain(text)) if not word[0].islower()}
     for name in names:
         parts = words(name)

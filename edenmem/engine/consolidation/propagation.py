@@ -62,13 +62,13 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """The restrictions on proposals.
 
     ``movable`` are the IDs that may be propagated, ``people`` names that must not become public,
-    ``said`` the existing lines of the target.
+    ``known`` the existing lines of the target.
     """
 
     movable: frozenset[str]
     confidences: Confidences
     people: tuple[str, ...]
-    said: frozenset[str]
+    known: frozenset[str]
 
 
 def wants_propagation(settings: Settings, scope: Scope, policy: Policy | None) -> bool:
@@ -119,7 +119,7 @@ def bounds(store: Store, settings: Settings, batch: Batch) -> Bounds:
         else _NONE,
         confidences=Confidences(_private_texts(store, batch.source, sessions)),
         people=tuple(_people(store, batch, sessions)) if everybody else (),
-        said=frozenset(map(normal, _memory(store, batch.target))),
+        known=frozenset(map(normal, _memory(store, batch.target))),
     )
 
 
@@ -341,17 +341,17 @@ class Propagator:
         limits = bounds(self._store, self._settings, batch)
         changes: dict[str, AddReflection] = {}
         decisions: list[Decision] = []
-        said = set(limits.said)
+        known = set(limits.known)
         for item in items:
             content = tidy(item.content, self._settings.formation.reflection_words)
             source = _find_reflection(batch, item.reflection)
-            why = _refusal(content, source, limits, said, everybody=_is_for_everybody(batch))
+            why = _refusal(content, source, limits, known, everybody=_is_for_everybody(batch))
             if why is None and source is not None and source.id in changes:
                 why = "second proposal from the same reflection"
             if why is not None or source is None:
                 decisions.append(Decision(content=content, action="REJECTED", reason=why or ""))
                 continue
-            said.add(normal(content))
+            known.add(normal(content))
             change = self._addition(batch, source, content, now)
             changes[source.id] = change
             decisions.append(
@@ -402,7 +402,7 @@ def _find_reflection(batch: Batch, number: int) -> Reflection | None:
 
 
 def _refusal(
-    content: str, source: Reflection | None, limits: Bounds, said: set[str], *, everybody: bool
+    content: str, source: Reflection | None, limits: Bounds, known: set[str], *, everybody: bool
 ) -> str | None:
     """Return why a proposal is rejected, or None."""
     if source is None:
@@ -412,7 +412,7 @@ def _refusal(
     why = object_to(content)
     if why is not None:
         return why
-    if normal(content) in said:
+    if normal(content) in known:
         return "already known"
     if limits.confidences.reveals(content):
         return "reveals private content"

@@ -215,10 +215,10 @@ class Repairs:
             seconds=self._context.settings.formation.lease_seconds
         )
         for finding in findings:
-            mine = self._store.formations.reclaim(
+            claim = self._store.formations.reclaim(
                 finding.target_id, worker=self._worker, now=self._context.now, lease_until=lease
             )
-            if mine is None:
+            if claim is None:
                 refused.append(f"{finding.target_id}: taken over by another worker")
             else:
                 finish(finding.target_id)

@@ -450,10 +450,12 @@ class _Work:
         """Return why the vector of a handwritten line is unusable, or ""."""
         if not model:
             return "embedding_model is missing"
-        mine = self._embedder
-        if mine is not None and model != mine.model:
-            return f"vectors of {model}, but the configured model is {mine.model}"
-        length = mine.dimensions if mine else self._lengths.setdefault(model, len(vector) // 4)
+        embedder = self._embedder
+        if embedder is not None and model != embedder.model:
+            return f"vectors of {model}, but the configured model is {embedder.model}"
+        length = (
+            embedder.dimensions if embedder else self._lengths.setdefault(model, len(vector) // 4)
+        )
         if len(vector) != 4 * length:
             return f"wrong length: a vector of {model} has {length} numbers"
         import numpy as np

@@ -367,10 +367,10 @@ class AtlasCheck:
         return f"{typo!r} finds {world.rare_word!r}"
 
     def _demand_refusal(self, trial: SearchTrial, stage: str) -> str:
-        said = trial.refusal("vector" if stage == "vector" else "text")
-        if not said:
+        refusal = trial.refusal("vector" if stage == "vector" else "text")
+        if not refusal:
             raise _Unexpected("an unknown option was accepted")
-        return said
+        return refusal
 
     def _expect(self, found: object, wanted: object) -> None:
         if found != wanted:

@@ -299,10 +299,10 @@ def _change(state: IndexState) -> str:
 
 def _keys(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> str:
     """Return the keys of an index, and whether it is unique if the other one differs."""
-    mine, others = one or {}, other or {}
-    differs = mine.get("unique") != others.get("unique")
-    kind = ("unique " if mine.get("unique") else "not unique ") if differs else ""
-    return f"{kind}({', '.join(mine.get('keys', ()))})"
+    own, others = one or {}, other or {}
+    differs = own.get("unique") != others.get("unique")
+    kind = ("unique " if own.get("unique") else "not unique ") if differs else ""
+    return f"{kind}({', '.join(own.get('keys', ()))})"
 
 
 def _of_old_vectors(state: IndexState) -> str:

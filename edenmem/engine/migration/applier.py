@@ -127,8 +127,8 @@ class Applier:
         for each in changes.values():
             if len(each) > 1:
                 results |= self._submit_steps(each)
-        mine = self._find_own(results, decided)
-        return [self._judge(item, changes, decided, results, mine) for item in items]
+        own_ids = self._find_own(results, decided)
+        return [self._judge(item, changes, decided, results, own_ids) for item in items]
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -307,17 +307,17 @@ class Applier:
         changes: Mapping[str, Sequence[Change]],
         decided: Mapping[str, _Decided],
         results: Mapping[str, ChangeResult],
-        mine: set[str],
+        own_ids: set[str],
     ) -> Done:
         if item.target is None:
             return Done(item, classify_unmoved(item))
         if item.key not in changes:
             return Done(item, Outcome.LEFT_BEHIND, Forgotten.reason)
         if item.key in decided:
-            return _judge_decided(decided[item.key], results, mine)
+            return _judge_decided(decided[item.key], results, own_ids)
         (change,) = changes[item.key]
         result = results[change.id]
-        if result.status is ChangeStatus.APPLIED or change.id in mine:
+        if result.status is ChangeStatus.APPLIED or change.id in own_ids:
             return Done(item, classify_moved(item))
         if result.status in _ALREADY:
             self._relate(item, result)
@@ -403,10 +403,12 @@ def _kept(item: V1Item, why: str) -> Done:
     return Done(item, Outcome.KEPT, why, Treatment.KEPT)
 
 
-def _judge_decided(decided: _Decided, results: Mapping[str, ChangeResult], mine: set[str]) -> Done:
+def _judge_decided(
+    decided: _Decided, results: Mapping[str, ChangeResult], own_ids: set[str]
+) -> Done:
     item = decided.item
     if decided.entry is not None and not decided.changes:
-        own = decided.entry.id in mine
+        own = decided.entry.id in own_ids
         return Done(item, classify_moved(item) if own else Outcome.ALREADY)
     if not decided.changes:
         if decided.treatment is None:

@@ -38,7 +38,7 @@ from edenmem.store.protocol.store import Store, batched
 _NAMED = 1000
 _SWITCHES = "set_agent_toggles"
 #: Number of entries between progress reports.
-_TELL = 100
+_PROGRESS = 100
 
 
 class Migrations:
@@ -232,7 +232,7 @@ def roll_back(
         reason=reason,
         whole=RunState.ROLLED_BACK,
     )
-    for looked, step in enumerate(steps, 1):
+    for count, step in enumerate(steps, 1):
         entry = step.entry
         if step.outcome in (UndoOutcome.DONE, UndoOutcome.PLANNED):
             removed["switch" if entry.action == _SWITCHES else entry.target_type] += 1
@@ -245,8 +245,8 @@ def roll_back(
                         target_type=entry.target_type, target_id=entry.target_id, reason=step.why
                     )
                 )
-        if looked % _TELL == 0:
-            progress(looked)
+        if count % _PROGRESS == 0:
+            progress(count)
     return RollbackReport(
         run=run if dry_run else _run(runtime.store, run_id),
         removed=dict(removed),

@@ -100,12 +100,12 @@ def make_plan(
     sums = _Sums()
     applier = _applier(runtime, plan, options) if store else None
     _count_problems(sums, find_taken_names(store, plan) if store else ())
-    total, looked = plan.item_total(), 0
+    total, planned = plan.item_total(), 0
     for items in batched(plan.items(), options.batch_size):
         for done in applier.apply(items) if applier else map(_of_empty_store, items):
             _count(sums, plan, done)
-        looked += len(items)
-        progress(looked, total)
+        planned += len(items)
+        progress(planned, total)
     names = {person.id: person.username or "" for person in plan.agents()}
     for row in sums.rows.values():
         row.agent = names.get(row.agent_id, "")

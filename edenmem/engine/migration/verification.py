@@ -168,7 +168,7 @@ class _Check:
         self._counts: Counter[str] = Counter()
         self._documents = array("Q")
         self._named: list[Difference] = []
-        self._differing = self._changed = self._kept = self._beside = 0
+        self._differing = self._changed = self._kept = self._of_platform = 0
         self._buffer: tuple[Scope | None, list[str]] = (None, [])
         self._vectors: VectorCheck | None = None
 
@@ -185,7 +185,7 @@ class _Check:
             changed=self._changed,
             taken_back=self._counts[_TAKEN_BACK],
             kept=self._kept,
-            platform=self._beside,
+            platform=self._of_platform,
             differing=self._differing,
             differences=tuple(self._named),
             incomplete=() if self._run.incomplete_accepted else tuple(self._plan.incomplete),
@@ -214,22 +214,22 @@ class _Check:
                     self._contents.add(expected)
                     if item.kind == _BUFFERED:
                         self._note_pending(expected)
-        wrote = self._find_written(moved)
+        origins = self._find_written(moved)
         unlike: list[tuple[V1Item, Memory]] = []
         for kind, pairs in wanted.items():
             keys = [key_of(expected) for _, expected in pairs]
             same = self._stock.shelves[kind].find(keys, [mark(expected) for _, expected in pairs])
             for (item, expected), is_same in zip(pairs, same, strict=True):
-                entry = wrote.get(item.key)
+                entry = origins.get(item.key)
                 if is_same and entry is not None and _is_of(entry, item, expected):
                     self._counts[classify_moved(item)] += 1
                 else:
                     unlike.append((item, expected))
         for item in moved:
             if isinstance(item.target, V1Toggles):
-                self._judge_switch(item, item.target, wrote.get(item.key))
+                self._judge_switch(item, item.target, origins.get(item.key))
         if unlike:
-            self._examine(unlike, wrote)
+            self._examine(unlike, origins)
 
     def _find_written(self, items: Sequence[V1Item]) -> dict[str, AuditEntry]:
         """Return the latest log entry of a run that moved the item, by key."""
@@ -253,7 +253,7 @@ class _Check:
         return self._agents[agent_id]
 
     def _examine(
-        self, unlike: Sequence[tuple[V1Item, Memory]], wrote: Mapping[str, AuditEntry]
+        self, unlike: Sequence[tuple[V1Item, Memory]], origins: Mapping[str, AuditEntry]
     ) -> None:
         """Judge by the log the memories that differ from v1."""
         try:
@@ -261,12 +261,12 @@ class _Check:
         except DocumentDamaged as error:
             if len(unlike) > 1:
                 for pair in unlike:
-                    self._examine([pair], wrote)
+                    self._examine([pair], origins)
             else:
                 self._report(*unlike[0], None, error.message)
             return
         for item, expected in unlike:
-            entry = wrote.get(item.key)
+            entry = origins.get(item.key)
             if isinstance(expected, Consolidation):
                 self._judge_text(item, expected, found.texts.get(expected.home), entry)
             elif isinstance(expected, Policy):
@@ -279,11 +279,11 @@ class _Check:
         item: V1Item,
         expected: Fact | Reflection,
         found: Fact | Reflection | None,
-        wrote: AuditEntry | None,
+        origin: AuditEntry | None,
     ) -> None:
         kind = _KIND_OF[type(expected)]
-        if wrote is not None:
-            self._judge_written(item, expected, found, wrote)
+        if origin is not None:
+            self._judge_written(item, expected, found, origin)
         elif found is not None and found.agent_id == expected.agent_id:
             entries = self._trails.entries(kind, found.id)
             if entries and self._trails.leads(entries, entries[0], found):
@@ -312,34 +312,34 @@ class _Check:
         item: V1Item,
         expected: Memory,
         found: Memory | None,
-        wrote: AuditEntry,
+        origin: AuditEntry,
         *,
         has_written: bool = True,
     ) -> None:
         """Judge a memory written by a run: the log must explain its current state."""
-        entries = self._trails.entries(wrote.target_type, wrote.target_id)
-        has_written = has_written and _is_from(wrote, item) and is_written(wrote, expected)
-        is_ours = self._trails.is_emptied(wrote) or has_written
+        entries = self._trails.entries(origin.target_type, origin.target_id)
+        has_written = has_written and _is_from(origin, item) and is_written(origin, expected)
+        is_ours = self._trails.is_emptied(origin) or has_written
         if not is_ours:
             self._report(item, expected, found, "its log entry differs from v1")
-        elif self._trails.leads(entries, wrote, found):
+        elif self._trails.leads(entries, origin, found):
             if entries[-1].actor.run_id in self._undo_runs and (
                 found is None or content_of(found) != content_of(expected)
             ):
                 self._counts[_TAKEN_BACK] += 1
                 return
-            since = (each for each in entries if each.at >= wrote.at)
-            is_own = all(each.actor.run_id == wrote.actor.run_id for each in since)
+            since = (each for each in entries if each.at >= origin.at)
+            is_own = all(each.actor.run_id == origin.actor.run_id for each in since)
             self._changed += not is_own or found is None or _is_remarked(expected, found)
             self._counts[classify_moved(item)] += 1
         else:
             self._report(item, expected, found, entries=entries)
 
     def _judge_policy(
-        self, item: V1Item, expected: Policy, found: Policy | None, wrote: AuditEntry | None
+        self, item: V1Item, expected: Policy, found: Policy | None, origin: AuditEntry | None
     ) -> None:
-        if wrote is not None:
-            self._judge_written(item, expected, found, wrote)
+        if origin is not None:
+            self._judge_written(item, expected, found, origin)
             return
         entries = [] if found is None else self._trails.entries("policy", found.id)
         if entries and self._trails.leads(entries, entries[0], found):
@@ -347,19 +347,19 @@ class _Check:
         else:
             self._report(item, expected, found)
 
-    def _judge_switch(self, item: V1Item, target: V1Toggles, wrote: AuditEntry | None) -> None:
+    def _judge_switch(self, item: V1Item, target: V1Toggles, origin: AuditEntry | None) -> None:
         self._switched.add(target.agent_id)
         found, wanted = self._agent(target.agent_id), target.agent_memory_enabled
         is_on = None if found is None else found.agent_memory_enabled
-        if wrote is None and found is None:
+        if origin is None and found is None:
             self._keep()  # the host does not know the agent
             return
-        if wrote is not None:
-            state = read_after(wrote)
+        if origin is not None:
+            state = read_after(origin)
             is_ours = isinstance(state, Agent) and state.agent_memory_enabled is wanted
-            entries = self._trails.entries("agent", wrote.target_id)
-            if (is_ours or self._trails.is_emptied(wrote)) and self._trails.leads(
-                entries, wrote, found, _BUT_AGENT_SWITCH
+            entries = self._trails.entries("agent", origin.target_id)
+            if (is_ours or self._trails.is_emptied(origin)) and self._trails.leads(
+                entries, origin, found, _BUT_AGENT_SWITCH
             ):
                 is_back = is_on is not wanted and entries[-1].actor.run_id in self._undo_runs
                 self._changed += is_on is not wanted and not is_back
@@ -387,17 +387,17 @@ class _Check:
         item: V1Item,
         expected: Consolidation,
         found: Consolidation | None,
-        wrote: AuditEntry | None,
+        origin: AuditEntry | None,
     ) -> None:
         text = item.target
         assert isinstance(text, V1Text)
-        if wrote is None:
+        if origin is None:
             self._judge_unwritten(item, text, expected, found)
             return
-        lost = self._find_lost(text, wrote) if text.earlier else None
+        lost = self._find_lost(text, origin) if text.earlier else None
         if lost is None:
-            own = _is_text_of(wrote, text.content)
-            self._judge_written(item, expected, found, wrote, has_written=own)
+            own = _is_text_of(origin, text.content)
+            self._judge_written(item, expected, found, origin, has_written=own)
             return
         self._differ(
             item,
@@ -411,10 +411,10 @@ class _Check:
             ),
         )
 
-    def _find_lost(self, text: V1Text, wrote: AuditEntry) -> str | None:
+    def _find_lost(self, text: V1Text, origin: AuditEntry) -> str | None:
         """Return an older text of v1 that is missing from the history, if any."""
         if any(
-            map(self._trails.is_emptied, self._trails.entries("consolidation", wrote.target_id))
+            map(self._trails.is_emptied, self._trails.entries("consolidation", origin.target_id))
         ):
             return None
         versions = self._store.history.versions("consolidation", "", scope=text.scope)
@@ -425,7 +425,7 @@ class _Check:
     def _judge_unwritten(
         self, item: V1Item, text: V1Text, expected: Consolidation, found: Consolidation | None
     ) -> None:
-        """Judge a text that no run wrote: correct if a new run would not write it either."""
+        """Judge a text that no run origin: correct if a new run would not write it either."""
         standing = Standing()
         if found is not None and found.version:
             standing = find_standing(self._store, found, self._rounds.run_ids)
@@ -563,21 +563,21 @@ class _Check:
     def _check_surplus(self, kind: RecordKind) -> None:
         """Check memory that v1 does not have: it must be in the log, or the platform's."""
         logged: Logged | None = None
-        looked, twice = 0, set[Scope]()
+        count, twice = 0, set[Scope]()
         for models in self._stock.surplus(kind):
             unknown: list[Memory] = []
             for model in models:
-                looked += 1
+                count += 1
                 if isinstance(model, Consolidation) and not model.consolidated_content.strip():
                     continue
-                if looked > _FEW and logged is None:
+                if count > _FEW and logged is None:
                     logged = Logged(self._store, self._trails, kind, sorted(self._stock.agents))
                 if not (self._is_logged(kind, model) if logged is None else logged.has(model)):
                     unknown.append(model)
-            theirs = self._find_platforms(unknown)
-            self._beside += len(theirs)
+            platform = self._find_platforms(unknown)
+            self._of_platform += len(platform)
             for model in unknown:
-                if model.id in theirs or (kind in _ONE_PER_SCOPE and model.home in twice):
+                if model.id in platform or (kind in _ONE_PER_SCOPE and model.home in twice):
                     continue
                 twice.add(model.home)
                 self._report_surplus(kind, model)
@@ -725,18 +725,18 @@ def _count_distinct(numbers: array[int]) -> int:
     return len(np.unique(np.frombuffer(numbers, dtype=np.uint64))) if numbers else 0
 
 
-def _is_of(wrote: AuditEntry, item: V1Item, expected: Memory) -> bool:
+def _is_of(origin: AuditEntry, item: V1Item, expected: Memory) -> bool:
     """Return whether a log entry matches v1; False for texts with older versions."""
     if isinstance(item.target, V1Text) and (
-        item.target.earlier or not _is_text_of(wrote, item.target.content)
+        item.target.earlier or not _is_text_of(origin, item.target.content)
     ):
         return False
-    return _is_from(wrote, item) and is_written(wrote, expected)
+    return _is_from(origin, item) and is_written(origin, expected)
 
 
-def _is_from(wrote: AuditEntry, item: V1Item) -> bool:
+def _is_from(origin: AuditEntry, item: V1Item) -> bool:
     """Return whether a log entry names the item's v1 documents."""
-    return wrote.reason.startswith(f"from {format_sources(item.sources)}")
+    return origin.reason.startswith(f"from {format_sources(item.sources)}")
 
 
 def _is_remarked(expected: Memory, found: Memory) -> bool:
@@ -746,9 +746,9 @@ def _is_remarked(expected: Memory, found: Memory) -> bool:
     return expected.absorbed is not found.absorbed
 
 
-def _is_text_of(wrote: AuditEntry, content: str) -> bool:
+def _is_text_of(origin: AuditEntry, content: str) -> bool:
     """Return whether a log entry wrote a v1 text, maybe appended to a v2 text."""
-    after = read_after(wrote)
+    after = read_after(origin)
     if not isinstance(after, Consolidation):
         return False
     written = after.consolidated_content
