@@ -58,7 +58,7 @@ class StoreSettings(_Section, frozen=True, kw_only=True):
     database: str = ""
     """MongoDB: name of the database. Empty: the one in the URI, otherwise `eden`."""
     read_only: bool = False
-    """Refuse every command that would write."""
+    """Reject all commands that write."""
     embedding_storage: Literal["array", "bindata"] = "array"
     """MongoDB: how vectors are stored. `bindata` needs a third of the space."""
     bindata_beside_platform: bool = False
@@ -91,7 +91,7 @@ class LLMSettings(_Section, frozen=True, kw_only=True):
     base_url: str = ""
     """Address of the endpoint. Empty: `OPENAI_BASE_URL`, otherwise OpenAI's."""
     api_key: str = ""
-    """Key of the endpoint. Empty: `OPENAI_API_KEY`."""
+    """API key of the endpoint. Empty: `OPENAI_API_KEY`."""
     fast_model: str = "gpt-5-mini"
     """Model for extraction, deduplication and recall."""
     slow_model: str = "gpt-5-mini"
@@ -109,7 +109,7 @@ class LLMSettings(_Section, frozen=True, kw_only=True):
     concurrency: Count = 8
     """Maximum number of concurrent calls."""
     temperature: Annotated[float, Meta(ge=0.0, le=2.0)] = 0.0
-    """Sampling temperature. Omitted for models that refuse it."""
+    """Sampling temperature. Omitted for models that reject it."""
     max_output_tokens: NotNegative = 0
     """Maximum length of one answer in tokens (0 = chosen by task)."""
     max_tokens: NotNegative = 0
@@ -248,7 +248,7 @@ class ContextSettings(_Section, frozen=True, kw_only=True):
     facts_limit: NotNegative = 40
     """Maximum number of recent facts."""
     facts_max_age_hours: NotNegative = 168
-    """Maximum age of recent facts."""
+    """Maximum age of recent facts in hours."""
     reflections_limit: NotNegative = 20
     """Maximum number of pending reflections per scope."""
     recall: Literal["off", "heuristic", "llm", "always"] = "off"
@@ -361,7 +361,7 @@ class BackupSettings(_Section, frozen=True, kw_only=True):
     folder: str = ""
     """Folder of `edenmem export --keep N`. `edenmem doctor` checks the newest backup."""
     max_age_hours: Count = 36
-    """Age from which `edenmem doctor` warns."""
+    """Maximum age of the newest backup in hours, before `edenmem doctor` warns."""
 
 
 class ServerSettings(_Section, frozen=True, kw_only=True):
@@ -434,7 +434,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     server: ServerSettings = ServerSettings()
 
 
-#: Settings whose values are never printed.
+#: Settings with masked values.
 SECRETS = frozenset(
     {"llm.api_key", "embedding.api_key", "search.rerank_api_key", "server.upstream_api_key"}
 )

@@ -195,7 +195,7 @@ def test_a_session_that_cannot_be_formed_stops_no_other(talk: Cli) -> None:
     result = talk("form", "--due", *due, *scripted(talk, FORMED))
     assert result.code == 1
     assert "harbour" in result.out
-    assert "haunted: no agent of session haunted exists" in result.err
+    assert "haunted: no agent of session 'haunted' exists" in result.err
     assert "Traceback" not in result.err
 
 

@@ -44,4 +44,4 @@ def test_without_any_answers_it_says_that_nothing_is_formed(
     shutil.copytree(EXAMPLES, tmp_path / "examples")
     (tmp_path / "examples" / "community" / "answers.jsonl").unlink()
     out = run(tmp_path / "examples" / "agent_loop.py", tmp_path)
-    assert out.count("No language model is configured, so nothing is formed") == 2
+    assert out.count("No language model is configured, so no memories are formed") == 2

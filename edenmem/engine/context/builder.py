@@ -134,7 +134,7 @@ class ContextBuilder:
             as_of: Rebuild the context of this moment, with the participants and scopes of today;
                 nothing is cached or recalled.
             keep: Cache a new context. A context that ``speaker`` changes is never cached.
-            measured: Count the words of each part (half as slow as the build itself).
+            measured: Count the words of each part, which takes half as long as the build.
 
         Raises:
             UsageError: ``recall`` is combined with ``as_of``.
@@ -192,7 +192,7 @@ class ContextBuilder:
 
         Args:
             session: The session.
-            view: What the agent may read in the session now.
+            view: The scopes that the agent may read now.
             is_new: The session is not stored yet, so it has no memory.
 
         Raises:
@@ -201,7 +201,7 @@ class ContextBuilder:
         now = self._clock()
         own = Scope.session(view.reads[-1].agent_id, session.id)
         scopes = tuple(scope for scope in view.reads if not is_new or scope != own)
-        # Read before everything else, so that a later change makes the key another one.
+        # Read before everything else, so that a later change changes the key.
         names = [f"{id} {name}" for id, name in view.person.names.items()] if view.person else []
         key = (self._state(scopes), *names)
         xml = self._recent.find(key, now)

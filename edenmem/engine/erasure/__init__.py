@@ -1,4 +1,4 @@
-"""Forgetting a user, a session, a group or an agent.
+"""Forget users, sessions, groups and agents.
 
 May import: access, consolidation, context, edits, runtime, scopes, search.
 """

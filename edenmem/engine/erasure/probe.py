@@ -44,7 +44,7 @@ class Prober:
 
     def __init__(self, runtime: Runtime) -> None:
         self._store = runtime.store
-        # No shelf: the names must not be kept among the queries of earlier searches.
+        # No shelf: names must not enter the cache of query vectors.
         runtime = msgspec.structs.replace(runtime, llm=None, query_shelf=None)
         self._searcher = Searcher(runtime)
         recaller = Recaller(runtime, searcher=self._searcher)
@@ -103,7 +103,7 @@ class Prober:
         if (passage.target_type, passage.target_id) in kept:
             return False
         if passage.place == "context" and kept:
-            return False  # a context may show what was kept
+            return False  # contexts may show kept memory
         return bool(names) and names.are_in(passage.text)
 
     # -- searches ----------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def session_and_agents(
 
     Raises:
         NotFoundError: the session does not exist, the agent is not part of it, or all its agents
-            were deleted.
+            are missing.
     """
     session = existing_session(store, session_id)
     wanted = session.agents
@@ -102,7 +102,7 @@ def session_and_agents(
         wanted = (agent.id,)
     agents = [agent for agent in map(store.host.agent, wanted) if agent is not None]
     if not agents:
-        raise NotFoundError(f"all agents of session {session.label!r} were deleted")
+        raise NotFoundError(f"no agent of session {session.label!r} exists")
     return session, agents
 
 
