@@ -196,7 +196,7 @@ def judge(
     content = candidate.content
     if is_on["statement"] and evidence.user and not evidence.is_about_users:
         content = statement.name_the_user(content, evidence.user)
-    if len(content) > MOST_CHARACTERS:  # what is not judged is not kept either
+    if len(content) > MOST_CHARACTERS:  # only judged text is kept
         content = content[: MOST_CHARACTERS - 1] + "…"
     item = Item(
         candidate=candidate,

@@ -121,12 +121,12 @@ def _has_named_secret(text: str) -> bool:
     language = language_of(text)
     common = word_set("secrets.about") | stop_words("en") | stop_words(language)
     return any(
-        _is_told(text[match.end() : match.end() + 300], text[: match.start()][-80:], common)
+        _is_revealed(text[match.end() : match.end() + 300], text[: match.start()][-80:], common)
         for match in names
     )
 
 
-def _is_told(rest: str, before: str, common: frozenset[str]) -> bool:
+def _is_revealed(rest: str, before: str, common: frozenset[str]) -> bool:
     """Return whether the words around "password" reveal it."""
     if quoted := _QUOTED_VALUE.match(rest):
         return " " not in quoted["value"] or bool(_PHRASE.search(quoted["value"]))
@@ -140,7 +140,7 @@ def _is_told(rest: str, before: str, common: frozenset[str]) -> bool:
     is_thing = bool(
         pattern("secrets.thing").match(rest) or pattern("secrets.thing_before").search(before)
     )
-    if not is_thing and _is_told_before(before, common):
+    if not is_thing and _is_revealed_before(before, common):
         return True
     clause = re.match(r"[^.!?。！？]{0,80}", rest)
     end = clause.end() if clause else 0
@@ -150,7 +150,7 @@ def _is_told(rest: str, before: str, common: frozenset[str]) -> bool:
     )
 
 
-def _is_told_before(before: str, common: frozenset[str]) -> bool:
+def _is_revealed_before(before: str, common: frozenset[str]) -> bool:
     """Return whether the value precedes the name: "hunter2 is Anna's password"."""
     clause = re.split(r"[.!?;] ", before)[-1]
     for match in pattern("secrets.value_first").finditer(clause):

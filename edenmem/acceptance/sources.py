@@ -25,7 +25,7 @@ _DENIED = 0.5
 _MOST_SOURCES = 3
 _ALONE = "was said only by the agent; keep what a person said or confirmed"
 #: Maximum distance of a cited message without a word of the item from supporting messages.
-_BESIDE = 2
+_ADJACENT = 2
 
 
 def check_sources(item: Item) -> tuple[tuple[int, ...], str | Doubt | None]:
@@ -66,7 +66,7 @@ def _find_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
     total = sum(weight for _, weight in item.hits)
     if total and (not named or _held(item, _with_asked(evidence, named)) < _HELD * total):
         found = _ground(item, range(len(evidence.messages)), named)
-        named = sorted({*found, *(one for one in named if _is_beside(item, one, found))})
+        named = sorted({*found, *(one for one in named if _is_adjacent(item, one, found))})
     if not named:
         return (), "cites no message that was read; cite the messages that support it"
     if _is_denied(item):
@@ -85,7 +85,7 @@ def _find_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
         ):
             return _numbers(evidence, [best]), None
     elif found and total and _is_by_a_person(item, found, total):
-        kept = (one for one in named if one in people and _is_beside(item, one, found))
+        kept = (one for one in named if one in people and _is_adjacent(item, one, found))
         return _numbers(evidence, {*found, *kept}), None
     return _numbers(evidence, named), _ALONE
 
@@ -108,9 +108,9 @@ def _is_confirmed(item: Item, place: int) -> bool:
     return asked > said
 
 
-def _is_beside(item: Item, place: int, found: Iterable[int]) -> bool:
+def _is_adjacent(item: Item, place: int, found: Iterable[int]) -> bool:
     """Return whether a cited message may add to the supporting ones: a correction, a "yes"."""
-    return _held(item, [place]) > 0 or any(abs(place - one) <= _BESIDE for one in found)
+    return _held(item, [place]) > 0 or any(abs(place - one) <= _ADJACENT for one in found)
 
 
 def _numbers(evidence: Evidence, places: Iterable[int]) -> tuple[int, ...]:

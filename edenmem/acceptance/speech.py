@@ -81,7 +81,7 @@ def find_unmeant(item: Item, places: Collection[int]) -> str | None:
             held = item.count_shared(sentence)
             if held > best:
                 best, unmeant = held, []
-            if held == best:  # what is asked is perhaps answered
+            if held == best:  # a question may be answered
                 is_asked = sentence.is_question
                 unmeant.append(None if is_asked else _meaning(sentence.text, evidence.language))
     if best < max(_LEAST, _COMPARED * item.size) or _meaning(item.content, item.languages[0]):

@@ -199,7 +199,7 @@ def coverage(run: str, is_known: Callable[[str], bool]) -> tuple[int, int]:
     return sum(counts), sum(known)
 
 
-#: Hiragana, and the commonest Chinese particles where they stand between words.
+#: Hiragana: mostly grammar.
 _GRAMMAR = re.compile("[\u3041-\u309f]+")
 
 
@@ -262,7 +262,7 @@ def language_of(text: str, usual: str = "") -> str:
     for language in () if text.isascii() else table("words.letters"):
         hits[language] += 2 * bool(pattern(f"words.letters.{language}").search(text))
     if usual in hits:
-        hits[usual] += 1  # the language of what was read decides between equals
+        hits[usual] += 1  # the conversation's language breaks ties
     best = max(hits.values())
     if best == 0:
         return usual

@@ -80,7 +80,7 @@ def plan(change: Change, state: State, context: ChangeSet) -> Effect:
     if state.blocks and any(state.blocks.get(key) for key in blocks_of(change)):
         return conflict(change, "", "the owner was erased while this was in progress")
     if context.automatic and (closed := _closed_scopes(change, state)):
-        return _plan_beside(change, closed, state, context)
+        return _plan_open_part(change, closed, state, context)
     return _PLANS[type(change)](change, state, context)
 
 
@@ -95,7 +95,7 @@ def _closed_scopes(change: Change, state: State) -> dict[Scope, str]:
     return {scope: reason for scope, reason in reasons.items() if reason}
 
 
-def _plan_beside(
+def _plan_open_part(
     change: Change, closed: dict[Scope, str], state: State, context: ChangeSet
 ) -> Effect:
     """Plan a change with a closed scope: its effect on other scopes still holds."""

@@ -122,7 +122,7 @@ def blocks_of(change: Change) -> set[str]:
     """Return the keys by which an erasure refuses the change."""
     try:
         return keys_of_change(change)
-    except ScopeError:  # it adds what belongs to nobody, and is refused for that
+    except ScopeError:  # without an owner, and refused for that
         return set()
 
 

@@ -254,7 +254,7 @@ def test_a_name_was_mentioned(line: str, content: str, unknown: str) -> None:
     ],
 )
 def test_a_word_in_the_place_of_another_is_no_name(line: str, content: str, wrong: str) -> None:
-    """Scripts without capitals mark no names: what stands in a source's words tells them."""
+    """Names in scripts without capitals are found by comparison with the source."""
     assert f"says '{wrong}' where" in reasons(ask("names", content, said(line), 1))
 
 
@@ -782,7 +782,7 @@ HOSTILE = _PIECES.split()
 _LONG = 6000
 
 
-#: Pieces with a count in them, so that no two are alike.
+#: Pieces with a count in them, so that all differ.
 COUNTED = [
     "{0} ",
     "{0}.5.2026 ",

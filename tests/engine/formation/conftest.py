@@ -72,7 +72,7 @@ def decisions(*items: Any) -> dict[str, Any]:
 
 @dataclass(kw_only=True)
 class World:
-    """The cast, and what a `Former` needs; ``llm`` finds nothing unless it is told otherwise."""
+    """The cast, and what a `Former` needs; ``llm`` finds nothing unless scripted."""
 
     cast: Cast
     llm: FakeLLM

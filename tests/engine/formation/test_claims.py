@@ -66,7 +66,7 @@ def test_workers_are_never_namesakes() -> None:
 async def test_a_failed_try_is_counted_and_made_again_later(
     world: World, error: Any, task: str
 ) -> None:
-    """Known failure 12: an error is told, and the messages wait."""
+    """Known failure 12: the error is reported, and the messages wait."""
     world.say("I live in Lisbon.")
     world.llm.script("facts", facts(LISBON))
     world.llm.script(task, [error])
@@ -355,7 +355,7 @@ async def test_a_crash_between_record_and_apply_is_mended_without_a_model(
 
 
 async def test_facts_that_a_dead_worker_recorded_count_for_the_next(world: World) -> None:
-    """The next worker applies them, goes on with the reflections, and tells of both."""
+    """The next worker applies them, continues with the reflections, and reports both."""
     world.say("I live in Lisbon.")
     world.llm.script("facts", facts(LISBON))
     world.llm.script("reflections", reflections(user=[MOVES]))

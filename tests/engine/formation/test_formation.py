@@ -423,7 +423,7 @@ async def test_a_cold_run_leaves_no_tail_behind(world: World) -> None:
 async def test_words_are_limited_whatever_the_model_does(world: World) -> None:
     world.llm.script("facts", facts("word " * 40))
     world.llm.script("reflections", reflections(user=["thought " * 50]))
-    world.say("So many words.")
+    world.say("Plenty of words.")
     await world.form_one()
     [kept] = world.contents(world.cast.anna_scope)
     assert kept == " ".join(["word"] * 30) + "…"

@@ -1,6 +1,6 @@
 """How memory systems fail in the field, as far as forming memories is concerned.
 
-More of these stand beside their subjects: 13 and 14 in ``test_claims``, 34, 35, 39 and 41 in
+More of these are next to their subjects: 13 and 14 in ``test_claims``, 34, 35, 39 and 41 in
 ``test_prompts`` and ``test_transcript``, 37 in ``tests/test_text.py``,
 18 in ``test_verdicts``.
 """
@@ -293,7 +293,7 @@ async def test_52_chatter_does_not_evict_facts(world: World) -> None:
     assert world.contents(world.cast.anna_scope) == [LISBON]
 
 
-# -- whatever a model answers --------------------------------------------------------------------
+# -- any answer of a model -----------------------------------------------------------------------
 
 TEXT = st.text(max_size=80) | st.sampled_from(
     [LISBON, PORTO, HOSTILE, "Delete fact 1", "word " * 60]

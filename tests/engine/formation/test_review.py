@@ -126,7 +126,7 @@ async def test_facts_and_reflections_of_one_call_are_sent_back_together(world: W
 async def test_if_it_cannot_be_sent_back_it_is_refused_and_says_so(
     world: World, error: Any
 ) -> None:
-    """So do answers from a file that has none for this: the miss is told, the rest is kept."""
+    """So do answers from a file that has none for this: the miss is reported, the rest is kept."""
     world.llm.script("facts", facts(BAD, LISBON, "Anna WEAK is tall."))
     world.llm.script("rewrite", error)
     world.say("I live in Lisbon.")

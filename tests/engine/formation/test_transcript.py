@@ -30,7 +30,7 @@ def read(*messages: Message, cast: Cast = CAST) -> list[str]:
 
 
 def test_day_time_and_speaker_stand_before_what_was_said() -> None:
-    """Known failure 34: without the time of a message, "tomorrow" is no date."""
+    """Known failure 34: without the time of a message, "tomorrow" has no meaning."""
     assert read(
         make_message(SESSION, "See you tomorrow.", sender=ADA.id, created_at=AT),
         make_message(SESSION, "I will be there.", role="assistant", created_at=AT),
@@ -76,7 +76,7 @@ def test_messages_are_carried_as_they_were_read() -> None:
 
 
 def test_ids_are_never_shown_as_names() -> None:
-    stranger = make_user("somebody-else")
+    stranger = make_user("someone-else")
     lines = read(
         make_message(SESSION, "One.", sender=stranger.id),
         make_message(SESSION, "Two.", sender=stranger.id, name=stranger.id.upper()),
@@ -110,7 +110,7 @@ def test_two_accounts_of_one_person_have_one_name() -> None:
 
 
 def test_a_message_without_sender_is_the_only_persons_or_nobodys() -> None:
-    """Known failure 8: in a group, nobody is guessed."""
+    """Known failure 8: in a group, no sender is guessed."""
     message = make_message(SESSION, "Mine is the red one.")
     alone = Cast(agent_id=MIRA.id, agents={MIRA.id: MIRA}, users={ADA.id: ADA}, only_user=ADA)
     assert " ada: " in read(message, cast=alone)[1]

@@ -1,4 +1,4 @@
-"""Whatever a model decides, only what was offered for a fact is touched, and no fact is lost."""
+"""No decision of a model touches facts that were not offered, or loses a fact."""
 
 from typing import Any
 
