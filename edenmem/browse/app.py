@@ -1,4 +1,4 @@
-"""The application: scopes at the left; what the chosen scope holds at the right."""
+"""The application: scopes on the left, the contents of the open scope on the right."""
 
 from __future__ import annotations
 
@@ -27,58 +27,58 @@ from edenmem.models.memory import Fact, Reflection
 from edenmem.settings.schema import Settings
 from edenmem.text import printable
 
-#: Columns below which the list of scopes gets narrower.
+#: Width below which the list of scopes is narrower.
 _NARROW = 70
 
 _TABS = ("Facts", "Reflections", "Text", "History", "Log", "Search")
 
 _HELP = """\
-Arrows and Page Up/Down move, Enter opens, Tab goes to the
-next part of the screen. The mouse works everywhere.
+Arrow keys and Page Up/Down move, Enter opens, Tab goes to
+the next pane. The mouse works everywhere.
 
-f      filter scopes: each word must be in the name. Any
-       letter that is no command starts the filter
-Enter  open the highlighted scope, not shown before
+f      filter scopes by all words of the filter; letters
+       without a command also start the filter
+Enter  open the highlighted scope
 1 … 6  facts, reflections, text, history, log, search
 Esc    back to the scopes
 
 /      search the agent, its shards and the open scope
-e      edit the fact, the reflection or the text
-d      delete the fact or the reflection
-u      undo: in the log, the highlighted entry;
-       elsewhere, the latest change in the scope
-w      why: where the fact, reflection or text is from
-c      the context of a session, as the agent gets it
-r      read everything again
+e      edit the fact, reflection or text
+d      delete the fact or reflection
+u      undo the highlighted log entry, or on other tabs
+       the latest change in the scope
+w      show the origin of the fact, reflection or text
+c      show the context of a session
+r      reload
 q      quit
 
-Every change is in the log; 'edenmem undo' takes it back,
-too. With --read-only nothing can be changed."""
+All changes are logged; 'edenmem undo' also undoes them.
+--read-only disables changes."""
 
 
-#: What is said of a tab without rows.
+#: Tab → text without rows.
 _EMPTY = {
     "facts": "no facts",
     "reflections": "no reflections",
     "history": "no text yet",
-    "log": "nothing was changed",
+    "log": "no changes",
 }
 
 
 def _scope_detail(place: Place) -> Content:
-    """What may be known of a scope before it is opened: its sizes."""
-    about = [("scope", place.name), ("holds", words.sizes(place.status))]
-    return Content.assemble(words.fields(about), ("\n\nEnter opens it.", "dim"))
+    """Describe a scope before it is opened: its name and sizes."""
+    about = [("scope", place.name), ("size", words.sizes(place.status))]
+    return Content.assemble(words.fields(about), ("\n\nPress Enter to open it.", "dim"))
 
 
 class Browser(App[None]):
-    """Browses and corrects memory."""
+    """The browser application."""
 
     TITLE = "edenmem"
     CSS_PATH = "browse.tcss"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "search", "find", key_display="/"),
+        Binding("slash", "search", "search", key_display="/"),
         Binding("e", "edit", "edit"),
         Binding("d", "delete", "delete"),
         Binding("u", "undo", "undo"),
@@ -87,7 +87,7 @@ class Browser(App[None]):
         Binding("question_mark", "help", "help", key_display="?"),
         Binding("q", "quit", "quit"),
         Binding("f", "filter", "Filter", show=False),
-        Binding("r", "refresh", "Read again", show=False),
+        Binding("r", "refresh", "Reload", show=False),
         Binding("escape", "leave", "Back", show=False),
         *(
             Binding(str(number), f"tab('{name.lower()}')", name, show=False)
@@ -99,7 +99,7 @@ class Browser(App[None]):
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self._service = service
         self._is_read_only = settings.store.read_only
-        # Looking never pays for a model, so recall does not ask one.
+        # Browsing never pays for a language model.
         self._recall = "off" if settings.context.recall == "llm" else None
         self._places: list[Place] = []
         self._chosen: Place | None = None
@@ -107,7 +107,7 @@ class Browser(App[None]):
         self._search_info = ""
 
     def compose(self) -> ComposeResult:
-        """Lay out a heading, two panes and the keys."""
+        """Lay out the heading, two panes and the keys."""
         yield Static(id="heading")
         with Horizontal(id="panes"):
             with Vertical(id="left"):
@@ -132,7 +132,7 @@ class Browser(App[None]):
         if self.no_color:
             self.theme = "ansi-dark"
         self._main.query_one("#scopes").focus()
-        self._update_heading("reading …")
+        self._update_heading("loading …")
         self.show_tab()
         self.read_scopes()
 
@@ -154,19 +154,19 @@ class Browser(App[None]):
 
     @property
     def _item(self) -> object:
-        """What the highlighted row of the tab stands for."""
+        """Return the item of the highlighted row."""
         row = self._rows("items").current if self._tab != "text" else None
         return row.item if row is not None else None
 
     def on_resize(self, event: events.Resize) -> None:
-        """Give the narrow screen another division."""
+        """Switch to the narrow layout on a small screen."""
         self._main.set_class(event.size.width < _NARROW, "narrow")
 
     # -- scopes ----------------------------------------------------------------------------------
 
     @work(exclusive=True, group="scopes")
     async def read_scopes(self) -> None:
-        """Read the scopes in batches; the first ones are shown at once."""
+        """Read the scopes in batches, and show the first batch immediately."""
         batches = memory.read_places(self._service)
         places: list[Place] = []
 
@@ -175,7 +175,7 @@ class Browser(App[None]):
 
         while (batch := await guard(self, in_thread(read))) != []:
             if batch is None:
-                self._update_heading("not read; r tries again")
+                self._update_heading("loading failed; press r to retry")
                 return
             is_first = not places and not self._places
             places += batch
@@ -188,13 +188,13 @@ class Browser(App[None]):
         self._update_heading()
 
     def _now(self, chosen: Place | None) -> Place | None:
-        """The chosen scope with its present sizes; a scope that became empty stays open."""
+        """Return the open scope with its current sizes; an emptied scope stays open."""
         scope = chosen.scope if chosen is not None else None
         return next((place for place in self._places if place.scope == scope), chosen)
 
     @on(Input.Changed, "#filter")
     def filter_scopes(self) -> None:
-        """Show the scopes that match what is typed."""
+        """Show the scopes that match the filter."""
         typed = self._main.query_one("#filter", Input).value.casefold().split()
         found = (place.row for place in self._places if place.matches(typed))
         self._rows("scopes").show_now(found, keep=True)
@@ -212,8 +212,11 @@ class Browser(App[None]):
 
     @on(OptionList.OptionSelected, "#scopes")
     def open_scope(self, event: OptionList.OptionSelected) -> None:
-        """Show what a scope holds."""
-        self._chosen = self._rows("scopes").rows[event.option_index].item
+        """Open a scope."""
+        row = self._rows("scopes").at(event.option_index)
+        if row is None:
+            return
+        self._chosen = row.item
         self._found = ""
         self._main.query_one("#query", Input).value = ""
         if self._tab == "search":
@@ -226,14 +229,14 @@ class Browser(App[None]):
         else:
             self._rows("items").focus()
 
-    def _update_heading(self, told: str = "") -> None:
-        if self._chosen is not None and not told:
-            told = f"{words.line(self._chosen.name)}  {words.sizes(self._chosen.status)}"
+    def _update_heading(self, text: str = "") -> None:
+        if self._chosen is not None and not text:
+            text = f"{words.line(self._chosen.name)}  {words.sizes(self._chosen.status)}"
         parts: list[Any] = [("edenmem ", "bold")]
         if self._is_read_only:
             parts.append((" read-only ", "reverse"))
-        told = told or words.count(len(self._places), "scope")
-        self._static("heading").update(Content.assemble(*parts, " ", told))
+        text = text or words.count(len(self._places), "scope")
+        self._static("heading").update(Content.assemble(*parts, " ", text))
 
     # -- tabs ------------------------------------------------------------------------------------
 
@@ -242,7 +245,7 @@ class Browser(App[None]):
         self.show_tab()
 
     def show_tab(self, *, keep: bool = False) -> None:
-        """Show the tab, read anew; ``keep`` stays at the highlighted row."""
+        """Reload the tab; ``keep`` keeps the highlighted row."""
         tab, place = self._tab, self._chosen
         rows = self._rows("items")
         rows.display = tab != "text" and place is not None
@@ -276,7 +279,7 @@ class Browser(App[None]):
     @on(OptionList.OptionHighlighted, "#items")
     @on(Rows.Changed, "#items")
     def _show_detail(self) -> None:
-        """Show what is highlighted, and how many rows were read."""
+        """Show the highlighted item, and the number of rows."""
         if self._chosen is None:
             row = self._rows("scopes").current
             self._put_detail(_scope_detail(row.item) if row else Content(""))
@@ -298,14 +301,13 @@ class Browser(App[None]):
         total = self._chosen.status.facts if self._tab == "facts" else 0
         place = (rows.highlighted or 0) + 1 if rows.rows else 0
         more = f"{max(total, number):,}" if total else f"{number:,}{'+' if rows.has_more else ''}"
-        told = f"{place:,} of {more}" if rows.rows else _EMPTY[self._tab]
-        self._static("info").update(Content(told))
+        info = f"{place:,} of {more}" if rows.rows else _EMPTY[self._tab]
+        self._static("info").update(Content(info))
 
     # -- keys ------------------------------------------------------------------------------------
 
     def on_key(self, event: events.Key) -> None:
-        """Let a letter that is no command start the filter where scopes are listed, and an arrow
-        lead from the filter to the list."""
+        """Start the filter on letters without a command, and leave it on the down arrow."""
         if self.focused is self._main.query_one("#filter") and event.key == "down":
             self._rows("scopes").focus()
         elif (
@@ -316,12 +318,12 @@ class Browser(App[None]):
             and event.key not in self.screen.active_bindings
         ):
             typed = self._main.query_one("#filter", Input)
-            typed.focus()
+            self._main.set_focus(typed)
             typed.insert_text_at_cursor(event.character)
             event.stop()
 
     async def action_quit(self) -> None:
-        """Quit; first ask about what is typed in an editor."""
+        """Quit, after asking about unsaved text."""
         editors = [screen for screen in self.screen_stack if isinstance(screen, TextEditor)]
         if not any(editor.is_changed for editor in editors):
             await super().action_quit()
@@ -329,25 +331,25 @@ class Browser(App[None]):
             editors[0].action_leave()
 
     def action_filter(self) -> None:
-        """Go to the filter."""
-        self._main.query_one("#filter").focus()
+        """Focus the filter."""
+        self._main.set_focus(self._main.query_one("#filter"))  # before the next key
 
     def action_leave(self) -> None:
-        """Go back to the list of scopes; there, clear the filter."""
+        """Return to the scopes, or clear the filter there."""
         rows = self._rows("scopes")
         if self.focused in (rows, self._main.query_one("#filter")):
             self._main.query_one("#filter", Input).value = ""
         rows.focus()
 
     def action_tab(self, name: str) -> None:
-        """Go to a tab."""
+        """Switch to a tab."""
         self._main.query_one(Tabs).active = name
         if self._chosen is not None:
             names = {"text": "#detail", "search": "#query"}
             self._main.query_one(names.get(name, "#items")).focus()
 
     def action_search(self) -> None:
-        """Go to the search."""
+        """Switch to the search."""
         if self._needs_scope():
             self.action_tab("search")
 
@@ -356,7 +358,7 @@ class Browser(App[None]):
         self.push_screen(Reader("Keys", Content(_HELP)))
 
     def action_refresh(self) -> None:
-        """Read everything again."""
+        """Reload everything."""
         self.read_scopes()
         self.show_tab(keep=True)
 
@@ -367,7 +369,7 @@ class Browser(App[None]):
 
     def _may_write(self) -> bool:
         if self._is_read_only:
-            self.notify("Nothing can be changed: the store is read-only.", severity="warning")
+            self.notify("The store is read-only.", severity="warning")
         return not self._is_read_only
 
     # -- search ----------------------------------------------------------------------------------
@@ -379,7 +381,7 @@ class Browser(App[None]):
 
     @work(exclusive=True, group="search")
     async def run_search(self, query: str, *, keep: bool = False) -> None:
-        """Search, and explain each result."""
+        """Search, and show each result with its explanation."""
         place = self._chosen
         if place is None:
             return
@@ -406,12 +408,12 @@ class Browser(App[None]):
     # -- changes ---------------------------------------------------------------------------------
 
     async def _read_target(self) -> Fact | Reflection | None:
-        """Read the fact or reflection to change, as it is now."""
+        """Read the current state of the fact or reflection to change."""
         return await guard(self, in_thread(memory.read_target, self._service, self._item))
 
     @work(exclusive=True, group="change")
     async def action_edit(self) -> None:
-        """Edit what is highlighted."""
+        """Edit the highlighted item or the text."""
         place = self._needs_scope()
         if place is None or not self._may_write():
             return
@@ -420,7 +422,7 @@ class Browser(App[None]):
             draft = memory.fact_draft(self._service, target)
         elif isinstance(target, Reflection):
             if target.absorbed:
-                self.notify("This reflection is in the text already: edit the text.")
+                self.notify("This reflection is already in the text: edit the text.")
                 return
             draft = memory.reflection_draft(self._service, target)
         elif self._tab == "text":
@@ -431,7 +433,7 @@ class Browser(App[None]):
                 return
             draft = opened
         else:
-            self.notify("Highlight a fact or a reflection, or go to the text, to edit it.")
+            self.notify("Highlight a fact or reflection to edit, or open the text.")
             return
         report = await self.push_screen_wait(TextEditor(self._service, draft))
         if report is None:
@@ -439,17 +441,17 @@ class Browser(App[None]):
         for notice in report.notices:
             self.notify(printable(notice), markup=False)
         if report.action != "none":
-            self.notify("Saved. u undoes it.")
+            self.notify("Saved. Press u to undo.")
         self.action_refresh()
 
     @work(exclusive=True, group="change")
     async def action_delete(self) -> None:
-        """Delete what is highlighted, after a question."""
+        """Delete the highlighted item after a confirmation."""
         if self._needs_scope() is None or not self._may_write():
             return
         target = await self._read_target()
         if target is None:
-            self.notify("Highlight a fact or a reflection to delete it.")
+            self.notify("Highlight a fact or reflection to delete.")
             return
         kind = "fact" if isinstance(target, Fact) else "reflection"
         question = Question(
@@ -463,12 +465,12 @@ class Browser(App[None]):
             return remove(target.id, expected_version=target.version)
 
         if await guard(self, self._service.edit(delete)) is not None:
-            self.notify("Deleted. u undoes it.")
+            self.notify("Deleted. Press u to undo.")
         self.action_refresh()
 
     @work(exclusive=True, group="change")
     async def action_undo(self) -> None:
-        """Take back the highlighted entry of the log, or the latest change in the scope."""
+        """Undo the highlighted log entry, or the latest change in the scope."""
         place = self._needs_scope()
         if place is None or not self._may_write():
             return
@@ -480,7 +482,7 @@ class Browser(App[None]):
                 self, in_thread(memory.find_latest_change, self._service, place.scope)
             )
         if entry is None:
-            self.notify("There is nothing to undo in this scope.")
+            self.notify("Nothing to undo in this scope.")
             return
         entry_id, undo = entry.id, self._service.undo
         plan = await guard(self, in_thread(undo.plan, entry_id, force=False))
@@ -492,16 +494,16 @@ class Browser(App[None]):
         is_refused = plan.outcome is UndoOutcome.REFUSED
         if is_refused and not plan.forceable:
             self.notify(
-                printable(f"This cannot be undone: {plan.why}"), severity="warning", markup=False
+                printable(f"Cannot undo this: {plan.why}"), severity="warning", markup=False
             )
             return
-        question = "Undo this, although it was changed since?" if is_refused else "Undo this?"
+        question = "Undo this and overwrite later changes?" if is_refused else "Undo this?"
         yes = "Undo anyway" if is_refused else "Undo"
         if not await self.push_screen_wait(Question(question, words.undo_plan(plan), yes=yes)):
             return
         step = await guard(self, in_thread(undo.entry, entry_id, force=is_refused, reason=""))
         if step is not None and step.outcome is UndoOutcome.DONE:
-            self.notify("Undone. The log has it; undo that entry to have it back.")
+            self.notify("Undone. To redo, undo the new entry in the log.")
             if undo.missing and (notice := await guard(self, undo.make_vectors(undo.missing))):
                 self.notify(printable(notice), severity="warning", markup=False)
         elif step is not None:
@@ -512,7 +514,7 @@ class Browser(App[None]):
 
     @work(exclusive=True, group="why")
     async def action_why(self) -> None:
-        """Show where what is highlighted comes from."""
+        """Show the origin of the highlighted item or the text."""
         place = self._needs_scope()
         if place is None:
             return
@@ -528,13 +530,13 @@ class Browser(App[None]):
             version = item.version.version if isinstance(item, TextVersion) else None
             text = await guard(self, in_thread(memory.explain_text, service, place.scope, version))
         else:
-            self.notify("Highlight a fact, a reflection or a text to see where it comes from.")
+            self.notify("Highlight a fact, reflection or text to see its origin.")
             return
         if text is not None:
             self.push_screen(Reader("Why", text))
 
     def action_context(self) -> None:
-        """Show a context as the agent gets it."""
+        """Show the context of a session."""
         place = self._needs_scope()
         if place is None:
             return

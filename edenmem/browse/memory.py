@@ -1,4 +1,4 @@
-"""What the screen reads of one scope: the rows of each tab, and what may be edited. All blocks."""
+"""Reading for the screen: rows of each tab, drafts to edit, origins. All functions block."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 
-#: Scopes whose names are looked up at once.
+#: Scopes per batch of name look-ups.
 _BATCH = 200
-#: Entries of the log among which the latest change that is not undone is looked for.
+#: Maximum log entries to search for the latest change.
 _RECENT = 200
 _KINDS = list(ScopeKind)
 
 
 class Place(NamedTuple):
-    """A scope, what a person calls it, and its sizes."""
+    """A scope with its labels and sizes."""
 
     agent: str
     label: str
@@ -44,33 +44,33 @@ class Place(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """The scope."""
+        """Return the scope."""
         return self.status.scope
 
     @property
     def name(self) -> str:
-        """The name that is unique among all agents."""
+        """Return the name, including the agent."""
         return self.agent if self.scope.kind is ScopeKind.AGENT else f"{self.agent}: {self.label}"
 
     @property
     def order(self) -> tuple[str, str, int, str]:
-        """By agent, then from broad to narrow, then by owner."""
+        """Return the sort key: agent, kind from broad to narrow, owner."""
         kind = _KINDS.index(self.scope.kind)
         return self.agent.casefold(), self.scope.agent_id, kind, self.label.casefold()
 
     def matches(self, typed: Sequence[str]) -> bool:
-        """Whether every word that was typed is in the name."""
+        """Return whether the name contains all typed words."""
         name = self.name.casefold()
         return all(word in name for word in typed)
 
     @property
     def row(self) -> Row:
-        """The row in the list of scopes."""
+        """Return the row in the list of scopes."""
         return Row(self.scope.key, words.scope_row(self.name, self.status), self)
 
 
 def read_places(service: MemoryService) -> Iterator[list[Place]]:
-    """Read every scope that there is, in batches."""
+    """Read all scopes in batches."""
     statuses = service.scopes.statuses()
     while batch := list(islice(statuses, _BATCH)):
         labels = service.scopes.labels([status.scope for status in batch])
@@ -84,19 +84,19 @@ def read_places(service: MemoryService) -> Iterator[list[Place]]:
 
 
 def fact_rows(service: MemoryService, scope: Scope) -> Iterator[Row]:
-    """The facts, newest first."""
+    """Yield the facts, newest first."""
     for fact in service.memory.facts(FactFilter(scopes=(scope,))):
         yield Row(fact.id, words.fact_row(fact), fact)
 
 
 def reflection_rows(service: MemoryService, scope: Scope) -> Iterator[Row]:
-    """The reflections, newest first, those in the text too."""
+    """Yield all reflections, newest first."""
     for reflection in service.memory.reflections([scope]):
         yield Row(reflection.id, words.reflection_row(reflection), reflection)
 
 
 def version_rows(service: MemoryService, scope: Scope) -> Iterator[Row]:
-    """The versions of the text, newest first, each with the text before it."""
+    """Yield the versions of the text, newest first, with the previous text."""
     try:
         versions = service.history.text_versions(scope)
     except NotFoundError:
@@ -109,12 +109,12 @@ def version_rows(service: MemoryService, scope: Scope) -> Iterator[Row]:
 
 
 def entry_rows(service: MemoryService, scope: Scope) -> Iterator[Row]:
-    """The changes in the scope, newest first."""
+    """Yield the changes in the scope, newest first."""
     for entry in service.history.entries(scope=scope):
         yield Row(entry.id, words.entry_row(entry), entry)
 
 
-#: The tabs that list something of the scope; by the id of the tab.
+#: ID of a tab → its rows.
 LISTS: dict[str, Callable[[MemoryService, Scope], Iterator[Row]]] = {
     "facts": fact_rows,
     "reflections": reflection_rows,
@@ -127,8 +127,7 @@ LISTS: dict[str, Callable[[MemoryService, Scope], Iterator[Row]]] = {
 
 
 async def search(service: MemoryService, scope: Scope, query: str) -> SearchReport:
-    """Search what may be read where the scope is chosen: the agent's memory, its shards', and that
-    of the scope's own user, group or session, but of nobody else."""
+    """Search the agent, its shards, and the user, group or session of the scope."""
     return await service.search(
         [query],
         agent_id=scope.agent_id,
@@ -142,7 +141,7 @@ async def search(service: MemoryService, scope: Scope, query: str) -> SearchRepo
 
 
 def hit_rows(service: MemoryService, report: SearchReport) -> list[Row]:
-    """The results of a search: facts, then reflections and texts."""
+    """Return the rows of search results: facts, then reflections and texts."""
     found: list[SearchHit | MemoryHit] = [*report.hits, *report.passages]
     scopes = [*(hit.fact.home for hit in report.hits), *(hit.scope for hit in report.passages)]
     ids = [*(hit.fact.id for hit in report.hits), *(hit.id for hit in report.passages)]
@@ -157,7 +156,7 @@ def hit_rows(service: MemoryService, report: SearchReport) -> list[Row]:
 
 
 def read_target(service: MemoryService, item: object) -> Fact | Reflection | None:
-    """The fact or reflection that a row stands for; what a search found is read again."""
+    """Return the fact or reflection of a row; reread search results."""
     match item:
         case Fact() | Reflection():
             return item
@@ -171,7 +170,7 @@ def read_target(service: MemoryService, item: object) -> Fact | Reflection | Non
 
 
 def fact_draft(service: MemoryService, fact: Fact) -> Draft:
-    """A fact to edit."""
+    """Return a draft of a fact."""
 
     def write(editor: Editor, content: str, version: int) -> EditReport:
         return editor.edit_fact(fact.id, content, expected_version=version)
@@ -184,7 +183,7 @@ def fact_draft(service: MemoryService, fact: Fact) -> Draft:
 
 
 def reflection_draft(service: MemoryService, reflection: Reflection) -> Draft:
-    """A reflection to edit."""
+    """Return a draft of a reflection."""
 
     def write(editor: Editor, content: str, version: int) -> EditReport:
         return editor.edit_reflection(reflection.id, content, expected_version=version)
@@ -198,7 +197,7 @@ def reflection_draft(service: MemoryService, reflection: Reflection) -> Draft:
 
 
 def text_draft(service: MemoryService, scope: Scope, label: str) -> Draft:
-    """The text of a scope to edit, which may not have been written yet."""
+    """Return a draft of the text of a scope, which may not exist yet."""
 
     def write(editor: Editor, content: str, version: int) -> EditReport:
         return editor.edit_consolidation(scope, content, expected_version=version)
@@ -215,7 +214,7 @@ def text_draft(service: MemoryService, scope: Scope, label: str) -> Draft:
 
 
 def find_latest_change(service: MemoryService, scope: Scope) -> AuditEntry | None:
-    """Find the latest change in the scope that is no undo and is not undone."""
+    """Return the latest change in the scope that is neither an undo nor undone."""
     for entry in service.history.entries(scope=scope, limit=_RECENT):
         if entry.undoes is None and service.history.undone_by(entry) is None:
             return entry
@@ -223,7 +222,7 @@ def find_latest_change(service: MemoryService, scope: Scope) -> AuditEntry | Non
 
 
 def explain_fact(service: MemoryService, fact_id: str) -> Content:
-    """Where a fact comes from."""
+    """Describe the origin of a fact."""
     why = service.history.fact_why(fact_id)
     place = service.scopes.labels([why.fact.home]).full(why.fact.home)
     names = service.scopes.labels(senders_of(why))
@@ -231,14 +230,14 @@ def explain_fact(service: MemoryService, fact_id: str) -> Content:
 
 
 def explain_reflection(service: MemoryService, reflection: Reflection) -> Content:
-    """What a reflection was formed from."""
+    """Describe the origin of a reflection."""
     source = service.history.source_of(reflection.session_id, reflection.source_message_ids)
     names = service.scopes.labels([each.sender for each in source.messages if each.sender])
     session = source.session.label if source.session else reflection.session_id
     about = words.fields(
         [
             ("reflection", reflection.id),
-            ("says", reflection.content),
+            ("content", reflection.content),
             ("session", session),
             ("formation", reflection.formation_id),
             ("propagated from", ", ".join(reflection.propagated_from)),
@@ -248,7 +247,7 @@ def explain_reflection(service: MemoryService, reflection: Reflection) -> Conten
 
 
 def explain_text(service: MemoryService, scope: Scope, version: int | None = None) -> Content:
-    """What went into the versions of a text, or into one."""
+    """Describe the origin of all versions of a text, or of one."""
     return words.sections(text_sections(service.history.text_why(scope, version)))
 
 
@@ -256,7 +255,7 @@ def explain_text(service: MemoryService, scope: Scope, version: int | None = Non
 
 
 def sessions_of(service: MemoryService, scope: Scope) -> Iterator[Session]:
-    """The sessions of the agent in which the scope may be in the context, latest first."""
+    """Return the sessions of the agent with the scope in their context, latest first."""
     if scope.session_id is not None:
         session = service.host.session(scope.session_id)
         return iter([session] if session is not None else [])

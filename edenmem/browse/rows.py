@@ -1,4 +1,4 @@
-"""A list that reads its rows as they are scrolled to, and how failures are shown."""
+"""A list that reads rows on scrolling, and notices for errors."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from edenmem.text import printable
 
 T = TypeVar("T")
 
-#: Rows that are read at once.
+#: Rows per page.
 PAGE = 100
 
-#: Rows before the end of what was read at which more are read.
+#: Distance from the last row at which the next page is read.
 _AHEAD = 30
 
 
 class Row(NamedTuple):
-    """One row: what identifies it, what it shows, and what it stands for."""
+    """A row: its key, its text, and its item."""
 
     key: str
     prompt: Content
@@ -44,10 +44,10 @@ def show_error(app: App[Any], error: Exception) -> None:
 
 
 async def guard(app: App[Any], work: Awaitable[T]) -> T | None:
-    """Return the result of some work; show an error and return None if it fails."""
+    """Await work and return its result; on an error, show it and return None."""
     try:
         return await work
-    except Exception as error:  # noqa: BLE001 - the screen stays; the notice says what failed
+    except Exception as error:  # noqa: BLE001 - shown as a notice
         show_error(app, error)
         return None
 
@@ -56,7 +56,7 @@ class Rows(OptionList):
     """A list of rows, read from an iterator page by page in a thread."""
 
     class Changed(Message):
-        """Rows were read, or there are none."""
+        """Posted after rows were read or replaced."""
 
         def __init__(self, rows: Rows) -> None:
             super().__init__()
@@ -64,7 +64,7 @@ class Rows(OptionList):
 
         @property
         def control(self) -> Rows:
-            """The list."""
+            """Return the list."""
             return self.rows
 
     def __init__(self, *, id: str) -> None:
@@ -76,27 +76,30 @@ class Rows(OptionList):
 
     @property
     def current(self) -> Row | None:
-        """The highlighted row."""
-        place = self.highlighted
+        """Return the highlighted row."""
+        return self.at(self.highlighted)
+
+    def at(self, place: int | None) -> Row | None:
+        """Return the row at a place; None if the rows were replaced in the meantime."""
         return None if place is None or place >= len(self.rows) else self.rows[place]
 
     def show(self, open_rows: Callable[[], Iterable[Row]], *, keep: bool = False) -> None:
         """Replace the rows.
 
         Args:
-            open_rows: Called in a thread, as is the iterator that it returns.
-            keep: Stay at the highlighted row, or where it was.
+            open_rows: Called in a thread; its iterator is also read in threads.
+            keep: Keep the highlighted row, or its position.
         """
         self.run_worker(self._replace(open_rows, keep), group=self.id or "", exclusive=True)
 
     def show_now(self, rows: Iterable[Row], *, keep: bool = False) -> None:
-        """Replace the rows by some that are at hand; ``keep`` as for `show`."""
+        """Replace the rows without a thread; ``keep`` as in `show`."""
         self.workers.cancel_group(self, self.id or "")
         left = iter(rows)
         self._put(list(islice(left, self._wanted(keep))), left, keep)
 
     def _wanted(self, keep: bool) -> int:
-        """How many rows are read first."""
+        """Return the number of rows to read first."""
         return max(PAGE, (self.highlighted or 0) + 1) if keep else PAGE
 
     async def _replace(self, open_rows: Callable[[], Iterable[Row]], keep: bool) -> None:
@@ -121,7 +124,7 @@ class Rows(OptionList):
         self.post_message(self.Changed(self))
 
     def read_more(self) -> None:
-        """Read the next page, unless it is being read or there is none."""
+        """Read the next page, unless it is being read."""
         if self.has_more and not self._is_reading:
             self._is_reading = True
             self.run_worker(self._extend(), group=self.id or "")
@@ -130,7 +133,7 @@ class Rows(OptionList):
         left = self._left
         found = await guard(self.app, in_thread(lambda: list(islice(left, PAGE))))
         if left is not self._left:
-            return  # replaced meanwhile
+            return  # replaced in the meantime
         self._is_reading = False
         self.has_more = found is not None and len(found) == PAGE
         if found:
@@ -139,12 +142,12 @@ class Rows(OptionList):
         self.post_message(self.Changed(self))
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """Read on before the last row is reached."""
+        """Read more rows near the last one."""
         if event.option_index >= len(self.rows) - _AHEAD:
             self.read_more()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Read on when the wheel or the bar comes near the end."""
+        """Read more rows when scrolled near the end."""
         super().watch_scroll_y(old_value, new_value)
         if new_value > old_value and new_value + self.size.height >= len(self.rows) - _AHEAD:
             self.read_more()

@@ -1,4 +1,4 @@
-"""The screens above the main one: help, questions, longer texts, contexts, and the editor."""
+"""Modal screens: reader, question, editor and context."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CLOSE: list[BindingType] = [
 
 
 class Reader(ModalScreen[None]):
-    """A longer text to read."""
+    """A screen with a longer text."""
 
     BINDINGS: ClassVar[list[BindingType]] = _CLOSE
 
@@ -47,7 +47,7 @@ class Reader(ModalScreen[None]):
 
 
 class Question(ModalScreen[bool]):
-    """A question to confirm; "no" is chosen unless the person decides otherwise."""
+    """A confirmation; the default is "no"."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "dismiss(True)", "Yes", show=False),
@@ -60,7 +60,7 @@ class Question(ModalScreen[bool]):
         self._question, self._text, self._yes = question, text, yes
 
     def compose(self) -> ComposeResult:
-        """Lay out the question, what it is about, and two buttons."""
+        """Lay out the question, its details, and two buttons."""
         with Vertical(classes="window question"):
             yield Static(Content(self._question), classes="heading")
             with VerticalScroll():
@@ -70,20 +70,24 @@ class Question(ModalScreen[bool]):
                 yield Button("Cancel (n)", id="no", compact=True)
 
     def on_mount(self) -> None:
-        """Let Enter cancel."""
+        """Focus the cancel button, so that Enter cancels."""
         self.query_one("#no").focus()
 
     @on(Button.Pressed)
     def answer(self, event: Button.Pressed) -> None:
-        """Close with the answer of the button."""
+        """Close with the answer."""
         self.dismiss(event.button.id == "yes")
 
 
 class Draft(NamedTuple):
-    """A text to edit: what it is, what it says now, and how it is written.
+    """A text to edit.
 
-    ``write`` takes the editor, the new text and the version that it replaces; ``reload`` returns
-    what is stored now with its version, or None if it is gone. Both block.
+    Attributes:
+        title: The title of the editor.
+        content: The current text.
+        version: The version of the text.
+        write: Writes the new text in place of a version. Blocks.
+        reload: Returns the stored text and its version, or None if it is deleted. Blocks.
     """
 
     title: str
@@ -94,7 +98,7 @@ class Draft(NamedTuple):
 
 
 class TextEditor(ModalScreen[EditReport | None]):
-    """Edits one text. It closes when the text was written, or when the person discards it."""
+    """An editor that closes when the text is saved or discarded."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+s,f2", "save", "Save", priority=True),
@@ -108,7 +112,7 @@ class TextEditor(ModalScreen[EditReport | None]):
         self._is_writing = False
 
     def compose(self) -> ComposeResult:
-        """Lay out the editor, with room for what another writer wrote."""
+        """Lay out the editor, with a pane for a conflicting text."""
         with Vertical(classes="window"):
             yield Static(Content(self._draft.title), classes="heading")
             yield TextArea(
@@ -120,7 +124,7 @@ class TextEditor(ModalScreen[EditReport | None]):
             yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Begin at the end of the text."""
+        """Move the cursor to the end of the text."""
         self.query_one("#other").display = False
         editor = self.query_one(TextArea)
         editor.focus()
@@ -128,12 +132,12 @@ class TextEditor(ModalScreen[EditReport | None]):
 
     @property
     def text(self) -> str:
-        """What is typed."""
+        """Return the text in the editor."""
         return self.query_one(TextArea).text
 
     @property
     def is_changed(self) -> bool:
-        """Whether something would be lost."""
+        """Return whether there is unsaved text."""
         return self.text != self._draft.content
 
     @on(TextArea.Changed)
@@ -146,20 +150,20 @@ class TextEditor(ModalScreen[EditReport | None]):
 
     @work(exclusive=True, group="change")
     async def action_leave(self) -> None:
-        """Close; ask first if something was typed."""
+        """Close, after asking about unsaved text."""
         if self._is_writing:
             return
         if self.is_changed:
             lost = words.diff(self._draft.content, self.text)
             if not await self.app.push_screen_wait(
-                Question("Discard what you typed?", lost, yes="Discard")
+                Question("Discard your changes?", lost, yes="Discard")
             ):
                 return
         self.dismiss(None)
 
     @work
     async def action_save(self) -> None:
-        """Write the text; it stays here if that fails."""
+        """Save the text; keep the editor open if that fails."""
         if self._is_writing:
             return
         text, version = self.text, self._version
@@ -173,7 +177,7 @@ class TextEditor(ModalScreen[EditReport | None]):
             await self._show_conflict(error)
         except EdenmemError as error:
             self._refuse(error.advised_message)
-        except Exception as error:  # noqa: BLE001 - what was typed stays
+        except Exception as error:  # noqa: BLE001 - keeps the text
             self._refuse(f"{type(error).__name__}: {error}")
         else:
             self.dismiss(report)
@@ -181,11 +185,10 @@ class TextEditor(ModalScreen[EditReport | None]):
             self._is_writing = False
 
     def _refuse(self, message: str) -> None:
-        told = printable(f"Not saved: {message}")
-        self._tell(Content.styled(told, "$text-error"))
+        self._tell(Content.styled(printable(f"Not saved: {message}"), "$text-error"))
 
     async def _show_conflict(self, error: EdenmemError) -> None:
-        """Show what is stored now; saving again writes over it, knowingly."""
+        """Show the stored text; saving again overwrites it."""
         self._refuse(error.message)
         try:
             now = await in_thread(self._draft.reload)
@@ -200,14 +203,14 @@ class TextEditor(ModalScreen[EditReport | None]):
             return
         self._version = version
         self._refuse(
-            f"changed meanwhile, version {version} is below. Ctrl+S again writes yours over it"
+            f"conflict with version {version}, shown below. Press Ctrl+S again to overwrite it"
         )
         self.query_one("#theirs", Static).update(Content(words.shown(content)))
         self.query_one("#other").display = True
 
 
 class ContextScreen(ModalScreen[None]):
-    """The context of a session, as the agent gets it."""
+    """The context of a session."""
 
     BINDINGS: ClassVar[list[BindingType]] = _CLOSE
 
@@ -231,7 +234,7 @@ class ContextScreen(ModalScreen[None]):
             yield Static(Content(self._title), classes="heading")
             yield Rows(id="sessions")
             with VerticalScroll(id="context"):
-                yield Static(Content.styled("Choose a session with Enter.", "dim"), id="text")
+                yield Static(Content.styled("Press Enter to choose a session.", "dim"), id="text")
             yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -241,10 +244,10 @@ class ContextScreen(ModalScreen[None]):
 
     @on(Rows.Changed)
     def show_first(self, event: Rows.Changed) -> None:
-        """Show the context of the latest session, or that there is none."""
+        """Show the context of the latest session, or a hint."""
         if not event.rows.rows:
-            none = "There is no session. A context is built for a session of the agent."
-            self.query_one("#text", Static).update(Content.styled(none, "dim"))
+            hint = "No sessions. A context belongs to a session of the agent."
+            self.query_one("#text", Static).update(Content.styled(hint, "dim"))
         elif self._at_once:
             self._at_once = False
             self.show_context(event.rows.rows[0].item)
@@ -252,11 +255,13 @@ class ContextScreen(ModalScreen[None]):
     @on(OptionList.OptionSelected, "#sessions")
     def choose(self, event: OptionList.OptionSelected) -> None:
         """Show the context of the chosen session."""
-        self.show_context(self.query_one(Rows).rows[event.option_index].item)
+        row = self.query_one(Rows).at(event.option_index)
+        if row is not None:
+            self.show_context(row.item)
 
     @work(exclusive=True, group="context")
     async def show_context(self, session: Session) -> None:
-        """Build a context as `edenmem context show` does: nothing is cached."""
+        """Build a context like `edenmem context show`, without writing the cache."""
         building = self._service.assemble_context(
             session.id, agent_id=self._agent_id, recall=self._recall, keep=False
         )

@@ -1,6 +1,6 @@
-"""How memory reads on the screen: rows and details, as plain text with styles and never as markup.
+"""Text of rows and details, with styles and never as markup.
 
-All of it may come from anybody, so every text is made printable first.
+Stored text is untrusted and made printable first.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.models.scope import ScopeKind
 from edenmem.text import ago, iso, one_line, printable
 
-#: Characters of a text that are shown; what is longer shows where the rest can be read.
+#: Maximum characters of a text.
 _MOST = 20_000
-#: Columns of a row that can be seen on the widest screen.
+#: Maximum characters of a row.
 _ROW = 400
 
 _DIM, _BOLD = "dim", "bold"
-#: The colours of the parts of a context.
+#: Part of a context → color.
 _PART_STYLES = {
     "AgentMemory": "$text-primary",
     "MemoryShard": "$text-secondary",
@@ -48,26 +48,26 @@ _DIFF_STYLES = {"+": "$text-success", "-": "$text-error", "…": _DIM}
 
 
 class TextVersion(NamedTuple):
-    """A version of a text, and the text before it."""
+    """A version of a text, with the previous text."""
 
     version: HistoryEntry
     before: str
 
 
 def count(number: int, noun: str) -> str:
-    """Write a number with its noun: ``1 fact``, ``12 facts``."""
+    """Return a number with its noun: ``1 fact``, ``12 facts``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def shown(text: str) -> str:
-    """Return a text that is safe for a terminal, cut if it is very long."""
+    """Return a text made printable, and cut if it is very long."""
     if len(text) <= _MOST:
         return printable(text)
     return f"{printable(text[:_MOST])}… ({len(text) - _MOST:,} more characters)"
 
 
 def line(text: str) -> str:
-    """Return a text on one line that is safe for a terminal."""
+    """Return a text made printable on one line."""
     return one_line(text[: 4 * _ROW], _ROW)
 
 
@@ -78,15 +78,15 @@ def _row(at: datetime | None, text: str, mark: str = "") -> Content:
 
 
 def fields(pairs: Iterable[tuple[str, object]]) -> Content:
-    """Lay out names and values, without those that are empty."""
-    told = [(name, shown(str(value))) for name, value in pairs if value not in (None, "")]
-    width = max((len(name) for name, _ in told), default=0)
-    lines = (Content.assemble((f"{name:<{width}} ", _DIM), value) for name, value in told)
+    """Lay out names and values, without empty ones."""
+    rows = [(name, shown(str(value))) for name, value in pairs if value not in (None, "")]
+    width = max((len(name) for name, _ in rows), default=0)
+    lines = (Content.assemble((f"{name:<{width}} ", _DIM), value) for name, value in rows)
     return Content("\n").join(lines)
 
 
 def _about(text: str, pairs: Iterable[tuple[str, object]]) -> Content:
-    """Lay out a text with what is known about it below."""
+    """Lay out a text with its fields below."""
     return Content.assemble(shown(text), "\n\n", fields(pairs))
 
 
@@ -94,7 +94,7 @@ def _about(text: str, pairs: Iterable[tuple[str, object]]) -> Content:
 
 
 def scope_row(label: str, status: ScopeStatus) -> Content:
-    """One scope in the list."""
+    """Return the row of a scope."""
     state = "paused" if not status.active else "due" if status.due else ""
     style = _BOLD if status.scope.kind is ScopeKind.AGENT else ""
     numbers = f" {status.facts:,}" if status.scope.kind is not ScopeKind.SESSION else ""
@@ -104,7 +104,7 @@ def scope_row(label: str, status: ScopeStatus) -> Content:
 
 
 def sizes(status: ScopeStatus) -> str:
-    """The sizes of a scope on one line."""
+    """Return the sizes of a scope on one line."""
     parts = [] if status.scope.kind is ScopeKind.SESSION else [count(status.facts, "fact")]
     parts.append(f"{status.pending}/{status.consolidate_at} pending")
     if status.version:
@@ -116,29 +116,29 @@ def sizes(status: ScopeStatus) -> str:
 
 
 def fact_row(fact: Fact) -> Content:
-    """One fact in a list."""
+    """Return the row of a fact."""
     marks = (("private", fact.private), ("weak", fact.weak))
     return _row(fact.recent_at, fact.content, " ".join(mark for mark, holds in marks if holds))
 
 
 def reflection_row(reflection: Reflection) -> Content:
-    """One reflection in a list; those that wait are marked."""
+    """Return the row of a reflection; pending ones are marked."""
     return _row(reflection.formed_at, reflection.content, "" if reflection.absorbed else "pending")
 
 
 def version_row(version: HistoryEntry) -> Content:
-    """One version of a text in a list."""
+    """Return the row of a version of a text."""
     return Content(line(version_title(version)))
 
 
 def entry_row(entry: AuditEntry) -> Content:
-    """One entry of the log in a list."""
-    told = f"{action_words(entry)} · {entry.actor.name}: {summarise_entry(entry)[: 2 * _ROW]}"
-    return _row(entry.at, told)
+    """Return the row of a log entry."""
+    text = f"{action_words(entry)} · {entry.actor.name}: {summarise_entry(entry)[: 2 * _ROW]}"
+    return _row(entry.at, text)
 
 
 def hit_row(hit: SearchHit | MemoryHit, label: str) -> Content:
-    """One result of a search in a list."""
+    """Return the row of a search result."""
     content = hit.fact.content if isinstance(hit, SearchHit) else hit.content
     kind = "" if isinstance(hit, SearchHit) else f"{hit.kind} "
     about = f"{hit.score:.3f} {kind}{line(label)} "
@@ -159,7 +159,7 @@ def _fact_detail(fact: Fact) -> Content:
             ("version", fact.version),
             ("private", "yes" if fact.private else ""),
             ("weak", "not all of it could be confirmed" if fact.weak else ""),
-            ("found", count(fact.access_count, "time") if fact.access_count else ""),
+            ("accessed", count(fact.access_count, "time") if fact.access_count else ""),
         ],
     )
 
@@ -200,21 +200,21 @@ def _entry_detail(entry: AuditEntry) -> Content:
 
 def _hit_detail(hit: SearchHit | MemoryHit) -> Content:
     if isinstance(hit, MemoryHit):
-        found = [(hit.kind, hit.id), ("score", f"{hit.score:.3f} by its words"), ("when", hit.at)]
+        found = [(hit.kind, hit.id), ("score", f"{hit.score:.3f} by words"), ("when", hit.at)]
         return _about(hit.content, [(name, figures(value)) for name, value in found])
     stages = [(stage, _stage(said)) for stage, said in hit.explain.items()]
     return _about(hit.fact.content, [*stages, ("fact", hit.fact.id)])
 
 
 def _stage(said: object) -> str:
-    """The figures of a stage; that a hit passed it goes without saying."""
+    """Format the figures of a stage, without that a hit passed."""
     if isinstance(said, Mapping):
         said = {name: value for name, value in said.items() if (name, value) != ("passed", True)}
     return figures(said)
 
 
 def detail(item: object) -> Content:
-    """Everything about what a row stands for."""
+    """Return the details of an item."""
     match item:
         case Fact():
             return _fact_detail(item)
@@ -231,11 +231,9 @@ def detail(item: object) -> Content:
 
 
 def text_detail(text: Consolidation | None) -> Content:
-    """The consolidated text of a scope."""
+    """Return the details of a consolidated text."""
     if text is None or not text.version:
-        return Content.styled(
-            "No text yet. Reflections become one when they are consolidated.", _DIM
-        )
+        return Content.styled("No text yet. Consolidation writes one from reflections.", _DIM)
     about = [
         ("version", text.version),
         ("written", _time(text.updated_at or text.last_consolidated_at)),
@@ -244,7 +242,7 @@ def text_detail(text: Consolidation | None) -> Content:
 
 
 def figures(said: object) -> str:
-    """Names and figures on one line."""
+    """Format figures on one line."""
     match said:
         case Mapping():
             parts = ((name, figures(value)) for name, value in said.items() if value is not None)
@@ -265,23 +263,23 @@ def figures(said: object) -> str:
 
 
 def diff(before: str, after: str) -> Content:
-    """Two texts as a unified diff."""
+    """Return a unified diff of two texts."""
     compared = difflib.unified_diff(
         before[:_MOST].splitlines(), after[:_MOST].splitlines(), lineterm="", n=2
     )
     lines = [each for each in compared if not each.startswith(("---", "+++"))][1:]
     shown_lines = ("…" if each.startswith("@@") else printable(each) for each in lines)
-    told = (Content.styled(each, _DIFF_STYLES.get(each[:1], "")) for each in shown_lines)
-    return Content("\n").join(told)
+    styled = (Content.styled(each, _DIFF_STYLES.get(each[:1], "")) for each in shown_lines)
+    return Content("\n").join(styled)
 
 
 def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Content:
-    """What a change made of a document, as a diff."""
+    """Return the diff of a change."""
     return diff(*("\n".join(document_lines(each)) for each in (before, after)))
 
 
 def undo_plan(step: UndoStep) -> Content:
-    """What an undo would do, or why it cannot."""
+    """Describe the plan of an undo, or why it is refused."""
     entry = step.of or step.entry
     parts = [
         Content.styled(line(f"{action_words(entry)}, {ago(entry.at)}, {entry.actor.name}"), _BOLD)
@@ -289,19 +287,19 @@ def undo_plan(step: UndoStep) -> Content:
     if step.why:
         parts.append(Content(shown(step.why)))
     for later in step.in_the_way:
-        told = f"changed later: {action_words(later)}, {ago(later.at)}, {later.actor.name}"
-        parts.append(Content.styled(line(told), "$text-warning"))
+        text = f"changed later: {action_words(later)}, {ago(later.at)}, {later.actor.name}"
+        parts.append(Content.styled(line(text), "$text-warning"))
     parts.append(change(step.before, step.after))
     return Content("\n").join(part for part in parts if part.plain)
 
 
 def sections(found: Iterable[Section], about: Content | None = None) -> Content:
-    """Titles with their paragraphs."""
+    """Lay out titles with their paragraphs."""
     parts = [about] if about is not None else []
     for section in found:
-        told = [Content.styled(line(section.title), _BOLD)]
-        told += (Content(f"{lead}{shown(text)}") for lead, text in section.paragraphs)
-        parts.append(Content("\n").join(told))
+        lines = [Content.styled(line(section.title), _BOLD)]
+        lines += (Content(f"{lead}{shown(text)}") for lead, text in section.paragraphs)
+        parts.append(Content("\n").join(lines))
     return Content("\n\n").join(parts)
 
 
@@ -309,7 +307,7 @@ def sections(found: Iterable[Section], about: Content | None = None) -> Content:
 
 
 def context(report: ContextReport) -> Content:
-    """A context as the agent gets it, coloured by part, with the tokens of each part first."""
+    """Lay out a context, colored by part, after the tokens of each part."""
     total = sum(part.tokens for part in report.parts)
     name_width = max((len(line(part.name)) for part in report.parts), default=0)
     sums = [
@@ -326,9 +324,9 @@ def context(report: ContextReport) -> Content:
 
 
 def _context_lines(xml: str) -> Iterator[Content]:
-    """The lines of a context, each in the colour of the innermost part that it is in.
+    """Yield the lines of a context in the color of their innermost part.
 
-    Stored texts are escaped in it, so an element on a line of its own is one of the context's.
+    Stored text is escaped, so an element on its own line belongs to the context.
     """
     inside: list[str] = []
     for each in xml.split("\n"):
@@ -343,7 +341,7 @@ def _context_lines(xml: str) -> Iterator[Content]:
 
 
 def dropped_summary(stages: Sequence[str]) -> str:
-    """How many candidates were dropped at each stage."""
+    """Count the candidates dropped at each stage."""
     if not stages:
         return ""
     at = ", ".join(f"{stages.count(stage)} at {stage}" for stage in dict.fromkeys(stages))

@@ -1,1 +1,1 @@
-"""The command line: parses, calls one engine method, prints one result."""
+"""The command line: parse, call one engine method, print one result."""

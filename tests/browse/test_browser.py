@@ -383,7 +383,7 @@ async def test_the_context_is_the_one_that_the_agent_gets(world: World) -> None:
         await screen.press("escape", "escape", "escape")
         await screen.press("home", "enter", "c")  # the agent's own scope
         await screen.until_screen(ContextScreen)
-        assert "Choose a session" in screen.text()
+        assert "Press Enter to choose a session" in screen.text()
 
 
 async def test_read_only_keys_change_nothing_and_say_so(world: World) -> None:

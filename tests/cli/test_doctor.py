@@ -58,7 +58,7 @@ def inside(
 def test_a_healthy_memory_in_a_pipe_and_from_cron(inside: Callable[..., Inside]) -> None:
     run = inside()
     seen = run("doctor").ok()
-    assert "all is well" in seen.out
+    assert "no problems" in seen.out
     assert all(name in seen.out for name in CATALOGUE)
     assert max(len(line) for line in seen.out.splitlines() if "/" not in line) <= 80
     assert not controls(seen.out)
@@ -140,19 +140,19 @@ def test_on_a_terminal_it_shows_the_plan_and_asks(
     at_doctor: Callable[..., Cli], columns: int
 ) -> None:
     cli = at_doctor(damage.a_hash_is_wrong, damage.keys_and_triggers_were_dropped)
-    screen = cli.on_terminal("doctor", "--fix", answers=[("Mend this?", "y")], columns=columns)
+    screen = cli.on_terminal("doctor", "--fix", answers=[("Repair this?", "y")], columns=columns)
     assert screen.code == 0
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.out)
-    for text in ("Plan", "create missing triggers", "Mended", "all is well"):
+    for text in ("Plan", "create missing triggers", "Repaired", "no problems"):
         assert text in shown
-    assert shown.index("Plan") < shown.index("Mend this?") < shown.index("Mended")
+    assert shown.index("Plan") < shown.index("Repair this?") < shown.index("Mended")
     assert "\N{BALLOT X}" not in shown.split("Mended")[1]
 
 
 @pytest.mark.slow
 def test_what_is_asked_and_not_wanted_is_left(at_doctor: Callable[..., Cli]) -> None:
     cli = at_doctor(damage.counts_are_wrong)
-    screen = cli.on_terminal("doctor", "--fix", answers=[("Mend this?", "n")])
+    screen = cli.on_terminal("doctor", "--fix", answers=[("Repair this?", "n")])
     assert screen.code == 1
     assert "nothing was changed" in screen.out
     assert cli("doctor", "--check", "counters").code == 1

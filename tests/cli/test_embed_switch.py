@@ -72,7 +72,7 @@ def test_one_command_fills_compares_and_switches(
     before = found(cli, *old)
     assert before[0] == WALK
     dry = cli("embed", "backfill", "--model", NEW, "--dry-run", *old).ok()
-    assert f"would embed  {FACTS} facts, beside the vectors that they have" in dry.out
+    assert f"would embed  {FACTS} keeping old vectors" in dry.out
     refused = cli("embed", "backfill", "--model", NEW, *old)
     assert (refused.code, "--yes" in refused.err) == (2, True)
 
@@ -92,7 +92,7 @@ def test_one_command_fills_compares_and_switches(
     assert (status["switch"]["phase"], status["switch"]["in_force"]) == ("switched", NEW)
     assert (status["stale"], status["switch"]["vectors"]["current"]) == (0, FACTS + 1)
     shown = cli.on_terminal(
-        "embed", "switch", "drop-old", *new, answers=[(f"Drop the vectors of {OLD} for good?", "y")]
+        "embed", "switch", "drop-old", *new, answers=[(f"Drop the vectors of {OLD} permanently?", "y")]
     )
     assert re.search(rf"facts settled\S*\s+{FACTS + 1}", shown.out)
     assert found(cli, *new)[0] == WALK
@@ -113,7 +113,7 @@ def test_a_model_that_finds_less_is_not_switched_to_unless_it_is_said(
     refused = cli(*command)
     assert refused.code == 1
     assert "falls from 1.000 to 0.000" in refused.err
-    assert f"{OLD} stays in force" in refused.err.replace("\n", " ")
+    assert f"{OLD} is still in use" in refused.err.replace("\n", " ")
     assert found(cli, *old)[0] == WALK
     early = cli(*ASK, *embedding(endpoint, NEW))
     assert (early.code, "being prepared" in early.err) == (5, True)
@@ -162,7 +162,7 @@ def test_killed_it_goes_on_where_it_was(cli: Cli, endpoint: Forgetful) -> None:
 def test_what_does_not_go_together_is_refused(cli: Cli, endpoint: Forgetful) -> None:
     old = embedding(endpoint, OLD)
     for wrong, said in (
-        (("--model", NEW, "--agent", "mira"), "whole of memory"),
+        (("--model", NEW, "--agent", "mira"), "covers all memory"),
         (("--compare", "queries.jsonl"), "--switch"),
         (("--to", "nonsense"), "NAME=VALUE"),
         (("--to", "modle=x"), "embedding.modle"),

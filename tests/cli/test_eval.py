@@ -169,7 +169,7 @@ def test_tuning_prints_and_never_writes(hall: Cli, tmp_path: Path) -> None:
     local = {"EDENMEM_SEARCH_RECIPE": "text"}
     before = sorted(path.name for path in tmp_path.iterdir())
     told = hall("eval", file, "--tune", env=local).ok()
-    assert "the settings in force are the best of those tried" in told.out
+    assert "the current settings are the best of those tried" in told.out
     assert sorted(path.name for path in tmp_path.iterdir() if "-" not in path.name) == [
         name for name in before if "-" not in name
     ]

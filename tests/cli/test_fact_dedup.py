@@ -64,7 +64,7 @@ def test_a_model_merges(twice: Cli) -> None:
     assert "Lena likes green tea a lot." in done.out
     assert facts(twice) == ["Lena likes green tea a lot."]
     again = twice("fact", "dedup", *LENA, "--llm", "--yes", *model).ok()
-    assert "no facts of one scope say nearly the same" in again.err
+    assert "no near-duplicates" in again.err
 
 
 def test_an_answer_that_is_refused_is_told_and_ends_with_1(twice: Cli) -> None:

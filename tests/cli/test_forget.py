@@ -177,14 +177,14 @@ def test_a_person_is_asked_about_each_mention(
         env={"EDITOR": editor},
         answers=[
             ("What to do", "\r"),  # the text of the agent: in the editor
-            ("Take this?", "y"),
+            ("Use this text?", "y"),
             ("What to do", "\x1b[B\r"),  # the fact about Tomas: removed
-            ("Forget all this?", "y"),
+            ("Erase all this?", "y"),
         ],
     )
     assert shown.code == 0, shown.out
     assert "cannot be undone" in shown.out
-    assert "let the model" not in shown.out  # none is configured
+    assert "rewrite with the model" not in shown.out  # none is configured
     assert _facts_of_lena(town) == 0
     (text,) = here.json("consolidation", "show", "--agent", "mira")
     assert text["consolidated_content"] == "The walk starts at 17:30."
@@ -195,7 +195,7 @@ def test_a_person_is_asked_about_each_mention(
 @pytest.mark.parametrize(("typed", "left"), [("mira\r", 0), ("otto\r", 3)])
 def test_for_a_whole_agent_the_name_is_typed(town: Cli, typed: str, left: int) -> None:
     """Known failure 43: one option too few wiped every agent."""
-    shown = town.on_terminal("forget", "--agent", "mira", answers=[("type the agent", typed)])
+    shown = town.on_terminal("forget", "--agent", "mira", answers=[("type its name", typed)])
     assert shown.code == 0, shown.out
     assert ("nothing was changed" in shown.out) == bool(left)
     assert _facts_of_lena(town) == left

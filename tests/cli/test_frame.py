@@ -147,16 +147,16 @@ def test_an_option_of_the_version_before_is_taken_with_a_warning(
         (["embed", "switch", "bak"], "did you mean 'back'?"),
         (["fact", "show"], "FACT is missing"),
         (["fact", "list", "--since", "yesterdayish"], "2025-03-01T14:30"),
-        (["fact", "list", "--since", "1d", "--until", "2d"], "--since is not before --until"),
+        (["fact", "list", "--since", "1d", "--until", "2d"], "--since must be before --until"),
         (["fact", "list", "--set", "search.top_k"], "KEY=VALUE"),
         (["fact", "list", "--set", "search.topk=3"], "did you mean search.top_k?"),
         (["cold", "crontab", "--every", "90s"], "whole minutes"),
         (["form"], "--due"),
         (["form", "first-visit", "--due"], "exclude each other"),
-        (["search", "1", "2", "3", "4", "--agent", "mira"], "three are the most"),
+        (["search", "1", "2", "3", "4", "--agent", "mira"], "at most 3"),
         (["demo", "--format", "json"], "for reading"),
         (["agent", "add", "x", "--id", "xyz"], "24 hex digits"),
-        (["user", "add", "   "], "cannot be a username"),
+        (["user", "add", "   "], "invalid username"),
     ],
 )
 def test_a_wrong_request_is_one_message_and_exit_2(
@@ -245,7 +245,7 @@ def test_a_password_in_an_address_is_warned_about(shared_cli: Cli) -> None:
         "--uri", uri, "agent", "list", "--set", "store.connect_timeout_seconds=0.2"
     )
     assert refused.code == 5
-    assert "can see the password in --uri" in refused.err
+    assert "the password in --uri is visible" in refused.err
     assert "hunter2" not in refused.err
 
 

@@ -24,7 +24,7 @@ def test_help_fits_the_screen_and_is_paged(cli: Cli, tmp_path: Path) -> None:
     shown = cli("help", columns=60).ok().out
     guides = shown[shown.index("\nGuides:") :]
     assert all(len(line) <= 60 for line in guides.splitlines())
-    assert "'edenmem help --guide NAME' where a command has the same name" in " ".join(
+    assert "'edenmem help --guide NAME' if a command has the same name" in " ".join(
         guides.split()
     )
     pager = {"PAGER": f"cat > {tmp_path}/paged"}

@@ -181,7 +181,7 @@ def test_an_edit_and_a_restored_version_can_be_waited_for(
 
     edit = ("fact", "edit", fact, "--yes", "--content")
     noted = atlas_inside(*edit, "The ferry brings candles.").ok()
-    assert "--wait waits for them" in noted.err
+    assert "--wait waits for that" in noted.err
     atlas.lag = 6
     atlas_inside(*edit, "The ferry brings torches.", "--wait").ok()
     assert found("torches")
@@ -203,7 +203,7 @@ def test_an_edit_and_a_restored_version_can_be_waited_for(
 def test_the_doctor_tries_the_cluster(atlas_inside: Inside, atlas: AtlasServer) -> None:
     assert atlas_inside("doctor", "--atlas").code == 2
     report = atlas_inside("doctor", "--atlas", "--yes").ok()
-    assert "everything is as edenmem needs it" in report.out
+    assert "all tests passed" in report.out
     assert "failed" not in report.out
     atlas.failure = "no room"
     (data,) = atlas_inside("doctor", "--atlas", "--yes", "--format", "json").data
@@ -277,7 +277,7 @@ def test_the_platforms_index_is_replaced_on_request(
         facts.create_index([("hash", 1), ("agent_id", 1)], name="fact_dedup_idx", unique=True)
     checked = eden("init", "--dry-run").ok()
     assert checked.err.rstrip().endswith("until you replace it: edenmem index create --replace")
-    assert "everything is there" in checked.out
+    assert "nothing to create" in checked.out
     listed = eden("index", "list").ok().out  # its note is below the table, whole
     assert "\nfact_dedup_idx: The platform's unique index fact_dedup_idx lets each agent" in listed
     refused = eden("fact", "add", "--agent", "mira", "It rains.")

@@ -162,9 +162,9 @@ def test_what_is_asked_for_has_to_be_one_thing(inside: Inside) -> None:
 
 def test_a_person_is_asked(cli: Cli) -> None:
     entry = entry_of(cli, "revise_fact")
-    screen = cli.on_terminal("undo", entry["id"], answers=[("Undo it?", "n")]).ok().out
+    screen = cli.on_terminal("undo", entry["id"], answers=[("Undo this?", "n")]).ok().out
     assert "nothing was changed" in screen
-    cli.on_terminal("undo", entry["id"], answers=[("Undo it?", "y")]).ok()
+    cli.on_terminal("undo", entry["id"], answers=[("Undo this?", "y")]).ok()
     assert cli.json("fact", "show", FACT)[0]["version"] == 3
 
 

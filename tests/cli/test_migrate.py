@@ -87,7 +87,7 @@ def test_a_migration_from_its_plan_to_its_way_back(
     assert counts(new_cli)["facts"] == there["facts"]
     refused = new_cli("migrate", "rollback", run_id)
     assert refused.code == 2
-    assert f"would take back  {there['facts']} facts" in refused.out
+    assert f"would remove  {there['facts']} facts" in refused.out
     assert "--yes" in refused.err
     new_cli("migrate", "rollback", run_id, "--yes").ok()
     assert new_cli.json("scope", "list") == []  # a text that was taken back is none

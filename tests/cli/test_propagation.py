@@ -65,7 +65,7 @@ def test_what_fails_is_told_and_done_by_the_next_run(cli: Cli) -> None:
     whole = answers.read_text()
     answers.write_text(whole.splitlines(keepends=True)[0])
     done = cli("consolidate", *LENA, "--force", env=env).ok()
-    assert "propagation is tried again later" in done.err
+    assert "propagation will be retried" in done.err
     assert GENERAL not in above(cli)
     answers.write_text(whole)
     [report] = cli("consolidate", "--format", "json", env=env).ok().data

@@ -11,12 +11,12 @@ from edenmem.text import display_width
 from tests.cli.conftest import Cli, Inside, controls
 
 SECTIONS = (
-    "Formed each week",
+    "Formed per week",
     "Memory by kind of scope",
-    "How facts are used",
-    "Fullest texts",
-    "Buffers that wait longest",
-    "What models cost",
+    "Use of facts",
+    "Fullest of",
+    "Oldest pending reflections",
+    "Cost of models",
 )
 
 

@@ -365,7 +365,7 @@ def test_the_editor_is_given_the_text_and_its_result_is_written(
 
 def kept_file(result: Result) -> Path:
     """The file that a command says it kept; in the folder for temporary files."""
-    return Path(result.out.split("your text is kept in ")[1].split()[0])
+    return Path(result.out.split("your text is saved in ")[1].split()[0])
 
 
 def test_no_is_no_and_keeps_what_was_typed(cli: Cli, scripted_editor: Editor) -> None:
@@ -478,7 +478,7 @@ def test_a_person_is_asked_where_the_store_goes(empty_cli: Cli, tmp_path: Path) 
     result = empty_cli.on_terminal(
         "init",
         env={"EDENMEM_URI": "", "XDG_DATA_HOME": str(tmp_path / "data")},
-        answers=[("URI):", "\x15" + f"{file}\r"), ("Make the store in", "y")],
+        answers=[("URI):", "\x15" + f"{file}\r"), ("Create the store in", "y")],
     )
     assert result.code == 0, result.out
     assert file.exists()

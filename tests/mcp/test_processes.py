@@ -127,7 +127,7 @@ def test_the_server_that_an_http_client_needs_is_named(place: Path) -> None:
 
 def test_a_person_at_a_terminal_is_told_who_starts_this(place: Path) -> None:
     told = Cli(f"sqlite:///{place}/memory.db", place).on_terminal(
-        "mcp", answers=[("speaking MCP on stdin", "\x04")]
+        "mcp", answers=[("serving MCP on stdio", "\x04")]
     )
     assert "a client starts this: edenmem mcp config claude" in " ".join(told.out.split())
 
@@ -141,7 +141,7 @@ def test_a_person_at_a_terminal_is_told_who_starts_this(place: Path) -> None:
         (["config", "claude", "--agent", "nobody"], 3, "agent not found: 'nobody'"),
         (["--agent", "nobody"], 3, "agent not found: 'nobody'"),
         (["--user", "nobody"], 3, "user not found: 'nobody'"),
-        (["--write", "--read-only"], 2, "forbids it"),
+        (["--write", "--read-only"], 2, "is set"),
         (["--format", "json"], 2, "stdout carries the protocol"),
         (["config", "claude", "--uri", "mongodb://a:secret@h/x"], 2, "holds a password"),
     ],

@@ -1,4 +1,4 @@
-"""The frame of the command line: invocation, options, completion, errors, shared views.
+"""Framework of the command line: invocation, options, completion, errors, shared views.
 
 May import: terminal.
 """

@@ -1,4 +1,4 @@
-"""From options to an agent or a scope, asking for what is missing where a person is there."""
+"""Resolving options to agents and scopes, with questions on a terminal."""
 
 from __future__ import annotations
 
@@ -13,51 +13,49 @@ from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.host import Agent
 from edenmem.models.scope import Scope, ScopeKind
 
-#: How many agents are offered in a question.
+#: Maximum number of agents to choose from.
 _OFFERED = 50
 
 
 def choose_agent(run: Invocation, given: str | None) -> Agent:
-    """The agent that was named; else the only one there is; else the one a person picks."""
+    """Return the given agent, the only one, or the one chosen on a terminal."""
     if given:
         return run.resolver.agent(given)
     agents = list(itertools.islice(run.service.host.agents(), _OFFERED))
     if not agents:
-        raise NotFoundError(
-            "the store knows no agent", hint="add one with 'edenmem agent add NAME'"
-        )
+        raise NotFoundError("the store has no agents", hint="add one with 'edenmem agent add NAME'")
     if len(agents) == 1:
-        run.out.note(f"agent: {agents[0].username}, the only one")
+        run.out.note(f"agent: {agents[0].username}")
         return agents[0]
     chosen = ask_choice("agent", "--agent", [(agent.id, agent.username) for agent in agents])
     return run.resolver.agent(chosen)
 
 
 def check_hold_facts(kinds: Iterable[ScopeKind]) -> None:
-    """That scopes of these kinds can have facts.
+    """Check that scopes of these kinds can have facts.
 
     Raises:
-        UsageError: those of sessions have reflections and a text alone.
+        UsageError: A session scope is included, which has only reflections and a text.
     """
     if ScopeKind.SESSION in kinds:
         raise UsageError(
             "a session scope has no facts, only reflections and a text",
-            hint="facts formed from a session: 'edenmem fact list --session NAME'; its "
-            "reflections: 'edenmem reflection list --session NAME'",
+            hint="for facts from a session, use 'edenmem fact list --session NAME'; for its "
+            "reflections, 'edenmem reflection list --session NAME'",
         )
 
 
 def agent_id_of(run: Invocation, given: str | None) -> str | None:
-    """The id of the agent that was named, if one was."""
+    """Return the ID of the given agent, or None."""
     return run.resolver.agent(given).id if given else None
 
 
 def choose_scope(
     run: Invocation, named: FactScope, *, new: bool = False, new_group: bool = False
 ) -> Scope:
-    """The one scope that the options name; without a kind, that of the owner given.
+    """Return the scope that the options name; without a kind, the scope of the given owner.
 
-    ``new`` lets a shard or group pass that does not exist yet, ``new_group`` a group alone.
+    ``new`` accepts a shard or group that does not exist yet, ``new_group`` only a group.
     """
     owners = {
         ScopeKind.USER: named.user,
@@ -70,7 +68,7 @@ def choose_scope(
         given = [owner_kind for owner_kind, owner in owners.items() if owner]
         if len(given) > 1:
             options = " and ".join(f"--{one}" for one in given)
-            raise UsageError(f"{options} name different scopes", hint="say which with --scope")
+            raise UsageError(f"{options} name different scopes", hint="choose one with --scope")
         kind = given[0] if given else ScopeKind.AGENT
     if kind is not ScopeKind.AGENT and not owners[kind] and person_is_there():
         owners[kind] = ask_text(kind.value, f"--{kind}")
@@ -87,7 +85,7 @@ def choose_scope(
 
 
 class ScopeFilter(TypedDict):
-    """Which scopes a list covers."""
+    """Filter for scopes."""
 
     agent_id: str | None
     kinds: Sequence[ScopeKind]
@@ -95,7 +93,7 @@ class ScopeFilter(TypedDict):
 
 
 def choose_scopes(run: Invocation, named: Scopes) -> ScopeFilter:
-    """The scopes that the options of a list name."""
+    """Return the filter for the options of a list."""
     agent_id = agent_id_of(run, named.agent)
     return {
         "agent_id": agent_id,
@@ -105,7 +103,7 @@ def choose_scopes(run: Invocation, named: Scopes) -> ScopeFilter:
 
 
 class Reader(TypedDict):
-    """Whose facts are read beside the agent's, and of which kinds of scopes."""
+    """Owners and kinds of scopes to read, in addition to the agent."""
 
     user_id: str | None
     account_id: str | None
@@ -117,7 +115,7 @@ class Reader(TypedDict):
 def choose_reader(
     run: Invocation, agent: Agent, owners: Owners, kinds: Sequence[ScopeKind] | None
 ) -> Reader:
-    """What an operator reads of an agent's facts; a user's or a group's only if it is named."""
+    """Return the owners to read; users and groups only if they are named."""
     user_id, account_id = _resolve_user(run, owners.user, owners.account, agent_id=agent.id)
     return {
         "user_id": user_id,
@@ -131,7 +129,7 @@ def choose_reader(
 def resolve_accounts(
     run: Invocation, user: str | None, account: str | None, *, agent_id: str | None = None
 ) -> tuple[str, ...] | None:
-    """The accounts that ``--user`` and ``--account`` name: all of the user's, or the one."""
+    """Return the accounts for ``--user`` and ``--account``: all of the user, or one."""
     user_id, account_id = _resolve_user(run, user, account, agent_id=agent_id)
     if not (user_id or account_id):
         return None

@@ -1,9 +1,8 @@
-"""What a shell offers while somebody types: names and ids out of the database.
+"""Shell completion of names and IDs from the database.
 
-A shell evaluates what it is offered, some of them as code (zsh), so a name from the database is
-offered only if it is made of characters that mean nothing to any shell, and no text beside it.
-What has another name is offered by its id. Nothing is ever written, nothing is told on failure,
-and a server that does not answer is soon given up.
+Shells evaluate completions, and zsh even runs them as code. Therefore only names without special
+characters are offered, without descriptions; other things are offered by ID. Completion never
+writes, is silent on errors, and has a short timeout.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from edenmem.cli.app.invocation import Invocation
     from edenmem.engine.scopes.references import ReferenceKind
 
-#: More than a screen of candidates helps nobody.
+#: Maximum number of candidates, about a screen.
 LIMIT = 50
 
 _HARMLESS = re.compile(r"[\w.@+][\w.@+-]*\Z")
@@ -28,7 +27,7 @@ Completer = Callable[["Invocation", Any, str], Iterable[str]]
 
 
 def declare(declaration: Any, name: str) -> None:
-    """Have an option or argument, as declared for Typer, complete its values."""
+    """Add a completer to the declaration of an option or argument."""
     completer = BY_NAME.get(name) or COMPLETERS.get(str(declaration.metavar or "").strip("[]…"))
     if completer is None:
         return
@@ -40,7 +39,7 @@ def declare(declaration: Any, name: str) -> None:
 
 
 def _complete(completer: Completer, ctx: typer.Context, incomplete: str) -> list[str]:
-    """The candidates that a shell is offered; none on any failure."""
+    """Return the candidates; none on errors."""
     from edenmem.cli.app.invocation import Invocation
     from edenmem.errors import EdenmemError
 
@@ -68,7 +67,7 @@ def _complete_ids(kind: ReferenceKind) -> Completer:
 
 
 def _shards(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
-    """The shards of the agent that was named before, or of every agent."""
+    """Yield the shards of the given agent, or of all agents."""
     agent = ctx.params.get("agent")
     agents = [run.resolver.agent(agent)] if agent else run.service.host.agents()
     for each in islice(agents, LIMIT):
@@ -84,12 +83,12 @@ def _groups(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
 
 
 def _entries(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
-    """The latest entries of the log, newest first."""
+    """Yield the latest entries of the log, newest first."""
     return (entry.id for entry in run.service.history.entries(limit=20 * LIMIT))
 
 
 def _recipes(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
-    """The fusions, and what was typed with one more stage."""
+    """Yield recipes that extend the typed one by a stage."""
     from edenmem.engine.search.request import complete_recipe
 
     return complete_recipe(incomplete)
@@ -111,7 +110,7 @@ def _profiles(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
     return run.loaded.profiles
 
 
-#: What a parameter's place in the help stands for → who completes it.
+#: Metavar of a parameter → completer.
 COMPLETERS: dict[str, Completer] = {
     "AGENT": _complete_ids("agent"),
     "USER": _complete_ids("user"),
@@ -126,7 +125,7 @@ COMPLETERS: dict[str, Completer] = {
     "GROUP": _groups,
     "KEY": _settings,
 }
-#: The same by the name of the parameter.
+#: Name of a parameter → completer.
 BY_NAME: dict[str, Completer] = {
     "check": _checks,
     "profile": _profiles,

@@ -1,8 +1,7 @@
-"""The one place where an exception becomes a message and an exit code.
+"""Exceptions to messages and exit codes.
 
-A message goes to stderr as ``edenmem: error: …``, the hint on a line of its own, without a
-traceback unless ``--traceback`` asks for it. What the text quotes may come from anybody, so it is
-made printable first.
+A message goes to stderr as ``edenmem: error: …``, with the hint on its own line, and a traceback
+only with ``--traceback``. Quoted text is untrusted and made printable first.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ def run_guarded(
     wants_traceback: Callable[[], bool],
     is_writing: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Run ``work`` and turn whatever it raises into a message and an exit code.
+    """Run ``work``, and turn exceptions into a message and an exit code.
 
-    ``is_writing``: whether a reader of the output that leaves early cuts off a change.
+    ``is_writing`` returns whether a closed pipe interrupts a change.
     """
     code = _run(work, wants_traceback, is_writing)
     try:
@@ -53,18 +52,18 @@ def _run(
         return _end(ExitCode.INTERRUPTED, wants_traceback)
     except BrokenPipeError:
         _discard_output()
-        if not is_writing():  # ``| head`` has what it wants
+        if not is_writing():  # as with ``| head``
             return int(ExitCode.OK)
         print_error(
             "standard output was closed before the command finished", "run the command again"
         )
         return _end(ExitCode.SOME_FAILED, wants_traceback)
     except typer.TyperException as error:
-        # One that the parser of the command line raised: it knows its command.
+        # Raised by the parser, with its command.
         path = getattr(getattr(error, "ctx", None), "command_path", "edenmem")
         print_error(one_line(error.format_message()), f"see '{path} --help'")
         return _end(ExitCode.USAGE, wants_traceback)
-    except OSError as error:  # a disk that is full, a folder that may not be written
+    except OSError as error:  # such as a full disk or a read-only folder
         if error.filename is None and not _is_output_writable():
             return _refuse_output(error, wants_traceback)
         if is_disk_full(error):
@@ -74,7 +73,7 @@ def _run(
         where = f": {error.filename}" if error.filename else ""
         print_error(f"{error.strerror or type(error).__name__}{where}")
         return _end(ExitCode.SOME_FAILED, wants_traceback)
-    except Exception as error:  # noqa: BLE001 - the last resort: told, and told to be a bug
+    except Exception as error:  # noqa: BLE001 - reported as a bug
         what = one_line(str(error), 500) or "no message"
         print_error(
             f"{type(error).__name__}: {what}",
@@ -84,14 +83,14 @@ def _run(
 
 
 def print_error(message: str, hint: str | None = None) -> None:
-    """Say on stderr what was wrong and what to do."""
+    """Print an error and its hint on stderr."""
     sys.stderr.write(_wrap(f"edenmem: error: {printable(message)}", indent=4) + "\n")
     if hint:
         sys.stderr.write(_wrap(f"  hint: {printable(hint)}", indent=8) + "\n")
 
 
 def _wrap(text: str, *, indent: int) -> str:
-    """Break lines between words on a terminal; continuation lines are indented."""
+    """Wrap lines on a terminal, and indent continuation lines."""
     if not sys.stderr.isatty():
         return text
     width = max(_width() - indent, 20)
@@ -104,7 +103,7 @@ def _wrap(text: str, *, indent: int) -> str:
 
 
 def _width() -> int:
-    """Return the columns of stderr's terminal; stdout may be a file."""
+    """Return the width of the terminal of stderr; stdout may be a file."""
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and int(given):
         return int(given)
@@ -121,7 +120,7 @@ def _end(code: ExitCode, wants_traceback: Callable[[], bool]) -> int:
 
 
 def _is_output_writable() -> bool:
-    """Whether stdout takes an empty line, which tells its errors from those of other files."""
+    """Return whether stdout is writable, to identify the file of an error."""
     try:
         sys.stdout.write("\n")
         sys.stdout.flush()
@@ -134,13 +133,13 @@ def _refuse_output(error: OSError, wants_traceback: Callable[[], bool]) -> int:
     _discard_output()
     print_error(
         f"cannot write to standard output: {error.strerror or type(error).__name__}",
-        "redirect the output to a place with free space, such as '> FILE'",
+        "write to a file on a disk with free space: -o FILE",
     )
     return _end(ExitCode.SOME_FAILED, wants_traceback)
 
 
 def _discard_output() -> None:
-    """Send what is still buffered for stdout nowhere, also at interpreter exit."""
+    """Discard buffered output, also at interpreter exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

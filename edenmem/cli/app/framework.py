@@ -1,6 +1,6 @@
-"""What each command of the command line has in common: the global options, and helpful errors.
+"""Base classes of commands: global options, renamed options, suggestions for typing errors.
 
-Typer carries its own copy of Click, so nothing here imports Click, and our errors are our own.
+Typer vendors Click, so nothing here imports Click.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from edenmem.cli.terminal.files import redirect_output
 from edenmem.cli.terminal.output import ColorWhen, OutputFormat
 from edenmem.errors import ConflictError, ExitCode, UsageError
 
-#: The global options that the help of each command shows.
+#: Global options that the help of every command shows.
 _SHOWN = frozenset({"format", "output"})
 
-#: Command → option of the version before → its name now.
+#: Command → deprecated option → its replacement.
 _RENAMED = {
     "form": {"--all-due": "--due"},
     "init": {"--check": "--dry-run"},
@@ -36,12 +36,12 @@ _RENAMED = {
 
 
 def group(help: str) -> typer.Typer:
-    """A Typer application for a group of commands."""
+    """Return a Typer application for a group of commands."""
     return typer.Typer(cls=Group, help=help, rich_markup_mode=None, add_completion=False)
 
 
 def build_group(app: typer.Typer) -> Group:
-    """The parser's group for an application that `group` made."""
+    """Build the parser's group for an application that `group` returned."""
     empty = typer.Typer(cls=Group, help=app.info.help, rich_markup_mode=None, add_completion=False)
     made = get_group(empty)
     assert isinstance(made, Group)
@@ -51,7 +51,7 @@ def build_group(app: typer.Typer) -> Group:
 
 
 def build_command(info: Any) -> Any:
-    """The parser's command for one that was registered."""
+    """Build the parser's command for a registered one."""
     holder, made = single(), copy(info)
     made.callback = spread_groups(info.callback)
     add_completion(made.callback)
@@ -60,12 +60,12 @@ def build_command(info: Any) -> Any:
 
 
 def single() -> typer.Typer:
-    """A Typer application for one command without subcommands."""
+    """Return a Typer application for one command without subcommands."""
     return typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 def _keep(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> Any:
-    """Put a global option that was given into the invocation; the later place wins."""
+    """Store a global option in the invocation; the last occurrence wins."""
     if isinstance(ctx.obj, Invocation) and value not in (None, False, [], ()):
         ctx.obj.take(param.name or "", value)
     return value
@@ -77,7 +77,7 @@ def _global_options(
         typer.Option(
             "--uri",
             metavar="URI",
-            help="The store: sqlite:///FILE or mongodb://…  [env: EDENMEM_URI]",
+            help="Store: sqlite:///FILE or mongodb://…  [env: EDENMEM_URI]",
             callback=_keep,
             expose_value=False,
         ),
@@ -87,7 +87,7 @@ def _global_options(
         typer.Option(
             "--config",
             metavar="FILE",
-            help="A configuration file to read instead of the usual ones.",
+            help="Configuration file to read instead of the default ones.",
             callback=_keep,
             expose_value=False,
         ),
@@ -97,7 +97,7 @@ def _global_options(
         typer.Option(
             "--profile",
             metavar="NAME",
-            help="A profile of the configuration file.  [env: EDENMEM_PROFILE]",
+            help="Profile in the configuration file.  [env: EDENMEM_PROFILE]",
             callback=_keep,
             expose_value=False,
         ),
@@ -107,7 +107,7 @@ def _global_options(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Override one setting, such as search.top_k=5; may be repeated.",
+            help="Override a setting, such as search.top_k=5 (repeatable).",
             callback=_keep,
             expose_value=False,
         ),
@@ -116,7 +116,7 @@ def _global_options(
         bool,
         typer.Option(
             "--read-only",
-            help="Write nothing to the store, whatever the command.",
+            help="Refuse all writes to the store.",
             callback=_keep,
             expose_value=False,
         ),
@@ -126,7 +126,7 @@ def _global_options(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="table, json, jsonl, csv or markdown.",
+            help="Output format: table, json, jsonl, csv or markdown.",
             callback=_keep,
             expose_value=False,
         ),
@@ -146,7 +146,7 @@ def _global_options(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write the result to a file instead of stdout; --force overwrites it.",
+            help="Write to a file instead of stdout; --force overwrites it.",
             callback=_keep,
             expose_value=False,
         ),
@@ -155,7 +155,7 @@ def _global_options(
         bool,
         typer.Option(
             "--force",
-            help="With -o: overwrite the file.",
+            help="Overwrite the file of -o.",
             callback=_keep,
             expose_value=False,
         ),
@@ -165,7 +165,7 @@ def _global_options(
         typer.Option(
             "--quiet",
             "-q",
-            help="No notes on stderr, only errors.",
+            help="Print only errors on stderr.",
             callback=_keep,
             expose_value=False,
         ),
@@ -175,7 +175,7 @@ def _global_options(
         typer.Option(
             "--color",
             metavar="WHEN",
-            help="always, auto or never.  [env: FORCE_COLOR, NO_COLOR]",
+            help="Use color: always, auto or never.  [env: FORCE_COLOR, NO_COLOR]",
             callback=_keep,
             expose_value=False,
         ),
@@ -195,7 +195,8 @@ def _global_options(
             "--verbose",
             "-v",
             count=True,
-            help="Log what is done on stderr; -vv adds details.",
+            show_default=False,
+            help="Log to stderr; -vv adds details.",
             callback=_keep,
             expose_value=False,
         ),
@@ -205,7 +206,7 @@ def _global_options(
         typer.Option(
             "--log-format",
             metavar="FORMAT",
-            help="The log and notes on stderr as text or json lines.",
+            help="Format of log and notes on stderr: text or json.",
             callback=_keep,
             expose_value=False,
         ),
@@ -214,18 +215,18 @@ def _global_options(
         bool,
         typer.Option(
             "--traceback",
-            help="Show where in the code an error came from.",
+            help="Print the traceback of an error.",
             callback=_keep,
             expose_value=False,
         ),
     ] = False,
 ) -> None:
-    """Only its parameters are used."""
+    """Declare the global options; only the parameters are used."""
 
 
 @cache
 def global_parameters(*, shown: frozenset[str] | None = None) -> tuple[Any, ...]:
-    """The global options as the parser's parameters; in help only those ``shown`` (None: all)."""
+    """Return the global options as parameters; help lists the ``shown`` ones (None: all)."""
     holder = single()
     add_completion(_global_options)
     holder.command()(_global_options)
@@ -237,9 +238,9 @@ def global_parameters(*, shown: frozenset[str] | None = None) -> tuple[Any, ...]
 
 
 class Command(TyperCommand):
-    """A command that also takes the global options, so that they may follow its name.
+    """A command that also takes the global options after its name.
 
-    An option of its own takes the place of a global one of the same name.
+    Its own options replace global ones of the same name.
     """
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
@@ -247,16 +248,16 @@ class Command(TyperCommand):
         names = {name for parameter in own for name in parameter.opts}
         shared = [p for p in global_parameters(shown=_SHOWN) if names.isdisjoint(p.opts)]
         attributes["epilog"] = attributes.get("epilog") or (
-            "The options of 'edenmem --help' may be given here too."
+            "Global options work here too; see 'edenmem --help'."
         )
         super().__init__(*args, params=[*own, *shared], **attributes)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """All parameters, ``--help`` included, with our conversion of values."""
+        """Return all parameters, ``--help`` included, with our conversion of values."""
         return lighten(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse, accepting renamed options; an error carries its command."""
+        """Parse arguments, accepting renamed options; errors carry the command."""
         try:
             return super().parse_args(ctx, _replace_renamed(ctx, args))
         except typer.TyperException as error:
@@ -265,7 +266,7 @@ class Command(TyperCommand):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, which the audit then knows by its words."""
+        """Run the command, with its output in the file of ``-o``."""
         run = ctx.obj
         if not isinstance(run, Invocation):
             return super().invoke(ctx)
@@ -277,7 +278,7 @@ class Command(TyperCommand):
             run.out.note(f"warning: {old} is deprecated: use {new}")
         if run.output in (None, "-"):
             return super().invoke(ctx)
-        if "force" in ctx.params and Path(run.output).exists():  # --force means another thing here
+        if "force" in ctx.params and Path(run.output).exists():  # another --force
             raise ConflictError(f"{run.output} exists", hint="take another name")
         with redirect_output(run.output, force=run.overwrite):
             try:
@@ -288,7 +289,7 @@ class Command(TyperCommand):
 
 
 def _replace_renamed(ctx: Any, args: list[str]) -> list[str]:
-    """Replace options of the version before by their names now, and keep them for a warning."""
+    """Replace deprecated options by their new names, and record them for a warning."""
     names = _RENAMED.get(" ".join(ctx.command_path.split()[1:]))
     if not names:
         return args
@@ -304,44 +305,47 @@ def _replace_renamed(ctx: Any, args: list[str]) -> list[str]:
 
 
 def _would_write(given: dict[str, Any]) -> bool:
-    """Whether a command that can be tried without writing is not asked to be so. Others meet with
-    the store's own refusal; these are refused before a model is paid for what cannot be kept."""
+    """Return whether a command with ``--dry-run`` runs without it.
+
+    Such a command is refused on a read-only store before it calls a model. Others fail in the
+    store.
+    """
     return given.get("dry_run") is False and given.get("fix") is not False
 
 
 class Group(TyperGroup):
-    """A group that shows its help when it is called alone, and knows near misses.
+    """A group that prints its help when called alone, and suggests names of commands.
 
-    ``app`` holds its commands as they were registered; each is built when it is asked for, since
-    building all takes longer than running one.
+    ``app`` holds the registered commands. Each is built on request: building all of them takes
+    longer than running one.
     """
 
     app: typer.Typer | None = None
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names, in the order of registration."""
+        """Return the names in the order of registration."""
         return [info.name or "" for info in self.app.registered_commands] if self.app else []
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of that name, built now."""
+        """Build the command with this name."""
         for info in self.app.registered_commands if self.app else ():
             if info.name == cmd_name:
                 return build_command(info)
         return None
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """All parameters, ``--help`` included, with our conversion of values."""
+        """Return all parameters, ``--help`` included, with our conversion of values."""
         return lighten(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse, or show the help (exit 2) if nothing was asked."""
+        """Parse arguments; without any, print the help and exit with 2."""
         if not args and not ctx.resilient_parsing:
             sys.stderr.write(ctx.get_help() + "\n")
             raise typer.Exit(ExitCode.USAGE)
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command named, or an error that offers the nearest names."""
+        """Return the named command, or raise an error with the nearest names."""
         names = self.list_commands(ctx)
         if args and args[0] not in names and not args[0].startswith("-"):
             within = " ".join(ctx.command_path.split()[1:])

@@ -1,4 +1,4 @@
-"""One run of the command line: its global options, and what a command needs, made when needed."""
+"""One run of the command line: global options, and lazily created services."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ T = TypeVar("T")
 
 
 class LogFormat(StrEnum):
-    """How the log is written."""
+    """Format of the log."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class Invocation:
-    """What the root of the command line hands to each command (``ctx.obj``)."""
+    """State of one run, passed to each command as ``ctx.obj``."""
 
     def __init__(self) -> None:
         self.uri: str | None = None
@@ -58,12 +58,14 @@ class Invocation:
         self.renamed: list[tuple[str, str]] = []
 
     def take(self, name: str, value: Any) -> None:
-        """Keep the value of a global option."""
+        """Store the value of a global option."""
         if name == "overrides":
             for text in value:
                 key, equals, setting = text.partition("=")
                 if not equals or not key:
-                    raise UsageError(f"--set {text!r}: write KEY=VALUE, such as search.top_k=5")
+                    raise UsageError(
+                        f"invalid --set: {text!r}", hint="KEY=VALUE, such as search.top_k=5"
+                    )
                 _refuse_secret(key.strip())
                 self.overrides[key.strip()] = setting
         elif name == "no_color":
@@ -83,12 +85,12 @@ class Invocation:
             raise UsageError(f"-o does not apply: {reason}")
 
     def move_to(self, uri: str) -> None:
-        """Use another store from now on."""
+        """Switch to another store."""
         self.uri = uri
         self._reload()
 
     def override(self, settings: dict[str, str]) -> None:
-        """Set settings for the rest of the run."""
+        """Override settings for the rest of the run."""
         self.overrides |= settings
         self._reload()
 
@@ -98,16 +100,16 @@ class Invocation:
             self.__dict__.pop(name, None)
 
     def close(self) -> None:
-        """Let go of the store, if a command opened it."""
+        """Close the store if it is open."""
         opened = self.__dict__.get("service")
         if opened is not None:
             opened.close_store()
 
-    # -- what commands use -------------------------------------------------------------------
+    # -- for commands ------------------------------------------------------------------------
 
     @cached_property
     def out(self) -> Output:
-        """Where results and notes go."""
+        """Return the output for results and notes."""
         notes = None
         if self.log_format is LogFormat.JSON:
             from edenmem.cli.app.logs import note_logger
@@ -118,7 +120,7 @@ class Invocation:
 
     @cached_property
     def loaded(self) -> LoadedSettings:
-        """The settings with the origin of each."""
+        """Load the settings with their origins."""
         from edenmem.settings.load import load_settings
 
         overrides = dict(self.overrides)
@@ -126,8 +128,8 @@ class Invocation:
             overrides["store.uri"] = self.uri
             if has_password(self.uri):
                 self.out.note(
-                    "warning: every user of this machine can see the password in --uri;"
-                    " EDENMEM_URI or a configuration file keeps it to you"
+                    "warning: the password in --uri is visible in the process list; use"
+                    " EDENMEM_URI or a configuration file instead"
                 )
         if self.read_only:
             overrides["store.read_only"] = "true"
@@ -144,17 +146,17 @@ class Invocation:
     def _show_warning(
         self, message: Warning | str, category: type[Warning], *place: object, **other: object
     ) -> None:
-        """Print what the engine warns of in one line; what libraries do is for their authors."""
+        """Print warnings of the engine; ignore those of libraries."""
         if issubclass(category, EdenmemWarning):
             self.out.note(f"warning: {message}")
 
     @property
     def settings(self) -> Settings:
-        """The settings in force."""
+        """Return the settings."""
         return self.loaded.settings
 
     def must_write(self, words: str) -> None:
-        """Refuse the command of these words, which is there to write, if nothing shall be written.
+        """Check that a command may write.
 
         Raises:
             WriteRefused: ``store.read_only`` is set.
@@ -162,40 +164,39 @@ class Invocation:
         if self.settings.store.read_only:
             origin = self.loaded.origins.get("store.read_only", "")
             by = "--read-only" if self.read_only else f"store.read_only of {origin}"
-            raise WriteRefused(f"'{words}' writes to the store, and {by} forbids it")
+            raise WriteRefused(f"'{words}' writes to the store, but {by} is set")
 
     @cached_property
     def service(self) -> MemoryService:
-        """The engine on the store, without models; see `serve` for what needs them."""
+        """Create the service without models; see `serve` for work that needs them."""
         from edenmem.engine.service import MemoryService
 
         return MemoryService.without_models(self.settings, find_actor=lambda: self.actor)
 
     @property
     def resolver(self) -> Resolver:
-        """Turns names and beginnings of ids into things."""
+        """Return the resolver of names and ID prefixes."""
         return self.service.resolver.suggesting()
 
     @cached_property
     def actor(self) -> Actor:
-        """Who acts, for the audit entries: ``EDENMEM_ACTOR`` or the user of the machine.
+        """Return the actor of audit entries: ``EDENMEM_ACTOR`` or the user of the machine.
 
-        All that one process changes is of one run, which can be taken back as a whole.
+        All changes of a process have the same run ID, so that they can be undone together.
         """
         import getpass
         import socket
 
         try:
             name = os.environ.get("EDENMEM_ACTOR") or getpass.getuser()
-        except (KeyError, OSError):  # a container without an entry for its user
+        except (KeyError, OSError):  # a container without a user entry
             name = f"uid {os.getuid()}"
         return Actor(name=name, host=socket.gethostname(), command=self.command, run_id=new_id())
 
     def serve(self, work: Callable[[MemoryService], Awaitable[T]], *, llm: bool = False) -> T:
-        """Run async work on the service with the configured models, which are closed afterwards;
-        with ``llm`` it may ask a language model.
+        """Run async work on the service with the configured models.
 
-        The store stays open, for what is printed afterwards.
+        ``llm`` includes the language model. The models are closed afterwards; the store stays open.
         """
         self._start_log()
 
@@ -214,14 +215,14 @@ class Invocation:
         start_logging(self.verbosity, is_json=self.log_format is LogFormat.JSON)
 
     def end_log(self) -> None:
-        """Take the log's handler off the process again, if one was added."""
+        """Remove the log handler if one was added."""
         if self._has_log:
             from edenmem.cli.app.logs import stop_logging
 
             stop_logging()
 
     def edit(self, work: Callable[[Editor], T], *, embed: bool = False) -> T:
-        """Run work on the editor; with ``embed`` the text of a fact gets a vector."""
+        """Run work on the editor; ``embed`` creates vectors for facts."""
         if not embed:
             return work(self.service.editor)
         self._start_log()
@@ -240,10 +241,10 @@ def _run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def _refuse_secret(key: str) -> None:
-    """Words of a command can be seen by every user of a machine, and stay in a shell's history.
+    """Check that a setting is not a secret, which the process list would expose.
 
     Raises:
-        UsageError: the setting is a secret.
+        UsageError: The setting is a secret.
     """
     from edenmem.settings.keys import environment_names
     from edenmem.settings.schema import SECRETS
@@ -251,24 +252,24 @@ def _refuse_secret(key: str) -> None:
     if key in SECRETS:
         name = next(name for name, named in environment_names().items() if named == key)
         raise UsageError(
-            f"--set {key}: every user of this machine could see it",
-            hint=f"set {name}, or write it into a configuration file that only you may read",
+            f"--set {key} would expose a secret in the process list",
+            hint=f"set {name}, or use a private configuration file",
         )
 
 
 def invocation(ctx: typer.Context) -> Invocation:
-    """The invocation that a command runs in."""
+    """Return the invocation of a command."""
     found = ctx.obj
     assert isinstance(found, Invocation)
     return found
 
 
-#: Options whose values the audit may keep; of all others it has the name alone.
+#: Options whose values the audit log stores; of others it stores only the name.
 _AUDITED = frozenset({"agent", "scope", "shard", "dry_run", "force", "yes", "version", "limit"})
 
 
 def command_line(ctx: Any) -> str:
-    """The command as the audit keeps it: no contents, no secrets, no names of people."""
+    """Return the command for the audit log, without contents, secrets and user names."""
     words = [str(ctx.command_path)]
     for parameter in ctx.command.params:
         name = parameter.name or ""

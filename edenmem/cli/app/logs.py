@@ -1,4 +1,4 @@
-"""Where the log of a command goes: to stderr, as lines for people or as JSON."""
+"""The log of a command: text or JSON lines on stderr."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from edenmem.text import printable
 
 
 def start_logging(verbosity: int, *, is_json: bool) -> None:
-    """Write the log to stderr: warnings, with ``-v`` what was done, with ``-vv`` details.
+    """Write the log to stderr: warnings, info with ``-v``, debug with ``-vv``.
 
-    JSON begins with what was done. Libraries have their warnings logged, whatever the verbosity.
+    JSON starts at info. Libraries log only warnings.
     """
     quietest = logging.INFO if is_json else logging.WARNING
     levels = [quietest, logging.INFO, logging.DEBUG]
@@ -26,7 +26,7 @@ def start_logging(verbosity: int, *, is_json: bool) -> None:
 
 
 def stop_logging() -> None:
-    """Take off what `start_logging` added."""
+    """Remove the handler of `start_logging`."""
     root = logging.getLogger()
     for added in [each for each in root.handlers if isinstance(each.formatter, _FORMATTERS)]:
         root.removeHandler(added)
@@ -34,16 +34,16 @@ def stop_logging() -> None:
 
 
 def note_logger() -> Callable[[str], None]:
-    """Return what writes a note of a command as a line of the JSON log."""
+    """Return a function that writes a note to the JSON log."""
     start_logging(0, is_json=True)
     return logging.getLogger("edenmem.cli").info
 
 
 class _TextFormatter(logging.Formatter):
-    """A line for people: the level, what logged it, and what it says."""
+    """Text lines: level, logger and message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, and below it the traceback if there is one."""
+        """Return the line, followed by the traceback of an exception."""
         text = f"{record.levelname.lower()}: {record.name}: {record.getMessage()}"
         if record.exc_info:
             text += f"\n{self.formatException(record.exc_info)}"
@@ -51,10 +51,10 @@ class _TextFormatter(logging.Formatter):
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """JSON lines."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the object: time, level, logger, message, and the details as fields."""
+        """Return an object with time, level, logger, message and details."""
         at = datetime.fromtimestamp(record.created, UTC)
         data: dict[str, object] = {
             "time": at.isoformat(timespec="milliseconds"),

@@ -1,4 +1,4 @@
-"""Every option that more than one command has, defined once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from edenmem.text import clean, normalize_name
 
 Agent = Annotated[
     str | None,
-    typer.Option(
-        "--agent", "-a", metavar="AGENT", help="The agent: username, id or its beginning."
-    ),
+    typer.Option("--agent", "-a", metavar="AGENT", help="Agent: username, ID, or ID prefix."),
 ]
 User = Annotated[
     str | None,
     typer.Option(
-        "--user", "-u", metavar="USER", help="The user, by any account: username, ID or ID prefix."
+        "--user", "-u", metavar="USER", help="User, by any account: username, ID, or ID prefix."
     ),
 ]
 Account = Annotated[
@@ -31,22 +29,20 @@ Account = Annotated[
     typer.Option(
         "--account",
         metavar="ACCOUNT",
-        help="Only this one of the user's accounts: username, ID or ID prefix.",
+        help="Only this account of the user: username, ID, or ID prefix.",
     ),
 ]
-Group = Annotated[
-    str | None, typer.Option("--group", "-g", metavar="GROUP", help="The id of a group.")
-]
-#: More than any store holds, and few enough for every store to count to.
+Group = Annotated[str | None, typer.Option("--group", "-g", metavar="GROUP", help="Group ID.")]
+#: Larger than any result, and within the integers of every store.
 _MOST = 2**31 - 2
 
 Shard = Annotated[
     str | None,
-    typer.Option("--shard", "-d", metavar="NAME", help="The name of a shard of the agent."),
+    typer.Option("--shard", "-d", metavar="NAME", help="Shard of the agent, by name."),
 ]
 Session = Annotated[
     str | None,
-    typer.Option("--session", "-e", metavar="SESSION", help="The session: name, ID or ID prefix."),
+    typer.Option("--session", "-e", metavar="SESSION", help="Session: name, ID, or ID prefix."),
 ]
 Kind = Annotated[
     ScopeKind | None,
@@ -54,12 +50,12 @@ Kind = Annotated[
         "--scope",
         "-s",
         metavar="KIND",
-        help="The kind of scope: agent, shard, group, user, session.",
+        help="Kind of scope: agent, shard, group, user or session.",
     ),
 ]
 Kinds = Annotated[
     list[ScopeKind] | None,
-    typer.Option("--scope", "-s", metavar="KIND", help="Only this kind of scope; may be repeated."),
+    typer.Option("--scope", "-s", metavar="KIND", help="Only this kind of scope (repeatable)."),
 ]
 Limit = Annotated[
     int,
@@ -72,46 +68,50 @@ Limit = Annotated[
         callback=lambda given: min(given, _MOST),
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would happen, and change nothing.")
+    bool, typer.Option("--dry-run", help="Show what would happen, without changing anything.")
 ]
 Reason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the audit entry.")
+    str, typer.Option("--reason", metavar="TEXT", help="Reason, stored in the audit entry.")
 ]
-Vectors = Annotated[bool, typer.Option("--vectors", help="Include vectors in the data formats.")]
+Vectors = Annotated[bool, typer.Option("--vectors", help="Include vectors in data formats.")]
 Since = Annotated[
     str | None,
     typer.Option(
-        "--since", metavar="TIME", help="From this time on: 2025-03-01, 2025-03-01T14:30, 7d."
+        "--since", metavar="TIME", help="Only from this time on: 2025-03-01, 2025-03-01T14:30, 7d."
     ),
 ]
 Until = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Before this time, written alike.")
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Only before this time (formats as --since)."),
 ]
 Content = Annotated[
     str | None,
-    typer.Option("--content", metavar="TEXT", help="The text; - reads it from stdin."),
+    typer.Option("--content", metavar="TEXT", help="The text (- = stdin)."),
 ]
 File = Annotated[
-    str | None, typer.Option("--file", metavar="FILE", help="Take the text from this file.")
+    str | None,
+    typer.Option("--file", metavar="FILE", help="Read the text from a file (- = stdin)."),
 ]
-Private = Annotated[bool, typer.Option("--private", help="Never propagate it to a wider scope.")]
-AllowLong = Annotated[bool, typer.Option("--allow-long", help="Let it be over the word limit.")]
+Private = Annotated[bool, typer.Option("--private", help="Never propagate to a wider scope.")]
+AllowLong = Annotated[bool, typer.Option("--allow-long", help="Allow text over the word limit.")]
 Wait = Annotated[
     bool,
-    typer.Option("--wait/--no-wait", help="Wait until search finds the fact (Atlas indexes late)."),
+    typer.Option(
+        "--wait/--no-wait", help="Wait until search finds the fact (Atlas indexes with a delay)."
+    ),
 ]
 WaitTimeout = Annotated[
-    str, typer.Option("--timeout", metavar="TIME", help="With --wait: no longer than this.")
+    str, typer.Option("--timeout", metavar="TIME", help="Maximum duration of --wait.")
 ]
 Hex = Annotated[
-    str | None, typer.Option("--id", metavar="HEX", help="Its id, 24 hex digits; else a new one.")
+    str | None, typer.Option("--id", metavar="HEX", help="ID, 24 hex digits.  [default: a new one]")
 ]
 
 
 class FactScope(OptionGroup, frozen=True, kw_only=True):
-    """The one scope that a fact is in; see `choosing.choose_scope`."""
+    """Options that name the scope of a fact; see `choosing.choose_scope`."""
 
     agent: Agent = None
     kind: Kind = None
@@ -121,13 +121,13 @@ class FactScope(OptionGroup, frozen=True, kw_only=True):
 
 
 class OneScope(FactScope, frozen=True, kw_only=True):
-    """The one scope that a command is about; see `choosing.choose_scope`."""
+    """Options that name one scope; see `choosing.choose_scope`."""
 
     session: Session = None
 
 
 class Owners(OptionGroup, frozen=True, kw_only=True):
-    """Whose facts are read beside the agent's own; see `choosing.choose_reader`."""
+    """Options that add owners to read; see `choosing.choose_reader`."""
 
     user: User = None
     account: Account = None
@@ -136,8 +136,7 @@ class Owners(OptionGroup, frozen=True, kw_only=True):
 
 
 class Scopes(OptionGroup, frozen=True, kw_only=True):
-    """The scopes that a list covers: all, or those of an agent, of some kinds, of a user; see
-    `choosing.choose_scopes`."""
+    """Options that filter scopes by agent, kind and user; see `choosing.choose_scopes`."""
 
     agent: Agent = None
     kinds: Kinds = None
@@ -146,44 +145,46 @@ class Scopes(OptionGroup, frozen=True, kw_only=True):
 
 
 def fetch(limit: int) -> int | None:
-    """How many to read so that it is known whether there were more than ``limit``."""
+    """Return how many rows to read to know whether there are more than ``limit``."""
     return limit + 1 if limit else None
 
 
 def parse_id(given: str | None) -> str:
-    """The id that was given, or a new one.
+    """Return the given ID, or a new one.
 
     Raises:
-        UsageError: it is not an id.
+        UsageError: The ID is invalid.
     """
     if given is None:
         return new_id()
     if not is_id(given.lower()):
         raise UsageError(
-            f"--id {given!r} is not an id", hint="write 24 hex digits, or leave it out"
+            f"invalid --id: {given!r}", hint="use 24 hex digits, or omit --id for a new one"
         )
     return given.lower()
 
 
 def parse_username(given: str) -> str:
-    """A username as it is stored.
+    """Return a username in its stored form.
 
     Raises:
-        UsageError: it is blank, or would be taken for an id.
+        UsageError: The username is blank or looks like an ID.
     """
     name = normalize_name(clean(given).strip())
     if not name or is_id(name.lower()):
-        raise UsageError(f"{given!r} cannot be a username", hint="it is blank, or looks like an id")
+        raise UsageError(
+            f"invalid username: {given!r}", hint="it must not be blank or look like an ID"
+        )
     return name
 
 
 def period(since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
-    """The moments that ``--since`` and ``--until`` name.
+    """Return the times of ``--since`` and ``--until``.
 
     Raises:
-        UsageError: one is not a time, or they leave nothing between them.
+        UsageError: A time is invalid, or the period is empty.
     """
     begin, end = parse_when(since, "--since"), parse_when(until, "--until")
     if begin and end and begin >= end:
-        raise UsageError("--since is not before --until")
+        raise UsageError("--since must be before --until")
     return begin, end

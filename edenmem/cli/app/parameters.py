@@ -1,8 +1,7 @@
-"""From the words of a command line to values, without loading a validation library.
+"""Conversion of command-line values, without a validation library.
 
-Typer converts with pydantic, whose import takes as long as Typer's own. Commands take texts,
-whole numbers, choices and lists of these, which are converted here; the errors name the option
-and what it takes.
+Typer converts with pydantic, whose import takes as long as Typer's own. Strings, integers,
+choices and lists are converted here, with errors that name the option and its values.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from edenmem.errors import UsageError
 
 
 class OptionGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Options that several commands take together, declared once.
+    """A group of options for several commands.
 
-    A parameter of a command that has such a type stands for one option for each of its fields.
+    A parameter with such a type becomes one option for each field.
     """
 
 
 def spread_groups(callback: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of a command with an option in place of each field of its option groups."""
+    """Replace option groups in the signature of a command by their options."""
     signature = inspect.signature(callback, eval_str=True)
     groups: dict[str, type[OptionGroup]] = {}
     parameters: list[inspect.Parameter] = []
@@ -56,9 +55,9 @@ def spread_groups(callback: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def add_completion(callback: Callable[..., Any]) -> None:
-    """Have the parameters of a command complete their values in a shell."""
+    """Add shell completion to the parameters of a command."""
     signature = inspect.signature(callback, eval_str=True)
-    # Typer would evaluate annotations that are texts once more, to other declarations.
+    # Typer would evaluate string annotations again, to other declarations.
     callback.__annotations__ = {
         each.name: each.annotation for each in signature.parameters.values()
     }
@@ -83,16 +82,32 @@ def _options_of(kind: type[OptionGroup]) -> list[inspect.Parameter]:
 
 
 def lighten(parameters: Iterable[Any]) -> list[Any]:
-    """Have the parameters, as Typer made them, convert their values in our way."""
+    """Replace the conversion of values in Typer's parameters by ours."""
     made = list(parameters)
     for parameter in made:
         if isinstance(parameter, TyperOption | TyperArgument):
             parameter.process_value = partial(_process, parameter)  # type: ignore[method-assign]
+        if isinstance(parameter, TyperArgument):
+            record = parameter.get_help_record
+            parameter.get_help_record = partial(_argument_help, record)  # type: ignore[method-assign]
+            parameter.get_usage_pieces = partial(_usage, parameter)  # type: ignore[method-assign]
     return made
 
 
+def _argument_help(get_record: Callable[..., Any], ctx: Any) -> tuple[str, str] | None:
+    """Return the metavar and the help of an argument, without its Python type."""
+    record = get_record(ctx)
+    return record and (record[0].split(" <")[0], record[1].removesuffix("  [required]"))
+
+
+def _usage(parameter: Any, ctx: Any) -> list[str]:
+    """Return the metavar of an argument, in brackets if it is optional."""
+    name = str(parameter.metavar)
+    return [name if parameter.required or name.startswith("[") else f"[{name}]"]
+
+
 def _process(parameter: Any, ctx: Any, value: Any) -> Any:
-    """What ``process_value`` does: convert, demand what is required, call the callback."""
+    """Convert a value, check that required ones are given, and call the callback."""
     value = _convert(parameter, value)
     if parameter.required and parameter.value_is_missing(value):
         raise UsageError(f"{_name(parameter)} is missing", hint=f"see '{ctx.command_path} --help'")
@@ -107,7 +122,7 @@ def _convert(parameter: Any, value: Any) -> Any:
 
 
 def _one(parameter: Any, kind: Any, value: Any) -> Any:
-    if isinstance(value, kind):  # a default, or a flag
+    if isinstance(value, kind):  # a default or a flag
         converted = value
     elif issubclass(kind, Enum):
         converted = _choice(parameter, kind, value)
@@ -150,7 +165,7 @@ def _wrong(parameter: Any, value: object, wanted: str, hint: str | None = None) 
 
 
 def _name(parameter: Any) -> str:
-    """What a person calls the parameter: ``--limit``, or the argument's name in the help."""
+    """Return the name of a parameter: ``--limit``, or the metavar of an argument."""
     if parameter.param_type_name == "option":
         return str(max(parameter.opts, key=len))
     return str(parameter.metavar or parameter.name.upper()).strip("[]…")

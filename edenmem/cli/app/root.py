@@ -1,4 +1,4 @@
-"""The root of the command line: a table of commands, each imported only when it is used."""
+"""The root of the command line: a table of commands, each imported on first use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from edenmem.errors import ExitCode
 
 
 class Entry(NamedTuple):
-    """A command or group of commands: its room, its module (the ``app``), and one line of help."""
+    """A command or group: its section in the help, its package, its name and its help."""
 
     section: str
     room: str
@@ -32,95 +32,91 @@ class Entry(NamedTuple):
 
     @property
     def module(self) -> str:
-        """The module that holds it; one whose name is a word of Python ends in an underscore."""
+        """Return the module; the name of a Python keyword ends in an underscore."""
         ending = "_" if iskeyword(self.name) else ""
         return f"edenmem.cli.commands.{self.room}.{self.name}{ending}"
 
 
-_BEGIN, _WHO, _MEMORY, _WORK = "Begin", "Who and where", "Memory", "Work"
-_DOORS = "Doors for agents"
+_BEGIN, _WHO, _MEMORY, _WORK = "Getting started", "Agents, users, scopes", "Memory", "Operations"
+_DOORS = "Servers"
 
 COMMANDS: dict[str, Entry] = {
     entry.name: entry
     for entry in (
-        Entry(_BEGIN, "start", "demo", "See the whole of it work on an example, in a new file."),
-        Entry(_BEGIN, "start", "init", "Make the store, or what is missing in it."),
-        Entry(_BEGIN, "start", "status", "Where memory lives, how much there is, what is due."),
-        Entry(
-            _BEGIN, "start", "stats", "Growth, sizes, use and cost of memory, in tables and charts."
-        ),
-        Entry(_BEGIN, "start", "doctor", "Examine the store and its memory; mend what is safe."),
-        Entry(_BEGIN, "start", "config", "The settings in force, and where each comes from.", True),
-        Entry(_BEGIN, "start", "help", "The help of a command, or a guide to a subject."),
-        Entry(_WHO, "people", "agent", "Agents: list, show, add, enable, disable.", True),
-        Entry(_WHO, "people", "user", "Users: list, show, add, merge.", True),
-        Entry(_WHO, "people", "session", "Sessions: list, show, import.", True),
-        Entry(_WHO, "people", "scope", "Scopes: list, show, policy, pause, resume.", True),
+        Entry(_BEGIN, "start", "demo", "Run an end-to-end demo in a new file."),
+        Entry(_BEGIN, "start", "init", "Create the store, or what is missing from it."),
+        Entry(_BEGIN, "start", "status", "Show where memory is stored, its size, and what is due."),
+        Entry(_BEGIN, "start", "stats", "Show growth, size, use and cost of memory."),
+        Entry(_BEGIN, "start", "doctor", "Check the store and its memory; repair what is safe."),
+        Entry(_BEGIN, "start", "config", "Show the settings and their origins.", True),
+        Entry(_BEGIN, "start", "help", "Show the help of a command, or a guide."),
+        Entry(_WHO, "people", "agent", "List, show, add, enable and disable agents.", True),
+        Entry(_WHO, "people", "user", "List, show, add and merge users.", True),
+        Entry(_WHO, "people", "session", "List, show and import sessions.", True),
+        Entry(_WHO, "people", "scope", "List and show scopes; set policies, pause, resume.", True),
         Entry(
             _MEMORY,
             "memory",
             "fact",
-            "Facts: list, show, add, edit, delete, history, restore, dedup, why.",
+            "List, edit, restore, explain and merge facts.",
             True,
         ),
-        Entry(_MEMORY, "memory", "reflection", "Reflections: list, show, add, edit, delete.", True),
+        Entry(
+            _MEMORY, "memory", "reflection", "List, show, add, edit and delete reflections.", True
+        ),
         Entry(
             _MEMORY,
             "memory",
             "consolidation",
-            "Consolidated texts: list, show, edit, history, diff, restore, why.",
+            "Show, edit, compare, restore and explain texts.",
             True,
         ),
-        Entry(_MEMORY, "memory", "log", "Who changed what, when and why."),
-        Entry(_MEMORY, "memory", "undo", "Take back a change, or all of a run."),
-        Entry(_MEMORY, "memory", "browse", "Browse and correct memory on a full screen."),
+        Entry(_MEMORY, "memory", "log", "Show who changed what, when and why."),
+        Entry(_MEMORY, "memory", "undo", "Undo a change, or all changes of a run."),
+        Entry(_MEMORY, "memory", "browse", "Browse and edit memory on a full screen."),
         Entry(_WORK, "search", "search", "Find facts by meaning and by words."),
+        Entry(_WORK, "search", "eval", "Measure search quality on labelled queries."),
         Entry(
-            _WORK, "search", "eval", "How well search finds what it should, on your own queries."
+            _WORK, "search", "context", "Show the context that goes into an agent's prompt.", True
         ),
-        Entry(_WORK, "search", "context", "The memory that goes into an agent's prompt.", True),
-        Entry(_WORK, "work", "form", "Form memories from conversations."),
-        Entry(_WORK, "work", "remember", "Extract facts from any text, and keep what is new."),
+        Entry(_WORK, "work", "form", "Form memories from sessions."),
+        Entry(_WORK, "work", "remember", "Extract facts from any text, and store the new ones."),
         Entry(
             _WORK,
             "work",
             "consolidate",
             "Merge pending reflections into the texts of their scopes.",
         ),
+        Entry(_WORK, "work", "cold", "Form memories from quiet sessions, from cron.", True),
+        Entry(_WORK, "data", "forget", "Erase a user, session, group or agent completely."),
         Entry(
-            _WORK, "work", "cold", "Quiet sessions, from cron: run, status, retry, crontab.", True
+            _WORK, "indexes", "embed", "Create vectors for facts; switch embedding models.", True
         ),
-        Entry(
-            _WORK, "data", "forget", "Remove every trace of a user, a session, a group or an agent."
-        ),
-        Entry(_WORK, "indexes", "embed", "Vectors of facts: status, backfill, switch.", True),
-        Entry(_WORK, "data", "export", "Write memory to a file: complete, or as Markdown to edit."),
-        Entry(
-            _WORK, "data", "import", "Read memory from a file: a backup, lines, or edited Markdown."
-        ),
+        Entry(_WORK, "data", "export", "Write memory to a backup, or to Markdown files."),
+        Entry(_WORK, "data", "import", "Read a backup, JSON Lines, or edited Markdown files."),
         Entry(
             _WORK,
             "data",
             "migrate",
-            "Memory of v1, and the schema: v1, up, down, status, verify, rollback.",
+            "Migrate memory from v1, and the schema.",
             True,
         ),
         Entry(
             _WORK,
             "indexes",
             "index",
-            "Indexes: create, list, status, conflicts, update, drop.",
+            "Create, list, update and drop indexes.",
             True,
         ),
-        Entry(_DOORS, "doors", "serve", "Serve memory over HTTP: a chat proxy that remembers."),
-        Entry(_DOORS, "doors", "token", "Tokens of the server: create, list, revoke.", True),
-        Entry(_DOORS, "doors", "mcp", "Serve memory as tools of the Model Context Protocol."),
+        Entry(_DOORS, "doors", "serve", "Serve a chat proxy with memory, and a REST API."),
+        Entry(_DOORS, "doors", "token", "Create, list and revoke access tokens.", True),
+        Entry(_DOORS, "doors", "mcp", "Serve memory as MCP tools."),
     )
 }
 
 
 def load(entry: Entry) -> Any:
-    """The parser's command for an entry of the table."""
+    """Build the parser's command for an entry of the table."""
     app = import_module(entry.module).app
     command = build_group(app) if entry.is_group else build_command(app.registered_commands[0])
     command.name = entry.name
@@ -128,7 +124,7 @@ def load(entry: Entry) -> Any:
 
 
 def every_command() -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The words of each command, groups left out, and the command; for documentation and tests."""
+    """Yield the words and the parser of each command, without groups."""
     for name, entry in COMMANDS.items():
         command = load(entry)
         if not entry.is_group:
@@ -139,23 +135,23 @@ def every_command() -> Iterator[tuple[tuple[str, ...], Any]]:
 
 
 class Root(Group):
-    """The root group: knows all names and summaries without importing what is behind them."""
+    """The root group, which lists all commands without importing them."""
 
     def __init__(self, **attributes: Any) -> None:
         own = attributes.pop("params", None) or []
         super().__init__(params=[*own, *global_parameters()], **attributes)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """All names, in the order of the table."""
+        """Return all names in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of that name, imported now."""
+        """Import and return the command with this name."""
         entry = COMMANDS.get(cmd_name)
         return load(entry) if entry else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands by section."""
+        """Print the commands by section."""
         for section in dict.fromkeys(entry.section for entry in COMMANDS.values()):
             with formatter.section(section):
                 formatter.write_dl(
@@ -185,17 +181,19 @@ def _version(value: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", "-V", help="Show the version.", callback=_version, is_eager=True),
+        typer.Option(
+            "--version", "-V", help="Print the version.", callback=_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     """Long-term memory for AI agents, in SQLite or MongoDB.
 
-    Wherever an id is taken, a name or a unique beginning of the id (from 4 digits on) does too.
+    Wherever an ID is expected, a name or a unique ID prefix of 4 or more digits also works.
     """
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; its exit code. Nothing but the exit code comes out, ever."""
+    """Run a command line and return its exit code; never raise."""
     is_stdout_open = _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         adapt_stream(stream)
@@ -211,8 +209,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _replace_closed_streams() -> bool:
-    """Open the null device for each standard stream that is closed, so that no database takes its
-    number; whether stdout was open."""
+    """Open the null device for each closed standard stream, and return whether stdout was open.
+
+    Otherwise a database could get the file descriptor of a standard stream.
+    """
     is_stdout_open = sys.stdout is not None
     null = Path(os.devnull)
     if sys.stdin is None:
@@ -230,12 +230,12 @@ def _dispatch(arguments: Sequence[str], invocation: Invocation) -> int:
             list(arguments), prog_name="edenmem", standalone_mode=False, obj=invocation
         )
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # Typer would end the process with 1
+        if isinstance(end.__context__, BrokenPipeError):  # Typer would exit with 1
             raise end.__context__ from None
         raise
     finally:
         invocation.close()
         invocation.end_log()
-    if result == ExitCode.INTERRUPTED:  # Typer has caught the Ctrl-C
+    if result == ExitCode.INTERRUPTED:  # Typer caught Ctrl-C
         raise KeyboardInterrupt
     return result if isinstance(result, int) else 0

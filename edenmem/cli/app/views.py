@@ -1,4 +1,4 @@
-"""How the things of the domain look in lists, and how the report of a change reads."""
+"""Shared views: lists of memory, and reports of changes."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ T = TypeVar("T")
 
 
 def agent_name(run: Invocation, agent_id: str) -> str:
-    """An agent's username, or its id if it is gone."""
+    """Return the username of an agent, or the ID of a removed one."""
     return run.service.scopes.labels([agent_id])[agent_id]
 
 
 def scope_name(run: Invocation, scope: Scope, *, within_agent: bool = False) -> str:
-    """What a person calls a scope; see `Labels`."""
+    """Return the label of a scope; see `Labels`."""
     labels = run.service.scopes.labels([scope])
     return labels.within_agent(scope) if within_agent else labels.full(scope)
 
 
 def fact_columns(run: Invocation) -> Callable[[Sequence[Fact]], list[Column[Fact]]]:
-    """Columns of a list of facts."""
+    """Return the columns of a list of facts."""
 
     def columns(facts: Sequence[Fact]) -> list[Column[Fact]]:
         labels = run.service.scopes.labels([fact.home for fact in facts])
@@ -58,7 +58,7 @@ def fact_columns(run: Invocation) -> Callable[[Sequence[Fact]], list[Column[Fact
 def reflection_columns(
     run: Invocation,
 ) -> Callable[[Sequence[Reflection]], list[Column[Reflection]]]:
-    """Columns of a list of reflections."""
+    """Return the columns of a list of reflections."""
 
     def columns(reflections: Sequence[Reflection]) -> list[Column[Reflection]]:
         labels = run.service.scopes.labels([reflection.home for reflection in reflections])
@@ -76,7 +76,7 @@ def reflection_columns(
 def scope_columns(
     run: Invocation,
 ) -> Callable[[Sequence[ScopeStatus]], list[Column[ScopeStatus]]]:
-    """Columns of a list of scopes: sizes beside the limits in force."""
+    """Return the columns of a list of scopes: sizes and limits."""
 
     def columns(statuses: Sequence[ScopeStatus]) -> list[Column[ScopeStatus]]:
         labels = run.service.scopes.labels([status.scope for status in statuses])
@@ -95,14 +95,14 @@ def scope_columns(
 
 
 def state(status: ScopeStatus) -> str:
-    """What is to be known about a scope in one word."""
+    """Return the state of a scope."""
     return "paused" if not status.active else "due" if status.due else ""
 
 
 def consolidation_columns(
     run: Invocation,
 ) -> Callable[[Sequence[Consolidation]], list[Column[Consolidation]]]:
-    """Columns of a list of consolidated texts."""
+    """Return the columns of a list of consolidated texts."""
 
     def columns(texts: Sequence[Consolidation]) -> list[Column[Consolidation]]:
         labels = run.service.scopes.labels([text.home for text in texts])
@@ -134,7 +134,7 @@ def print_edit(
     verbs: tuple[str, str] | None = None,
     target: str | None = None,
 ) -> None:
-    """Print what a change did, or would do; see `edit_line` for ``verbs`` and ``target``."""
+    """Print the report of a change; see `edit_line` for ``verbs`` and ``target``."""
     print_edits(run, [report], verbs=verbs, target=target)
 
 
@@ -145,7 +145,7 @@ def print_edits(
     verbs: tuple[str, str] | None = None,
     target: str | None = None,
 ) -> None:
-    """Print what changes did, or would do, as one result."""
+    """Print the reports of several changes as one result."""
     for report in reports:
         for notice in report.notices:
             run.out.note(notice)
@@ -158,7 +158,7 @@ def print_edits(
 
 
 def edit_data(report: EditReport) -> dict[str, Any]:
-    """The report of a change for a program; ``status`` is that of the change."""
+    """Return the report of a change as data."""
     if report.dry_run:
         status = "dry_run"
     else:
@@ -173,7 +173,7 @@ def edit_data(report: EditReport) -> dict[str, Any]:
     }
 
 
-#: Action of a report → (what would be done, what was done).
+#: Action of a report → verb for a dry run, verb in the past.
 _VERBS = {
     "add_fact": ("add", "added"),
     "revise_fact": ("change", "changed"),
@@ -194,10 +194,9 @@ def edit_line(
     verbs: tuple[str, str] | None = None,
     target: str | None = None,
 ) -> str:
-    """The report of a change for a person, in one line.
+    """Return the report of a change as one line.
 
-    ``verbs`` (what would be done, what was done) and ``target`` are the command's own words, where
-    it knows better than the report what a person calls it.
+    ``verbs`` (for a dry run, in the past) and ``target`` replace the wording of the report.
     """
     after = report.after or {}
     target = format_cell(target or f"{report.target_type} {report.target_id}")
@@ -211,12 +210,12 @@ def edit_line(
     if report.result is not None and report.result.status is ChangeStatus.DUPLICATE:
         return f"{'would keep' if report.dry_run else 'kept'} {target}"
     if report.action == "none":
-        return f"{target}: nothing to do"
+        return f"{target}: no change"
     return f"would {would} {target}" if report.dry_run else f"{done} {target}"
 
 
 def toggles(agent: Mapping[str, Any]) -> str:
-    """The switches of an agent, given as data."""
+    """Describe the switches of an agent."""
     return ", ".join(
         f"{kind} memory {'on' if agent.get(f'{kind}_memory_enabled') else 'off'}"
         for kind in ("user", "agent")
@@ -224,7 +223,7 @@ def toggles(agent: Mapping[str, Any]) -> str:
 
 
 def change_line(change: Change) -> str:
-    """A change that a dry run decided on, for a person."""
+    """Describe a planned change."""
     match change:
         case AddFact(fact=fact):
             return f"add {fact.scope} fact: {fact.content}"
@@ -239,7 +238,7 @@ def change_line(change: Change) -> str:
 
 
 def print_judgements(run: Invocation, decisions: Sequence[Decision]) -> None:
-    """Print what was rejected and what is weak, each with the whole of its reason."""
+    """Print rejected and weak items with their full reasons."""
     for decision in decisions:
         if decision.action == "REJECTED":
             run.out.paragraph("  ", describe_rejection(decision), indent=4)
@@ -248,7 +247,7 @@ def print_judgements(run: Invocation, decisions: Sequence[Decision]) -> None:
 
 
 def usage_line(used: Sequence[CallUsage]) -> str:
-    """What calls of models took, summed up."""
+    """Summarize calls of models: number, tokens and cost."""
     calls = "1 call" if len(used) == 1 else f"{len(used)} calls"
     about = "~" if any(u.estimated for u in used) else ""
     line = (
@@ -260,12 +259,12 @@ def usage_line(used: Sequence[CallUsage]) -> str:
 
 
 def token_count(total: UsageTotal, tokens: int) -> str:
-    """A number of tokens, with a "~" if some of them are estimated."""
+    """Format a number of tokens, with "~" for an estimate."""
     return f"{'~' if total.estimated else ''}{tokens:,}"
 
 
 def dollars(total: UsageTotal) -> str:
-    """What calls cost, with a "+" if there were some of which no price is known."""
+    """Format the cost of calls, with "+" if some prices are unknown."""
     if total.unpriced == total.calls:
         return "unknown"
     return f"{format_amount(total.cost)}{'+' if total.unpriced else ''}"

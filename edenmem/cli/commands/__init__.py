@@ -1,4 +1,4 @@
-"""The commands, in one room for each group.
+"""The commands, one package per group.
 
 May import: nothing of this part.
 """

@@ -1,4 +1,4 @@
-"""Reading from and writing to a terminal, a pipe or a file.
+"""Input and output: terminals, pipes and files.
 
 May import: nothing of this part.
 """

@@ -1,4 +1,4 @@
-"""Charts of characters, for a terminal."""
+"""Text charts for a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from edenmem.engine.stats.page import ticks_of
 
-#: Marks of the series of one chart, told apart without colours.
+#: Marks of the series in a chart, distinguishable without color.
 _MARKS = ("█", "░", "▒", "▓")
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -15,12 +15,12 @@ _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 def draw_stacked_bars(
     labels: Sequence[str], series: Mapping[str, Sequence[float]], *, width: int, height: int = 10
 ) -> str:
-    """Vertical bars, one for each label, with the series above one another.
+    """Draw stacked vertical bars, one for each label.
 
     Args:
-        labels: Short words below the bars.
+        labels: Short labels below the bars.
         series: Name → a number for each label.
-        width: Columns; more than 100 do not make it better readable.
+        width: Columns; at most 100 are used.
         height: Lines.
 
     Returns:
@@ -35,7 +35,7 @@ def draw_stacked_bars(
     marks = list(_MARKS[: len(series)])
     plotext.stacked_bar(list(labels), [list(row) for row in series.values()], marker=marks)
     highest = max(map(sum, zip(*series.values(), strict=True)), default=0)
-    ticks = [tick for tick in ticks_of(highest) if tick % 1 == 0]  # what is counted is whole
+    ticks = [tick for tick in ticks_of(highest) if tick % 1 == 0]  # counts are integers
     plotext.yticks(ticks, [f"{tick:,.0f}" for tick in ticks])
     labelled = _choose_labels(labels, min(width, 100))
     plotext.xticks(labelled, [labels[place - 1] for place in labelled])
@@ -46,9 +46,9 @@ def draw_stacked_bars(
 
 
 def _choose_labels(labels: Sequence[str], width: int) -> list[int]:
-    """The places, from 1 on, whose labels have room: at even distances, with the last of all.
+    """Return positions, from 1, of evenly spaced labels that fit, including the last.
 
-    The drawing leaves out what does not fit wherever it happens, most often the newest.
+    Otherwise plotext drops arbitrary labels, most often the newest.
     """
     room = max(map(len, labels), default=0) + 3
     distance = max(1, -(-len(labels) * room // max(width - 6, room)))

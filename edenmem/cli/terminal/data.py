@@ -1,8 +1,7 @@
-"""Reports and documents as plain data, the same whatever the store: what JSON and CSV show.
+"""Reports and documents as plain data for JSON and CSV, independent of the store.
 
-Keys are the names of the stored fields (``id`` for ``_id``), times ISO 8601 in UTC, ids hex. A
-scope is spelled out in the fields that documents have for it. Vectors are left out unless asked
-for.
+Keys are the names of stored fields (``id`` for ``_id``), times are ISO 8601 in UTC, IDs are hex. A
+scope has the fields that documents have for it. Vectors are left out by default.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ from edenmem.models.scope import Scope
 
 _SCOPE_FIELDS = frozenset({"kind", "agent_id", "owner"})
 _OWNER = {"user": "user_id", "group": "group_id", "shard": "shard", "session": "session_id"}
-#: Legal in JSON as they stand, and not harmless on a terminal: DEL, C1 codes, directional controls.
+#: Valid in JSON but unsafe on a terminal: DEL, C1 codes, directional controls.
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 def to_data(item: Any, *, vectors: bool = False) -> dict[str, Any]:
-    """A struct as a dict that can be encoded as it is."""
+    """Return a struct as a dict of plain data."""
     plain = _tidy(msgspec.to_builtins(item), vectors)
     assert isinstance(plain, dict)
     return plain
 
 
 def plan_data(item: Any) -> dict[str, Any]:
-    """What a dry run found, as a dict that says so."""
+    """Return the result of a dry run as a dict with ``dry_run``."""
     return {"dry_run": True, **to_data(item)}
 
 
 def keys_of(kind: type[msgspec.Struct], *, vectors: bool = False) -> list[str]:
-    """The keys that `to_data` gives to structs of this kind."""
+    """Return the keys of `to_data` for a struct type."""
     hints = get_type_hints(kind)
     keys: dict[str, None] = {}
     for field in msgspec.structs.fields(kind):
@@ -61,7 +60,7 @@ def _tidy(value: Any, vectors: bool) -> Any:
         elif key == "scope" and isinstance(entry, dict):
             tidy.update(_scope_fields(entry))
         elif key == "tool_calls":
-            tidy[key] = entry  # keys of tools mean something else
+            tidy[key] = entry  # keys belong to the tool
         else:
             tidy[key] = _tidy(entry, vectors)
     return tidy
@@ -83,10 +82,10 @@ def _floats(encoded: str | None) -> list[float] | None:
 
 
 def to_json(value: Any, *, indent: int = 0) -> str:
-    """JSON that decodes to exactly ``value`` and is safe to look at in a terminal."""
+    """Encode a value as JSON that is exact and safe to print on a terminal."""
     try:
         raw = msgspec.json.encode(value)
-    except UnicodeEncodeError:  # a byte of the environment or command line that is no UTF-8
+    except UnicodeEncodeError:  # a surrogate from the environment or command line
         import json
 
         return json.dumps(value, indent=indent or None)

@@ -1,4 +1,4 @@
-"""Changing a text: where the new one comes from, the diff, the question, and losing nothing."""
+"""Editing a text: input, diff, confirmation, and keeping unsaved text."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _COLORS = {"+": "32", "-": "31", "@": "36"}
 
 
 def read_text_option(content: str | None, file: str | None) -> str | None:
-    """The text of ``--content`` (``-``: stdin) or ``--file``; None if neither was given.
+    """Read the text of ``--content`` or ``--file`` (``-``: stdin); None if neither is given.
 
     Raises:
-        UsageError: both were given.
-        InputError: the file or stdin cannot be read as UTF-8.
+        UsageError: Both are given.
+        InputError: The file or stdin cannot be read as UTF-8.
     """
     if content is not None and file is not None:
         raise UsageError("--content and --file exclude each other")
@@ -44,23 +44,23 @@ def read_text_option(content: str | None, file: str | None) -> str | None:
 
 
 def editor_command() -> list[str]:
-    """The words of ``$VISUAL`` or ``$EDITOR``.
+    """Return the command of ``$VISUAL`` or ``$EDITOR``.
 
     Raises:
-        UsageError: nobody could use an editor here, or none is named.
+        UsageError: There is no terminal, or the variable is invalid.
     """
     if not person_is_there():
         raise UsageError(
             "the new text is missing",
-            hint="give it with --content TEXT, --file FILE or --content -",
+            hint="specify --content TEXT, --file FILE, or --content - for stdin",
         )
     named = _editor_name()
     try:
         words = shlex.split(named)
     except ValueError as error:
-        raise UsageError(f"$EDITOR {named!r} cannot be read: {error}") from error
+        raise UsageError(f"invalid $EDITOR: {named!r}: {error}") from error
     if not words:
-        raise UsageError("$EDITOR is empty", hint="set it, or give the text with --content")
+        raise UsageError("$EDITOR is empty", hint="set $EDITOR, or use --content")
     return words
 
 
@@ -69,7 +69,7 @@ def _editor_name() -> str:
 
 
 def find_editor() -> str | None:
-    """Return the path of the editor that a person would get, or None if there is none."""
+    """Return the path of the editor, or None if it is not installed."""
     try:
         words = shlex.split(_editor_name())
     except ValueError:
@@ -78,7 +78,7 @@ def find_editor() -> str | None:
 
 
 class EditorFile:
-    """A text in a file that only its owner can read, for the editor of a person."""
+    """A private file with a text for the editor."""
 
     def __init__(self, text: str, name: str) -> None:
         self._words = editor_command()
@@ -89,22 +89,22 @@ class EditorFile:
             file.write(self._original)
 
     def edit(self) -> str:
-        """Open the editor and return the text that it saved.
+        """Open the editor and return the saved text.
 
         Raises:
-            UsageError: the editor cannot be started, or failed.
-            InputError: the file is not UTF-8.
+            UsageError: The editor cannot be started, or failed.
+            InputError: The file is not UTF-8.
         """
         words = self._words
         try:
             status = subprocess.run([*words, str(self.path)], check=False).returncode  # noqa: S603
         except OSError as error:
             raise UsageError(
-                f"the editor {words[0]!r} cannot be started: {error.strerror}",
-                hint="set $EDITOR, or give the text with --content",
+                f"cannot start the editor {words[0]!r}: {error.strerror}",
+                hint="set $EDITOR, or use --content",
             ) from error
         if status != 0:
-            raise UsageError(f"the editor ended with status {status}; nothing was changed")
+            raise UsageError(f"the editor failed with status {status}; nothing was changed")
         try:
             return self.path.read_text("utf-8").removesuffix("\n")
         except UnicodeDecodeError as error:
@@ -113,7 +113,7 @@ class EditorFile:
             raise InputError(f"cannot read {self.path}: {error.strerror}") from error
 
     def has_changes(self) -> bool:
-        """Whether the file differs from what the person was given."""
+        """Return whether the file differs from the original text."""
         try:
             return self.path.read_bytes() != self._original
         except OSError:
@@ -135,18 +135,20 @@ def change_text(
     write: Callable[[str, bool], EditReport],
     tell: Callable[[EditReport], None],
 ) -> EditReport | None:
-    """Change a text: take the new one or open the editor, show the difference, ask, write.
+    """Edit a text: read or edit the new one, show the diff, confirm, and write it.
 
-    Return what was written, or None. ``write`` gets the new text and whether it is only to be
-    tried, which comes first: no one is asked about a text that would be refused. What a person
-    typed into the editor is kept in a file, and the file is named, unless it was written.
+    ``write`` gets the new text and whether to only validate it, which comes before the
+    confirmation. Text from the editor that is not written is kept in a file, whose name is printed.
+
+    Returns:
+        The report of the change, or None if nothing was written.
     """
     edited = EditorFile(before, name) if given is None else None
     with _keep_text(given, edited, name):
         while True:
             after = edited.edit() if edited else (given or "").removesuffix("\n")
             if after == before:
-                out.note("the text is as it was; nothing to do")
+                out.note("the text is unchanged")
                 break
             tried = write(after, True)
             if not (yes and out.is_data):
@@ -172,7 +174,7 @@ def change_text(
 
 
 def _ask_to_write(*, can_edit: bool, yes: bool) -> str:
-    """The answer: "yes", "no" or "edit again"."""
+    """Ask for confirmation: "yes", "no" or "edit again"."""
     if yes or not can_edit:
         return "yes" if confirm("Write this?", yes=yes) else "no"
     answers = {"y": "yes", "n": "no", "e": "edit again"}
@@ -180,20 +182,20 @@ def _ask_to_write(*, can_edit: bool, yes: bool) -> str:
 
 
 def _leave(edited: EditorFile | None) -> None:
-    """Keep the text of the editor and name its file."""
+    """Print the name of the file with the edited text."""
     if edited:
-        sys.stderr.write(f"{_kept_in(edited.path)}\n")
+        sys.stderr.write(f"{_saved_in(edited.path)}\n")
 
 
-def _kept_in(path: Path) -> str:
-    return f"your text is kept in {path} (--file takes it)"
+def _saved_in(path: Path) -> str:
+    return f"your text is saved in {path}; to use it, add --file"
 
 
 @contextlib.contextmanager
 def _keep_text(given: str | None, edited: EditorFile | None, name: str) -> Iterator[None]:
-    """Keep the text and name its file if the command fails or is interrupted.
+    """Save the text to a file if the command fails or is interrupted.
 
-    A text that came from a pipe is gone with the pipe, so a conflict keeps it too.
+    Text from a pipe is saved after a conflict.
     """
     try:
         yield
@@ -203,17 +205,17 @@ def _keep_text(given: str | None, edited: EditorFile | None, name: str) -> Itera
         else:
             path = _write_kept(given or "", name) if isinstance(error, ConflictError) else None
         if path is not None:
-            error.add_hint(_kept_in(path))
+            error.add_hint(_saved_in(path))
         raise
     except BaseException:
         path = _changed_file(edited) if edited is not None else None
         if path is not None:
-            sys.stderr.write(f"\n{_kept_in(path)}\n")
+            sys.stderr.write(f"\n{_saved_in(path)}\n")
         raise
 
 
 def _changed_file(edited: EditorFile) -> Path | None:
-    """The file if something was typed into it; otherwise it is removed."""
+    """Return the file if it was edited; otherwise remove it."""
     if edited.has_changes():
         return edited.path
     edited.remove()
@@ -228,7 +230,7 @@ def _write_kept(text: str, name: str) -> Path:
 
 
 def diff_lines(before: str, after: str, old: str, new: str) -> list[str]:
-    """A unified diff, its lines printable."""
+    """Return a unified diff with printable lines."""
     import difflib
 
     lines = difflib.unified_diff(
@@ -246,7 +248,7 @@ def show_diff(
     new: str = "after",
     to_stdout: bool = False,
 ) -> None:
-    """Print a coloured unified diff; on stderr, unless it is the result itself."""
+    """Print a colored unified diff, on stderr unless it is the result."""
     stream = sys.stdout if to_stdout else sys.stderr
     color = out.is_colored(stream)
     for line in diff_lines(before, after, old, new):

@@ -17,7 +17,7 @@ def lines_of(file: str) -> Iterator[IO[bytes]]:
     """Open a file or stdin (``-``) and yield its lines as bytes.
 
     Raises:
-        InputError: the file cannot be opened.
+        InputError: The file cannot be opened.
     """
     if file == "-":
         yield sys.stdin.buffer

@@ -1,4 +1,4 @@
-"""Rows are built once and rendered per format. Data goes to stdout, everything else to stderr."""
+"""Output in all formats: results go to stdout, notes to stderr."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import msgspec
 
 T = TypeVar("T")
-#: Columns, or what makes them once the rows are known (names are looked up for all rows at once).
+#: Columns, or a function that builds them from all rows, to look up names in one query.
 Columns = Sequence[Column[T]] | Callable[[Sequence[T]], Sequence[Column[T]]]
 
 
 class OutputFormat(StrEnum):
-    """How results are printed."""
+    """Format of results."""
 
     TABLE = "table"
     JSON = "json"
@@ -36,7 +36,7 @@ class OutputFormat(StrEnum):
 
 
 class ColorWhen(StrEnum):
-    """When to print colours."""
+    """When to use color."""
 
     ALWAYS = "always"
     AUTO = "auto"
@@ -44,7 +44,7 @@ class ColorWhen(StrEnum):
 
 
 def _color_from_environment() -> ColorWhen:
-    """``NO_COLOR`` (no-color.org) wins over ``FORCE_COLOR`` (force-color.org)."""
+    """Read ``NO_COLOR`` (no-color.org), then ``FORCE_COLOR`` (force-color.org)."""
     if os.environ.get("NO_COLOR"):
         return ColorWhen.NEVER
     if os.environ.get("FORCE_COLOR"):
@@ -53,10 +53,10 @@ def _color_from_environment() -> ColorWhen:
 
 
 class Output:
-    """Prints results in one format; what a person should know goes to stderr.
+    """Prints results in one format, and notes on stderr.
 
-    In the formats for people (table, markdown) all text is made printable. In those for programs
-    it is exact, and JSON escapes what a terminal would obey.
+    Text is made printable in table and markdown. It is exact in data formats, where JSON escapes
+    control characters.
     """
 
     def __init__(
@@ -76,48 +76,48 @@ class Output:
 
     @property
     def is_data(self) -> bool:
-        """Whether the format is for programs."""
+        """Return whether the format is a data format."""
         return self.format in (OutputFormat.JSON, OutputFormat.JSONL, OutputFormat.CSV)
 
     @property
     def is_screen(self) -> bool:
-        """Whether a person reads the results on a terminal, in no particular format."""
+        """Return whether results go to a terminal as a table."""
         return self.format is OutputFormat.TABLE and sys.stdout.isatty()
 
     @property
     def width(self) -> int:
-        """Columns of the terminal, or of ``COLUMNS``, or 80."""
+        """Return the width of the terminal, ``COLUMNS``, or 80."""
         return shutil.get_terminal_size().columns
 
     @property
     def _pipe_width(self) -> int:
-        """Columns of a table in a pipe: nothing is cut there, unless ``COLUMNS`` says so."""
+        """Return the width of a table in a pipe: ``COLUMNS``, or no limit."""
         return self.width if os.environ.get("COLUMNS") else sys.maxsize
 
     @property
     def room(self) -> int:
-        """Columns that a table on stdout may take."""
+        """Return the width for a table on stdout."""
         return self.width if sys.stdout.isatty() else self._pipe_width
 
     def is_colored(self, stream: Any) -> bool:
-        """Whether to write colours to this stream."""
+        """Return whether to use color on a stream."""
         if self._color is ColorWhen.AUTO:
             return bool(stream.isatty())
         return self._color is ColorWhen.ALWAYS
 
     @property
     def shows_progress(self) -> bool:
-        """Whether somebody looks on while work goes on."""
+        """Return whether to show progress on stderr."""
         return not self._quiet and sys.stderr.isatty()
 
     # -- stderr ------------------------------------------------------------------------------
 
     def note(self, text: str) -> None:
-        """Tell a person something beside the result, unless ``--quiet``."""
+        """Print a note on stderr, unless ``--quiet``."""
         if self._notes is not None and not self._quiet:
             self._notes(text)
         elif not self._quiet:
-            sys.stdout.flush()  # where both are one screen, things stay in order
+            sys.stdout.flush()  # keeps the order on a terminal
             sys.stderr.write(self._wrap_lines(printable(text), sys.stderr) + "\n")
 
     # -- stdout ------------------------------------------------------------------------------
@@ -132,10 +132,9 @@ class Output:
         empty: str = "nothing found",
         header: Sequence[str] | type[msgspec.Struct] = (),
     ) -> None:
-        """Print rows. ``limit`` (0: none) cuts them, and it is said if there were more.
+        """Print rows, up to ``limit`` (0: no limit), with a note if there are more.
 
-        ``header``: the keys of the data, or what the rows are; CSV begins with them although
-        there is no row.
+        ``header`` is the keys of the data, or the type of the rows, for CSV without rows.
         """
         iterator = iter(rows)
         wanted = itertools.islice(iterator, limit) if limit else iterator
@@ -145,7 +144,7 @@ class Output:
         else:
             self._table(list(wanted), columns, empty)
         if limit and next(iterator, None) is not None:
-            self.note(f"only the first {limit} are shown; --limit 0 shows all")
+            self.note(f"limited to {limit}; --limit 0 shows all")
 
     def record(
         self,
@@ -155,7 +154,7 @@ class Output:
         text: str = "",
         data: Callable[[T], dict[str, Any]] = to_data,
     ) -> None:
-        """Print one thing in full: its fields, and below them its long ``text``."""
+        """Print one object in full: its fields, then its long ``text``."""
 
         def show() -> None:
             self.fields(fields)
@@ -167,7 +166,7 @@ class Output:
     def one(
         self, row: T, show: Callable[[], None], *, data: Callable[[T], dict[str, Any]] = to_data
     ) -> None:
-        """Print one thing: JSON is an object, and no list of one."""
+        """Print one object; JSON is an object instead of a list."""
         if self.format is OutputFormat.JSON:
             self.line(to_json(data(row), indent=2))
         else:
@@ -180,25 +179,24 @@ class Output:
         *,
         data: Callable[[T], dict[str, Any]] = to_data,
     ) -> None:
-        """Print a report: the data of each row to a program, or what ``show`` prints to a person.
-
-        Every command prints its result by this, by `record` or by `listing`.
-        """
+        """Print a report: the data of each row in data formats, otherwise call ``show``."""
         if self.is_data:
             self._stream(map(data, rows))
         else:
             show()
 
     def stream_report(self, row: dict[str, Any], show: Callable[[], None], *, more: bool) -> None:
-        """Print one of several reports of a process: JSON is an object and not a list, on one
-        line if there are ``more`` to come."""
+        """Print one of several reports of a process.
+
+        JSON is an object, on one line if there are ``more`` reports.
+        """
         if self.format is OutputFormat.JSON:
             self.line(to_json(row, indent=0 if more else 2))
         else:
             self.report([row], show, data=dict)
 
     def fields(self, fields: Sequence[tuple[str, object]]) -> None:
-        """Print labelled values for a person; those that are empty are left out."""
+        """Print labelled values, without empty ones."""
         pairs = [(label, value) for label, value in fields if value not in (None, "", (), [])]
         if self.format is OutputFormat.MARKDOWN:
             columns: list[Column[tuple[str, object]]] = [
@@ -214,20 +212,20 @@ class Output:
             self.paragraph(title, tables.in_full(value), indent=width + 2)
 
     def people_only(self) -> None:
-        """Refuse the formats for programs, where a command tells a story.
+        """Refuse data formats.
 
         Raises:
-            UsageError: such a format was asked for.
+            UsageError: A data format was requested.
         """
         if self.is_data:
-            raise UsageError(f"this command is for reading; it has no --format {self.format}")
+            raise UsageError(f"this command does not support --format {self.format}")
 
     def heading(self, text: str) -> None:
-        """Print a heading for a person."""
+        """Print a heading."""
         self.line(tables.style(one_line(text), "1;36", self.is_colored(sys.stdout)))
 
     def paragraph(self, title: str, text: str, *, indent: int | None = None) -> None:
-        """Print one line of text behind a title, broken between words below its beginning."""
+        """Print a title and a text of one line, wrapped with a hanging indent."""
         indent = len(title) if indent is None else indent
         first, *others = tables.wrap_text(one_line(text), self.width - indent)
         self.line(title + first)
@@ -235,30 +233,30 @@ class Output:
             self.line(" " * indent + line)
 
     def passage(self, title: str, text: str) -> None:
-        """Print a text under a title, indented, for a person."""
+        """Print a title, and an indented text below it."""
         self.line(tables.style(one_line(title), "1", self.is_colored(sys.stdout)))
         for line in self._wrap_lines(printable(text), sys.stdout, indent=2).splitlines():
             self.line(f"  {line}")
 
     def document(self, text: str) -> None:
-        """Print a text that is the result itself; exact in a pipe, made harmless on a terminal."""
+        """Print a text that is the result: exact in a pipe, printable on a terminal."""
         self.line(printable(text) if sys.stdout.isatty() else text)
 
     def progress(self, text: str) -> None:
-        """Tell a person at a terminal what is at work."""
+        """Print a note about progress on a terminal."""
         if self.shows_progress:
             self.note(text)
 
     def safe(self, text: str) -> None:
-        """Print text for a person, made printable."""
+        """Print text, made printable."""
         self.line(printable(text))
 
     def line(self, text: str = "") -> None:
-        """Print a line that is safe already."""
+        """Print a line of safe text."""
         sys.stdout.write(text + "\n")
 
     def _wrap_lines(self, text: str, stream: Any, *, indent: int = 0) -> str:
-        """The text with its lines broken between words, where the stream is a terminal."""
+        """Wrap a text for a terminal."""
         if self.format is OutputFormat.MARKDOWN or not stream.isatty():
             return text
         width = self.width - indent
@@ -297,10 +295,10 @@ class Output:
             self.line("[]" if first else "\n]")
 
     def _csv(self, items: Iterable[dict[str, Any]], header: Sequence[str]) -> None:
-        """Comma-separated values with the data's keys as header; lists and objects are JSON.
+        """Print CSV with the keys as header; lists and objects are JSON.
 
-        A spreadsheet would run a text that begins with ``=``, ``+``, ``-`` or ``@``; such a text
-        gets an apostrophe in front, so CSV is for looking and JSON for reading back.
+        A spreadsheet would run text that begins with ``=``, ``+``, ``-`` or ``@`` as a formula.
+        Such text gets a leading apostrophe; JSON is exact.
         """
         import csv
 
@@ -318,7 +316,7 @@ class Output:
 
 
 def _csv_cell(value: object) -> object:
-    """One cell of CSV; on a terminal also without control codes, which CSV cannot escape."""
+    """Format a cell of CSV, without control codes on a terminal."""
     if isinstance(value, str) and sys.stdout.isatty():
         value = printable(value)
     if isinstance(value, dict | list):

@@ -1,4 +1,4 @@
-"""How far long work is: on a terminal a line for each step, in a pipe nothing."""
+"""Progress of long work on a terminal; nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edenmem.cli.terminal.output import Output
 
 
 class Progress:
-    """Lines below the output, which vanish when the work is done."""
+    """Progress bars below the output, removed at the end."""
 
     def __init__(self, out: Output) -> None:
         self._out = out
@@ -19,15 +19,15 @@ class Progress:
         self._tasks: dict[str, Any] = {}
 
     def step(self, step: str, done: int = 0, total: int = 0) -> None:
-        """Show how much of a step is done; ``total`` 0: nobody knows how much it is."""
+        """Show the progress of a step; ``total`` 0 is unknown."""
         self._show(step, step, done, total)
 
     def say(self, text: str, done: int = 0, total: int = 0) -> None:
-        """Show ``text`` in place of what was said before."""
+        """Show a text in place of the previous one."""
         self._show("", text, done, total)
 
     def pause(self) -> None:
-        """Clear the lines, so that something can be printed; the next step shows them again."""
+        """Remove the bars until the next step, to print something."""
         if self._lines is not None:
             self._lines.stop()
             self._lines = None
@@ -71,7 +71,7 @@ def _draw(out: Output) -> Any:
 
 @contextmanager
 def show_progress(out: Output) -> Iterator[Progress]:
-    """What to call as the work goes on."""
+    """Yield a progress display."""
     shown = Progress(out)
     try:
         yield shown

@@ -1,4 +1,4 @@
-"""Questions to a person; only where one is there, that is, stdin and stderr are a terminal."""
+"""Questions on a terminal: stdin and stderr must both be one."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from edenmem.errors import UsageError
 from edenmem.text import one_line
 
-#: Choices that are found at a glance, without typing.
+#: Maximum number of choices without a search filter.
 _FEW = 8
 
 
 def person_is_there() -> bool:
-    """Whether somebody can be asked. stdout may be a file: questions go to stderr."""
+    """Return whether questions are possible; stdout may be a file."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _missing(what: str, option: str) -> UsageError:
-    return UsageError(f"{what} is missing", hint=f"give it with {option}")
+    return UsageError(f"{what} is missing", hint=f"specify {option}")
 
 
 def _title(what: str) -> str:
@@ -27,7 +27,7 @@ def _title(what: str) -> str:
 
 
 def _ask(question: Any) -> Any:
-    answer = question.unsafe_ask()  # Ctrl-C is an interruption, not an empty answer
+    answer = question.unsafe_ask()  # raises KeyboardInterrupt on Ctrl-C
     if answer is None:
         raise KeyboardInterrupt
     return answer
@@ -40,10 +40,10 @@ def _terminal() -> Any:
 
 
 def ask_text(what: str, option: str, *, default: str = "") -> str:
-    """A line of text.
+    """Ask for a line of text.
 
     Raises:
-        UsageError: nobody is there to ask; it names the option.
+        UsageError: There is no terminal, or no answer; names the option.
     """
     if not person_is_there():
         raise _missing(what, option)
@@ -57,10 +57,10 @@ def ask_text(what: str, option: str, *, default: str = "") -> str:
 
 
 def ask_choice(what: str, option: str, choices: Sequence[tuple[str, str]]) -> str:
-    """One of ``choices`` (value, label).
+    """Ask for one of ``choices``, as values and labels.
 
     Raises:
-        UsageError: nobody is there to ask; it names the option and the choices.
+        UsageError: There is no terminal; names the option and the choices.
     """
     if not person_is_there():
         labels = ", ".join(one_line(label, 40) for _, label in choices[:8])
@@ -83,9 +83,9 @@ def ask_choice(what: str, option: str, choices: Sequence[tuple[str, str]]) -> st
 
 
 def ask_key(question: str, answers: Mapping[str, str], *, default: str) -> str:
-    """Ask a person who is there for one of some keys; Enter is the default.
+    """Ask for one key; Enter is the default.
 
-    ``answers`` maps each key to what is shown once it is pressed.
+    ``answers`` maps each key to the text to show.
     """
     from prompt_toolkit import PromptSession
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -107,16 +107,18 @@ def ask_key(question: str, answers: Mapping[str, str], *, default: str) -> str:
 
 
 def confirm(question: str, *, yes: bool, can_look: bool = True) -> bool:
-    """Whether to go on: ``--yes`` says so beforehand. ``can_look``: the command has --dry-run.
+    """Ask for confirmation, unless ``yes``.
+
+    ``can_look``: the command has ``--dry-run``.
 
     Raises:
-        UsageError: nobody is there to ask, and ``--yes`` was not given.
+        UsageError: There is no terminal.
     """
     if yes:
         return True
     if not person_is_there():
-        look = ", or look first with --dry-run" if can_look else ""
-        raise UsageError("this has to be confirmed", hint=f"add --yes{look}")
+        look = ", or preview with --dry-run" if can_look else ""
+        raise UsageError("confirmation needed", hint=f"add --yes{look}")
     import questionary
 
     return bool(_ask(questionary.confirm(question, default=False, output=_terminal())))

@@ -1,4 +1,4 @@
-"""Tables for people: on a terminal, in a pipe, in Markdown. Cells are never read as markup."""
+"""Tables for terminals, pipes and Markdown. Cells are never parsed as markup."""
 
 from __future__ import annotations
 
@@ -17,28 +17,33 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _GAP = 2
-#: Lines of a table on a terminal that are not rows, with the prompt.
+#: Lines besides the rows of a table on a terminal, including the prompt.
 _HEAD = 3
-#: Seconds and counter of an id, which part it from its siblings that are not in the list.
+#: Digits of seconds and counter in an ID, which separate IDs outside of the list.
 _SHORTEST_ID = 14
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~#])")
 
 
 class Column(NamedTuple, Generic[T]):
-    """One column: its title, and what it shows of a row.
+    """A column: its title, and a function from a row to its cell.
 
-    ``id`` columns are cut to a beginning that is unique in the list and can be typed back;
-    ``name`` columns hold what later commands take, and are cut last; ``text`` columns share what
-    width is left and are cut; others are as wide as they need to be.
+    ``id`` columns are cut to a unique prefix that commands accept. ``name`` columns contain names
+    that commands accept, and are cut last. ``text`` columns share the remaining width. ``state``
+    columns are never cut.
     """
 
     title: str
     value: Callable[[T], object]
-    kind: Literal["plain", "id", "name", "text", "number", "time"] = "plain"
+    kind: Literal["plain", "id", "name", "text", "number", "time", "state"] = "plain"
+
+
+def many(count: int, one: str, several: str = "") -> str:
+    """Return a count with its noun: "1 fact", "2 facts"."""
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
 def format_cell(value: object) -> str:
-    """A cell as people read it, on one line."""
+    """Format a cell on one line."""
     if value is None or value == "":
         return ""
     if isinstance(value, bool):
@@ -51,7 +56,7 @@ def format_cell(value: object) -> str:
 
 
 def unique_beginnings(ids: Sequence[str]) -> dict[str, str]:
-    """Each id → its shortest beginning, of 14 digits or more, that no other of them shares."""
+    """Map each ID to its shortest unique prefix of 14 or more digits."""
     ordered = sorted(set(ids))
     short: dict[str, str] = {}
     for place, full in enumerate(ordered):
@@ -66,7 +71,7 @@ def unique_beginnings(ids: Sequence[str]) -> dict[str, str]:
 
 
 def _texts(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[list[str]]:
-    """Cells of each column."""
+    """Format the cells of each column."""
     result = []
     for column in columns:
         values = [column.value(row) for row in rows]
@@ -79,14 +84,14 @@ def _texts(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[list[str]]:
 
 
 def _select_columns(columns: Sequence[Column[T]], cells: list[list[str]]) -> list[int]:
-    """Columns that have something in them; an empty one only takes width from the others."""
+    """Return the columns with content, to save the width of empty ones."""
     return [
         place for place, column in enumerate(cells) if any(column) or columns[place].kind == "text"
     ]
 
 
 def plain_table(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[str]:
-    """Lines for a pipe: aligned, cut to ``width``, without drawing."""
+    """Format a table for a pipe: aligned, cut to ``width``, without lines."""
     cells = _texts(columns, rows)
     kept = _select_columns(columns, cells)
     widths = _widths([columns[i] for i in kept], [cells[i] for i in kept], width)
@@ -97,11 +102,11 @@ def plain_table(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> 
     return [_line(line, widths, aligns) for line in lines]
 
 
-#: What gives way if a line is too long: kinds of columns, and the width that they keep. Ids,
-#: numbers and times are never cut.
-_GIVING_WAY = (
+#: Kinds of columns to cut if a line is too long, and the widths that remain. IDs, numbers and
+#: times are never cut.
+_SHRINKABLE = (
     ("text", 36),
-    ("plain", 14),
+    ("plain", 16),
     ("text", 16),
     ("plain", 9),
     ("text", 8),
@@ -111,14 +116,14 @@ _GIVING_WAY = (
 
 
 def _widths(columns: Sequence[Column[T]], cells: list[list[str]], width: int) -> list[int]:
-    """Widths of the columns so that a line fits."""
+    """Return the widths of the columns that fit."""
     widths = [
         max([display_width(column.title), *map(display_width, column_cells)])
         for column, column_cells in zip(columns, cells, strict=True)
     ]
     over = sum(widths) + _GAP * (len(widths) - 1) - width
-    for kind, kept in _GIVING_WAY:
-        # the widest first, so that short columns stay whole
+    for kind, kept in _SHRINKABLE:
+        # widest first, to keep short columns whole
         for place in sorted(range(len(widths)), key=lambda i: -widths[i]):
             if over > 0 and columns[place].kind == kind:
                 floor = max(kept, display_width(columns[place].title))
@@ -138,9 +143,9 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 
 def print_rich_table(columns: Sequence[Column[T]], rows: Sequence[T], *, color: bool) -> None:
-    """Print for a terminal, with Rich; each cell is a `Text`, so no markup is ever parsed.
+    """Print a table on a terminal with Rich, through the pager if it is long.
 
-    A table that is longer than the screen goes to the pager.
+    Each cell is a `Text`, so that markup is not parsed.
     """
     from rich import box
     from rich.console import Console
@@ -155,7 +160,7 @@ def print_rich_table(columns: Sequence[Column[T]], rows: Sequence[T], *, color: 
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
-        padding=(0, 1, 0, 0),  # and the rule between columns: a gap of two
+        padding=(0, 1, 0, 0),  # with the divider, a gap of two
         header_style="bold",
     )
     for place, width in zip(kept, widths, strict=True):
@@ -179,14 +184,14 @@ def print_rich_table(columns: Sequence[Column[T]], rows: Sequence[T], *, color: 
 
 
 def page(console: Console, content: RenderableType) -> None:
-    """Print through the pager of the system (``PAGER``)."""
-    os.environ.setdefault("LESS", "FRX")  # as Git does: keep colours, end if it fits one screen
+    """Print through the system's pager (``PAGER``)."""
+    os.environ.setdefault("LESS", "FRX")  # as Git: keep color, exit if it fits one screen
     with console.pager(styles=True):
         console.print(content)
 
 
 def markdown_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
-    """A Markdown table of whole texts, ids and times; what could be markup is escaped."""
+    """Format a Markdown table with full texts, IDs and times; markup is escaped."""
     from tabulate import tabulate
 
     def cell(column: Column[T], row: T) -> str:
@@ -205,12 +210,12 @@ def markdown_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
 
 
 def markdown_escape(text: str) -> str:
-    """``text`` with the signs that Markdown reads as markup escaped."""
+    """Escape Markdown markup."""
     return _MARKDOWN.sub(r"\\\1", text)
 
 
 def _breakable(text: str, width: int) -> Iterator[str]:
-    """The words of a text; a run of wide characters that is longer than a line in parts."""
+    """Yield the words of a text, splitting long runs of wide characters."""
     for word in text.split(" "):
         if display_width(word) <= max(width, 2) or display_width(word) == len(word):
             yield word
@@ -225,12 +230,12 @@ def _breakable(text: str, width: int) -> Iterator[str]:
 
 
 def style(text: str, code: str, color: bool) -> str:
-    """``text`` in an ANSI style (``1`` bold, ``2`` dim, ``31`` red …) if colours are wanted."""
+    """Apply an ANSI style (``1`` bold, ``2`` dim, ``31`` red …) if ``color``."""
     return f"\x1b[{code}m{text}\x1b[0m" if color else text
 
 
 def in_full(value: object) -> str:
-    """A value as `show` prints it: times both ways, nothing cut."""
+    """Format a value in full, with times absolute and relative."""
     if isinstance(value, datetime):
         return f"{iso(value)} ({ago(value)})"
     if isinstance(value, list | tuple):
@@ -239,10 +244,9 @@ def in_full(value: object) -> str:
 
 
 def wrap_text(text: str, width: int) -> list[str]:
-    """The lines of a text of one line, broken between words.
+    """Wrap a text of one line between words.
 
-    A longer word stays whole, so that it can be copied, unless its script puts no spaces between
-    words.
+    A word longer than a line stays whole for copying, unless its script has no spaces.
     """
     lines, used = [""], 0
     for word in _breakable(text, width):

@@ -1,4 +1,4 @@
-"""Times as people type and read them."""
+"""Parsing of times and durations."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _UNITS = {
 
 
 def parse_when(text: str | None, option: str, *, now: datetime | None = None) -> datetime | None:
-    """The moment that ``text`` names, in UTC; a time without a zone is UTC, a date its midnight.
+    """Parse a time to UTC; without a zone it is UTC, a date is midnight.
 
     Raises:
-        UsageError: it names none; the hint shows the accepted forms.
+        UsageError: The time is invalid; the hint lists the formats.
     """
     if text is None:
         return None
@@ -41,17 +41,17 @@ def parse_when(text: str | None, option: str, *, now: datetime | None = None) ->
             return as_utc((now or utc_now()) - int(relative[1]) * _UNITS[relative[2]])
         return as_utc(datetime.fromisoformat(given))
     except (ValueError, OverflowError):
-        raise UsageError(f"{option}: {text!r} is not a time", hint=f"write {FORMS}") from None
+        raise UsageError(f"{option}: invalid time: {text!r}", hint=f"use {FORMS}") from None
 
 
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*(s|m|min|h|d|w|mo|y)?\Z")
 
 
 def parse_duration(text: str, option: str) -> timedelta:
-    """How long ``text`` says: ``90``, ``90s``, ``10m``, ``12h``, ``30d``; a bare number is seconds.
+    """Parse a duration: ``90``, ``90s``, ``10m``, ``12h``, ``30d``; a bare number is seconds.
 
     Raises:
-        UsageError: it says no time that is longer than none.
+        UsageError: The duration is invalid or zero.
     """
     found = _DURATION.match(text.strip().lower())
     unit = timedelta(seconds=1) if found and found[2] in (None, "s") else None
@@ -60,5 +60,5 @@ def parse_duration(text: str, option: str) -> timedelta:
     except OverflowError:
         length = timedelta(0)
     if length <= timedelta(0):
-        raise UsageError(f"{option}: {text!r} is no length of time", hint="write 90s, 10m, 12h, 7d")
+        raise UsageError(f"{option}: invalid duration: {text!r}", hint="use 90s, 10m, 12h, 7d")
     return length

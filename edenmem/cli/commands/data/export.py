@@ -1,4 +1,4 @@
-"""``edenmem export``: memory as a file."""
+"""``edenmem export``: write memory to a file."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ app = single()
 
 Agents = Annotated[
     list[str] | None,
-    typer.Option("--agent", "-a", metavar="AGENT", help="Only this agent; may be repeated."),
+    typer.Option("--agent", "-a", metavar="AGENT", help="Only this agent (repeatable)."),
 ]
 Types = Annotated[
     list[RecordKind] | None,
     typer.Option(
         "--type",
         metavar="TYPE",
-        help="Only this type of record (fact, reflection, consolidation, policy, agent, user, "
-        "session, message, history, audit, formation, usage); may be repeated.",
+        help="Only this type of record (repeatable): fact, reflection, consolidation, policy, "
+        "agent, user, session, message, history, audit, formation, usage.",
     ),
 ]
 
@@ -46,7 +46,7 @@ def export(
         str | None,
         typer.Argument(
             metavar="FILE",
-            help="The file, or a folder for Markdown; - is stdout.",
+            help="File, folder for Markdown, or - for stdout.",
             show_default=False,
         ),
     ] = None,
@@ -58,7 +58,7 @@ def export(
         typer.Option(
             "--to",
             metavar="FOLDER",
-            help="Write a verified backup with the time in its name into this folder.",
+            help="Write a verified backup, named by its time, to a folder.",
         ),
     ] = None,
     keep: Annotated[
@@ -67,7 +67,7 @@ def export(
             "--keep",
             metavar="N",
             min=1,
-            help="With --to (default: backup.folder): remove all but the newest N backups.",
+            help="With --to: keep the newest N backups and remove older ones.",
         ),
     ] = None,
     agent: Agents = None,
@@ -77,20 +77,19 @@ def export(
     type_: Types = None,
     since: options.Since = None,
     vectors: Annotated[
-        bool, typer.Option("--vectors/--no-vectors", help="With the vectors of facts, or without.")
+        bool, typer.Option("--vectors/--no-vectors", help="Include the vectors of facts.")
     ] = True,
     compress: Annotated[
-        bool, typer.Option("--gzip", help="Compress it; a name that ends in .gz does so too.")
+        bool, typer.Option("--gzip", help="Compress the file, as a name ending in .gz does.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write memory to a file: all of it, or what is named.
+    """Export all memory, or a selection, to a file.
 
-    JSON Lines (the default) are complete, with ids, vectors, history and audit, and are read back
-    by 'edenmem import' on any store. '--format markdown' writes a folder of texts that a person
-    can read, edit and keep in git. The file can be read by its owner alone, and takes its name only
-    when all of it is written. SQLite is read as of one moment; MongoDB document by document, while
-    others may write.
+    JSON Lines (the default) contain everything, with IDs, vectors, history and audit, for 'edenmem
+    import' on any store. --format markdown writes a folder of texts to read, edit and keep in git.
+    Files are private to their owner and appear only when complete. A SQLite store is read in one
+    snapshot; MongoDB is read document by document during concurrent writes.
 
     \b
     edenmem export backup.jsonl.gz
@@ -105,14 +104,15 @@ def export(
     target = target if output is None else output
     if run.out.format in (OutputFormat.JSON, OutputFormat.CSV):
         raise UsageError(
-            f"an export is not written as {run.out.format}", hint="--format jsonl, or markdown"
+            f"export does not support --format {run.out.format}",
+            hint="use --format jsonl or markdown",
         )
     request = _request(run, agent, user, account, scope, type_, since, vectors)
     if to is not None or keep is not None:
         _back_up(run, request, target, to, keep)
         return
     if target is None:
-        raise UsageError("FILE is missing", hint="name a file, or a folder of backups with --to")
+        raise UsageError("FILE is missing", hint="specify FILE, or a folder for backups with --to")
     if run.out.format is OutputFormat.MARKDOWN:
         from edenmem.cli.commands.data.markdown_views import export_folder
 
@@ -138,9 +138,9 @@ def _back_up(
     run: Invocation, request: ExportRequest, target: str | None, to: str | None, keep: int | None
 ) -> None:
     if target is not None:
-        raise UsageError("FILE and --to exclude each other", hint="--keep belongs to --to")
+        raise UsageError("FILE and --to exclude each other", hint="--keep needs --to")
     if run.out.format is OutputFormat.MARKDOWN:
-        raise UsageError("a scheduled backup is not written as markdown")
+        raise UsageError("--to does not support --format markdown")
     folder = to or run.settings.backup.folder
     if not folder:
         raise UsageError("--keep needs a folder", hint="add --to FOLDER, or set backup.folder")

@@ -1,4 +1,4 @@
-"""``edenmem forget``: a user, a session, a group or a whole agent, everywhere."""
+"""``edenmem forget``: erase a user, session, group or agent completely."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from edenmem.cli.commands.data.forgetting_views import (
     show_report,
 )
 from edenmem.cli.terminal.prompts import ask_text, confirm, person_is_there
+from edenmem.cli.terminal.tables import many
 from edenmem.engine.erasure.reports import MentionMode
 from edenmem.errors import ExitCode, UsageError
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 app = single()
 
 _FOR_EVER = (
-    "This cannot be undone: neither 'undo' nor history brings anything of it back, and what was"
-    " said so far is not formed again."
+    "This cannot be undone, not even with 'undo' or history. Messages up to now are not formed"
+    " again."
 )
 
 
@@ -42,17 +43,15 @@ def forget(
     agent: options.Agent = None,
     name: Annotated[
         list[str] | None,
-        typer.Option(
-            "--name", metavar="NAME", help="What else it is called in texts; may be repeated."
-        ),
+        typer.Option("--name", metavar="NAME", help="Another name in texts (repeatable)."),
     ] = None,
     mentions: Annotated[
         MentionMode | None,
         typer.Option(
             "--mentions",
             metavar="HOW",
-            help="What to do with entries of others that mention it: ask, rewrite (by the model),"
-            " remove, keep. Default: ask on a terminal, otherwise keep.",
+            help="Entries of others that mention the name: ask, rewrite (with the model), remove or"
+            " keep.  [default: ask on a terminal, else keep]",
         ),
     ] = None,
     learned: Annotated[
@@ -60,33 +59,32 @@ def forget(
         typer.Option(
             "--learned",
             metavar="HOW",
-            help="What to do with entries learned from the user's own messages: same values and"
-            " default. 'remove' keeps those that others may have said too.",
+            help="Entries learned from the user's messages: same values and default. 'remove' keeps"
+            " entries that others may have said too.",
         ),
     ] = None,
     messages: Annotated[
         bool,
         typer.Option(
             "--messages",
-            help="Remove conversations and accounts too, where they are ours (SQLite).",
+            help="Also remove messages and accounts (SQLite only).",
         ),
     ] = False,
     receipt: Annotated[
         str | None,
         typer.Option(
-            "--receipt", metavar="FILE", help="Write a receipt without names or contents (JSON)."
+            "--receipt", metavar="FILE", help="Write a JSON receipt without names or contents."
         ),
     ] = None,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Remove every trace of a user (of one agent, or of all), a session, a group or an agent.
+    """Erase all memory of a user (for one agent or all), a session, a group or an agent.
 
-    Facts, reflections, texts, versions, contents of the audit, records of formations, cached
-    contexts, vectors; what was derived from them in wider scopes; and, if you say so, what was
-    learned from the user's messages, and mentions in texts of others. It shows what there is, asks,
-    removes, looks whether anything is left (exit code 1 if so), and may be interrupted: the same
-    command goes on.
+    Removes facts, reflections, texts, versions, audit contents, formation records, cached contexts,
+    vectors, and memory derived from them in wider scopes. On request, also removes entries learned
+    from the user's messages and mentions in memory of others. Shows the plan, asks, removes, and
+    verifies that nothing is left (else exit 1). If interrupted, run the same command again.
 
     \b
     edenmem forget --user lena --dry-run
@@ -97,7 +95,7 @@ def forget(
     """
     run = invocation(ctx)
     if not (yes or dry_run or person_is_there()):
-        confirm("", yes=False)  # tells what to add
+        confirm("", yes=False)  # names the missing option
     for option, mode in (("--mentions", mentions), ("--learned", learned)):
         if mode is MentionMode.ASK and not person_is_there():
             raise UsageError(
@@ -115,7 +113,7 @@ def forget(
     plan = run.serve(lambda service: service.erasure.plan(subject))
     show_plan(run, plan, modes, messages=messages, to_data_too=dry_run)
     if plan.begun_at is not None:
-        run.out.note("an earlier run did not come to its end; this one goes on")
+        run.out.note("resuming an interrupted run")
     if dry_run:
         return
     deciding = MentionReview(run, plan)
@@ -129,8 +127,8 @@ def forget(
         file.write(report)
     if report.mentions["kept"]:
         run.out.note(
-            f"kept of others (mentions, or learned): {report.mentions['kept']:,}; --mentions and"
-            " --learned change this"
+            f"kept {many(report.mentions['kept'], 'entry', 'entries')} with mentions, or learned"
+            " from messages; see --mentions and --learned"
         )
     for left in report.unfinished:
         print_error(left, "run the same command again")
@@ -141,10 +139,10 @@ def forget(
 def _confirm(run: Invocation, plan: ForgetPlan, *, yes: bool) -> bool:
     run.out.note(_FOR_EVER)
     if plan.subject.kind != "agent" or yes:
-        return confirm("Forget all this?", yes=yes)
+        return confirm("Erase all this?", yes=yes)
     agent = run.service.host.agent(plan.subject.agent_id or "")
     wanted = agent.username if agent is not None else plan.subject.agent_id
-    return ask_text(f"to forget all of it, type the agent's name ({wanted})", "--yes") == wanted
+    return ask_text(f"to erase the agent, type its name ({wanted})", "--yes") == wanted
 
 
 def _carry_out(
@@ -155,7 +153,7 @@ def _carry_out(
     messages: bool,
     failed: Sequence[str],
 ) -> ForgetReport:
-    run.out.progress("forgetting; if this is interrupted, the same command goes on")
+    run.out.progress("erasing; if interrupted, run the same command again")
     return run.serve(
         lambda service: service.erasure.forget(plan, decisions, messages=messages, failed=failed)
     )

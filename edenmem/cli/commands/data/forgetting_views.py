@@ -1,4 +1,4 @@
-"""What a forgetting found and did, on the screen."""
+"""Views of an erasure: plan, decisions about mentions, report and receipt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import EditorFile, find_editor, show_diff
 from edenmem.cli.terminal.prompts import ask_choice, confirm
-from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.tables import Column, many
 from edenmem.engine.erasure.reports import (
     ForgetPlan,
     ForgetReport,
@@ -36,13 +36,13 @@ _COUNTS: Sequence[Column[Row]] = (
 
 
 def subject_line(run: Invocation, subject: Subject) -> str:
-    """Who or what, in words."""
+    """Describe the subject of an erasure."""
     if subject.known_id:
         return f"{subject.kind} {subject.names[0]}"
     known = run.service.scopes.labels([id for id in (subject.agent_id, subject.owner) if id])
     agent = known.get(subject.agent_id or "", subject.agent_id or "")
     if subject.kind == "agent":
-        return f"the whole memory of agent {agent}"
+        return f"all memory of agent {agent}"
     owner = known[subject.owner]
     if subject.kind == "session":
         owner = subject.names[0]
@@ -55,8 +55,7 @@ Modes = tuple[MentionMode, MentionMode]
 def show_plan(
     run: Invocation, plan: ForgetPlan, modes: Modes, *, messages: bool, to_data_too: bool
 ) -> None:
-    """Print what would be removed, what names the subject elsewhere or was learned from it, what
-    the modes make of that, and what stays."""
+    """Print what would be removed, mentions elsewhere with their treatment, and what stays."""
     if to_data_too or not run.out.is_data:
         run.out.report(
             [plan],
@@ -67,19 +66,19 @@ def show_plan(
 
 def _show_plan(run: Invocation, plan: ForgetPlan, modes: Modes, *, messages: bool) -> None:
     subject = plan.subject
-    run.out.heading(f"To be forgotten: {subject_line(run, subject)}")
+    run.out.heading(f"To erase: {subject_line(run, subject)}")
     run.out.fields(
         [
-            ("called", list(subject.names)),
-            ("begun", plan.begun_at),
+            ("names", list(subject.names)),
+            ("started", plan.begun_at),
         ]
     )
     rows = [*plan.counts.items(), *(plan.conversations.items() if messages else ())]
-    run.out.listing(rows, _COUNTS, empty="no memory of it was found")
+    run.out.listing(rows, _COUNTS, empty="no memory found")
     if plan.mentions:
         run.out.line()
         run.out.listing(plan.mentions, lambda shown: _mention_columns(run, shown, modes))
-        run.out.note("--format json shows every entry in full")
+        run.out.note("--json shows all entries in full")
     run.out.line()
     for what in _staying(plan, messages=messages):
         run.out.paragraph("stays: ", what)
@@ -90,17 +89,13 @@ def _staying(plan: ForgetPlan, *, messages: bool) -> list[str]:
     sessions = len(plan.traces.own) + len(plan.traces.shared)
     conversations = (
         [
-            f"conversations ({said}); what was said so far counts as done and is not formed again: "
-            f"the cursor moves past it in up to {_format_sessions(sessions)}"
+            f"messages ({said}); they are not formed again: the cursor moves past them in up to"
+            f" {many(sessions, 'session')}"
         ]
         if said and not messages
         else []
     )
     return [*conversations, *plan.stays]
-
-
-def _format_sessions(sessions: int) -> str:
-    return f"{sessions:,} {'session' if sessions == 1 else 'sessions'}"
 
 
 def _mention_columns(
@@ -114,18 +109,18 @@ def _mention_columns(
         return known.full(mention.scope) if mention.scope is not None else ""
 
     return (
-        Column("elsewhere", lambda m: m.target_type),
+        Column("mention in", lambda m: m.target_type),
         Column("why", _why),
         Column("action", lambda m: m.treatment(m.mode(*modes))),
-        Column("whose", place, "text"),
+        Column("owner", place, "name"),
         Column("id", lambda m: m.target_id, "id"),
-        Column("copies", lambda m: m.copies or None, "number"),
+        Column("copies", lambda m: m.copies if m.copies > 1 else None, "number"),
         Column("text", _describe, "text"),
     )
 
 
 def _why(mention: Mention) -> str:
-    learned = {"": (), "alone": ("learned",), "unclear": ("learned (unclear)",)}
+    learned = {"": (), "alone": ("learned",), "unclear": ("learned?",)}
     return ", ".join((*(("mention",) if mention.mentioned else ()), *learned[mention.learned]))
 
 
@@ -134,12 +129,12 @@ def _describe(mention: Mention) -> str:
         return " | ".join(mention.contexts)
     if mention.removed:
         number = len(mention.removed)
-        return f"absorbed {number:,} of these reflections"
+        return f"absorbed {number:,} of the reflections"
     return mention.text or ""
 
 
 def plan_data(plan: ForgetPlan, modes: Modes, *, messages: bool) -> dict[str, Any]:
-    """A plan for programs."""
+    """Return a plan as data."""
     subject = plan.subject
     return {
         "dry_run": True,
@@ -160,27 +155,27 @@ def plan_data(plan: ForgetPlan, modes: Modes, *, messages: bool) -> dict[str, An
 
 
 def show_report(run: Invocation, report: ForgetReport) -> None:
-    """Print what was done, and what was found afterwards."""
+    """Print the report of an erasure, with its verification."""
     run.out.report([report], lambda: _show_report(run, report), data=receipt_of)
 
 
 def _show_report(run: Invocation, report: ForgetReport) -> None:
-    run.out.heading(f"Forgotten: {subject_line(run, report.subject)}")
-    run.out.listing(list(report.removed.items()), _COUNTS, empty="there was nothing to remove")
+    run.out.heading(f"Erased: {subject_line(run, report.subject)}")
+    run.out.listing(list(report.removed.items()), _COUNTS, empty="nothing to remove")
     probe = report.probe
     run.out.fields(
         [
             ("mentions", _tally(report.mentions)),
             (
-                "looked at",
+                "verified",
                 f"{probe.texts:,} texts, {probe.searches:,} searches, {probe.contexts:,} contexts",
             ),
             ("still found", list(probe.found) or "nothing"),
-            ("by words alone", probe.by_words and f"some searches, since {probe.by_words}"),
+            ("words only", probe.by_words and f"some searches: {probe.by_words}"),
         ]
     )
     for what in report.compaction.beyond:
-        run.out.paragraph("beyond reach: ", what)
+        run.out.paragraph("out of reach: ", what)
 
 
 def _tally(mentions: Mapping[str, int]) -> str:
@@ -188,22 +183,20 @@ def _tally(mentions: Mapping[str, int]) -> str:
 
 
 class ReceiptFile:
-    """Where a receipt is to be written, looked at before anything is done.
+    """The file of a receipt, checked before anything is removed.
 
     Raises:
-        UsageError: it cannot be written there.
+        UsageError: The file cannot be written.
     """
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
         folder = self._path.parent
         if not folder.is_dir() or not os.access(folder, os.W_OK) or self._path.is_dir():
-            raise UsageError(
-                f"--receipt {path}: no file can be written there", hint="name another place"
-            )
+            raise UsageError(f"cannot write --receipt {path}", hint="choose another file")
 
     def write(self, report: ForgetReport) -> None:
-        """Write it in one step, readable by the user alone."""
+        """Write the receipt atomically, readable only by the owner."""
         handle, made = tempfile.mkstemp(dir=self._path.parent, prefix=".receipt-")  # mode 0600
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump(receipt_of(report), file, indent=2, ensure_ascii=False)
@@ -214,21 +207,20 @@ class ReceiptFile:
 
 
 class MentionReview:
-    """Makes the decisions, one mention after the other; ``failed`` are those that could not be
-    carried out as wished."""
+    """Decisions about mentions; ``failed`` describes the ones that could not be carried out."""
 
     def __init__(self, run: Invocation, plan: ForgetPlan) -> None:
         self._run = run
         self._plan = plan
         self.failed: list[str] = []
         self._can_draft = has_llm(run.settings)
-        self._drafts: dict[tuple[str, str], str] = {}  # what was typed, for the next try
+        self._drafts: dict[tuple[str, str], str] = {}  # edited text, for the next attempt
 
     def decide(self, mentions: MentionMode, learned: MentionMode) -> list[MentionDecision]:
-        """A decision for each mention; those without one are kept.
+        """Decide on each mention; mentions without a decision are kept.
 
         Raises:
-            UsageError: a model is to write and none is configured.
+            UsageError: A rewrite needs a model, and none is configured.
         """
         found = (self._decide(one, one.mode(mentions, learned)) for one in self._plan.mentions)
         return [decision for decision in found if decision is not None]
@@ -245,9 +237,9 @@ class MentionReview:
             case "keep":
                 if mode is not MentionMode.KEEP:
                     option = "--learned" if mention.learned else "--mentions"
-                    why = f"only a rewrite takes it out ({option} rewrite)"
+                    why = f"only a rewrite removes the mention ({option} rewrite)"
                     if mention.target_type == "policy":
-                        why = "change it with 'edenmem scope policy', then run this again"
+                        why = "edit it with 'edenmem scope policy', then run this command again"
                     self._fail(mention, why)
                 return None
             case treatment:
@@ -256,7 +248,7 @@ class MentionReview:
     # -- by the model --------------------------------------------------------------------------
 
     def _draft(self, mention: Mention) -> MentionDecision | None:
-        self._run.out.progress(f"asking the model about {mention.target_type} {mention.target_id}")
+        self._run.out.progress(f"calling the model for {mention.target_type} {mention.target_id}")
         try:
             return self._run.serve(
                 lambda service: service.erasure.draft(self._plan, mention), llm=True
@@ -266,7 +258,7 @@ class MentionReview:
             return None
 
     def _fail(self, mention: Mention, why: str) -> None:
-        self.failed.append(f"{mention.target_type} {mention.target_id} was kept: {why}")
+        self.failed.append(f"{mention.target_type} {mention.target_id} kept: {why}")
 
     # -- by a person ---------------------------------------------------------------------------
 
@@ -274,9 +266,13 @@ class MentionReview:
         out = self._run.out
         out.note("")
         out.note(f"{mention.target_type} {mention.target_id} {_WHY[mention.learned]}:")
-        # Who decides on a fact has to see all of it; of a long text, the places that matter.
+        # A fact is shown in full, a long text only around its mentions.
         whole = mention.text if mention.target_type in ("fact", "reflection") else None
-        for line in [whole] if whole else mention.contexts or ["(it absorbed reflections that go)"]:
+        for line in (
+            [whole]
+            if whole
+            else mention.contexts or ["(absorbed reflections that will be removed)"]
+        ):
             out.note(f"  {line}")
         while True:
             decision, again = self._choose(mention)
@@ -284,7 +280,7 @@ class MentionReview:
                 return decision
 
     def _choose(self, mention: Mention) -> tuple[MentionDecision | None, bool]:
-        """The decision, and whether to ask again."""
+        """Return the decision, and whether to ask again."""
         option = "--learned" if mention.learned else "--mentions"
         match ask_choice("what to do", option, self._choices(mention)):
             case "keep":
@@ -303,21 +299,21 @@ class MentionReview:
                 if decision is None:
                     return None, True
         self._show(decision)
-        return (decision, False) if confirm("Take this?", yes=False) else (None, True)
+        return (decision, False) if confirm("Use this text?", yes=False) else (None, True)
 
     def _choices(self, mention: Mention) -> list[tuple[str, str]]:
-        """Return what can be done with a mention here, as values and labels."""
-        keep = ("keep", "keep it as it is")
+        """Return the possible treatments of a mention, as values and labels."""
+        keep = ("keep", "keep unchanged")
         if mention.text is None:
-            return [("redact", f"empty its older copies ({mention.copies:,})"), keep]
+            return [("redact", f"clear older copies ({mention.copies:,})"), keep]
         choices = []
         if not mention.fixed:
             if self._can_draft:
-                choices.append(("rewrite", "let the model rewrite it without the name"))
+                choices.append(("rewrite", "rewrite with the model"))
             if find_editor():
-                choices.append(("edit", "edit it in $EDITOR"))
+                choices.append(("edit", "edit in $EDITOR"))
         if mention.removable:
-            choices.append(("remove", "remove all of it"))
+            choices.append(("remove", "remove"))
         return [*choices, keep]
 
     def _edit(self, mention: Mention) -> MentionDecision | None:
@@ -331,7 +327,7 @@ class MentionReview:
             self._run.out.note(error.message)
             return None
         finally:
-            file.remove()  # what is to be forgotten must not stay in a file
+            file.remove()  # erased text must not stay in a file
         try:
             return validate_rewrite(self._plan.subject, mention, drafts[key])
         except RewritingRefused as error:
@@ -348,7 +344,7 @@ class MentionReview:
 
 
 _WHY = {
-    "": "names what is to be forgotten",
-    "alone": "was learned from what is to be forgotten",
-    "unclear": "was learned from what is to be forgotten, and perhaps from others",
+    "": "mentions the name",
+    "alone": "was learned from the messages",
+    "unclear": "was learned from the messages, and perhaps from others",
 }

@@ -1,4 +1,4 @@
-"""``edenmem import``: memory from a file."""
+"""``edenmem import``: read memory from a file."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.parameters import suggest
 from edenmem.cli.commands.data.exchange_views import print_import
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.progress import show_progress
@@ -24,16 +25,22 @@ _ON_CONFLICT = ("keep", "replace", "fail")
 
 def _conflict_word(given: str) -> str:
     if given not in _ON_CONFLICT:
-        raise UsageError(f"--on-conflict {given!r}: it is one of {', '.join(_ON_CONFLICT)}")
+        raise UsageError(
+            f"--on-conflict takes one of {', '.join(_ON_CONFLICT)}, not {given!r}",
+            hint=suggest(given, _ON_CONFLICT),
+        )
     return given
 
 
 def _read_format(run: Invocation, given: str | None) -> bool:
-    """Report whether the file is one of mem0's; any other format is kept as the global option."""
+    """Return whether the file is in mem0's format; set other formats as the global option."""
     if given is None or given == _MEM0:
         return given == _MEM0
     if given not in list(OutputFormat):
-        raise UsageError(f"--format {given!r}: it is one of {', '.join((_MEM0, *OutputFormat))}")
+        raise UsageError(
+            f"--format takes one of {', '.join((_MEM0, *OutputFormat))}, not {given!r}",
+            hint=suggest(given, (_MEM0, *OutputFormat)),
+        )
     run.take("format", OutputFormat(given))
     return False
 
@@ -44,36 +51,34 @@ def import_(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="JSON Lines, compressed or not; a folder of Markdown; - is stdin."
+            metavar="FILE", help="JSON Lines (also gzipped), a folder of Markdown, or - for stdin."
         ),
     ],
     on_conflict: Annotated[
         str,
         typer.Option(
             "--on-conflict",
-            metavar="WORD",
-            help="Of what differs: keep what is stored (the default), replace it, or fail.",
+            metavar="HOW",
+            help="For records that differ: keep the stored one, replace it, or fail.",
         ),
     ] = "keep",
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Take the good lines (exit 1); else all or none.")
+        bool, typer.Option("--skip-bad", help="Import the valid lines only (exit 1).")
     ] = False,
     allow_incomplete: Annotated[
         bool,
-        typer.Option(
-            "--allow-incomplete", help="Take what can be read of a backup that is damaged."
-        ),
+        typer.Option("--allow-incomplete", help="Import the readable part of a damaged backup."),
     ] = False,
     allow_long: options.AllowLong = False,
     delete: Annotated[
-        bool, typer.Option("--delete", help="Markdown: delete what has no line any more.")
+        bool, typer.Option("--delete", help="Markdown: delete memory whose line was removed.")
     ] = False,
     owner: Annotated[
         str | None,
         typer.Option(
             "--owner",
             metavar="USER",
-            help="MongoDB: the owner of agents and sessions that have none.",
+            help="Owner of agents and sessions without one (MongoDB).",
         ),
     ] = None,
     file_format: Annotated[
@@ -81,29 +86,29 @@ def import_(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="Of the file: jsonl (the default), mem0 or markdown. Of the report: table, json,"
-            " jsonl, csv.",
+            help="Format of the file: jsonl, mem0 or markdown.  [default: jsonl]  Or of the report:"
+            " table, json, jsonl, csv.",
         ),
     ] = None,
     agent: options.Agent = None,
     user: options.User = None,
     add_missing: Annotated[
-        bool, typer.Option("--add-missing", help="mem0: add users that are not known yet.")
+        bool, typer.Option("--add-missing", help="mem0: add unknown users.")
     ] = False,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Read what 'edenmem export' wrote, or lines of your own, into the store.
+    """Import a backup, JSON Lines, edited Markdown, or memories of mem0.
 
-    The whole file is checked first: a backup that was cut off or altered is refused. What is there
-    already stays; what differs is told, and replaced only if that is asked for. Doing it again
-    changes nothing, and one that was interrupted is completed by doing it again. A whole backup
-    brings its own history; other lines are new changes, and can be undone by their run.
+    Checks the whole file first, and refuses a truncated or altered backup. Existing records are
+    kept; differing ones are reported, and replaced only with --on-conflict replace. Importing again
+    changes nothing, and completes an interrupted import. A full backup restores its history; other
+    lines are new changes that 'undo --run' can revert.
 
-    A line of your own needs no more than this:
+    The minimum for a line:
     {"type": "fact", "agent": "mira", "scope": "user", "user": "lena", "content": "…"}
-    The guide says what else it may have: 'edenmem help --guide import'. A memory of mem0 that names
-    no agent is of --agent, one that names neither user nor agent is of --user.
+    For all fields, see 'edenmem help --guide import'. --agent and --user are the defaults for
+    memories of mem0 without them.
 
     \b
     edenmem import backup.jsonl.gz --dry-run
@@ -114,7 +119,7 @@ def import_(
     run = invocation(ctx)
     is_mem0 = _read_format(run, file_format)
     if not is_mem0 and (agent or user or add_missing):
-        raise UsageError("--agent, --user and --add-missing are for --format mem0")
+        raise UsageError("--agent, --user and --add-missing need --format mem0")
     word = _conflict_word(on_conflict)
     if run.out.format is OutputFormat.MARKDOWN or (
         not is_mem0 and source != "-" and Path(source).is_dir()
@@ -124,7 +129,7 @@ def import_(
         import_folder(run, source, delete=delete, yes=yes, dry_run=dry_run, allow_long=allow_long)
         return
     if delete:
-        raise UsageError("--delete is for a folder of Markdown")
+        raise UsageError("--delete needs a folder of Markdown")
     from edenmem.engine.exchange.files import Source
 
     from_pipe = source == "-"

@@ -1,4 +1,4 @@
-"""Folders of Markdown: written, and read back as a plan that a person agrees to."""
+"""Markdown folders: export, and import as a plan to confirm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.prompts import confirm
-from edenmem.cli.terminal.tables import style
+from edenmem.cli.terminal.tables import many, style
 from edenmem.errors import ExitCode, UsageError
 from edenmem.text import one_line, printable
 
@@ -25,15 +25,10 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
-def many(count: int, word: str) -> str:
-    """A number of things, in words."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
-
-
 def export_folder(run: Invocation, request: ExportRequest, target: str, *, force: bool) -> None:
-    """Write a folder, and tell what is in it."""
+    """Write a folder, and print what it contains."""
     if target == "-":
-        raise UsageError("Markdown is a folder", hint="name one")
+        raise UsageError("Markdown needs a folder", hint="specify a folder instead of -")
     report = run.service.exchange.write_folder(Path(target), request, force=force)
     run.out.safe(
         f"wrote {many(report.files, 'file')} to {target}: {many(report.texts, 'text')},"
@@ -41,23 +36,23 @@ def export_folder(run: Invocation, request: ExportRequest, target: str, *, force
         f" of {many(report.scopes, 'scope')}"
     )
     if report.removed:
-        run.out.note(f"removed of an earlier export: {many(report.removed, 'file')} without memory")
+        run.out.note(f"removed {many(report.removed, 'outdated file')} of an earlier export")
 
 
 def import_folder(
     run: Invocation, source: str, *, delete: bool, yes: bool, dry_run: bool, allow_long: bool
 ) -> None:
-    """Show what the edits in a folder mean, ask, and make them."""
+    """Show the edits in a folder, confirm, and apply them."""
     plan = run.service.exchange.plan_folder(Path(source), delete=delete)
     _show(run, plan)
     if not plan.files and not plan.problems:
-        raise UsageError(f"{source} has no file of an export", hint="see 'edenmem export --help'")
+        raise UsageError(f"no exported files in {source}", hint="see 'edenmem export --help'")
     if not plan.edits:
         run.out.note("nothing to change")
     report: ApplyReport | None = None
     run_id = run.actor.run_id or ""
     if plan.edits and not dry_run:
-        if not confirm(f"Make {many(len(plan.edits), 'change')}?", yes=yes):
+        if not confirm(f"Apply {many(len(plan.edits), 'change')}?", yes=yes):
             run.out.note("nothing was changed")
             return
         report = run.serve(
@@ -71,7 +66,7 @@ def import_folder(
 
 
 def _show(run: Invocation, plan: Plan) -> None:
-    """The plan as a diff; on stderr where stdout is for data."""
+    """Print the plan as diffs, and problems on stderr."""
     if run.out.is_data:
         return
     for edit in plan.edits:
@@ -80,14 +75,14 @@ def _show(run: Invocation, plan: Plan) -> None:
         print_error(f"{_place(problem)}: {problem.reason}", None)
     for conflict in plan.conflicts[:_SHOWN]:
         print_error(
-            f"{_place(conflict)}: {conflict.reason}; it was left as it is",
-            "export again, and make the change there",
+            f"{_place(conflict)}: {conflict.reason}; left unchanged",
+            "export again, and repeat the edit",
         )
     left = max(0, len(plan.problems) - _SHOWN) + max(0, len(plan.conflicts) - _SHOWN)
     if left:
-        print_error(f"{left:,} more cannot be taken", None)
+        print_error(f"{many(left, 'more problem')}", None)
     if plan.missing:
-        run.out.note(f"no line any more: {plan.missing:,}; --delete deletes what has none")
+        run.out.note(f"{many(plan.missing, 'removed line')}; --delete deletes their memory")
 
 
 def _show_edit(run: Invocation, edit: Edit) -> None:
@@ -128,8 +123,8 @@ def _show_outcome(run: Invocation, plan: Plan, report: ApplyReport | None, run_i
     for notice in report.notices if report else ():
         run.out.note(notice)
     if report is not None:
-        run.out.safe(f"made {done:,} of {many(len(plan.edits), 'change')}")
+        run.out.safe(f"applied {done:,} of {many(len(plan.edits), 'change')}")
         if done:
-            run.out.note(f"run {run_id}: 'edenmem undo --run {run_id}' takes it back")
+            run.out.note(f"to undo this run: edenmem undo --run {run_id}")
     elif plan.edits:
-        run.out.note(f"{many(len(plan.edits), 'change')} would be made")
+        run.out.note(f"would apply {many(len(plan.edits), 'change')}")

@@ -1,4 +1,4 @@
-"""``edenmem migrate``: memory of v1, and the steps of our own schema."""
+"""``edenmem migrate``: memory from v1, and schema migrations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from edenmem.engine.service import MemoryService
     from edenmem.models.v1 import V1Options
 
-app = group("Memory of v1 into this store, and the store's own schema.")
+app = group("Migrate memory from v1, and the schema of the store.")
 
 
 class _Shards(StrEnum):
@@ -66,7 +66,7 @@ def v1(
     agents: Annotated[
         list[str] | None,
         typer.Option(
-            "--agent", "-a", metavar="AGENT", help="Only this agent's memory; may be repeated."
+            "--agent", "-a", metavar="AGENT", help="Only memory of this agent (repeatable)."
         ),
     ] = None,
     active_since: Annotated[
@@ -74,53 +74,58 @@ def v1(
         typer.Option(
             "--active-since",
             metavar="TIME",
-            help="Leave behind what nobody wrote to since then: 6mo, 2025-03-01.",
+            help="Skip memory without changes since: 6mo, 2025-03-01.",
         ),
     ] = None,
     shards: Annotated[
         _Shards,
-        typer.Option("--shards", metavar="HOW", help="merge active shards into one text, or keep."),
+        typer.Option(
+            "--shards", metavar="HOW", help="merge active shards into one text, or keep them."
+        ),
     ] = _Shards.MERGE,
     provenance: Annotated[
         bool,
-        typer.Option("--provenance", help="Also move what is in a text already, as absorbed."),
+        typer.Option(
+            "--provenance", help="Also migrate reflections already in a text, as absorbed."
+        ),
     ] = False,
     episodes: Annotated[
         _Episodes,
-        typer.Option("--episodes", metavar="HOW", help="leave them behind, or keep them."),
+        typer.Option("--episodes", metavar="HOW", help="leave episodes behind, or keep them."),
     ] = _Episodes.LEAVE,
     on_conflict: Annotated[
         _OnConflict,
         typer.Option(
             "--on-conflict",
             metavar="HOW",
-            help="Where v2 has a text: keep it, append v1's to it, or replace it.",
+            help="If v2 has a text: keep it, append the text of v1, or replace it.",
         ),
     ] = _OnConflict.KEEP,
     condense: Annotated[
         bool,
-        typer.Option("--condense", help="Let the model shorten texts that are over their limit."),
+        typer.Option("--condense", help="Shorten texts over the word limit with the model."),
     ] = False,
     no_embed: Annotated[
-        bool, typer.Option("--no-embed", help="No vectors now; 'embed backfill' makes them later.")
+        bool,
+        typer.Option("--no-embed", help="Skip vectors; create them later with 'embed backfill'."),
     ] = False,
     batch_size: Annotated[
-        int, typer.Option("--batch-size", min=1, max=10_000, metavar="N", help="Items at a time.")
+        int, typer.Option("--batch-size", min=1, max=10_000, metavar="N", help="Items per batch.")
     ] = 500,
     report: Annotated[
         str | None,
-        typer.Option("--report", metavar="FILE", help="Also write the report here, as JSON."),
+        typer.Option("--report", metavar="FILE", help="Also write the report to a file as JSON."),
     ] = None,
     database: Database = None,
     files: Files = None,
     allow_incomplete: AllowIncomplete = False,
     yes: options.Yes = False,
 ) -> None:
-    """Move memory of v1 into this store. v1 is only read.
+    """Migrate memory from v1 into this store. Never writes to v1.
 
-    An interrupted run resumes with the same command, and a second run leaves what is there as it
-    is. What a run did can be verified and rolled back. If part of the input is missing or cannot be
-    read, the rest is moved, and the exit code is 1, with --dry-run too.
+    An interrupted run resumes with the same command. A second run leaves migrated memory unchanged.
+    Runs can be verified and rolled back. If part of the input is missing or unreadable, the rest is
+    migrated and the exit code is 1, also with --dry-run.
 
     \b
     edenmem migrate v1 --from dump/eden --dry-run
@@ -131,7 +136,7 @@ def v1(
     if not dry_run:
         run.must_write("migrate v1")
     since = parse_when(active_since, "--active-since")
-    if since is not None:  # by the day, so that the same command is the same an hour later
+    if since is not None:  # by the day, so that a repeated command resumes
         since = since.replace(hour=0, minute=0, second=0, microsecond=0)
     import msgspec
 
@@ -156,7 +161,7 @@ def v1(
     if report is not None:
         _check_report(Path(report))
     if not dry_run and not run.service.setup.is_made:
-        raise StoreError("the store is not there yet", hint="make it with 'edenmem init'")
+        raise StoreError("the store does not exist yet", hint="create it with 'edenmem init'")
     with interrupted_by_sigterm(), open_plan(run, source, chosen.v1) as plan:
         chosen = msgspec.structs.replace(chosen, v1=plan.options)
         _note_absent(run, plan)
@@ -181,7 +186,7 @@ def v1(
 
 
 def _has_failed(made: MigrationReport) -> bool:
-    """Whether something that was asked for was not done, or cannot be relied on."""
+    """Return whether the run is incomplete or unverified."""
     run, check, embedding = made.run, made.verification, made.embedding
     return bool(
         run.counts.get("failed")
@@ -228,16 +233,16 @@ def _v1_options(run: Invocation, **given: Any) -> V1Options:
 
 
 def _note_absent(run: Invocation, plan: V1Plan) -> None:
-    """Name agents that were asked for although the source has nothing of them."""
+    """Print requested agents without memory in the source."""
     known = {person.id for person in plan.agents()}
     if absent := [agent for agent in plan.options.agents if agent not in known]:
-        run.out.note(f"the source has no memory of {', '.join(absent)}")
+        run.out.note(f"no memory in the source for: {', '.join(absent)}")
 
 
 def _check_report(path: Path) -> None:
-    """Refuse a place where the report cannot be written before anything is done."""
+    """Check that the report can be written."""
     if path.is_dir() or not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-        raise InputError(f"{path} cannot be written", hint="name another file with --report")
+        raise InputError(f"cannot write {path}", hint="choose another file for --report")
 
 
 for _rest in (ledger.up, ledger.down, ledger.status, ledger.verify, ledger.rollback):

@@ -1,4 +1,4 @@
-"""``edenmem migrate up|down|status|verify|rollback``: the schema's steps, and runs of the past."""
+"""``edenmem migrate up|down|status|verify|rollback``: schema migrations and past runs."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from edenmem.cli.commands.data.v1_source import (
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
+from edenmem.cli.terminal.tables import many
 from edenmem.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
     from edenmem.engine.service import MemoryService
     from edenmem.models.migration import MigrationRun
 
-_Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run, or its beginning.")]
+_Run = Annotated[str, typer.Argument(metavar="RUN", help="Run: ID or ID prefix.")]
 
 
 def up(ctx: typer.Context, dry_run: options.DryRun = False) -> None:
-    """Take the steps of the schema that this store has not had. Safe to run again.
+    """Apply pending schema migrations. Safe to run again.
 
-    Processes of an older edenmem may not be able to use a SQLite file afterwards: stop them first.
+    Stop processes of older versions of edenmem first: they may not support the new schema.
 
     \b
     edenmem migrate up --dry-run
@@ -43,20 +44,24 @@ def up(ctx: typer.Context, dry_run: options.DryRun = False) -> None:
     """
     run = invocation(ctx)
     if dry_run:
-        run.out.listing(run.service.migrations.pending(), views.STEPS, empty="nothing is pending")
+        run.out.listing(
+            run.service.migrations.pending(), views.STEPS, empty="no pending migrations"
+        )
         return
     run.must_write("migrate up")
     taken, made = run.service.migrations.step_up()
-    _print_steps(run, taken, "took", "the schema is up to date already", also=made)
+    _print_steps(run, taken, "applied", "the schema is up to date", also=made)
 
 
 def down(
     ctx: typer.Context,
-    to: Annotated[int, typer.Argument(metavar="NUMBER", help="The last step that stays.")],
+    to: Annotated[
+        int, typer.Argument(metavar="NUMBER", help="Number of the last migration to keep.")
+    ],
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
 ) -> None:
-    """Take steps of the schema back, for an older edenmem. What they added is lost.
+    """Revert schema migrations, for an older version of edenmem. Their data is lost.
 
     \b
     edenmem migrate down 9 --dry-run
@@ -64,14 +69,14 @@ def down(
     run = invocation(ctx)
     steps_back = run.service.migrations.steps_down(to)
     if dry_run:
-        run.out.listing(steps_back, views.STEPS, empty="there is nothing to take back")
+        run.out.listing(steps_back, views.STEPS, empty="no migrations to revert")
         return
     run.must_write("migrate down")
-    if not confirm(f"Take {len(steps_back)} steps of the schema back?", yes=yes):
+    if not confirm(f"Revert {many(len(steps_back), 'migration')}?", yes=yes):
         run.out.note("nothing was changed")
         return
     taken = run.service.migrations.step_down(to)
-    _print_steps(run, taken, "took back", "there was nothing to take back")
+    _print_steps(run, taken, "reverted", "no migrations to revert")
 
 
 def _print_steps(
@@ -91,10 +96,10 @@ def _print_steps(
 def status(
     ctx: typer.Context,
     run_id: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="Show one run: its id or a beginning.")
+        str | None, typer.Argument(metavar="[RUN]", help="Show one run: ID or ID prefix.")
     ] = None,
 ) -> None:
-    """The steps of the schema and the runs of migrations, latest first; or one run.
+    """Show schema migrations and runs of 'migrate v1', latest first, or one run.
 
     \b
     edenmem migrate status
@@ -110,10 +115,10 @@ def status(
     def show() -> None:
         run.out.listing(schema, views.STEPS)
         if pending:
-            run.out.note(f"{len(pending)} steps are pending: 'edenmem migrate up' takes them")
+            run.out.note(f"{many(len(pending), 'migration')} pending: run 'edenmem migrate up'")
             return
         run.out.line()
-        run.out.listing(runs, views.RUNS, empty="no migration was run")
+        run.out.listing(runs, views.RUNS, empty="no runs of 'migrate v1'")
 
     data = {"schema": list(map(to_data, schema)), "runs": list(map(to_data, runs))}
     run.out.report([data], show, data=dict)
@@ -127,7 +132,7 @@ def verify(
     files: Files = None,
     allow_incomplete: AllowIncomplete = False,
 ) -> None:
-    """Compare source and target again: is each document of v1 accounted for? Exit 1 if not.
+    """Verify that every document of v1 is accounted for. Exits with 1 if not.
 
     \b
     edenmem migrate verify 69218c1f --from dump/eden
@@ -168,12 +173,12 @@ def rollback(
     run_id: _Run,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Also what was changed since; later states stay in history."),
+        typer.Option("--force", help="Also overwrite later changes, which stay in history."),
     ] = False,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
 ) -> None:
-    """Take back what a run made, as 'undo --run' does. What was changed since is kept, and listed.
+    """Roll back a run, like 'undo --run'. Lists later changes, which are kept.
 
     \b
     edenmem migrate rollback 69218c1f --dry-run
@@ -184,7 +189,7 @@ def rollback(
         run.must_write("migrate rollback")
         if not yes and not run.out.is_data:
             views.print_rollback(run, _roll_back(run, found, force, dry_run=True), forced=force)
-        if not confirm(f"Take back what the run {found.id} made ({found.done:,} items)?", yes=yes):
+        if not confirm(f"Roll back run {found.id} ({many(found.done, 'item')})?", yes=yes):
             run.out.note("nothing was changed")
             return
     with interrupted_by_sigterm():
@@ -202,5 +207,5 @@ def _roll_back(
             found.id,
             force=force,
             dry_run=dry_run,
-            progress=lambda done: progress.step("taking back", done, max(found.done, done)),
+            progress=lambda done: progress.step("rolling back", done, max(found.done, done)),
         )

@@ -1,4 +1,4 @@
-"""What ``edenmem migrate`` prints: plans, reports, checks, runs and steps."""
+"""Views of ``edenmem migrate``: plans, reports, verifications, runs and steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.money import format_cost
-from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.tables import Column, many
 from edenmem.models.migration import MigrationRun, RunState, SchemaStep
 from edenmem.models.v1 import V1Damage
 from edenmem.text import one_line
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         Verification,
     )
 
-#: Problems and samples that a plan shows to a person; the data formats have more.
+#: Maximum numbers of problems and rows to print; data formats contain more.
 _SHOWN = 10
 _ROWS_SHOWN = 40
 _SAMPLE_WIDTH = 300
@@ -40,38 +40,38 @@ _STATES = {
     RunState.STALE: "stale",
 }
 
-#: Outcomes of items in the words of a person, in the order in which they are told.
+#: Outcome of an item → label, in order.
 _OUTCOMES = {
     "migrated": "migrated",
     "merged": "merged",
-    "already": "there already",
+    "already": "already present",
     "kept": "v2 kept",
     "left_behind": "left behind",
     "bad": "bad",
     "failed": "failed",
 }
 
-#: The same of items that a run would move.
+#: Planned outcome of an item → label.
 _PLANNED = _OUTCOMES | {
     "migrated": "to migrate",
     "merged": "to merge",
     "left_behind": "to leave behind",
 }
 
-#: Documents by what becomes of them.
+#: Result of a document → label.
 _FATES = {"used": "used", "left_behind": "left behind", "bad": "bad"}
 
-#: What is the matter, by kind of difference.
+#: Kind of difference → label.
 _DIFFERENCES = {
     "missing": "is missing",
     "changed": "was changed",
     "duplicate": "is a duplicate",
     "copy": "is a copy",
-    "extra": "is not of v1",
+    "extra": "is not from v1",
     "order": "is out of order",
 }
 
-#: Kinds of what a run makes, in the words of a person.
+#: Kind of target → plural.
 _TARGETS = {
     "fact": "facts",
     "reflection": "reflections",
@@ -82,7 +82,7 @@ _TARGETS = {
     "user": "users",
 }
 
-#: One of what is counted, where its word differs from that of several.
+#: Plural → singular.
 _ONE = {
     "facts": "fact",
     "texts": "text",
@@ -97,23 +97,23 @@ _ONE = {
 STEPS: list[Column[SchemaStep]] = [
     Column("step", lambda step: step.name, "text"),
     Column("applied", lambda step: step.applied_at or "pending", "time"),
-    Column("way back", lambda step: "no" if step.no_way_back else "yes"),
+    Column("reversible", lambda step: "no" if step.no_way_back else "yes"),
 ]
 
 RUNS: list[Column[MigrationRun]] = [
     Column("run", lambda run: run.id, "id"),
     Column("state", lambda run: _STATES[run.state]),
     Column("verified", lambda run: describe_check(run)),
-    Column("began", lambda run: run.started_at, "time"),
+    Column("started", lambda run: run.started_at, "time"),
     Column("items", lambda run: f"{run.done:,} of {run.total:,}", "number"),
     Column("source", lambda run: run.source, "text"),
 ]
 
-#: Further counts of a verification.
-_VERIFIED = {"taken_back": "taken back", "differs": "differ"}
+#: Further outcomes of a verification.
+_VERIFIED = {"taken_back": "rolled back", "differs": "differ"}
 
 _ROWS: list[Column[PlanRow]] = [
-    Column("agent", lambda row: row.agent or row.agent_id or "nobody's", "text"),
+    Column("agent", lambda row: row.agent or row.agent_id or "(none)", "text"),
     Column("shard", lambda row: row.shard, "text"),
     Column("texts", lambda row: row.texts, "number"),
     Column("facts", lambda row: row.facts, "number"),
@@ -125,8 +125,10 @@ _ROWS: list[Column[PlanRow]] = [
 
 
 def format_counts(counts: Mapping[str, int], words: Mapping[str, str] | None = None) -> str:
-    """Format counts that are not zero, such as ``12 facts, 1 text``; without ``words`` their names
-    with spaces for underscores."""
+    """Format counts other than zero, such as ``12 facts, 1 text``.
+
+    Without ``words``, the names are printed with spaces for underscores.
+    """
     names = words or {name: name.replace("_", " ") for name in counts}
     return ", ".join(
         f"{counts[name]:,} {_ONE.get(word, word) if counts[name] == 1 else word}"
@@ -135,18 +137,14 @@ def format_counts(counts: Mapping[str, int], words: Mapping[str, str] | None = N
     )
 
 
-def _count_texts(count: int) -> str:
-    return f"{count:,} {'text' if count == 1 else 'texts'}"
-
-
 def _format_total(counts: Mapping[str, int], words: Mapping[str, str]) -> str | None:
-    """Format a sum and what it is made up of, such as ``48: 43 used, 5 bad``."""
+    """Format a total and its parts, such as ``48: 43 used, 5 bad``."""
     total = sum(counts.values())
     return f"{total:,}: {format_counts(counts, words)}" if total else None
 
 
 def print_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
-    """Print what a run would do; ``whole``: with samples and problems."""
+    """Print the plan of a run; ``whole`` adds samples and problems."""
     run.out.report([plan], lambda: _show_plan(run, plan, whole=whole), data=plan_data)
 
 
@@ -170,19 +168,19 @@ def _show_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
             ("holds", ", ".join(f"{n:,} {name}" for name, n in plan.documents.items())),
             ("documents", _format_total(plan.fates, _FATES)),
             *_incomplete(plan.incomplete),
-            ("not asked for", ", ".join(f"{n:,} {name}" for name, n in plan.not_asked.items())),
-            ("goes on with", plan.resumes),
+            ("not selected", ", ".join(f"{n:,} {name}" for name, n in plan.not_asked.items())),
+            ("resumes", plan.resumes),
             ("items", _format_total(plan.outcomes, _PLANNED)),
             ("would write", format_counts(writes, {each: each for each in writes}) or "nothing"),
-            ("there already", f"{already:,}" if already else None),
+            ("already present", f"{already:,}" if already else None),
             (
                 "v2 has",
-                f"{_count_texts(conflicts)} of its own; see --on-conflict" if conflicts else None,
+                f"{many(conflicts, 'text')} ; see --on-conflict" if conflicts else None,
             ),
             ("conflicts", format_counts(plan.conflicts_by_treatment)),
             (
                 "over limit",
-                f"{_count_texts(long)}, kept whole; see --condense" if long else None,
+                f"{many(long, 'text')} kept whole; see --condense" if long else None,
             ),
             *_lines("left behind", [f"{n:,}: {why}" for why, n in plan.left_behind.items()]),
             ("problems", format_counts(plan.problems_by_kind)),
@@ -196,7 +194,7 @@ def _show_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
         most = _ROWS_SHOWN if whole else _SHOWN
         run.out.listing(shown[:most], _ROWS)
         if len(rows) > most:
-            run.out.note(f"and {len(rows) - most:,} more; --dry-run --format json has them all")
+            run.out.note(f"and {len(rows) - most:,} more; --dry-run --json lists all")
     if whole:
         _print_samples(run, plan)
         _print_conflicts(run, plan)
@@ -206,12 +204,12 @@ def _show_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
 
 
 def _incomplete(found: Sequence[V1Damage]) -> list[tuple[str, object]]:
-    """A line for each part of the input that is missing."""
+    """Return a line for each missing part of the input."""
     return _lines("incomplete input", [each.detail for each in found])
 
 
 def _lines(name: str, texts: Sequence[str]) -> list[tuple[str, object]]:
-    """A line for each text, the first of them with the name."""
+    """Return a line for each text, labelled with the name."""
     return [("" if number else name, text) for number, text in enumerate(texts)]
 
 
@@ -242,7 +240,7 @@ def _print_conflicts(run: Invocation, plan: MigrationPlan) -> None:
         run.out.paragraph(what, one_line(each.reason, _SAMPLE_WIDTH))
     more = sum(plan.conflicts_by_treatment.values()) - _SHOWN
     if more > 0:
-        run.out.note(f"and {more:,} more conflicts; --format json names up to 1,000")
+        run.out.note(f"and {many(more, 'more conflict')}; --json lists up to 1,000")
 
 
 def _print_problems(run: Invocation, plan: MigrationPlan) -> None:
@@ -253,26 +251,26 @@ def _print_problems(run: Invocation, plan: MigrationPlan) -> None:
         run.out.paragraph(f"{where}: ", one_line(problem.detail, _SAMPLE_WIDTH))
     more = sum(plan.problems_by_kind.values()) - _SHOWN
     if more > 0:
-        run.out.note(f"and {more:,} more problems; --format json names up to 1,000")
+        run.out.note(f"and {many(more, 'more problem')}; --json lists up to 1,000")
 
 
 def print_report(run: Invocation, report: MigrationReport) -> None:
-    """Print what a run did, on one screen."""
+    """Print the report of a run."""
     run.out.report([report], lambda: _show_report(run, report))
     for notice in report.notices:
         run.out.note(notice)
     if report.run.lacks_input:
         run.out.note(
-            "the input is incomplete: what could be read was moved; the exit code is 1 without "
-            "--allow-incomplete"
+            "the input is incomplete: migrated the readable part (exit 1 without"
+            " --allow-incomplete)"
         )
     if report.run.names_taken:
         run.out.note(
-            "accounts whose username is taken were not added, so the exit code is 1: their memory "
-            "is there under their IDs"
+            "accounts with a taken username were not added (exit 1); their memory is stored under"
+            " their IDs"
         )
     if any(report.run.counts.get(made) for made in ("migrated", "merged")):
-        run.out.note(f"to go back: edenmem migrate rollback {report.run.id}")
+        run.out.note(f"to roll back: edenmem migrate rollback {report.run.id}")
 
 
 def _show_report(run: Invocation, report: MigrationReport) -> None:
@@ -304,7 +302,7 @@ def _run_fields(run: MigrationRun) -> list[tuple[str, object]]:
         ("items", f"{run.done:,} of {run.total:,}"),
         ("outcome", format_counts(run.counts, _OUTCOMES)),
         ("not added", f"{run.names_taken:,}: the username is taken" if run.names_taken else None),
-        ("resumed", f"{run.resumed} times" if run.resumed > 1 else "once" if run.resumed else None),
+        ("resumed", many(run.resumed, "time") if run.resumed else None),
         ("took", f"{run.seconds:.1f} s{rate}"),
         *_incomplete(run.incomplete),
         ("accepted", "--allow-incomplete" if run.incomplete and not run.lacks_input else None),
@@ -318,9 +316,9 @@ def describe_check(run: MigrationRun) -> str:
     if check is None:
         return "not verified"
     if check.differing:
-        return "1 difference" if check.differing == 1 else f"{check.differing:,} differences"
+        return many(check.differing, "difference")
     if check.taken_back:
-        return f"{check.taken_back:,} taken back"
+        return f"{check.taken_back:,} rolled back"
     return "outdated" if run.state is RunState.STALE else check.outcome
 
 
@@ -333,7 +331,7 @@ def _show_run(run: Invocation, found: MigrationRun) -> None:
     run.out.fields(
         [
             *_run_fields(found),
-            ("began", found.started_at),
+            ("started", found.started_at),
             ("ended", found.finished_at),
             ("by", f"{found.actor.name} on {found.actor.host}"),
             ("options", ", ".join(_options(found))),
@@ -344,7 +342,7 @@ def _show_run(run: Invocation, found: MigrationRun) -> None:
 
 
 def _options(found: MigrationRun) -> list[str]:
-    """What was asked for beyond what is usual."""
+    """Return the options that differ from the defaults."""
     usual = {"shards": "merge", "episodes": "leave", "on_conflict": "keep"}
     return [
         name.replace("_", "-")
@@ -360,22 +358,22 @@ def _format_list(value: object) -> str:
 
 
 def _print_run_problems(run: Invocation, found: MigrationRun) -> None:
-    """The problems that the ledger keeps, by their reasons, with the first of each."""
+    """Print the problems of a run by reason, with one example each."""
     by_reason: dict[str, list[str]] = {}
     for problem in found.problems:
         by_reason.setdefault(problem.reason, []).append(problem.source)
     for reason, sources in list(by_reason.items())[:_SHOWN]:
         more = f" and {len(sources) - 1:,} more" if len(sources) > 1 else ""
         run.out.paragraph("  ", f"{one_line(reason, 300)}: {one_line(sources[0], 80)}{more}")
-    told = ("kept", "bad", "failed")
-    beyond = sum(found.counts.get(name, 0) for name in told) + found.names_taken
+    listed = ("kept", "bad", "failed")
+    beyond = sum(found.counts.get(name, 0) for name in listed) + found.names_taken
     beyond -= len(found.problems)
     if beyond > 0:
-        run.out.note(f"and {beyond:,} more; a plan (--dry-run) names those of the source")
+        run.out.note(f"and {beyond:,} more; --dry-run lists those in the source")
 
 
 def print_verification(run: Invocation, check: Verification) -> None:
-    """Print what a check found."""
+    """Print a verification."""
     run.out.report(
         [check],
         lambda: _show_verification(run, check),
@@ -402,75 +400,73 @@ def _show_verification(run: Invocation, check: Verification) -> None:
 
 
 def _describe_vectors(check: Verification) -> str | None:
-    """Return how far the vectors were verified; None if there are none."""
+    """Describe the verification of vectors; None without vectors."""
     vectors = check.vectors
     if vectors is None or not vectors.facts:
         return None
     compared = f"{vectors.compared:,} compared with {vectors.model}"
     if not vectors.compared:
-        compared = f"not compared with their texts: {vectors.reason}"
-    return f"{vectors.facts:,} searched for one that two texts share; {compared}"
+        compared = f"not compared with texts: {vectors.reason}"
+    return f"{vectors.facts:,} checked for duplicates; {compared}"
 
 
 def _describe_unreadable(check: Verification) -> str | None:
     if not check.unreadable:
         return None
     number = "1 entry" if check.unreadable == 1 else f"{check.unreadable:,} entries"
-    return f"{number} of the log; they excuse nothing"
+    return f"{number} of the log, ignored"
 
 
 def _describe_verification(check: Verification) -> str:
     if check.unfinished:
-        return "the run is unfinished: 'edenmem migrate v1' with the same options goes on"
+        return "the run is unfinished: continue with 'edenmem migrate v1' and the same options"
     if check.complete:
         return f"all {check.documents:,} documents are accounted for"
     if check.differing:
-        number = "1 difference" if check.differing == 1 else f"{check.differing:,} differences"
-        return f"{number} from v1 that the log does not explain"
+        return f"{many(check.differing, 'difference')} from v1 that the log does not explain"
     if check.taken_back:
-        number = "1 item was" if check.taken_back == 1 else f"{check.taken_back:,} items were"
-        return f"{number} taken back by a rollback or undo; 'edenmem migrate v1' moves them again"
+        number = many(check.taken_back, "item")
+        return f"{number} rolled back or undone; to repeat: 'edenmem migrate v1'"
     if check.incomplete and check.documents == check.seen:
         return f"all {check.documents:,} documents read are accounted for; the input is incomplete"
     if check.documents == check.seen:
         return f"all {check.documents:,} documents are accounted for; the log is damaged"
-    return f"{check.documents:,} documents, but {check.seen:,} were looked at"
+    return f"{check.documents:,} documents expected, {check.seen:,} read"
 
 
 def _print_differences(run: Invocation, check: Verification) -> None:
     for each in check.differences[:_SHOWN]:
         where = " ".join(filter(None, (each.target_type, each.target_id, "in", each.scope)))
         values = f": {each.field} is {each.found}, not {each.expected}" if each.field else ""
-        told = one_line(f"{where} {_DIFFERENCES[each.kind]}{values}; {each.reason}", 400)
-        run.out.paragraph("  ", told)
+        text = one_line(f"{where} {_DIFFERENCES[each.kind]}{values}; {each.reason}", 400)
+        run.out.paragraph("  ", text)
         if each.source:
             run.out.paragraph("    from ", one_line(each.source, 200))
     more = check.differing - min(_SHOWN, len(check.differences))
     if more > 0:
-        run.out.note(f"and {more:,} more; --format json names up to 1,000")
+        run.out.note(f"and {more:,} more; --json lists up to 1,000")
 
 
 def print_rollback(run: Invocation, report: RollbackReport, *, forced: bool) -> None:
-    """Print what a rollback took back and kept."""
+    """Print the report of a rollback."""
     run.out.report([report], lambda: _show_rollback(run, report, forced=forced))
 
 
 def _show_rollback(run: Invocation, report: RollbackReport, *, forced: bool) -> None:
-    verb = "would take back" if report.dry_run else "took back"
+    verb = "would remove" if report.dry_run else "removed"
     run.out.fields(
         [
             ("run", report.run.id),
             (verb, format_counts(report.removed, _TARGETS) or "nothing"),
-            ("kept", f"{report.kept_total:,}, changed since" if report.kept_total else None),
+            ("kept", f"{report.kept_total:,} with later changes" if report.kept_total else None),
             ("state", None if report.dry_run else _STATES[report.run.state]),
         ]
     )
     for kept in report.kept[:_SHOWN]:
         run.out.paragraph(f"  {kept.target_type} {kept.target_id}: ", one_line(kept.reason, 200))
     if report.kept_total > _SHOWN:
-        run.out.note(f"and {report.kept_total - _SHOWN:,} more; --format json names up to 1,000")
+        run.out.note(f"and {report.kept_total - _SHOWN:,} more; --json lists up to 1,000")
     if report.forceable and not forced:
         run.out.note(
-            f"'edenmem migrate rollback {report.run.id} --force' takes it back all the same; "
-            "later states stay in history"
+            f"to overwrite later changes: edenmem migrate rollback {report.run.id} --force"
         )

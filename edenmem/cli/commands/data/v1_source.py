@@ -1,4 +1,4 @@
-"""What the commands that read v1 share: where it is, and opening it."""
+"""Opening the v1 source: options shared by the commands that read it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="URI|FOLDER|FILE",
-        help="Where v1 is: a MongoDB, a mongodump folder, or an Extended JSON or BSON file"
-        " (default: the configured MongoDB).",
+        help="Source: MongoDB URI, mongodump folder, or Extended JSON or BSON file."
+        "  [default: the configured MongoDB]",
     ),
 ]
 
 
 Database = Annotated[
     str | None,
-    typer.Option("--database", metavar="NAME", help="Which of several databases in --from."),
+    typer.Option("--database", metavar="NAME", help="Database, if --from contains several."),
 ]
 
 Files = Annotated[
@@ -43,8 +43,7 @@ Files = Annotated[
     typer.Option(
         "--file",
         metavar="PATTERN",
-        help="Which of several files of one collection, by name, such as '*.bson';"
-        " may be repeated.",
+        help="File name pattern, such as '*.bson', if a collection has several files (repeatable).",
     ),
 ]
 
@@ -52,16 +51,16 @@ AllowIncomplete = Annotated[
     bool,
     typer.Option(
         "--allow-incomplete",
-        help="Exit 0 although part of the input is missing or cannot be read.",
+        help="Exit 0 even if part of the input is missing or unreadable.",
     ),
 ]
 
-#: Options that name one of several things in a source, and what a person is asked for.
+#: Option that resolves an ambiguous source → question.
 _QUESTIONS = {"--database": "database", "--file": "file"}
 
 
 def chosen_files(database: str | None, files: list[str] | None) -> dict[str, Any]:
-    """What was chosen, as fields of `V1Options`: text that the ledger can hold."""
+    """Return the choices as fields of `V1Options`, in a form that the ledger can store."""
     return {
         "database": format_path(database or ""),
         "files": tuple(format_path(pattern) for pattern in files or ()),
@@ -70,9 +69,9 @@ def chosen_files(database: str | None, files: list[str] | None) -> dict[str, Any
 
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C, so that the ledger is told of it and temporary files go."""
+    """Treat SIGTERM like Ctrl-C, to update the ledger and remove temporary files."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may say what a signal does
+        yield  # only the main thread can set signal handlers
         return
     before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
@@ -83,7 +82,7 @@ def interrupted_by_sigterm() -> Iterator[None]:
 
 @contextmanager
 def open_plan(run: Invocation, source: str | None, v1_options: V1Options) -> Iterator[V1Plan]:
-    """Yield the source, read and laid out; its options have what a person chose in it."""
+    """Yield the plan for a source, asking about ambiguous input on a terminal."""
     while True:
         try:
             plan = _open(run, source, v1_options)
@@ -97,7 +96,7 @@ def open_plan(run: Invocation, source: str | None, v1_options: V1Options) -> Ite
 
 
 def _ask(error: AmbiguousInput, v1_options: V1Options) -> V1Options:
-    """The options with the answer to what could not be decided."""
+    """Ask about ambiguous input, and return the options with the answer."""
     import msgspec
 
     choices = [(choice, choice) for choice in error.choices]
@@ -109,7 +108,7 @@ def _ask(error: AmbiguousInput, v1_options: V1Options) -> V1Options:
 
 def _open(run: Invocation, source: str | None, v1_options: V1Options) -> V1Plan:
     if source is not None and not is_mongodb(source):
-        source = str(Path(source).expanduser().absolute())  # the same from wherever it is named
+        source = str(Path(source).expanduser().absolute())  # independent of the working folder
     with show_progress(run.out) as progress:
         return run.service.migrations.open_source(
             source,

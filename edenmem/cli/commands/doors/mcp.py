@@ -1,4 +1,4 @@
-"""``edenmem mcp``: memory as tools for agents that speak the Model Context Protocol."""
+"""``edenmem mcp``: memory as tools of the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 app = single()
 
-#: Where --http listens if no option says so.
+#: Default address of --http.
 _HOST, _PORT = "127.0.0.1", 8378
 
 
@@ -35,34 +35,39 @@ def mcp(
         list[str] | None,
         typer.Argument(
             metavar="config CLIENT",
-            help="Print the configuration of claude, cursor or vscode with the options given.",
+            help="Print the configuration for claude, cursor or vscode, with the given options.",
         ),
     ] = None,
     agent: options.Agent = None,
     user: options.User = None,
     session: options.Session = None,
     write: Annotated[
-        bool, typer.Option("--write", help="Offer the tools that change memory, too.")
+        bool, typer.Option("--write", help="Also offer tools that change memory.")
     ] = False,
     http: Annotated[
-        bool, typer.Option("--http", help="Serve streamable HTTP instead of stdin and stdout.")
+        bool, typer.Option("--http", help="Serve streamable HTTP instead of stdio.")
     ] = False,
     host: Annotated[
-        str | None, typer.Option("--host", metavar="HOST", help="With --http: where to listen.")
+        str | None,
+        typer.Option("--host", metavar="HOST", help="Address of --http.  [default: 127.0.0.1]"),
     ] = None,
     port: Annotated[
         int | None,
         typer.Option(
-            "--port", min=0, max=65_535, metavar="PORT", help="With --http (default 8378, 0 = any)."
+            "--port",
+            min=0,
+            max=65_535,
+            metavar="PORT",
+            help="Port of --http (0 = any).  [default: 8378]",
         ),
     ] = None,
 ) -> None:
-    """Serve memory as MCP tools over stdin and stdout, for a client that starts this command.
+    """Serve memory as MCP tools over stdio, to a client that starts this command.
 
-    The options decide whose memory is served; no tool can reach any other. Without --user only
-    what the agent knows for everybody is served. --session serves what that session may see.
-    Only reading tools are offered, unless --write is given. With --http callers need a token
-    (edenmem token create), unless the server listens on this machine alone.
+    The options limit the memory that tools can access. Without --user, tools access only memory
+    that the agent has for all users. --session limits access to the scopes of a session. Tools are
+    read-only unless --write is given. With --http, callers need a token (edenmem token create)
+    unless the server listens only on this machine.
 
     \b
     edenmem mcp --agent mira --user lena
@@ -72,7 +77,7 @@ def mcp(
     run = invocation(ctx)
     address = _parse_address(host, port, http=http)
     if session and http:
-        raise UsageError("--session does not go with --http, which serves many conversations")
+        raise UsageError("--session and --http exclude each other: HTTP serves many sessions")
     given: list[str] = []
     for name, value in {"--agent": agent, "--user": user, "--session": session}.items():
         given += [name, value] if value else []
@@ -102,7 +107,7 @@ def mcp(
 
     if sys.stdin.isatty():
         command = shlex.join(["edenmem", "mcp", "config", "claude", *given])
-        run.out.note(f"speaking MCP on stdin; a client starts this: {command}")
+        run.out.note(f"serving MCP on stdio; to configure a client: {command}")
 
     async def work(service: MemoryService) -> None:
         from edenmem.mcp.server import Reach, build_server, serve_stdio
@@ -116,7 +121,7 @@ def mcp(
 
 
 class _Address(NamedTuple):
-    """Where a server listens."""
+    """Address of a server."""
 
     host: str
     port: int
@@ -158,7 +163,7 @@ def _serve_http(
 
 
 def _check_names(run: Invocation, agent: str | None, user: str | None, session: str | None) -> None:
-    """Refuse names that the server would refuse when a client starts it."""
+    """Check names now instead of when a client starts the server."""
     if agent:
         run.resolver.agent(agent)
     if user:
@@ -180,7 +185,7 @@ def _check_installed(*, http: bool) -> None:
 
 
 def _print_config(run: Invocation, client: Client, options: Sequence[str]) -> None:
-    """Print the configuration of a client, whose working folder and environment are its own."""
+    """Print the configuration of a client with its own folder and environment."""
     from edenmem.mcp.client_config import stdio_config
 
     command = [*_own_command(), *_store_options(run), "mcp", *options]
@@ -189,7 +194,7 @@ def _print_config(run: Invocation, client: Client, options: Sequence[str]) -> No
 
 
 def _print_http_config(client: Client, address: _Address) -> None:
-    """Print the configuration of a client for a server that runs already."""
+    """Print the configuration of a client for a running server."""
     from edenmem.mcp.client_config import http_config
 
     host = f"[{address.host}]" if ":" in address.host else address.host
@@ -203,7 +208,7 @@ def _print_http_config(client: Client, address: _Address) -> None:
 
 
 def _note_server(run: Invocation, options: Sequence[str], address: _Address) -> None:
-    """Name the command that starts the server, which has the options and not the client."""
+    """Print the command that starts the server."""
     host = [] if address.host == _HOST else ["--host", address.host]
     port = [] if address.port == _PORT else ["--port", str(address.port)]
     store = [] if has_password(run.settings.store.uri) else _store_options(run)
@@ -216,7 +221,7 @@ def _parse_client(words: Sequence[str]) -> Client:
 
     if words[0] != "config":
         raise UsageError(
-            f"unknown argument: {words[0]!r}", hint="'edenmem mcp config CLIENT' prints one"
+            f"unknown argument: {words[0]!r}", hint="did you mean 'edenmem mcp config CLIENT'?"
         )
     named = words[1].lower() if len(words) == 2 else ""
     for client in CLIENTS:
@@ -224,19 +229,19 @@ def _parse_client(words: Sequence[str]) -> Client:
             return client
     given = " ".join(words[1:])
     raise UsageError(
-        f"config takes claude, cursor or vscode: {given!r}",
-        hint="edenmem mcp config claude --agent NAME",
+        f"no such client: {given!r}",
+        hint="one of claude, cursor, vscode",
     )
 
 
 def _own_command() -> list[str]:
-    """Return the words that start edenmem from anywhere."""
+    """Return the command that starts edenmem from any folder."""
     script = Path(sys.executable).with_name("edenmem")
     return [str(script)] if script.is_file() else [sys.executable, "-m", "edenmem"]
 
 
 def _store_options(run: Invocation) -> list[str]:
-    """Return the options that find the same store and settings from another folder."""
+    """Return the options for the same store and settings in any folder."""
     given = []
     own = user_config_file()
     files = [file.absolute() for file in run.loaded.files if file.absolute() != own]
@@ -260,15 +265,15 @@ def _absolute_uri(run: Invocation) -> str:
     uri = store_uri(run.settings)
     if has_password(uri):
         raise UsageError(
-            "the URI of the store holds a password, which a client's configuration would show",
-            hint="write it into a configuration file that only you may read, and pass --config",
+            "the store URI contains a password, which the configuration would expose",
+            hint="put the URI into a private configuration file and pass it with --config",
         )
     return uri
 
 
 def _note_environment(run: Invocation) -> None:
-    """Name the variables in force that a client would have to set as well."""
+    """Print the environment variables that a client has to set as well."""
     origins = {key: origin for key, origin in run.loaded.origins.items() if key != "store.uri"}
     named = sorted({origin for origin in origins.values() if origin.isupper()})
     if named:
-        run.out.note(f"set in this shell, and not for the client: {', '.join(named)}")
+        run.out.note(f"set in this shell, but not for the client: {', '.join(named)}")

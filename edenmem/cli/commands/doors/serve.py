@@ -32,7 +32,7 @@ def serve(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="MODEL", help="Model at the upstream that forms memory."),
+        typer.Option("--model", metavar="MODEL", help="Model of the upstream for forming memory."),
     ] = None,
     host: Annotated[
         str | None,
@@ -53,14 +53,14 @@ def serve(
         ),
     ] = None,
     no_store: Annotated[
-        bool, typer.Option("--no-store", help="Use memory, but store nothing of chats.")
+        bool, typer.Option("--no-store", help="Add memory to chats, but do not store chats.")
     ] = False,
 ) -> None:
-    """Serve memory over HTTP, until SIGTERM or Ctrl-C.
+    """Serve memory over HTTP until SIGTERM or Ctrl-C.
 
-    Chats go to the upstream, with memory in their context: point a client's base URL at this
-    server. --agent and --user hold for requests that name none. Creates a missing SQLite store,
-    agent and user, and says so. Without a token only this machine is served. The guide:
+    Forwards chats to the upstream with memory in their context: point the base URL of a client at
+    this server. --agent and --user are the defaults for requests that name none. Creates a missing
+    SQLite store, agent and user. Without a token, only this machine has access. See
     'edenmem help --guide serve'.
 
     \b
@@ -91,7 +91,7 @@ def _serve(run: Invocation) -> None:
 
     settings = run.settings.server
     if run.settings.store.read_only and settings.store_chats:
-        raise WriteRefused("'edenmem serve' stores chats; --no-store serves a read-only store")
+        raise WriteRefused("'edenmem serve' stores chats; use --no-store for a read-only store")
     _prepare_store(run)
     chosen = _agent(run, settings.agent) if settings.agent else None
     if settings.user:
@@ -105,18 +105,18 @@ def _serve(run: Invocation) -> None:
         upstream = application.state.proxy.upstream.url
         if upstream.startswith(url):
             raise ConfigError(
-                f"the upstream is this server itself: {upstream}",
-                hint="name another with --upstream",
+                f"the upstream is this server: {upstream}",
+                hint="set another one with --upstream",
             )
-        run.out.note(f"chats go to {upstream}")
+        run.out.note(f"forwarding chats to {upstream}")
         if not urlsplit(upstream).path:
-            run.out.note(f"the upstream URL has no path; most servers want {upstream}/v1")
+            run.out.note(f"the upstream URL has no path; most servers expect {upstream}/v1")
         if not service.can_form and settings.store_chats:
-            run.out.note("memory is not formed: no model; add --model MODEL, or set llm.base_url")
+            run.out.note("no model for forming memory: add --model MODEL, or set llm.base_url")
         elif settings.store_chats:
             due = run.settings.formation
             run.out.note(
-                f"{run.settings.llm.fast_model} forms memory of a chat after"
+                f"forming memory with {run.settings.llm.fast_model} after"
                 f" {due.message_interval} messages or {due.token_interval} weighted tokens"
             )
         await process.serve(
@@ -133,7 +133,7 @@ def _serve(run: Invocation) -> None:
 def _formation_model(
     run: Invocation, upstream: str | None, model: str | None
 ) -> dict[str, str | None]:
-    """Return the settings that let a model of the upstream form memory."""
+    """Return the settings for forming memory with a model of the upstream."""
     if model is None:
         return {}
     from edenmem.server.proxy.upstream import OLLAMA
@@ -147,18 +147,18 @@ def _formation_model(
 
 
 def _prepare_store(run: Invocation) -> None:
-    """Create a SQLite store that is not there; one on a server is for 'edenmem init'."""
+    """Create a missing SQLite store; 'edenmem init' creates one on a server."""
     setup = run.service.setup
     if setup.is_made:
         return
     if not run.service.setup.is_embedded:
-        raise NotFoundError("the store is not prepared", hint="run 'edenmem init'")
+        raise NotFoundError("the store does not exist", hint="create it with 'edenmem init'")
     setup.make()
     run.out.note(f"created the store: {setup.location}")
 
 
 def _agent(run: Invocation, name: str) -> Agent:
-    """Return the agent; one that a store of this machine lacks is added."""
+    """Return the agent, adding a missing one to a SQLite store."""
     try:
         return run.resolver.agent(name)
     except NotFoundError:
@@ -177,7 +177,7 @@ def _agent(run: Invocation, name: str) -> Agent:
 
 
 def _add_user(run: Invocation, name: str) -> None:
-    """Add the user if a store of this machine lacks it."""
+    """Add a missing user to a SQLite store."""
     try:
         run.resolver.user(name)
     except NotFoundError:

@@ -1,4 +1,4 @@
-"""``edenmem token``: who may use the server, beside this machine."""
+"""``edenmem token``: access tokens of the server."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from edenmem.cli.terminal.times import parse_duration
 from edenmem.models.access import AccessToken
 from edenmem.models.ids import utc_now
 
-app = group("Tokens: who may use the server, beside this machine.")
+app = group("Create, list and revoke access tokens of the server.")
 
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the token.")]
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")]
 
 
 @app.command("create", cls=Command)
@@ -34,22 +34,24 @@ def create(
             "--agent",
             "-a",
             metavar="AGENT",
-            help="An agent whose memory it opens: username, ID or ID prefix; may be repeated.",
+            help="Agent that the token gives access to: username, ID, or ID prefix (repeatable).",
         ),
     ] = None,
     user: options.User = None,
     write: Annotated[
-        bool, typer.Option("--write", help="Allow changes of memory, not only reading.")
+        bool, typer.Option("--write", help="Allow writing; otherwise read-only.")
     ] = False,
     expires: Annotated[
         str | None,
-        typer.Option("--expires", metavar="TIME", help="Valid for this long: 12h, 90d, 1y."),
+        typer.Option(
+            "--expires", metavar="TIME", help="Lifetime: 12h, 90d, 1y.  [default: unlimited]"
+        ),
     ] = None,
 ) -> None:
-    """Create a token for the server, limited to agents and, with --user, to one user.
+    """Create an access token for agents and, with --user, for one user.
 
-    Without --user it opens the memory of every user of the agents. The token is shown once and
-    stored as a hash. History and the log show its name as the author of every change made with it.
+    Without --user, the token gives access to the memory of every user of the agents. The token is
+    shown once and stored as a hash. Its name is the author of its changes in history and log.
 
     \b
     edenmem token create website --agent mira --expires 90d
@@ -83,9 +85,7 @@ def create(
 
 @app.command("list", cls=Command)
 def list_tokens(ctx: typer.Context) -> None:
-    """List the tokens, with what each opens and when it was last used.
-
-    The time of the last use is exact to the hour.
+    """List tokens with their access and their last use, to the hour.
 
     \b
     edenmem token list
@@ -107,7 +107,7 @@ def list_tokens(ctx: typer.Context) -> None:
         run.service.tokens.list_all(),
         columns,
         data=_data,
-        empty="no tokens; 'edenmem token create NAME --agent AGENT'",
+        empty="no tokens; create one with 'edenmem token create NAME --agent AGENT'",
         header=[each for each in AccessToken.__struct_fields__ if each != "digest"],
     )
 
@@ -119,7 +119,7 @@ def revoke(
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Revoke a token: the next request with it is refused. Its name is free again.
+    """Revoke a token immediately. Its name can be reused.
 
     \b
     edenmem token revoke website --dry-run
@@ -160,7 +160,7 @@ def _end(token: AccessToken, now: datetime) -> datetime | str | None:
 
 
 def _user_name(run: Invocation, user_id: str | None) -> str:
-    """The user's name; the id of one that is gone; nothing where a token opens every user."""
+    """Return the name of a token's user, their ID if they are gone, or "" for all users."""
     if user_id is None:
         return ""
     return run.service.host.person(user_id).names.get(user_id, user_id)

@@ -1,4 +1,4 @@
-"""How a backfill is told: its plan, its progress and its report."""
+"""Views of a backfill: plan, progress and report."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def cost_of(cost: float | None) -> str:
-    """What embedding costs, and where its price is to be set."""
-    hint = " (embedding.prices has no price of it)" if cost is None else ""
+    """Format the cost of embedding, with a hint if the price is unknown."""
+    hint = " (set embedding.prices)" if cost is None else ""
     return format_cost(cost) + hint
 
 
 def print_plan(run: Invocation, plan: BackfillPlan) -> None:
-    """Print what a backfill would do."""
+    """Print the plan of a backfill."""
     total = plan.status.total
     run.out.record(
         plan,
@@ -44,7 +44,7 @@ def print_plan(run: Invocation, plan: BackfillPlan) -> None:
 
 
 def print_report(run: Invocation, report: BackfillReport) -> None:
-    """Print what a backfill did; failed batches are told on stderr."""
+    """Print the report of a backfill; failed batches go to stderr."""
     run.out.record(
         report,
         [
@@ -62,15 +62,15 @@ def print_report(run: Invocation, report: BackfillReport) -> None:
 
 
 def report_data(report: BackfillReport) -> dict[str, Any]:
-    """What a backfill did, as data."""
+    """Return the report of a backfill as data."""
     return to_data(report) | {"tokens": report.tokens, "cost": report.cost}
 
 
 def print_failures(report: BackfillReport) -> None:
-    """Print on stderr which facts got no vector, and why."""
+    """Print failed facts on stderr."""
     for batch in report.failed:
         first, count = batch.fact_ids[0], len(batch.fact_ids)
-        others = f" and {count - 1} others" if count > 1 else ""
+        others = f" and {count - 1} more" if count > 1 else ""
         print_error(f"{first}{others}: {batch.reason}", batch.hint)
     if report.stopped_early:
         print_error(f"stopped early: {report.stopped_early}", report.hint)
@@ -78,6 +78,6 @@ def print_failures(report: BackfillReport) -> None:
 
 @contextmanager
 def progress_of(run: Invocation, total: int) -> Iterator[Callable[[int], None]]:
-    """What to call with the facts gone through; a terminal shows them, a pipe nothing."""
+    """Yield a function that shows the number of embedded facts on a terminal."""
     with show_progress(run.out) as progress:
         yield lambda done: progress.step("embedding", done, total)

@@ -1,4 +1,4 @@
-"""``edenmem embed``: the vectors of facts."""
+"""``edenmem embed``: vectors of facts, and switches of the embedding model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from edenmem.cli.commands.indexes.switch_views import print_ending, print_standi
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
-from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.tables import Column, many
 from edenmem.cli.terminal.times import parse_duration
 from edenmem.errors import ExitCode, UsageError
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class SwitchAction(StrEnum):
-    """What can be done about a switch."""
+    """An action on a switch of the embedding model."""
 
     BACK = "back"
     DROP_OLD = "drop-old"
@@ -53,16 +53,16 @@ class _Way(NamedTuple):
 
 _WAYS = {
     SwitchAction.BACK: _Way(
-        ("switched",), "Bring {old} back into force?", lambda ender, progress: ender.back()
+        ("switched",), "Switch back to {old}?", lambda ender, progress: ender.back()
     ),
     SwitchAction.DROP_OLD: _Way(
         ("switched", "settling", "clearing"),
-        "Drop the vectors of {old} for good?",
+        "Drop the vectors of {old} permanently?",
         lambda ender, progress: ender.drop_old(progress),
     ),
     SwitchAction.ABANDON: _Way(
         ("filling", "abandoning"),
-        "Take away what was prepared of {new}?",
+        "Remove the prepared vectors of {new}?",
         lambda ender, progress: ender.abandon(progress),
     ),
 }
@@ -71,7 +71,7 @@ _WAYS = {
 def end_switch(
     run: Invocation, action: SwitchAction, *, patience: float, yes: bool, dry_run: bool
 ) -> None:
-    """Ask, and do it; ``patience`` is how many seconds a search index may take."""
+    """Confirm and run an action; ``patience`` is the limit for a search index, in seconds."""
     ender = run.service.embeddings.ender(timeout=patience)
     way = _WAYS[action]
     under_way = ender.expect(*way.phases)
@@ -89,15 +89,14 @@ def end_switch(
     print_ending(run, ending)
 
 
-app = group("Vectors of facts: status, backfill, switch.")
+app = group("Create vectors for facts, and switch embedding models.")
 
 
 @app.command("status", cls=Command)
 def status(ctx: typer.Context, agent: options.Agent = None) -> None:
-    """How many facts have a vector of the configured model, none, or one of another model; and
-    where a switch to another model stands, if one is under way.
+    """Count facts with a vector of the configured model, of another model, or none.
 
-    On MongoDB this reads every vector's length once.
+    Also shows a pending switch of the model. On MongoDB, this reads the length of every vector.
 
     \b
     edenmem embed status
@@ -119,7 +118,7 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
         run.out.listing([*found.agents, found.total], _columns(run, found.agents))
         if found.total.stale and not (under_way and under_way[0].model == found.model):
             run.out.note(
-                f"{found.total.stale:,} facts are not found by meaning; "
+                f"{many(found.total.stale, 'fact')} not found by meaning; "
                 + run.service.embeddings.advise(found.model, found.total.others)
             )
 
@@ -148,31 +147,32 @@ def backfill(
     ctx: typer.Context,
     agent: options.Agent = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="At most so many facts.")
+        int | None,
+        typer.Option("--limit", "-n", min=1, metavar="N", help="Maximum number of facts to embed."),
     ] = None,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, max=64, metavar="N", help="Batches at once.")
+        int, typer.Option("--concurrency", min=1, max=64, metavar="N", help="Concurrent batches.")
     ] = 4,
     switch: Annotated[
         bool,
-        typer.Option("--switch", help="Switch the whole of memory to the model, at one moment."),
+        typer.Option("--switch", help="Switch all memory to the model at once."),
     ] = False,
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="MODEL", help="The model to switch to; implies --switch."),
+        typer.Option("--model", metavar="MODEL", help="Model to switch to; implies --switch."),
     ] = None,
     to: Annotated[
         list[str] | None,
         typer.Option(
             "--to",
             metavar="NAME=VALUE",
-            help="A setting of [embedding] for the new model; may be repeated.",
+            help="Setting of [embedding] for the new model (repeatable).",
         ),
     ] = None,
     to_profile: Annotated[
         str | None,
         typer.Option(
-            "--to-profile", metavar="NAME", help="The profile that has the new model's settings."
+            "--to-profile", metavar="NAME", help="Profile with the settings of the new model."
         ),
     ] = None,
     compare: Annotated[
@@ -180,39 +180,37 @@ def backfill(
         typer.Option(
             "--compare",
             metavar="QUERIES",
-            help="Before the switch, show what both models find for labelled queries (see eval).",
+            help="Compare both models on labelled queries before the switch (see eval).",
         ),
     ] = None,
     max_loss: Annotated[
         float,
         typer.Option(
-            "--max-loss", min=0, max=1, metavar="X", help="Of recall, that a switch may cost."
+            "--max-loss", min=0, max=1, metavar="X", help="Maximum loss of recall for the switch."
         ),
     ] = 0.02,
     force: Annotated[
-        bool, typer.Option("--force", help="Switch whatever the comparison says.")
+        bool, typer.Option("--force", help="Switch regardless of the comparison.")
     ] = False,
     prepare_only: Annotated[
-        bool, typer.Option("--prepare-only", help="Make and compare the vectors; do not switch.")
+        bool, typer.Option("--prepare-only", help="Create and compare vectors without switching.")
     ] = False,
     timeout: Annotated[
         str,
-        typer.Option("--timeout", metavar="TIME", help="Wait so long for a search index: 15m."),
+        typer.Option("--timeout", metavar="TIME", help="Maximum time to wait for a search index."),
     ] = "15m",
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Make the vectors that facts lack: missing, of a wrong length, or of another model.
+    """Create vectors for facts whose vector is missing, invalid, or of another model.
 
-    It tells the cost first, and asks if vectors of another model would be replaced. It may be
-    stopped at any time; run again, it goes on where it was. A fact keeps its old vector until the
-    new one is in.
+    Shows the cost first, and asks before replacing vectors of another model. An interrupted run
+    continues when repeated. A fact keeps its old vector until the new one is stored.
 
-    With --switch (or --model, --to, --to-profile) the new vectors are made beside the old ones,
-    and searches go on by the old model. When all are there, also of what was learned meanwhile,
-    the new model comes into force at one moment; with --compare only if recall does not fall by
-    more than --max-loss. Then put the new model into the configuration: until 'embed switch
-    drop-old', processes that use the old one are still served.
+    With --switch (or --model, --to, --to-profile), the new vectors are stored next to the old ones
+    while searches use the old model. Once all facts have one, all searches switch to the new model;
+    with --compare, only if recall falls by at most --max-loss. Then add the new model to the
+    configuration. Processes with the old model keep working until 'embed switch drop-old'.
 
     \b
     edenmem embed backfill --dry-run
@@ -225,7 +223,7 @@ def backfill(
     changes = changes_of(model, to or ())
     if switch or changes or to_profile is not None:
         if agent is not None or limit is not None:
-            raise UsageError("a switch is of the whole of memory, without --agent and --limit")
+            raise UsageError("a switch covers all memory and excludes --agent and --limit")
         wishes = Wishes(
             changes=changes,
             profile=to_profile,
@@ -241,7 +239,7 @@ def backfill(
         switch_model(run, wishes)
         return
     if compare is not None or force or prepare_only:
-        raise UsageError("--compare, --force and --prepare-only go with --switch or --model")
+        raise UsageError("--compare, --force and --prepare-only need --switch or --model")
     chosen = agent_id_of(run, agent)
 
     async def make_plan(service: MemoryService) -> BackfillPlan:
@@ -278,7 +276,7 @@ def _announce(run: Invocation, plan: BackfillPlan) -> None:
         )
     others = plan.status.total.others
     if plan.replaced and others:
-        run.out.note(f"they have vectors of {', '.join(sorted(others))} until then")
+        run.out.note(f"until then, they keep their vectors of {', '.join(sorted(others))}")
 
 
 @app.command("switch", cls=Command)
@@ -289,18 +287,18 @@ def switch_(
     ],
     timeout: Annotated[
         str,
-        typer.Option("--timeout", metavar="TIME", help="Wait so long for a search index: 15m."),
+        typer.Option("--timeout", metavar="TIME", help="Maximum time to wait for a search index."),
     ] = "15m",
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Undo or end a switch to another embedding model, which 'embed backfill --switch' makes.
+    """Revert or complete a switch of the embedding model by 'embed backfill --switch'.
 
-    back: the old model comes into force again, at one moment; the new vectors are kept.
-    drop-old: the new vectors take the place of the old ones, for good. On MongoDB that is the
-    field that the platform reads. abandon: take the new vectors away, before the switch.
+    back: switch back to the old model at once, and keep the new vectors. drop-old: replace the old
+    vectors permanently, on MongoDB in the field that the platform reads. abandon: remove the new
+    vectors before the switch.
 
-    Each may be stopped and run again. No model is asked.
+    An interrupted action can be repeated. No model is called.
 
     \b
     edenmem embed switch back --yes

@@ -1,4 +1,4 @@
-"""``edenmem embed backfill --switch``: the whole of memory to another embedding model."""
+"""``edenmem embed backfill --switch``: switch all memory to another embedding model."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from edenmem.cli.commands.indexes.switch_views import comparison_data, print_com
 from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.files import lines_of
 from edenmem.cli.terminal.prompts import confirm
+from edenmem.cli.terminal.tables import many
 from edenmem.errors import EdenmemError, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What the options of the command ask for."""
+    """The options of a switch."""
 
     changes: dict[str, str]
     profile: str | None
@@ -48,10 +49,10 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def changes_of(model: str | None, to: Sequence[str]) -> dict[str, str]:
-    """The settings of the new model that differ from those in force, by dotted key.
+    """Return the settings of the new model by dotted key.
 
     Raises:
-        UsageError: one is not written as NAME=VALUE, or is a secret, which others could see.
+        UsageError: A setting is not NAME=VALUE, or is a secret.
     """
     from edenmem.settings.schema import SECRETS
 
@@ -59,22 +60,22 @@ def changes_of(model: str | None, to: Sequence[str]) -> dict[str, str]:
     for text in to:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"--to {text!r}: write NAME=VALUE, such as dimensions=1024")
+            raise UsageError(f"invalid --to: {text!r}", hint="NAME=VALUE, such as dimensions=1024")
         key = "embedding." + name.strip().removeprefix("embedding.")
         if key in SECRETS:
             raise UsageError(
-                f"--to {name}: every user of this machine could see it",
-                hint="write it into a profile of a configuration file that only you may read, and "
-                "name that with --to-profile",
+                f"--to {name} would expose a secret in the process list",
+                hint="put the secret into a profile of a private configuration file, and pass"
+                " --to-profile",
             )
         changes[key] = value
-    if "embedding.local_model" in changes:  # nothing else that is configured is meant then
+    if "embedding.local_model" in changes:  # overrides the configured provider
         changes = {"embedding.provider": "local", "embedding.local_path": "", **changes}
     return changes
 
 
 def switch(run: Invocation, wishes: Wishes) -> None:
-    """Prepare the switch, compare, and make it; each step as far as it is wanted."""
+    """Prepare, compare and commit a switch, as far as the options ask for it."""
     settings = _settings_after(run, wishes)
     labelled = _read_labelled_set(run, wishes.compare)
     plan = _make_plan(run, settings)
@@ -83,7 +84,7 @@ def switch(run: Invocation, wishes: Wishes) -> None:
         return
     _announce(run, plan)
     if plan.backfill.facts and not confirm(
-        f"Make {plan.backfill.facts:,} vectors beside those that are there?", yes=wishes.yes
+        f"Create {many(plan.backfill.facts, 'vector')} next to the existing ones?", yes=wishes.yes
     ):
         run.out.note("nothing was changed")
         return
@@ -91,14 +92,17 @@ def switch(run: Invocation, wishes: Wishes) -> None:
     comparison = _compare_models(run, settings, wishes, plan, labelled) if labelled else None
     if wishes.prepare_only:
         _print_outcome(run, plan, filled, comparison)
-        run.out.note(f"{plan.switch.previous} is in force as before; the same command switches")
+        run.out.note(
+            f"{plan.switch.previous} is still in use; to switch, repeat the command without"
+            " --prepare-only"
+        )
         return
     if comparison is not None:
         _refuse_loss(comparison, wishes)
     if plan.switch.phase == "filling" and not confirm(
         f"Switch from {plan.switch.previous} to {plan.switch.model}?", yes=wishes.yes
     ):
-        run.out.note("all is prepared, and nothing was switched")
+        run.out.note("prepared, but not switched")
         return
 
     async def commit(service: MemoryService) -> None:
@@ -120,7 +124,7 @@ def _settings_after(run: Invocation, wishes: Wishes) -> Settings:
     from edenmem.settings.load import load_settings
 
     kept = dict(run.overrides)
-    if wishes.profile is not None:  # what --set says of the embedding is of the model in force
+    if wishes.profile is not None:  # --set embedding.* is about the current model
         kept = {key: value for key, value in kept.items() if not key.startswith("embedding.")}
     loaded = load_settings(
         config=Path(run.config) if run.config else None,
@@ -161,7 +165,7 @@ def _fill_vectors(
     report = run.serve(fill)
     if report.stopped_early or count_missing(report):
         print_report(run, report)
-        run.out.note(f"{plan.switch.in_force} is in force as before; run the same command to go on")
+        run.out.note(f"{plan.switch.in_force} is still in use; run the same command to continue")
         raise typer.Exit(ExitCode.UNAVAILABLE if report.stopped_early else ExitCode.SOME_FAILED)
     return report
 
@@ -185,11 +189,10 @@ def _refuse_loss(comparison: Comparison, wishes: Wishes) -> None:
         return
     pair = comparison.pairs[0]
     raise EdenmemError(
-        f"with {comparison.new_model} recall@{comparison.top_k} of recipe {pair.recipe!r} falls "
+        f"with {comparison.new_model}, recall@{comparison.top_k} of recipe {pair.recipe!r} falls "
         f"from {pair.old.recall:.3f} to {pair.new.recall:.3f}, by more than {wishes.max_loss:g}; "
-        f"{comparison.old_model} stays in force",
-        hint="allow it with --max-loss or --force, or take all back with 'edenmem embed switch "
-        "abandon'",
+        f"{comparison.old_model} is still in use",
+        hint="allow the loss with --max-loss or --force, or run 'edenmem embed switch abandon'",
     )
 
 
@@ -199,14 +202,14 @@ def _refuse_loss(comparison: Comparison, wishes: Wishes) -> None:
 def _announce(run: Invocation, plan: SwitchPlan) -> None:
     facts = plan.backfill.facts
     if not facts:
-        run.out.note(f"all vectors of {plan.switch.model} are there")
+        run.out.note(f"all vectors of {plan.switch.model} exist")
         return
     run.out.note(
         f"{facts:,} facts to embed with {plan.switch.model}, about {plan.backfill.tokens:,} "
         f"tokens, {cost_of(plan.backfill.cost)}"
     )
     if plan.switch.phase == "filling":
-        run.out.note(f"searches go by {plan.switch.in_force} until the switch")
+        run.out.note(f"searches use {plan.switch.in_force} until the switch")
 
 
 def _print_plan(run: Invocation, plan: SwitchPlan) -> None:
@@ -216,8 +219,8 @@ def _print_plan(run: Invocation, plan: SwitchPlan) -> None:
         [
             ("from", plan.switch.previous),
             ("to", f"{plan.switch.model} ({plan.switch.dimensions:,} dimensions)"),
-            ("begun", standing(plan.switch) if plan.begun else "not yet"),
-            ("would embed", f"{backfill.facts:,} facts, beside the vectors that they have"),
+            ("state", standing(plan.switch) if plan.begun else "not started"),
+            ("would embed", f"{many(backfill.facts, 'fact')}, keeping old vectors"),
             ("tokens", f"about {backfill.tokens:,}"),
             ("cost", cost_of(backfill.cost)),
         ],
@@ -237,7 +240,7 @@ def _print_outcome(
         },
         [
             ("switch to", plan.switch.model),
-            ("  is", standing(plan.switch)),
+            ("  state", standing(plan.switch)),
             ("embedded", f"{filled.embedded:,} facts"),
             ("tokens", f"{filled.tokens:,}"),
             ("cost", cost_of(filled.cost)),
@@ -249,17 +252,17 @@ def _print_outcome(
 
 
 def _print_configuration(run: Invocation, plan: SwitchPlan, wishes: Wishes) -> None:
-    """What to write down, so that other processes follow."""
+    """Print the configuration for the new model."""
     values = ", ".join(
         f"{key.partition('.')[2]} = {_toml(value)}" for key, value in wishes.changes.items()
     )
     if wishes.profile is not None:
-        run.out.note(f"now use profile {wishes.profile!r}, or what it says under [embedding]")
+        run.out.note(f"use profile {wishes.profile!r} from now on, or its [embedding] settings")
     if values:
-        run.out.note(f"now put under [embedding] into edenmem.toml: {values}")
+        run.out.note(f"add to [embedding] in edenmem.toml: {values}")
     run.out.note(
-        f"processes that still use {plan.switch.previous} are served until 'edenmem embed switch "
-        "drop-old'; 'edenmem embed switch back' undoes the switch"
+        f"processes with {plan.switch.previous} keep working until 'edenmem embed switch drop-old';"
+        " 'edenmem embed switch back' reverts the switch"
     )
 
 

@@ -1,4 +1,4 @@
-"""``edenmem index``: the indexes of the store."""
+"""``edenmem index``: indexes of the store."""
 
 from __future__ import annotations
 
@@ -27,27 +27,28 @@ if TYPE_CHECKING:
     from edenmem.engine.indexes.manager import IndexAction, IndexKeeper
     from edenmem.engine.service import MemoryService
 
-app = group("Indexes: create, list, status, conflicts, update, drop.")
+app = group("Create, list, update and drop indexes.")
 
-#: States that are no failure of an index. What this server or configuration does not have is none.
+#: States of an index that are not failures, including unsupported indexes.
 _FINE = frozenset({"ready", "stale", "unwanted", "unavailable", "foreign"})
 
 _Names = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[NAME]…", help="Names, or kinds: ordinary, vector, text, search (both), all."
+        metavar="[NAME]…",
+        help="Names, or kinds: ordinary, vector, text, search (vector and text), all.",
     ),
 ]
 _Wait = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Wait until the indexes can be queried.")
 ]
 _Timeout = Annotated[
-    str, typer.Option("--timeout", metavar="TIME", help="Wait no longer than this: 90s, 10m.")
+    str, typer.Option("--timeout", metavar="TIME", help="Maximum time to wait: 90s, 10m.")
 ]
 
 
 def _keeper(run: Invocation) -> IndexKeeper:
-    """The keeper of the store's indexes; the embedding model only tells its dimensions."""
+    """Return the index manager, with the dimensions of the embedding model."""
 
     async def keep(service: MemoryService) -> IndexKeeper:
         return service.indexes
@@ -66,22 +67,20 @@ def create(
     timeout: _Timeout = "15m",
     replace: Annotated[
         bool,
-        typer.Option(
-            "--replace", help="First replace older unique indexes by those of edenmem; asks."
-        ),
+        typer.Option("--replace", help="First replace older unique indexes, after a confirmation."),
     ] = False,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Make the indexes that are missing, and wait until they can be queried. Safe to run again.
+    """Create missing indexes, and wait until they can be queried. Safe to run again.
 
-    The vector index takes its dimensions from the configured embedding model; it is the same for
-    vectors that are stored as arrays and as bindata. An index that is there and is otherwise than
-    wanted is left as it is (exit 1).
+    The dimensions of the vector index come from the configured embedding model. Arrays and binary
+    vectors use the same index. An existing index that differs from the expected definition is left
+    unchanged (exit 1).
 
-    --replace replaces the platform's narrow unique index on facts, and unique indexes of earlier
-    versions of edenmem, on a live database. Facts are protected from duplicates all the while. A
-    run that was interrupted can be repeated.
+    --replace replaces the platform's unique index on facts, and unique indexes of earlier versions
+    of edenmem, on a live database. Duplicates are rejected throughout. An interrupted run can be
+    repeated.
 
     \b
     edenmem index create
@@ -90,7 +89,7 @@ def create(
     """
     run = invocation(ctx)
     if replace and names:
-        raise UsageError("--replace takes no names", hint="leave out the names or --replace")
+        raise UsageError("--replace and NAME exclude each other")
     seconds = parse_duration(timeout, "--timeout").total_seconds()
     keeper = _keeper(run)
     replaced: list[IndexAction] = []
@@ -110,7 +109,7 @@ def create(
 
 @app.command("list", cls=Command)
 def list_(ctx: typer.Context, names: _Names = None) -> None:
-    """List the indexes that the store needs, and how each is.
+    """List the indexes of the store with their states.
 
     \b
     edenmem index list
@@ -123,13 +122,13 @@ def list_(ctx: typer.Context, names: _Names = None) -> None:
 def status(
     ctx: typer.Context,
     names: _Names = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until none is being built.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all indexes are built.")] = False,
     timeout: _Timeout = "15m",
 ) -> None:
-    """Tell how the search indexes are (or those named), and what is not as wanted.
+    """Show the state of search indexes, or of the named ones, and differences in definitions.
 
-    Unique indexes that have to be replaced are listed too. Exit 1 if one of these indexes cannot
-    be queried, or is otherwise than wanted.
+    Also lists unique indexes that need to be replaced. Exits with 1 if an index cannot be queried
+    or differs from the expected definition.
 
     \b
     edenmem index status
@@ -152,11 +151,11 @@ def status(
 
 @app.command("conflicts", cls=Command)
 def conflicts(ctx: typer.Context) -> None:
-    """List the facts that the platform deletes once its own index is in place again.
+    """List facts that the platform would delete if it recreated its own index.
 
-    The platform's narrow unique index allows a sentence once for each agent. When it is created
-    again, for example after edenmem was removed, the platform keeps one fact of each sentence and
-    deletes the others, which are listed here.
+    The unique index of the platform allows each sentence once per agent. When the platform
+    recreates it, for example after edenmem is removed, it keeps one fact per sentence and deletes
+    the others.
 
     \b
     edenmem index conflicts
@@ -165,7 +164,7 @@ def conflicts(ctx: typer.Context) -> None:
     run = invocation(ctx)
     found = run.service.indexes.conflicts()
     run.out.listing(
-        found, conflict_columns(run), data=conflict_data, empty="no fact would be deleted"
+        found, conflict_columns(run), data=conflict_data, empty="no facts would be deleted"
     )
 
 
@@ -174,17 +173,17 @@ def update(
     ctx: typer.Context,
     names: _Names = None,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Make them anew also if they are as wanted.")
+        bool, typer.Option("--rebuild", help="Rebuild indexes even if they match their definition.")
     ] = False,
     wait: _Wait = True,
     timeout: _Timeout = "15m",
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Change indexes that are otherwise than wanted: shows what differs, and asks.
+    """Update indexes that differ from the expected definition, after a confirmation.
 
-    A search index of Atlas answers with its old definition until the new one is built. On SQLite
-    this makes full text and vector codes anew from the facts.
+    An Atlas search index answers with its old definition until the new one is built. On SQLite,
+    this rebuilds full text and quantized vectors from the facts.
 
     \b
     edenmem index update --dry-run
@@ -196,7 +195,7 @@ def update(
     wanted = names or (("search",) if rebuild else ())
     states = [s for s in keeper.states(wanted) if s.status == "different" or rebuild]
     if not states:
-        run.out.note("every index is as wanted")
+        run.out.note("all indexes match their definitions")
         print_actions(run, [])
         return
     print_differences(run, states)
@@ -213,16 +212,17 @@ def drop(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME…", help="Names, or kinds: ordinary, vector, text, search (both), all."
+            metavar="NAME…",
+            help="Names, or kinds: ordinary, vector, text, search (vector and text), all.",
         ),
     ],
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Drop indexes. Those that keep out duplicates, and those of a SQLite file, are not dropped.
+    """Drop indexes.
 
-    Nor are those that the platform creates too. Named by a kind they are left out; named one by
-    one they are refused, and nothing is dropped.
+    Unique indexes, indexes of a SQLite file, and indexes that the platform also creates cannot be
+    dropped: a kind skips them, and naming one is an error.
 
     \b
     edenmem index drop search
@@ -244,7 +244,7 @@ def drop(
 
 
 def _describe_indexes(states: Sequence[IndexState]) -> str:
-    return f"these {len(states)} indexes" if len(states) > 1 else "this index"
+    return f"{len(states)} indexes" if len(states) > 1 else "this index"
 
 
 def _wait(
@@ -262,7 +262,7 @@ def _finish(
     wait: bool,
     timeout: float,
 ) -> None:
-    """Wait for what is being built, and tell what was done; exits with 1 if not all of it was."""
+    """Wait for indexes, print the actions, and exit with 1 if some are not complete."""
     import msgspec
 
     if wait:
@@ -273,7 +273,7 @@ def _finish(
     late = [a.name for a in actions if wait and a.state.status == "building"]
     if late:
         run.out.note(
-            f"{', '.join(late)}: still being built; 'edenmem index status --wait' goes on waiting"
+            f"still building: {', '.join(late)}; keep waiting with 'edenmem index status --wait'"
         )
     failed = [
         a for a in actions if a.outcome in ("different", "to_replace") or a.state.status == "failed"

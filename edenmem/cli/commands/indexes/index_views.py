@@ -1,4 +1,4 @@
-"""How indexes look: in a list, while they are built, and what was done to them."""
+"""Views of indexes: states, progress and actions."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from edenmem.engine.indexes.manager import IndexAction
 
 _OUTCOMES = {
-    "made": "made",
-    "there": "is there already",
-    "different": "differs from the expected definition; 'edenmem index update' changes it",
-    "to_replace": "left as it is; 'edenmem index create --replace' replaces it",
+    "made": "created",
+    "there": "exists",
+    "different": "differs from the expected definition; update with 'edenmem index update'",
+    "to_replace": "unchanged; replace with 'edenmem index create --replace'",
     "left_out": "skipped",
     "updated": "updated",
     "dropped": "dropped",
     "replaced": "replaced",
-    "would_make": "would be made",
+    "would_make": "would be created",
     "would_update": "would be updated",
     "would_drop": "would be dropped",
     "would_replace": "would be replaced",
@@ -36,14 +36,14 @@ _OUTCOMES = {
 
 
 def state_word(state: IndexState) -> str:
-    """The state in a word or two."""
+    """Return the label of a state."""
     if state.status == "building" and state.queryable:
-        return "building, answers with its old definition"
+        return "building, still answers with the old definition"
     return state.status
 
 
 def what_of(state: IndexState) -> str:
-    """What there is to know beside the state."""
+    """Return the differences and the note of an index."""
     return "; ".join([*state.differences, *([state.note] if state.note else [])])
 
 
@@ -60,7 +60,7 @@ _WITH_NOTES: list[Column[IndexState]] = [
 
 
 def print_states(run: Invocation, states: Sequence[IndexState]) -> None:
-    """Print indexes, and below the table their notes in full, each once."""
+    """Print indexes, with their notes below the table."""
     if run.out.is_data or run.out.format is OutputFormat.MARKDOWN:
         run.out.listing(states, _WITH_NOTES, data=state_data)
         return
@@ -81,29 +81,29 @@ def _list_note(state: IndexState) -> str:
 
 
 def state_data(state: IndexState) -> dict[str, Any]:
-    """An index as plain data, its definitions as they stand."""
+    """Return an index as data, with unchanged definitions."""
     plain: dict[str, Any] = msgspec.to_builtins(state)
     return plain
 
 
 def summarise_steps(steps: Sequence[str]) -> list[str]:
-    """The steps of preparing a store, with one line for migrations, and indexes by collection."""
+    """Summarize the steps that prepare a store: the schema, and indexes by collection."""
     migrations = [step for step in steps if step.startswith("migration ")]
     indexes = Counter(step.partition(INDEX_STEP)[0] for step in steps if INDEX_STEP in step)
-    told = [step for step in steps if step not in migrations and INDEX_STEP not in step]
+    summary = [step for step in steps if step not in migrations and INDEX_STEP not in step]
     if len(migrations) > 1:
         number = migrations[-1].removeprefix("migration ").partition("_")[0]
-        told.append(f"the schema (version {int(number)})")
+        summary.append(f"the schema (version {int(number)})")
     else:
-        told.extend(migrations)
+        summary.extend(migrations)
     if count := indexes.total():
         by_collection = ", ".join(f"{name} {number}" for name, number in indexes.items())
-        told.append(f"{count} {'index' if count == 1 else 'indexes'}: {by_collection}")
-    return told
+        summary.append(f"{count} {'index' if count == 1 else 'indexes'}: {by_collection}")
+    return summary
 
 
 def conflict_columns(run: Invocation) -> Callable[[Sequence[Finding]], list[Column[Finding]]]:
-    """Columns of facts that the platform would delete."""
+    """Return the columns of facts that the platform would delete."""
 
     def columns(findings: Sequence[Finding]) -> list[Column[Finding]]:
         label = run.service.scopes.labels(
@@ -120,7 +120,7 @@ def conflict_columns(run: Invocation) -> Callable[[Sequence[Finding]], list[Colu
 
 
 def conflict_data(finding: Finding) -> dict[str, Any]:
-    """A fact that the platform would delete, as plain data."""
+    """Return a fact that the platform would delete, as data."""
     scope = finding.scope
     return {
         "id": finding.target_id,
@@ -135,19 +135,19 @@ def conflict_data(finding: Finding) -> dict[str, Any]:
 
 
 def action_data(action: IndexAction) -> dict[str, Any]:
-    """What was done, and how the index is, as plain data."""
+    """Return an action and the state of its index, as data."""
     return {"outcome": action.outcome, **state_data(action.state), "note": _note(action)}
 
 
 def print_actions(run: Invocation, actions: Sequence[IndexAction]) -> None:
-    """Print what was done; indexes of no interest (ordinary ones that are there) are counted."""
+    """Print actions; existing ordinary indexes are only counted."""
     run.out.report(actions, lambda: _show_actions(run, actions), data=action_data)
 
 
 def _show_actions(run: Invocation, actions: Sequence[IndexAction]) -> None:
     quiet = [a for a in actions if a.outcome == "there" and a.state.kind == "ordinary"]
     if quiet:
-        run.out.line(f"{len(quiet)} ordinary indexes are there already")
+        run.out.line(f"ordinary indexes that exist: {len(quiet)}")
     for action in actions:
         if action in quiet:
             continue
@@ -169,17 +169,17 @@ def _note(action: IndexAction) -> str:
 
 
 def print_differences(run: Invocation, states: Sequence[IndexState]) -> None:
-    """Show on stderr what an update would change."""
+    """Print on stderr what an update would change."""
     for state in states:
         run.out.note(f"{state.name} on {state.collection}")
-        for difference in state.differences or ("is made anew as it is",):
+        for difference in state.differences or ("will be rebuilt",):
             run.out.note(f"  {difference}")
 
 
 @contextmanager
 def show_waiting(run: Invocation) -> Iterator[Callable[[Sequence[IndexState]], None]]:
-    """What to call with each look at indexes that are built; a pipe is told once."""
-    told: set[str] = set()
+    """Yield a function that shows the progress of indexes; a pipe gets one note."""
+    noted: set[str] = set()
     with show_progress(run.out) as progress:
 
         def report(states: Sequence[IndexState]) -> None:
@@ -187,8 +187,8 @@ def show_waiting(run: Invocation) -> Iterator[Callable[[Sequence[IndexState]], N
             if run.out.shows_progress:
                 text = f"building {', '.join(building)}" if building else "built"
                 progress.say(text, len(states) - len(building), len(states))
-            elif new := [name for name in building if name not in told]:
-                told.update(new)
-                run.out.note(f"waiting for {', '.join(new)} to be built")
+            elif new := [name for name in building if name not in noted]:
+                noted.update(new)
+                run.out.note(f"waiting for indexes: {', '.join(new)}")
 
         yield report

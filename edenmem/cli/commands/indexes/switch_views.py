@@ -1,4 +1,4 @@
-"""How a switch of the embedding model is told."""
+"""Views of a switch of the embedding model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.tables import Column, many
 
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.status import VectorStatus
@@ -14,48 +14,48 @@ if TYPE_CHECKING:
     from edenmem.engine.evaluation.tuning import Comparison, RecipePair
     from edenmem.models.switch import VectorSwitch
 
-#: What each phase means to whoever looks.
+#: Phase → description.
 _SAID = {
-    "filling": "being prepared; {previous} is in force",
-    "switched": "made; vectors of {previous} are kept and still searched",
-    "settling": "made; vectors of {previous} are being dropped",
-    "clearing": "made; vectors of {previous} are dropped, the rest is being cleared",
-    "abandoning": "being abandoned; {previous} is in force",
+    "filling": "being prepared; {previous} is in use",
+    "switched": "done; vectors of {previous} are kept and still searched",
+    "settling": "done; vectors of {previous} are being dropped",
+    "clearing": "done; vectors of {previous} are dropped, the rest is being cleared",
+    "abandoning": "being abandoned; {previous} is in use",
 }
 
 
 def standing(switch: VectorSwitch) -> str:
-    """Where a switch stands, in words."""
+    """Describe the phase of a switch."""
     return _SAID[switch.phase].format(previous=switch.previous)
 
 
 def print_standing(run: Invocation, switch: VectorSwitch, status: VectorStatus) -> None:
-    """Print a switch that is under way, and what to do about it on stderr."""
+    """Print a pending switch, and the next command on stderr."""
     from edenmem.models.switch import WAY_ON
 
     total = status.total
     run.out.fields(
         [
             ("switch to", f"{switch.model} ({switch.dimensions:,} dimensions)"),
-            ("  is", standing(switch)),
-            ("  vectors", f"{total.current:,} of {total.facts:,} facts have a new one"),
+            ("  state", standing(switch)),
+            ("  vectors", f"{total.current:,} of {total.facts:,} facts"),
         ]
     )
     run.out.note(WAY_ON[switch.phase])
 
 
 def standing_data(switch: VectorSwitch, status: VectorStatus) -> dict[str, Any]:
-    """A switch that is under way, as data."""
+    """Return a pending switch as data."""
     return to_data(switch) | {"in_force": switch.in_force, "vectors": to_data(status.total)}
 
 
 def comparison_data(comparison: Comparison) -> dict[str, Any]:
-    """A comparison as data."""
+    """Return a comparison as data."""
     return to_data(comparison) | {"loss": comparison.loss}
 
 
 def print_comparison(run: Invocation, comparison: Comparison) -> None:
-    """Print what both models find, recipe by recipe."""
+    """Print the scores of both models for each recipe."""
     run.out.fields([("old", comparison.old_model), ("new", comparison.new_model)])
     k = comparison.top_k
     columns: list[Column[RecipePair]] = [
@@ -71,7 +71,7 @@ def print_comparison(run: Invocation, comparison: Comparison) -> None:
 
 
 def print_ending(run: Invocation, ending: SwitchEnding) -> None:
-    """Print what became of a switch."""
+    """Print the result of an action on a switch."""
     run.out.report([ending], lambda: _show_ending(run, ending))
 
 
@@ -79,13 +79,13 @@ def _show_ending(run: Invocation, ending: SwitchEnding) -> None:
     done = {"drop-old": "facts settled", "abandon": "vectors removed"}.get(ending.action)
     run.out.fields(
         [
-            ("in force", ending.in_force),
+            ("model", ending.in_force),
             (done or "facts", f"{ending.facts:,}" if done else None),
             ("stale", f"{ending.stale:,} facts" if ending.stale else None),
         ]
     )
     if ending.stale:
         run.out.note(
-            f"{ending.stale:,} facts have no vector of {ending.in_force}; 'edenmem embed "
-            "backfill' with it configured makes them"
+            f"{many(ending.stale, 'fact')} without a vector of {ending.in_force}: configure this"
+            " model and run 'edenmem embed backfill'"
         )

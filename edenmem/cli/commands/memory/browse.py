@@ -1,4 +1,4 @@
-"""``edenmem browse``: memory on a full screen."""
+"""``edenmem browse``: the full-screen browser."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ app = single()
 
 @app.command(cls=Command)
 def browse(ctx: typer.Context) -> None:
-    """Browse and correct memory on a full screen: scopes, facts, reflections, texts and the log.
+    """Browse and edit scopes, facts, reflections, texts and the log on a full screen.
 
-    Keys are at the bottom of the screen; ? explains them. With --read-only nothing can be changed.
+    The bottom line lists the keys; ? explains them. --read-only disables edits.
 
     \b
     edenmem browse
@@ -33,15 +33,15 @@ def browse(ctx: typer.Context) -> None:
     run.refuse_output_file("the browser is a full screen")
     if not (person_is_there() and sys.stdout.isatty()):
         raise UsageError(
-            "'edenmem browse' needs a terminal", hint="'edenmem scope list' works without one"
+            "'edenmem browse' needs a terminal", hint="without one, try 'edenmem scope list'"
         )
-    next(iter(run.service.scopes.statuses()), None)  # what cannot be read ends the command here
+    next(iter(run.service.scopes.statuses()), None)  # fail here if the store cannot be read
     from edenmem.browse.app import Browser
 
     if run.out.is_colored(sys.stdout):
         os.environ.pop("NO_COLOR", None)
     else:
-        os.environ["NO_COLOR"] = "1"  # textual asks the environment
+        os.environ["NO_COLOR"] = "1"  # textual reads the environment
 
     async def work(service: MemoryService) -> None:
         await Browser(service, run.settings).run_async()

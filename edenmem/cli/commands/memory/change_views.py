@@ -1,4 +1,4 @@
-"""How changes look: in one line, and as a diff of what a person or a model reads."""
+"""Views of changes: as rows of the log, as fields, and as diffs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edenmem.cli.terminal.times import iso
 from edenmem.engine.history.descriptions import action_words, document_lines, summarise_entry
 from edenmem.models.changes import AuditEntry
 
-#: Columns of a screen on which the log has room for commands and runs.
+#: Minimum width for the columns of commands and runs.
 _WIDE = 130
 
 
@@ -26,13 +26,13 @@ def show_change(
     old: str = "before",
     new: str = "after",
 ) -> None:
-    """Print what a change made of a document, as a diff; coloured on a terminal alone."""
+    """Print a change of a document as a diff, colored on a terminal."""
     then, now = ("\n".join(document_lines(each)) for each in (before, after))
     show_diff(run.out, then, now, old=old, new=new, to_stdout=to_stdout)
 
 
 def where(run: Invocation, entries: Sequence[AuditEntry]) -> Callable[[AuditEntry], str]:
-    """A function from an entry to whose memory it is about: ``mira: user lena``."""
+    """Return a function from an entry to its owner: ``mira: user lena``."""
     scopes = [entry.scope for entry in entries if entry.scope is not None]
     agents = [entry.agent_id for entry in entries if entry.agent_id]
     labels = run.service.scopes.labels([*scopes, *agents])
@@ -46,7 +46,7 @@ def where(run: Invocation, entries: Sequence[AuditEntry]) -> Callable[[AuditEntr
 def log_columns(
     run: Invocation,
 ) -> Callable[[Sequence[AuditEntry]], list[Column[AuditEntry]]]:
-    """Columns of a list of changes."""
+    """Return the columns of a list of changes."""
 
     def columns(entries: Sequence[AuditEntry]) -> list[Column[AuditEntry]]:
         place = where(run, entries)
@@ -58,7 +58,7 @@ def log_columns(
             Column("where", place),
             Column("says", summarise_entry, "text"),
         ]
-        if run.out.room >= _WIDE:  # what 'undo --run' and --command take
+        if run.out.room >= _WIDE:  # values for 'undo --run' and --command
             shown[3:3] = [
                 Column("command", _command),
                 Column("run", lambda entry: entry.actor.run_id, "id"),
@@ -69,13 +69,13 @@ def log_columns(
 
 
 def _command(entry: AuditEntry) -> str:
-    """The words of the command, without its options."""
+    """Return the words of the command without its options."""
     words = entry.actor.command.removeprefix("edenmem ").split()
     return " ".join(takewhile(lambda word: word.isalnum(), words))
 
 
 def entry_fields(run: Invocation, entry: AuditEntry, undone_by: str) -> list[tuple[str, object]]:
-    """An entry in full, but for what it changed."""
+    """Return the fields of an entry, without its change."""
     actor = entry.actor
     return [
         ("entry", entry.id),

@@ -1,4 +1,4 @@
-"""``edenmem consolidation``: the one text of each scope that is always in the prompt."""
+"""``edenmem consolidation``: the consolidated text of each scope, always in the prompt."""
 
 from __future__ import annotations
 
@@ -25,11 +25,9 @@ from edenmem.errors import NotFoundError
 from edenmem.models.memory import Consolidation
 from edenmem.text import word_count
 
-app = group("Consolidated texts: what is always in an agent's prompt.")
+app = group("Show, edit, compare, restore and explain consolidated texts.")
 
-_Version = Annotated[
-    int, typer.Option("--version", min=1, metavar="N", help="The version to go back to.")
-]
+_Version = Annotated[int, typer.Option("--version", min=1, metavar="N", help="Version to restore.")]
 
 
 @app.command("list", cls=Command)
@@ -38,7 +36,7 @@ def list_texts(
     named: options.Scopes,
     limit: options.Limit = 50,
 ) -> None:
-    """List the texts of all scopes, or of those named.
+    """List consolidated texts.
 
     \b
     edenmem consolidation list --agent mira
@@ -58,7 +56,7 @@ def show(
     ctx: typer.Context,
     named: options.OneScope,
 ) -> None:
-    """Show the text of one scope.
+    """Show the text of a scope.
 
     \b
     edenmem consolidation show --agent mira --user lena
@@ -69,7 +67,7 @@ def show(
     if text is None:
         raise NotFoundError(
             f"{scope_name(run, scope)} has no text yet",
-            hint="'edenmem consolidate' makes one of what is pending",
+            hint="create one with 'edenmem consolidate'",
         )
     run.out.record(
         text,
@@ -97,7 +95,7 @@ def edit(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Change the text of a scope, in $EDITOR or as given; a scope without one gets its first.
+    """Edit or create the text of a scope, in $EDITOR or with --content.
 
     \b
     edenmem consolidation edit --agent mira --user lena
@@ -137,7 +135,7 @@ def history(
     ctx: typer.Context,
     named: options.OneScope,
 ) -> None:
-    """List every version of a scope's text, oldest first.
+    """List all versions of a text, oldest first.
 
     \b
     edenmem consolidation history --agent mira --user lena
@@ -152,13 +150,17 @@ def diff(
     ctx: typer.Context,
     named: options.OneScope,
     old: Annotated[
-        int | None, typer.Option("--from", min=0, metavar="N", help="Else the version before.")
+        int | None,
+        typer.Option(
+            "--from", min=0, metavar="N", help="First version.  [default: the one before --to]"
+        ),
     ] = None,
     new: Annotated[
-        int | None, typer.Option("--to", min=1, metavar="N", help="Else the latest version.")
+        int | None,
+        typer.Option("--to", min=1, metavar="N", help="Second version.  [default: the latest]"),
     ] = None,
 ) -> None:
-    """Show what changed between two versions of a scope's text.
+    """Show the difference between two versions of a text.
 
     \b
     edenmem consolidation diff --agent mira --user lena
@@ -194,7 +196,7 @@ def restore(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Make an earlier version the text again, as a new version.
+    """Restore an earlier version of a text as a new version.
 
     \b
     edenmem consolidation restore --agent mira --user lena --version 2

@@ -1,4 +1,4 @@
-"""``edenmem fact``: statements that can be searched."""
+"""``edenmem fact``: facts, the atomic statements that search finds."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from edenmem.cli.commands.search.searchable import await_search
 from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.editing import change_text, read_text_option
 from edenmem.cli.terminal.prompts import ask_text, confirm
+from edenmem.cli.terminal.tables import many
 from edenmem.cli.terminal.times import parse_duration
 from edenmem.engine.reports import EditReport
 from edenmem.models.memory import Fact
@@ -38,9 +39,9 @@ from edenmem.text import one_line
 if TYPE_CHECKING:
     from edenmem.engine.edits.editor import Editor
 
-app = group("Facts: atomic statements that can be searched.")
+app = group("List, show, add, edit, restore, explain and merge facts.")
 
-_Which = Annotated[str, typer.Argument(metavar="FACT", help="Its id or the id's beginning.")]
+_Which = Annotated[str, typer.Argument(metavar="FACT", help="ID or ID prefix.")]
 
 
 @app.command("list", cls=Command)
@@ -54,12 +55,12 @@ def list_facts(
     since: options.Since = None,
     until: options.Until = None,
     weak: Annotated[
-        bool, typer.Option("--weak", help="Only those of whose words few were said.")
+        bool, typer.Option("--weak", help="Only facts that their sources confirm in part.")
     ] = False,
     limit: options.Limit = 50,
     vectors: options.Vectors = False,
 ) -> None:
-    """List facts of an agent, newest first. A user's or group's are shown only if it is named.
+    """List facts of an agent, newest first. Add --user or --group to include theirs.
 
     \b
     edenmem fact list --agent mira
@@ -93,7 +94,7 @@ def list_facts(
 
 @app.command("show", cls=Command)
 def show(ctx: typer.Context, fact: _Which, vectors: options.Vectors = False) -> None:
-    """Show one fact in full.
+    """Show a fact in full.
 
     \b
     edenmem fact show 65a1f0
@@ -129,7 +130,7 @@ def _fields(run: Invocation, fact: Fact) -> list[tuple[str, object]]:
 @app.command("add", cls=Command)
 def add(
     ctx: typer.Context,
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The fact.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="Text of the fact.")] = None,
     *,
     named: options.FactScope,
     content: options.Content = None,
@@ -141,7 +142,7 @@ def add(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Add a fact by hand.
+    """Add a fact.
 
     \b
     edenmem fact add --agent mira --content "The walk is on Saturday."
@@ -153,7 +154,7 @@ def add(
     new = read_text_option(text if content is None else content, file)
     scope = choose_scope(run, named, new_group=True)
     if new is None:
-        new = ask_text("the fact", "--content")
+        new = ask_text("fact", "--content")
     report = run.edit(
         lambda editor: editor.add_fact(
             scope, new, private=private, allow_long=allow_long, reason=reason, dry_run=dry_run
@@ -173,7 +174,7 @@ def edit(
     file: options.File = None,
     allow_long: options.AllowLong = False,
     private: Annotated[
-        bool | None, typer.Option("--private/--no-private", help="Whether it may be propagated.")
+        bool | None, typer.Option("--private/--no-private", help="Forbid or allow propagation.")
     ] = None,
     wait: options.Wait = False,
     timeout: options.WaitTimeout = "60s",
@@ -181,7 +182,7 @@ def edit(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Change a fact's text, in $EDITOR or as given. Refused if somebody else changed it first.
+    """Edit the text of a fact, in $EDITOR or with --content. Concurrent edits conflict (exit 4).
 
     \b
     edenmem fact edit 65f3a0c2
@@ -231,12 +232,12 @@ def edit(
 @app.command("delete", cls=Command)
 def delete(
     ctx: typer.Context,
-    facts: Annotated[list[str], typer.Argument(metavar="FACT…", help="Ids or their beginnings.")],
+    facts: Annotated[list[str], typer.Argument(metavar="FACT…", help="IDs or ID prefixes.")],
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Delete facts. They stay in history; 'fact restore' brings them back.
+    """Delete facts. 'fact restore' brings them back from history.
 
     \b
     edenmem fact delete 65a1f0 --dry-run
@@ -246,7 +247,7 @@ def delete(
     found = [run.service.memory.find_fact(fact) for fact in facts]
     for fact in found:
         run.out.note(f"{fact.id}  {one_line(fact.content, 60)}")
-    count = f"these {len(found)} facts" if len(found) > 1 else "this fact"
+    count = many(len(found), "fact")
     if not dry_run and not confirm(f"Delete {count}?", yes=yes):
         run.out.note("nothing was changed")
         return
@@ -264,7 +265,7 @@ def delete(
 
 @app.command("history", cls=Command)
 def history(ctx: typer.Context, fact: _Which) -> None:
-    """Show every version of a fact, also of a deleted one (by its whole id).
+    """Show all versions of a fact; for a deleted one, give the full ID.
 
     \b
     edenmem fact history 65a1f0
@@ -279,14 +280,14 @@ def restore(
     ctx: typer.Context,
     fact: _Which,
     version: Annotated[
-        int | None, typer.Option("--version", min=1, metavar="N", help="The version to go back to.")
+        int | None, typer.Option("--version", min=1, metavar="N", help="Version to restore.")
     ] = None,
     wait: options.Wait = False,
     timeout: options.WaitTimeout = "60s",
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Bring back a deleted fact, or an earlier version of a fact.
+    """Restore a deleted fact, or an earlier version of a fact.
 
     \b
     edenmem fact restore 65a1f0 --version 1

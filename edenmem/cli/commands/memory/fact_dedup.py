@@ -1,4 +1,4 @@
-"""``edenmem fact dedup``: facts of one scope that say nearly the same, side by side, and merged."""
+"""``edenmem fact dedup``: find near-duplicate facts of a scope, and merge them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edenmem.cli.app.views import scope_name
 from edenmem.cli.terminal.data import plan_data
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.prompts import ask_choice, ask_text, confirm, person_is_there
-from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.tables import Column, many
 from edenmem.errors import (
     ConflictError,
     EdenmemError,
@@ -41,24 +41,21 @@ def dedup(
     floor: Annotated[
         int,
         typer.Option(
-            "--floor", min=50, max=100, metavar="PERCENT", help="How near two vectors have to be."
+            "--floor", min=50, max=100, metavar="PERCENT", help="Minimum similarity of vectors."
         ),
     ] = 95,
-    llm: Annotated[
-        bool, typer.Option("--llm", help="Let a model propose what to merge, and into what.")
-    ] = False,
+    llm: Annotated[bool, typer.Option("--llm", help="Let a model propose merges.")] = False,
     limit: options.Limit = 50,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="With --llm: merge what it proposes, do not ask.")
+        bool, typer.Option("--yes", "-y", help="With --llm: accept all proposals.")
     ] = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Find facts of one scope that say nearly the same, and merge them.
+    """Find near-duplicate facts within a scope, and merge them.
 
-    Each scope of the agent is looked through by itself, by words and by vectors. A group is shown
-    side by side; you pick the fact to keep or write one sentence for all or, with --llm, a model
-    proposes it. The oldest fact keeps its id and its history; the others stay in history, and
-    'fact restore' brings each back.
+    Compares the facts of each scope by words and vectors. For each group of near-duplicates, choose
+    the fact to keep or write one sentence for all; with --llm, a model proposes the sentence. The
+    oldest fact keeps its ID and history. 'fact restore' brings the others back.
 
     \b
     edenmem fact dedup --agent mira --dry-run
@@ -68,14 +65,11 @@ def dedup(
     run = invocation(ctx)
     check_hold_facts(named.kinds or ())
     if yes and not (llm or dry_run):
-        raise UsageError(
-            "--yes takes what a model proposes: without --llm each group is asked about",
-            hint="add --llm, or leave --yes out and choose by hand",
-        )
+        raise UsageError("--yes needs --llm", hint="add --llm, or remove --yes and choose by hand")
     if not (dry_run or llm or person_is_there()):
         raise UsageError(
-            "nobody is here to choose what to merge",
-            hint="--llm lets a model propose it, --dry-run only shows the groups",
+            "choosing what to merge needs a terminal",
+            hint="let a model propose merges with --llm, or list the groups with --dry-run",
         )
     chosen = choose_agent(run, named.agent)
     owners = resolve_accounts(run, named.user, named.account, agent_id=chosen.id)
@@ -89,7 +83,7 @@ def dedup(
     groups = run.serve(find)
     if limit and len(groups) > limit:
         groups.pop()
-        run.out.note(f"only the first {limit} groups; --limit 0 takes all")
+        run.out.note(f"limited to {many(limit, 'group')}; --limit 0 shows all")
     if llm and groups:
         _by_model(run, groups, yes=yes, dry_run=dry_run)
     elif dry_run or not groups:
@@ -100,7 +94,7 @@ def dedup(
 
 def _by_model(run: Invocation, groups: Sequence[FactGroup], *, yes: bool, dry_run: bool) -> None:
     if not (yes or dry_run or person_is_there()):
-        confirm("", yes=False)  # tells what to add, before a model is paid
+        confirm("", yes=False)  # fails before a model is called
     proposals = run.serve(lambda service: service.duplicates.propose(groups), llm=True)
     if dry_run:
         print_proposals(run, proposals)
@@ -135,7 +129,7 @@ def _merge(run: Invocation, merges: Sequence[Merge], *, partly: bool = False) ->
             try:
                 made.append(await service.duplicates.merge(merge))
             except (ConflictError, NotFoundError, InputError) as error:
-                missed.append(error)  # of this group alone: the others were agreed to as well
+                missed.append(error)  # only this group; the others were confirmed too
         return made
 
     reports = run.serve(make)
@@ -165,7 +159,7 @@ _COLUMNS: list[Column[_Row]] = [
 
 
 def show_group(run: Invocation, group: FactGroup, title: str) -> None:
-    """Print a group side by side, oldest first."""
+    """Print the facts of a group, oldest first."""
     run.out.heading(f"{title}: {scope_name(run, group.scope)}")
     run.out.listing(
         [
@@ -179,7 +173,7 @@ def show_group(run: Invocation, group: FactGroup, title: str) -> None:
 
 
 def print_groups(run: Invocation, groups: Sequence[FactGroup]) -> None:
-    """Print the groups that there are."""
+    """Print all groups."""
     run.out.report(groups, lambda: _show_groups(run, groups))
 
 
@@ -188,11 +182,11 @@ def _show_groups(run: Invocation, groups: Sequence[FactGroup]) -> None:
         show_group(run, group, f"group {number} of {len(groups)}")
         run.out.line()
     if not groups:
-        run.out.note("no facts of one scope say nearly the same")
+        run.out.note("no near-duplicates")
 
 
 def print_proposals(run: Invocation, proposals: Sequence[Proposal]) -> None:
-    """Print what a model would merge."""
+    """Print the merges that a model proposes."""
     run.out.report(proposals, lambda: _show_proposals(run, proposals), data=plan_data)
 
 
@@ -209,7 +203,7 @@ def _show_proposals(run: Invocation, proposals: Sequence[Proposal]) -> None:
 
 
 def show_merge(run: Invocation, merge: Merge, *, to_stdout: bool = False) -> None:
-    """Print a merge as a diff: several sentences become one."""
+    """Print a merge as a diff."""
     show_diff(
         run.out,
         "\n".join(fact.content for fact in (merge.kept, *merge.removed)),
@@ -221,30 +215,30 @@ def show_merge(run: Invocation, merge: Merge, *, to_stdout: bool = False) -> Non
 
 
 def choose(run: Invocation, group: FactGroup, title: str) -> Merge | None:
-    """What a person wants to become of a group; None: leave it."""
+    """Ask how to merge a group; None leaves it unchanged."""
     from edenmem.engine.edits.near_duplicates import merge_by_hand
 
     show_group(run, group, title)
     choices = [
-        (_LEAVE, "leave them as they are"),
+        (_LEAVE, "leave unchanged"),
         *(
             (str(number), f"keep {number}: {one_line(fact.content)}")
             for number, fact in enumerate(group.facts, start=1)
         ),
-        (_WRITE, "write one sentence for all of them"),
+        (_WRITE, "write one sentence for all"),
     ]
     chosen = ask_choice("what to do", "--llm", choices)
     if chosen == _LEAVE:
         return None
     if chosen == _WRITE:
-        text = ask_text("the sentence", "--llm", default=group.facts[-1].content)
+        text = ask_text("sentence", "--llm", default=group.facts[-1].content)
     else:
         text = group.facts[int(chosen) - 1].content
     return merge_by_hand(group.facts, text, reason="merged by hand")
 
 
 def print_merges(run: Invocation, reports: Sequence[MergeReport]) -> None:
-    """Print what was merged; what stayed is told on stderr."""
+    """Print merged facts; facts that were not removed go to stderr."""
     run.out.listing(
         reports,
         [
@@ -256,4 +250,4 @@ def print_merges(run: Invocation, reports: Sequence[MergeReport]) -> None:
     )
     for report in reports:
         for fact_id, why in report.stayed:
-            run.out.note(f"{fact_id} stays: {why}")
+            run.out.note(f"kept {fact_id}: {why}")

@@ -1,4 +1,4 @@
-"""``edenmem log``: who changed what, when, how and why."""
+"""``edenmem log``: the audit log."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from edenmem.text import one_line
 
 app = single()
 
-#: Seconds between two looks of --follow, and how late an entry may appear.
+#: Polling interval of --follow in seconds, and the maximum delay of an entry.
 _INTERVAL = 1.0
 _LATE = timedelta(minutes=2)
-#: Characters of what an entry is about, in a line of --follow.
+#: Maximum characters of the summary in a line of --follow.
 _SAYS = 200
 
 
@@ -46,45 +46,49 @@ def log(
     ctx: typer.Context,
     entry: Annotated[
         str | None,
-        typer.Argument(metavar="[ENTRY]", help="One entry in full: its id or the beginning of it."),
+        typer.Argument(metavar="[ENTRY]", help="Show one entry in full: ID or ID prefix."),
     ] = None,
     *,
     named: options.OneScope,
     target: Annotated[
         str | None,
         typer.Option(
-            "--target", metavar="ID", help="Only of this fact, reflection or other thing."
+            "--target", metavar="ID", help="Only changes of this fact, reflection or other target."
         ),
     ] = None,
     actor: Annotated[
-        str | None, typer.Option("--actor", metavar="NAME", help="Only by this person or worker.")
+        str | None,
+        typer.Option("--actor", metavar="NAME", help="Only changes by this user or worker."),
     ] = None,
     command: Annotated[
         str | None,
         typer.Option(
-            "--command", metavar="WORDS", help="Only by commands that begin so: 'fact edit'."
+            "--command", metavar="WORDS", help="Only changes by this command, such as 'fact edit'."
         ),
     ] = None,
     run_id: Annotated[
-        str | None, typer.Option("--run", metavar="RUN", help="Only in this run of a command.")
+        str | None,
+        typer.Option("--run", metavar="RUN", help="Only changes of this run of a command."),
     ] = None,
     action: Annotated[
         list[str] | None,
         typer.Option(
-            "--action", metavar="KIND", help="Only this kind: revise_fact; may be repeated."
+            "--action",
+            metavar="KIND",
+            help="Only this kind of change, such as revise_fact (repeatable).",
         ),
     ] = None,
     since: options.Since = None,
     until: options.Until = None,
     limit: options.Limit = 20,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Keep printing new changes, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Keep printing new changes until Ctrl-C.")
     ] = False,
     diff: Annotated[
-        bool | None, typer.Option("--diff/--no-diff", help="Show each change as a diff, or none.")
+        bool | None, typer.Option("--diff/--no-diff", help="Show changes as diffs.")
     ] = None,
 ) -> None:
-    """Show what changed memory, newest first; or one entry, with what it changed.
+    """Show changes of memory, newest first, or one change in full.
 
     \b
     edenmem log --agent mira --user lena --since 7d
@@ -112,21 +116,21 @@ def log(
     )
     if follow:
         run.refuse_output_file("--follow does not end")
-        if run.out.format is OutputFormat.JSON:  # a list that never ends is no JSON
+        if run.out.format is OutputFormat.JSON:  # a JSON list must end
             run.out.format = OutputFormat.JSONL
         if run.out.format not in (OutputFormat.TABLE, OutputFormat.JSONL):
-            raise UsageError(f"--follow has no --format {run.out.format}", hint="use jsonl")
+            raise UsageError(
+                f"--follow does not support --format {run.out.format}", hint="use --format jsonl"
+            )
         try:
             _follow(run, read, begin, limit, diff is True)
-        except KeyboardInterrupt:  # the way to end it
+        except KeyboardInterrupt:  # the usual end
             raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     entries = read(since=begin, limit=options.fetch(limit))
     if diff and not run.out.is_data:
         _story(run, entries, limit)
         return
-    run.out.listing(
-        entries, log_columns(run), limit=limit, empty="nothing was changed", header=AuditEntry
-    )
+    run.out.listing(entries, log_columns(run), limit=limit, empty="no changes", header=AuditEntry)
 
 
 def _parse_actions(given: Sequence[str]) -> list[str]:
@@ -141,7 +145,7 @@ def _parse_actions(given: Sequence[str]) -> list[str]:
     for text, action in zip(given, actions, strict=True):
         if action not in ACTIONS:
             raise UsageError(
-                f"--action: no such kind of change: {text!r}",
+                f"no such --action: {text!r}",
                 hint=suggest(action, ACTIONS) or f"one of {', '.join(ACTIONS)}",
             )
     return actions
@@ -156,9 +160,8 @@ def _follow(
 ) -> None:
     """Print the latest changes, oldest first, then each new one as it appears.
 
-    An entry has the time of its change, and another process may commit it a moment later than an
-    entry of a later time; so each look goes back further than the last entry, and what was printed
-    is left out.
+    Another process may commit an entry later than one with a later time. Each query therefore
+    reaches back beyond the last entry and skips the printed ones.
     """
     printed = {entry.id for entry in _recent(read, begin)}
     fresh = list(read(since=begin, limit=limit or None))
@@ -192,10 +195,10 @@ def _print_line(run: Invocation, entry: AuditEntry, diff: bool) -> None:
 
 
 def _story(run: Invocation, entries: Iterator[AuditEntry], limit: int) -> None:
-    """Entries in full, one below the other."""
+    """Print entries in full."""
     for number, each in enumerate(entries):
         if limit and number == limit:
-            run.out.note(f"only the first {limit} are shown; --limit 0 shows all")
+            run.out.note(f"limited to {limit}; --limit 0 shows all")
             return
         if number:
             run.out.line()

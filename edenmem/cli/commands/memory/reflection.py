@@ -1,4 +1,4 @@
-"""``edenmem reflection``: interpretations that wait to be consolidated."""
+"""``edenmem reflection``: interpretations, pending until they are consolidated."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from edenmem.cli.app.views import (
 )
 from edenmem.cli.terminal.editing import change_text, read_text_option
 from edenmem.cli.terminal.prompts import ask_text, confirm
+from edenmem.cli.terminal.tables import many
 from edenmem.engine.reports import EditReport
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope, ScopeKind
@@ -27,9 +28,9 @@ from edenmem.text import one_line
 if TYPE_CHECKING:
     from edenmem.engine.edits.editor import Editor
 
-app = group("Reflections: interpretations that wait to be consolidated.")
+app = group("List, show, add, edit and delete reflections.")
 
-_Which = Annotated[str, typer.Argument(metavar="REFLECTION", help="Its id or the id's beginning.")]
+_Which = Annotated[str, typer.Argument(metavar="REFLECTION", help="ID or ID prefix.")]
 
 
 @app.command("list", cls=Command)
@@ -43,17 +44,22 @@ def list_reflections(
     shard: options.Shard = None,
     session: options.Session = None,
     pending: Annotated[
-        bool | None, typer.Option("--pending/--absorbed", help="Only these; else both.")
+        bool | None,
+        typer.Option(
+            "--pending/--absorbed", help="Only pending or only absorbed ones.  [default: both]"
+        ),
     ] = None,
     grep: Annotated[
         str | None,
-        typer.Option("--grep", metavar="TEXT", help="Only those that contain this, in any case."),
+        typer.Option(
+            "--grep", metavar="TEXT", help="Only reflections that contain TEXT (ignoring case)."
+        ),
     ] = None,
     since: options.Since = None,
     until: options.Until = None,
     limit: options.Limit = 50,
 ) -> None:
-    """List reflections, newest first: of the scope named, else of all the agent's scopes.
+    """List reflections, newest first: of one scope, or of all scopes of the agent.
 
     \b
     edenmem reflection list --agent mira --pending
@@ -93,7 +99,7 @@ def list_reflections(
 
 @app.command("show", cls=Command)
 def show(ctx: typer.Context, reflection: _Which) -> None:
-    """Show one reflection in full.
+    """Show a reflection in full.
 
     \b
     edenmem reflection show 65a1f0
@@ -123,7 +129,9 @@ def _fields(run: Invocation, reflection: Reflection) -> list[tuple[str, object]]
 @app.command("add", cls=Command)
 def add(
     ctx: typer.Context,
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The reflection.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="Text of the reflection.")
+    ] = None,
     *,
     named: options.OneScope,
     content: options.Content = None,
@@ -133,7 +141,7 @@ def add(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Add a reflection by hand; it waits in its scope's buffer.
+    """Add a reflection, pending until its scope is consolidated.
 
     \b
     edenmem reflection add --agent mira --user lena "Wants short answers."
@@ -142,7 +150,7 @@ def add(
     new = read_text_option(text if content is None else content, file)
     scope = choose_scope(run, named, new_group=True)
     if new is None:
-        new = ask_text("the reflection", "--content")
+        new = ask_text("reflection", "--content")
     report = run.edit(
         lambda editor: editor.add_reflection(
             scope, new, private=private, allow_long=allow_long, reason=reason, dry_run=dry_run
@@ -162,7 +170,7 @@ def edit(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Change a pending reflection's text, in $EDITOR or as given.
+    """Edit the text of a pending reflection, in $EDITOR or with --content.
 
     \b
     edenmem reflection edit 65a1f0 --content "Prefers short answers."
@@ -198,13 +206,13 @@ def edit(
 def delete(
     ctx: typer.Context,
     reflections: Annotated[
-        list[str], typer.Argument(metavar="REFLECTION…", help="Ids or their beginnings.")
+        list[str], typer.Argument(metavar="REFLECTION…", help="IDs or ID prefixes.")
     ],
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Delete reflections. The audit entry keeps all of each.
+    """Delete reflections. 'edenmem undo' brings them back.
 
     \b
     edenmem reflection delete 65a1f0 --yes
@@ -213,7 +221,7 @@ def delete(
     found = [run.resolver.reflection(reflection) for reflection in reflections]
     for reflection in found:
         run.out.note(f"{reflection.id}  {one_line(reflection.content, 60)}")
-    count = f"these {len(found)} reflections" if len(found) > 1 else "this reflection"
+    count = many(len(found), "reflection")
     if not dry_run and not confirm(f"Delete {count}?", yes=yes):
         run.out.note("nothing was changed")
         return

@@ -1,4 +1,4 @@
-"""``edenmem undo``: one change taken back, or all of a run."""
+"""``edenmem undo``: undo one change, or all changes of a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from edenmem.text import one_line
 
 app = single()
 
-#: Entries of a run that are shown one by one beforehand.
+#: Maximum number of planned entries to show.
 _SHOWN = 10
 
 
@@ -33,24 +33,24 @@ def undo(
     ctx: typer.Context,
     entry: Annotated[
         str | None,
-        typer.Argument(metavar="[ENTRY]", help="An entry of the log: its id or its beginning."),
+        typer.Argument(metavar="[ENTRY]", help="Log entry: ID or ID prefix."),
     ] = None,
     run_id: Annotated[
         str | None,
-        typer.Option("--run", metavar="RUN", help="All that this run of a command changed."),
+        typer.Option("--run", metavar="RUN", help="Undo all changes of this run of a command."),
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Also what was changed since; later states stay in history."),
+        typer.Option("--force", help="Also overwrite later changes, which stay in history."),
     ] = False,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Take back a change, or all changes of a run, newest first.
+    """Undo a change, or all changes of a run, newest first.
 
-    What was changed since is left alone, and what stands in the way is shown. An undo is a change
-    itself: undo it, and what it took back is there again.
+    Later changes of the same memory are kept, and block the undo unless --force is given. An undo
+    is itself a change that can be undone.
 
     \b
     edenmem undo 65f3a1b2 --dry-run
@@ -59,7 +59,7 @@ def undo(
 
     run = invocation(ctx)
     if (entry is None) == (run_id is None):
-        raise UsageError("name one entry, or a run with --run", hint="'edenmem log' lists them")
+        raise UsageError("specify one ENTRY, or --run RUN", hint="'edenmem log' lists them")
     if entry is not None:
         _one(run, run.service.history.find_id("entry", entry), force, yes, dry_run, reason)
     else:
@@ -85,7 +85,7 @@ def _one(
     if dry_run:
         _data(run, plan)
         return
-    if not confirm("Undo it?", yes=yes):
+    if not confirm("Undo this?", yes=yes):
         run.out.note("nothing was changed")
         return
     step = run.service.undo.entry(entry_id, force=force, reason=reason)
@@ -94,7 +94,7 @@ def _one(
     _make_vectors(run)
     run.out.report(
         [step],
-        lambda: run.out.line(f"undone; 'edenmem undo {step.undo_id}' makes it again"),
+        lambda: run.out.line(f"undone; to redo: edenmem undo {step.undo_id}"),
         data=_step_data,
     )
 
@@ -103,7 +103,7 @@ def _print_plan(run: Invocation, step: UndoStep, *, to_stdout: bool) -> None:
     tell = run.out.safe if to_stdout else run.out.note
     tell(_line(run, step.of or step.entry))
     if step.forced:
-        tell(f"{step.why or 'it was changed since'}; what is there now stays in history")
+        tell(f"{step.why or 'changed since'}; the current state stays in history")
         for line in _in_the_way(run, step):
             tell(line)
     for notice in step.notices:
@@ -115,12 +115,12 @@ def _refuse(run: Invocation, step: UndoStep) -> None:
     for line in _in_the_way(run, step):
         run.out.note(line)
     if step.forceable:
-        hint = f"undo that first, or overrule it: edenmem undo {step.entry.id} --force"
+        hint = f"undo the later change first, or force: edenmem undo {step.entry.id} --force"
     elif step.in_the_way:
-        hint = f"undo that first: edenmem undo {step.in_the_way[0].id}"
+        hint = f"undo the later change first: edenmem undo {step.in_the_way[0].id}"
     else:
-        hint = f"'edenmem log {step.entry.id}' shows what it did"
-    raise ConflictError(f"{step.entry.id} cannot be undone: {step.why}", hint=hint)
+        hint = f"see 'edenmem log {step.entry.id}'"
+    raise ConflictError(f"cannot undo {step.entry.id}: {step.why}", hint=hint)
 
 
 def _in_the_way(run: Invocation, step: UndoStep) -> Iterator[str]:
@@ -160,9 +160,9 @@ def _all(run: Invocation, run_id: str, force: bool, yes: bool, dry_run: bool, re
     if not yes:
         _print_all(run, run_id, planned.count(take_back(dry_run=True)), planned, to_stdout=False)
         if planned.is_all_done:
-            done.count_all(take_back())  # the ledger may not know it yet
+            done.count_all(take_back())  # updates the ledger
             return
-    if not confirm(f"Undo all of the run {run_id}?", yes=yes):
+    if not confirm(f"Undo all changes of run {run_id}?", yes=yes):
         run.out.note("nothing was changed")
         return
     found = _with_vectors(run, done.count(take_back()))
@@ -172,7 +172,7 @@ def _all(run: Invocation, run_id: str, force: bool, yes: bool, dry_run: bool, re
             run.out.safe(line)
         run.out.line(done.words)
         if done.outcomes[UndoOutcome.DONE]:
-            run.out.note(f"'edenmem undo --run {run.actor.run_id}' makes it again")
+            run.out.note(f"to redo: edenmem undo --run {run.actor.run_id}")
         _print_force(run, run_id, done, force)
         _print_migration(run, run_id)
 
@@ -181,38 +181,38 @@ def _all(run: Invocation, run_id: str, force: bool, yes: bool, dry_run: bool, re
 
 
 class _Tally:
-    """Counts steps as they go by."""
+    """Counts of undo steps by outcome."""
 
     def __init__(self) -> None:
         self.outcomes = Counter[UndoOutcome]()
         self.forceable = 0
 
     def count(self, found: Iterator[UndoStep]) -> Iterator[UndoStep]:
-        """The steps, counted."""
+        """Count the steps while yielding them."""
         for step in found:
             self.outcomes[step.outcome] += 1
             self.forceable += step.forceable
             yield step
 
     def count_all(self, found: Iterator[UndoStep]) -> None:
-        """Count the steps until there are no more."""
+        """Count all steps."""
         for _ in self.count(found):
             pass
 
     @property
     def is_all_done(self) -> bool:
-        """Whether nothing of what the run changed is left."""
+        """Return whether all changes of the run are undone."""
         return self.outcomes.total() == self.outcomes[UndoOutcome.ALREADY]
 
     @property
     def words(self) -> str:
-        """How many steps had which outcome."""
+        """Return the number of steps for each outcome."""
         counts = self.outcomes
         told = (f"{counts[outcome]} {outcome.value}" for outcome in UndoOutcome if counts[outcome])
         return ", ".join(told) or "nothing to undo"
 
     def exit_if_refused(self) -> None:
-        """End the command with the exit code for what was refused."""
+        """Exit with 1 if a step was refused."""
         if self.outcomes[UndoOutcome.REFUSED]:
             raise typer.Exit(ExitCode.SOME_FAILED)
 
@@ -220,20 +220,20 @@ class _Tally:
 def _print_all(
     run: Invocation, run_id: str, found: Iterator[UndoStep], planned: _Tally, *, to_stdout: bool
 ) -> None:
-    """Print what would become of a run."""
+    """Print the plan for a run."""
     tell = run.out.safe if to_stdout else run.out.note
     for line in _lines(run, found, "planning", shown=_SHOWN):
         tell(line)
     if planned.outcomes.total() > _SHOWN:
-        tell(f"and more; 'edenmem log --run {run_id}' shows all")
+        tell(f"and more: edenmem log --run {run_id}")
     if planned.is_all_done:
-        run.out.note("nothing to do: nothing of what the run changed is left")
+        run.out.note("nothing to do: the run is already undone")
     else:
         tell(f"would be: {planned.words}")
 
 
 def _lines(run: Invocation, found: Iterator[UndoStep], what: str, *, shown: int = 0) -> list[str]:
-    """The first ``shown`` steps in words, and all that are refused, when it is done."""
+    """Take all steps; describe the first ``shown`` ones and the refused ones."""
     lines = []
     with show_progress(run.out) as progress:
         for number, step in enumerate(found):
@@ -245,16 +245,14 @@ def _lines(run: Invocation, found: Iterator[UndoStep], what: str, *, shown: int 
 
 def _print_force(run: Invocation, run_id: str, counts: _Tally, force: bool) -> None:
     if counts.forceable and not force:
-        run.out.note(
-            f"'edenmem undo --run {run_id} --force' takes back what was changed since, too"
-        )
+        run.out.note(f"to undo later changes as well: edenmem undo --run {run_id} --force")
 
 
 def _print_migration(run: Invocation, run_id: str) -> None:
     found = run.service.undo.migration_of(run_id)
     if found is not None:
         state = found.state.value.replace("_", " ")
-        run.out.note(f"the state of the migration {found.id} is now: {state}")
+        run.out.note(f"state of migration {found.id}: {state}")
 
 
 def _describe_step(run: Invocation, step: UndoStep) -> str:
@@ -288,7 +286,7 @@ def _step_data(step: UndoStep) -> dict[str, Any]:
 
 
 def _with_vectors(run: Invocation, found: Iterator[UndoStep]) -> Iterator[UndoStep]:
-    """The steps as they come; in the end, facts whose old text has no vector get one."""
+    """Yield the steps, then embed restored facts that lack a vector."""
     yield from found
     _make_vectors(run)
 

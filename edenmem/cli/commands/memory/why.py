@@ -1,4 +1,4 @@
-"""How the origin of a memory reads: what was said, what was decided, what became of it."""
+"""``fact why`` and ``consolidation why``: the origin of a memory."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 def fact_why(
     ctx: typer.Context,
-    fact: Annotated[str, typer.Argument(metavar="FACT", help="Its id or the id's beginning.")],
+    fact: Annotated[str, typer.Argument(metavar="FACT", help="ID or ID prefix.")],
 ) -> None:
-    """Show where a fact comes from: what was said, what was decided and why, what it replaced.
+    """Show the origin of a fact: its messages, the decision, and what it replaced.
 
     \b
     edenmem fact why 65f3a1b2
@@ -41,10 +41,10 @@ def text_why(
     ctx: typer.Context,
     named: options.OneScope,
     version: Annotated[
-        int | None, typer.Option("--version", min=1, metavar="N", help="Only this version.")
+        int | None, typer.Option("--version", min=1, metavar="N", help="Only version N.")
     ] = None,
 ) -> None:
-    """Show what went into each version of a scope's text, newest first, and who wrote it.
+    """Show the sources and the author of each version of a text, newest first.
 
     \b
     edenmem consolidation why --agent mira --user lena
@@ -57,7 +57,7 @@ def text_why(
 
 
 def print_fact(run: Invocation, why: FactWhy) -> None:
-    """Print why there is a fact."""
+    """Print the origin of a fact."""
     place = scope_name(run, why.fact.home)
     cost = usage_line(why.models) if why.models else ""
     run.out.fields([*fact_fields(why, place), ("cost", cost)])
@@ -66,7 +66,7 @@ def print_fact(run: Invocation, why: FactWhy) -> None:
 
 
 def print_text(run: Invocation, found: Sequence[TextWhy]) -> None:
-    """Print what went into the versions of a text."""
+    """Print the sources of the versions of a text."""
     run.out.fields([("where", scope_name(run, found[0].scope))])
     _print_sections(run, text_sections(found))
 

@@ -1,4 +1,4 @@
-"""``edenmem agent``: who has memory."""
+"""``edenmem agent``: the agents that have memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from edenmem.errors import ConflictError
 from edenmem.models.host import Agent
 from edenmem.models.ids import utc_now
 
-app = group("Agents: whose memory it is.")
+app = group("List, show, add, enable and disable agents.")
 
-_Who = Annotated[str, typer.Argument(metavar="AGENT", help="Username, id or its beginning.")]
-_UserMemory = Annotated[bool, typer.Option("--user-memory", help="Only what it keeps about users.")]
-_AgentMemory = Annotated[bool, typer.Option("--agent-memory", help="Only its own memory.")]
+_Who = Annotated[str, typer.Argument(metavar="AGENT", help="Username, ID, or ID prefix.")]
+_UserMemory = Annotated[bool, typer.Option("--user-memory", help="Only memory about users.")]
+_AgentMemory = Annotated[bool, typer.Option("--agent-memory", help="Only the agent's own memory.")]
 
 _COLUMNS: list[Column[Agent]] = [
     Column("id", lambda a: a.id, "id"),
@@ -32,7 +32,7 @@ _COLUMNS: list[Column[Agent]] = [
 
 @app.command("list", cls=Command)
 def list_agents(ctx: typer.Context, limit: options.Limit = 50) -> None:
-    """List the agents with their switches.
+    """List agents and whether their memory is on.
 
     \b
     edenmem agent list
@@ -42,14 +42,14 @@ def list_agents(ctx: typer.Context, limit: options.Limit = 50) -> None:
         run.service.host.agents(),
         _COLUMNS,
         limit=limit,
-        empty="no agents; 'edenmem agent add NAME'",
+        empty="no agents; add one with 'edenmem agent add NAME'",
         header=Agent,
     )
 
 
 @app.command("show", cls=Command)
 def show(ctx: typer.Context, agent: _Who) -> None:
-    """Show one agent with its switches, shards and persona.
+    """Show an agent with its shards and persona.
 
     \b
     edenmem agent show mira
@@ -75,22 +75,24 @@ def show(ctx: typer.Context, agent: _Who) -> None:
 @app.command("add", cls=Command)
 def add(
     ctx: typer.Context,
-    username: Annotated[str, typer.Argument(metavar="NAME", help="Its username.")],
+    username: Annotated[str, typer.Argument(metavar="NAME", help="Username.")],
     hex_id: options.Hex = None,
-    name: Annotated[str, typer.Option("--name", help="The name that people see.")] = "",
-    persona: Annotated[str, typer.Option("--persona", help="Who the agent is.")] = "",
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Display name.")] = "",
+    persona: Annotated[
+        str, typer.Option("--persona", metavar="TEXT", help="Description of the agent.")
+    ] = "",
     owner: Annotated[
         str | None,
-        typer.Option("--owner", metavar="USER", help="The user who owns it; required on MongoDB."),
+        typer.Option("--owner", metavar="USER", help="Owner; required on MongoDB."),
     ] = None,
     user_memory: Annotated[
-        bool, typer.Option("--user-memory/--no-user-memory", help="What it keeps about users.")
+        bool, typer.Option("--user-memory/--no-user-memory", help="Keep memory about users.")
     ] = True,
     agent_memory: Annotated[
-        bool, typer.Option("--agent-memory/--no-agent-memory", help="Its own memory.")
+        bool, typer.Option("--agent-memory/--no-agent-memory", help="Keep the agent's own memory.")
     ] = True,
 ) -> None:
-    """Add an agent with its memory on, where no platform does so.
+    """Add an agent with its memory on. A platform adds its agents itself.
 
     \b
     edenmem agent add mira --name Mira --persona "Keeper of the Lantern Walk"
@@ -109,8 +111,8 @@ def add(
     )
     if not run.service.accounts.add(agent):
         raise ConflictError(
-            f"the username {username!r} or the id is taken",
-            hint="'edenmem agent list' shows those there are",
+            f"username or ID is taken: {username!r}",
+            hint="see 'edenmem agent list'",
         )
     run.out.record(agent, [("added agent", agent.username), ("id", agent.id)])
 
@@ -124,7 +126,7 @@ def enable(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Switch an agent's memory on: both kinds, or the one named.
+    """Turn an agent's memory on: both kinds, or one.
 
     \b
     edenmem agent enable mira --user-memory
@@ -141,7 +143,7 @@ def disable(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Switch an agent's memory off: both kinds, or the one named. Nothing is removed.
+    """Turn an agent's memory off: both kinds, or one. Nothing is removed.
 
     \b
     edenmem agent disable mira --user-memory --dry-run

@@ -1,4 +1,4 @@
-"""``edenmem scope``: the places where memory is kept, and the rules of each."""
+"""``edenmem scope``: scopes and their policies."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import choose_scope, choose_scopes
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.parameters import suggest
 from edenmem.cli.app.views import (
     agent_name,
     edit_data,
@@ -27,17 +28,17 @@ from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.memory import Policy
 from edenmem.models.scope import Scope
 
-app = group("Scopes: the places where memory is kept, each with its rules.")
+app = group("List and show scopes; set policies, pause and resume.")
 
 
 @app.command("list", cls=Command)
 def list_scopes(
     ctx: typer.Context,
     named: options.Scopes,
-    due: Annotated[bool, typer.Option("--due", help="Only those to be consolidated.")] = False,
+    due: Annotated[bool, typer.Option("--due", help="Only scopes due for consolidation.")] = False,
     limit: options.Limit = 100,
 ) -> None:
-    """List every scope that has anything, with its sizes and limits.
+    """List scopes that contain memory, with their sizes and limits.
 
     \b
     edenmem scope list --agent mira --scope user
@@ -51,7 +52,7 @@ def list_scopes(
         statuses,
         scope_columns(run),
         limit=limit,
-        empty="no scope has anything yet",
+        empty="no memory yet",
         header=ScopeStatus,
     )
 
@@ -61,7 +62,7 @@ def show(
     ctx: typer.Context,
     named: options.OneScope,
 ) -> None:
-    """Show one scope: sizes, limits, and its text.
+    """Show a scope: sizes, limits and text.
 
     \b
     edenmem scope show --agent mira --user lena
@@ -92,47 +93,55 @@ def policy(
     ctx: typer.Context,
     named: options.OneScope,
     memory_instructions: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What to remember here, and what not.")
+        str | None,
+        typer.Option(metavar="TEXT", help="What to remember in this scope, and what not."),
     ] = None,
     consolidation_instructions: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="How the text is to be written.")
+        str | None, typer.Option(metavar="TEXT", help="How to write the text.")
     ] = None,
     consolidate_at: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Pending reflections that make the scope due."),
+        typer.Option(min=1, metavar="N", help="Consolidate at N pending reflections."),
     ] = None,
     word_limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Words that the text may have.")
+        int | None, typer.Option(min=1, metavar="N", help="Maximum number of words in the text.")
     ] = None,
     fact_buffer_max: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Facts that are kept; 0: all.")
+        int | None,
+        typer.Option(min=0, metavar="N", help="Maximum number of facts to keep (0 = no limit)."),
     ] = None,
     fast_model: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="The model that extracts facts.")
+        str | None, typer.Option(metavar="MODEL", help="Model for extracting facts.")
     ] = None,
     slow_model: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="The model that reflects and rewrites.")
+        str | None, typer.Option(metavar="MODEL", help="Model for reflecting and consolidating.")
     ] = None,
     private: Annotated[
         bool | None,
-        typer.Option("--private/--no-private", help="Nothing in it moves to a wider scope."),
+        typer.Option("--private/--no-private", help="Never propagate from this scope."),
     ] = None,
     propagate: Annotated[
         bool | None,
-        typer.Option("--propagate/--no-propagate", help="Propose what is general further up."),
+        typer.Option(
+            "--propagate/--no-propagate", help="Propagate general memories to wider scopes."
+        ),
     ] = None,
     orders: Annotated[
         bool | None,
-        typer.Option("--orders/--no-orders", help="A shard also takes orders to the agent."),
+        typer.Option(
+            "--orders/--no-orders", help="Also keep instructions to the agent in the shard."
+        ),
     ] = None,
     default: Annotated[
         list[str] | None,
-        typer.Option("--default", metavar="NAME", help="Back to the default, such as word-limit."),
+        typer.Option(
+            "--default", metavar="NAME", help="Reset a field, such as word-limit (repeatable)."
+        ),
     ] = None,
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Show a scope's policy, or set what is named. --memory-instructions makes a new shard.
+    """Show or change the policy of a scope. --memory-instructions can create a shard.
 
     \b
     edenmem scope policy --agent mira --user lena --word-limit 400
@@ -154,7 +163,7 @@ def policy(
     }
     changes = {name: value for name, value in values.items() if value is not None}
     changes |= dict.fromkeys(_parse_defaults(default or (), values.keys() - {"private"}))
-    # Without instructions, the name of an unknown shard is a typing error.
+    # An unknown shard without instructions is a typing error.
     is_instructed = bool((memory_instructions or "").strip())
     scope = choose_scope(run, named, new=is_instructed, new_group=bool(changes))
     stored = run.service.scopes.policy(scope)
@@ -170,7 +179,7 @@ def policy(
             dry_run=dry_run,
         )
     )
-    target = f"the policy of {_of(run, scope)}"
+    target = f"the policy of {scope_name(run, scope)}"
     if dry_run:
         _print_plan(run, report, f"{target}, a new shard" if _is_new_shard(run, scope) else target)
     else:
@@ -178,16 +187,18 @@ def policy(
 
 
 def _parse_defaults(names: Sequence[str], known: Set[str]) -> list[str]:
-    """The fields that ``--default`` names.
+    """Return the fields that ``--default`` names.
 
     Raises:
-        UsageError: a field that there is not, or that has no default.
+        UsageError: A field is unknown or has no default.
     """
     fields = [name.replace("-", "_") for name in names]
     for name, field in zip(names, fields, strict=True):
         if field not in known:
             takes = ", ".join(sorted(one.replace("_", "-") for one in known))
-            raise UsageError(f"a policy has no default for {name!r}", hint=f"--default: {takes}")
+            raise UsageError(
+                f"no such default: {name!r}", hint=suggest(field, known) or f"one of: {takes}"
+            )
     return fields
 
 
@@ -202,7 +213,7 @@ def _is_new_shard(run: Invocation, scope: Scope) -> bool:
 
 
 def _print_plan(run: Invocation, report: EditReport, target: str) -> None:
-    """Print what a change of a policy would do, with each field before and after."""
+    """Print a planned change of a policy, with each field before and after."""
     for notice in report.notices:
         run.out.note(notice)
     after = report.after or {}
@@ -225,11 +236,6 @@ def _print_plan(run: Invocation, report: EditReport, target: str) -> None:
         )
 
     run.out.report([report], show, data=edit_data)
-
-
-def _of(run: Invocation, scope: Scope) -> str:
-    """What a person calls the scope: ``mira, shard route``."""
-    return scope_name(run, scope)
 
 
 def _show_policy(run: Invocation, scope: Scope, stored: Policy | None) -> None:
@@ -292,7 +298,7 @@ def pause(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Let a scope keep what it has and take nothing new.
+    """Pause a scope: keep its memory, and refuse new memory.
 
     \b
     edenmem scope pause --agent mira --shard route --reason "moving"
@@ -300,7 +306,7 @@ def pause(
     run = invocation(ctx)
     scope = choose_scope(run, named)
     report = run.edit(lambda editor: editor.pause(scope, reason=reason, dry_run=dry_run))
-    print_edit(run, report, verbs=("pause", "paused"), target=_of(run, scope))
+    print_edit(run, report, verbs=("pause", "paused"), target=scope_name(run, scope))
 
 
 @app.command("resume", cls=Command)
@@ -310,7 +316,7 @@ def resume(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Let a paused scope take new memories again.
+    """Resume a paused scope.
 
     \b
     edenmem scope resume --agent mira --shard route
@@ -318,4 +324,4 @@ def resume(
     run = invocation(ctx)
     scope = choose_scope(run, named)
     report = run.edit(lambda editor: editor.resume(scope, reason=reason, dry_run=dry_run))
-    print_edit(run, report, verbs=("resume", "resumed"), target=_of(run, scope))
+    print_edit(run, report, verbs=("resume", "resumed"), target=scope_name(run, scope))

@@ -13,14 +13,14 @@ from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.files import lines_of
-from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.tables import Column, many
 from edenmem.cli.terminal.times import iso
 from edenmem.engine.reports import ImportReport
 from edenmem.errors import ExitCode
 from edenmem.models.host import Session
 from edenmem.models.ids import derived_id
 
-app = group("Sessions: the conversations that memory is formed from.")
+app = group("List, show and import sessions.")
 
 
 @app.command("list", cls=Command)
@@ -56,7 +56,7 @@ def _columns(run: Invocation) -> Any:
             Column("users", lambda s: ", ".join(accounts[id] for id in s.users), "text"),
             Column("group", lambda s: s.group_id),
             Column("last", lambda s: s.last_activity, "time"),
-            Column("state", _state),
+            Column("state", _state, "state"),
         ]
 
     return columns
@@ -84,11 +84,11 @@ def _origin(session: Session) -> str:
 def show(
     ctx: typer.Context,
     session: Annotated[
-        str, typer.Argument(metavar="SESSION", help="Name, title, id or its beginning.")
+        str, typer.Argument(metavar="SESSION", help="Name, title, ID, or ID prefix.")
     ],
     limit: options.Limit = 20,
 ) -> None:
-    """Show a session with its newest messages.
+    """Show a session and its newest messages.
 
     \b
     edenmem session show lena-first-visit --limit 0
@@ -129,21 +129,21 @@ def show(
 @app.command("import", cls=Command)
 def import_(
     ctx: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines; - is stdin.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines (- = stdin).")],
     skip_bad: Annotated[
         bool,
-        typer.Option("--skip-bad", help="Import the good lines (exit 1); else it is all or none."),
+        typer.Option("--skip-bad", help="Import the valid lines only (exit 1)."),
     ] = False,
     add_missing: Annotated[
-        bool, typer.Option("--add-missing", help="Add agents and users that are not known yet.")
+        bool, typer.Option("--add-missing", help="Add unknown agents and users.")
     ] = False,
     owner: Annotated[
         str | None,
-        typer.Option("--owner", metavar="USER", help="The owner of added agents and sessions."),
+        typer.Option("--owner", metavar="USER", help="Owner of added agents and sessions."),
     ] = None,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Import conversations, one session a line. Importing again adds only what is new.
+    """Import sessions, one per line. Importing again adds only what is new.
 
     \b
     {"session": "first-visit", "agent": "mira", "users": ["lena"], "messages":
@@ -168,14 +168,11 @@ def import_(
 
 
 def print_import(run: Invocation, report: ImportReport, *, dry_run: bool = False) -> None:
-    """Print what an import did; the bad lines on stderr."""
+    """Print the result of an import; invalid lines go to stderr."""
     for number, problem in report.problems:
         run.out.note(f"line {number}: {problem}")
     if kept := report.owners_kept:
-        were = "1 session was there already and keeps its owner"
-        run.out.note(
-            were if kept == 1 else f"{kept} sessions were there already and keep their owner"
-        )
+        run.out.note(f"owners of {many(kept, 'existing session')} left unchanged")
 
     def show() -> None:
         run.out.line(

@@ -1,4 +1,4 @@
-"""``edenmem user``: the people that memory is about."""
+"""``edenmem user``: the users that memory is about."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from edenmem.models.ids import utc_now
 if TYPE_CHECKING:
     from edenmem.engine.edits.user_merging import AccountMerge
 
-app = group("Users: the people that memory is about.")
+app = group("List, show, add and merge users.")
 
 _COLUMNS: list[Column[User]] = [
     Column("id", lambda u: u.id, "id"),
@@ -33,7 +33,7 @@ _COLUMNS: list[Column[User]] = [
 
 @app.command("list", cls=Command)
 def list_users(ctx: typer.Context, limit: options.Limit = 50) -> None:
-    """List the people that memory is about.
+    """List users.
 
     \b
     edenmem user list --limit 20
@@ -43,7 +43,7 @@ def list_users(ctx: typer.Context, limit: options.Limit = 50) -> None:
         run.service.host.users(),
         _COLUMNS,
         limit=limit,
-        empty="no users; 'edenmem user add NAME'",
+        empty="no users; add one with 'edenmem user add NAME'",
         header=User,
     )
 
@@ -51,9 +51,9 @@ def list_users(ctx: typer.Context, limit: options.Limit = 50) -> None:
 @app.command("show", cls=Command)
 def show(
     ctx: typer.Context,
-    user: Annotated[str, typer.Argument(metavar="USER", help="Username, ID or ID prefix.")],
+    user: Annotated[str, typer.Argument(metavar="USER", help="Username, ID, or ID prefix.")],
 ) -> None:
-    """Show one account, and all accounts of the same person.
+    """Show an account, and all accounts of the same person.
 
     \b
     edenmem user show lena
@@ -81,10 +81,10 @@ def show(
 @app.command("add", cls=Command)
 def add(
     ctx: typer.Context,
-    username: Annotated[str, typer.Argument(metavar="NAME", help="The username.")],
+    username: Annotated[str, typer.Argument(metavar="NAME", help="Username.")],
     hex_id: options.Hex = None,
 ) -> None:
-    """Add a user, where no platform does so.
+    """Add a user. A platform adds its users itself.
 
     \b
     edenmem user add lena
@@ -96,7 +96,7 @@ def add(
         created_at=utc_now(),
     )
     if not run.service.accounts.add(user):
-        raise ConflictError(f"the username {username!r} or the id is taken")
+        raise ConflictError(f"username or ID is taken: {username!r}")
     run.out.record(user, [("added user", user.username), ("id", user.id)])
 
 
@@ -104,22 +104,22 @@ def add(
 def merge(
     ctx: typer.Context,
     source: Annotated[
-        str, typer.Argument(metavar="FROM", help="Account to move memory from: name or ID.")
+        str, typer.Argument(metavar="FROM", help="Account to move memory from: username or ID.")
     ],
     target: Annotated[
-        str, typer.Argument(metavar="TO", help="Account to move memory to: name or ID.")
+        str, typer.Argument(metavar="TO", help="Account to move memory to: username or ID.")
     ],
     agent: options.Agent = None,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Move the memory of one account to another, of one agent or of all.
+    """Move memory from one account to another, for one agent or all.
 
-    Facts, reflections and the text move. A fact that both accounts have is kept once, with the
-    sources of both. If the target has a text, the lines of the other one become pending
-    reflections, which the next consolidation works in. Links between accounts stay as they are.
-    The command may be interrupted and repeated, and 'undo --run' takes it back.
+    Moves facts, reflections and the text. A fact of both accounts is kept once, with the sources
+    of both. If the target has a text, the lines of the other text become pending reflections,
+    which the next consolidation merges. Links between accounts stay unchanged. After an
+    interruption, run the same command again. 'undo --run' reverts a merge.
 
     \b
     edenmem user merge lena-discord lena --dry-run
@@ -132,7 +132,7 @@ def merge(
     merge_accounts = run.service.accounts.merge
     planned = list(merge_accounts(source_id, target_id, agent_id=agent_id, dry_run=True))
     if target_id not in run.service.host.person(source_id).ids:
-        run.out.note("the accounts are not linked: the memory becomes that of another user")
+        run.out.note("the accounts are not linked: the memory will belong to another user")
     if dry_run or not planned:
         _print_merges(run, planned)
         return
@@ -144,9 +144,9 @@ def merge(
     done = list(merge_accounts(source_id, target_id, agent_id=agent_id, reason=reason))
     if run.out.is_data:
         _print_merges(run, done)
-    run.out.note(f"run {run.actor.run_id}: 'edenmem undo --run {run.actor.run_id}' takes it back")
+    run.out.note(f"to undo this run: edenmem undo --run {run.actor.run_id}")
     if left := sum(each.left for each in done):
-        run.out.note(f"{left} changed in the meantime and left: run the same command again")
+        run.out.note(f"left {left} that changed in the meantime: run the same command again")
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 

@@ -1,4 +1,4 @@
-"""``edenmem context``: the memory that goes into an agent's prompt."""
+"""``edenmem context``: the context that goes into an agent's prompt."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from edenmem.engine.reports import ContextPart, ContextReport
 from edenmem.errors import UsageError
 from edenmem.models.host import Session
 
-app = group("The memory that goes into an agent's prompt.")
+app = group("Show the context that goes into an agent's prompt.")
 
 
 class Recall(StrEnum):
-    """When facts are searched for a message."""
+    """When to search facts for a message."""
 
     OFF = "off"
     HEURISTIC = "heuristic"
@@ -34,29 +34,37 @@ class Recall(StrEnum):
 def show(
     ctx: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="[SESSION]", help="Name, title, id or its beginning.")
+        str | None, typer.Argument(metavar="[SESSION]", help="Name, title, ID, or ID prefix.")
     ] = None,
     session: options.Session = None,
     agent: options.Agent = None,
     user: options.User = None,
     message: Annotated[
-        str | None, typer.Option("--message", metavar="TEXT", help="What is about to be answered.")
+        str | None, typer.Option("--message", metavar="TEXT", help="The message to answer.")
     ] = None,
     recall: Annotated[
         Recall | None,
-        typer.Option("--recall", metavar="MODE", help="off, heuristic, llm or always."),
+        typer.Option(
+            "--recall",
+            metavar="MODE",
+            help="When to search facts for the message: off, heuristic, llm or always.",
+        ),
     ] = None,
     as_of: Annotated[
         str | None,
-        typer.Option("--as-of", metavar="TIME", help="As it was then: 2025-03-01T14:30, 7d."),
+        typer.Option(
+            "--as-of",
+            metavar="TIME",
+            help="Show the context of an earlier time: 2025-03-01T14:30, 7d.",
+        ),
     ] = None,
     refresh: Annotated[
-        bool, typer.Option("--refresh", help="Build it anew, whatever is cached.")
+        bool, typer.Option("--refresh", help="Rebuild the context instead of reading the cache.")
     ] = False,
 ) -> None:
-    """Print a session's context as XML, and on stderr the size of each of its parts.
+    """Print the context of a session as XML, and the sizes of its parts on stderr.
 
-    The cache is read, and never written: an agent is not served what this command builds.
+    Never writes the cache that agents are served from.
 
     \b
     edenmem context show lena-progress
@@ -65,7 +73,7 @@ def show(
     """
     run = invocation(ctx)
     if name and session and name != session:
-        raise UsageError("the session is named twice")
+        raise UsageError("session given twice: as SESSION and with --session")
     moment = parse_when(as_of, "--as-of")
     found = run.resolver.session(name or session or ask_text("session", "--session"))
     report = run.serve(
@@ -90,11 +98,11 @@ def _print_whose(run: Invocation, session: Session) -> None:
     known = run.service.scopes.labels(session.agents)
     there = [known[agent_id] for agent_id in session.agents if agent_id in known]
     if len(there) > 1:
-        run.out.note(f"the context of {there[0]}; --agent names another of {', '.join(there)}")
+        run.out.note(f"showing {there[0]}; choose with --agent: {', '.join(there)}")
 
 
 def print_context(run: Invocation, report: ContextReport) -> None:
-    """Print a context: the XML on stdout, what it is made of on stderr."""
+    """Print a context: XML on stdout, sizes of its parts on stderr."""
     run.out.one(report, lambda: _show_context(run, report))
 
 

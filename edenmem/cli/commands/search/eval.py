@@ -1,4 +1,4 @@
-"""``edenmem eval``: how well search finds what it should."""
+"""``edenmem eval``: measure search quality on labelled queries."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ app = single()
 @app.command(cls=Command)
 def evaluate(
     ctx: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="QUERIES", help="JSON Lines; - is stdin.")],
+    file: Annotated[str, typer.Argument(metavar="QUERIES", help="JSON Lines (- = stdin).")],
     recipes: Annotated[
         list[str] | None,
         typer.Option(
             "--recipe",
             metavar="NAME",
-            help="Only this one, such as convex+mmr; may be repeated. Else all fusions.",
+            help="Recipe to measure, such as convex+mmr (repeatable).  [default: all fusions]",
         ),
     ] = None,
     top_k: Annotated[
         int | None,
-        typer.Option("--top-k", "-k", min=1, max=100, metavar="N", help="The k of recall@k."),
+        typer.Option("--top-k", "-k", min=1, max=100, metavar="N", help="The k in recall@k."),
     ] = None,
     by_kind: Annotated[
-        bool, typer.Option("--by-kind", help="Also for each 'kind' that the queries name.")
+        bool, typer.Option("--by-kind", help="Also measure each 'kind' of query.")
     ] = False,
     tune: Annotated[
-        bool, typer.Option("--tune", help="Look for better settings; they are only printed.")
+        bool, typer.Option("--tune", help="Search for better settings and print them.")
     ] = False,
 ) -> None:
-    """Measure each search recipe on queries whose answers you know.
+    """Measure search recipes on labelled queries.
 
-    A line names who asks, as the options of search do, and the facts that answer, by id or by
-    exact text; none, if nothing does. No access is counted.
+    Each line holds a query, its options as in 'edenmem search', and the relevant facts by ID or
+    exact text, or an empty list if nothing answers the query. No accesses are counted.
 
     \b
     {"query": "when does the walk start", "agent": "mira", "user": "lena",
@@ -61,7 +61,7 @@ def evaluate(
     """
     run = invocation(ctx)
     if tune and (top_k is not None or by_kind):
-        raise UsageError("--tune goes by nDCG@10 over all queries, without --top-k and --by-kind")
+        raise UsageError("--tune optimizes nDCG@10; run it without --top-k and --by-kind")
     with lines_of(file) as lines:
         labelled = run.service.evaluation.read(lines)
     for unknown in labelled.unknown:
@@ -84,7 +84,7 @@ def evaluate(
 
 
 def print_evaluation(run: Invocation, evaluation: Evaluation, *, by_kind: bool) -> None:
-    """Print the measures of each recipe."""
+    """Print the scores of each recipe."""
     for notice in evaluation.notices:
         run.out.note(notice)
 
@@ -96,7 +96,7 @@ def print_evaluation(run: Invocation, evaluation: Evaluation, *, by_kind: bool) 
 
 
 def columns(scores: tuple[RecipeScore, ...], top_k: int) -> list[Column[RecipeScore]]:
-    """What a table of scores shows."""
+    """Return the columns of a table of scores."""
     shown: list[Column[RecipeScore]] = [
         Column("recipe", lambda score: score.recipe),
         Column(f"recall@{top_k}", lambda score: _figure(score.recall), "number"),
@@ -123,16 +123,16 @@ def _figure(value: float) -> float | None:
 
 def _print_counts(run: Invocation, labelled: LabelledSet) -> None:
     answered = len(labelled.queries) - labelled.unanswerable
-    parts = [f"{answered} {'query' if answered == 1 else 'queries'} with an answer"]
+    parts = [f"{answered} answerable {'query' if answered == 1 else 'queries'}"]
     if labelled.unanswerable:
-        parts.append(f"{labelled.unanswerable} that nothing answers (silent: nothing was found)")
+        parts.append(f"{labelled.unanswerable} unanswerable (silent: no results)")
     if labelled.lost:
-        parts.append(f"{len(labelled.lost)} left out, since no label of theirs is known")
+        parts.append(f"{len(labelled.lost)} skipped without a known label")
     run.out.note(", ".join(parts))
 
 
 def print_tuning(run: Invocation, tuning: Tuning) -> None:
-    """Print what tuning found, and what to write down to have it."""
+    """Print the result of tuning, and the settings to copy."""
     run.out.report([tuning], lambda: _show_tuning(run, tuning), data=_tuning_data)
 
 
@@ -146,21 +146,21 @@ def _show_tuning(run: Invocation, tuning: Tuning) -> None:
         [
             ("queries", tuning.queries),
             ("settings tried", tuning.tried),
-            ("in force", _format_settings(tuning.current)),
+            ("current", _format_settings(tuning.current)),
             ("  nDCG@10", f"{tuning.current_ndcg:.3f}"),
             ("best", _format_settings(tuning.best)),
-            ("  nDCG@10", f"{tuning.best_ndcg:.3f} on the queries that it was chosen on"),
-            ("held out", f"{tuning.held_out_ndcg:.3f} on queries that the choice did not see"),
+            ("  nDCG@10", f"{tuning.best_ndcg:.3f} on the queries used for tuning"),
+            ("held out", f"{tuning.held_out_ndcg:.3f} on held-out queries"),
             ("gain", f"{tuning.gain:+.3f} ± {tuning.spread:.3f} (standard error)"),
-            ("agreement", f"{tuning.folds_agree:.0%} of the folds chose the best"),
+            ("agreement", f"{tuning.folds_agree:.0%} of folds chose these settings"),
         ]
     )
     if not tuning.changes:
-        run.out.line("\nthe settings in force are the best of those tried; leave them")
+        run.out.line("\nthe current settings are the best of those tried")
     elif tuning.is_noise:
-        run.out.line("\nthe gain is within noise: leave the settings, or label more queries")
+        run.out.line("\nthe gain is within noise: keep the settings, or label more queries")
     else:
-        run.out.line("\nto have it, put this into edenmem.toml:\n")
+        run.out.line("\nadd this to edenmem.toml:\n")
         run.out.safe(tuning.toml())
 
 

@@ -1,4 +1,4 @@
-"""``edenmem search``: find facts."""
+"""``edenmem search``: find facts, reflections and texts."""
 
 from __future__ import annotations
 
@@ -37,21 +37,19 @@ if TYPE_CHECKING:
     from edenmem.engine.search.why_not import ListPlace, WhyNot
 
 
-#: Figures of a stage that have a column of their own, or that hold for the whole search.
+#: Figures with a column of their own, or shown for the whole search.
 _SHOWN_ELSEWHERE = frozenset(
     {"rank", "score", "threshold", "normalised", "passed", "recipe", "semantic_weight"}
 )
 
 
 def print_stages(run: Invocation, explain: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print a table with a line for each stage: rank, score, threshold and its other figures."""
-    run.out.listing(
-        [(stage, said) for stage, said in explain.items()], _STAGES, empty="no stage was passed"
-    )
+    """Print a table of the stages: rank, score, threshold and other figures."""
+    run.out.listing([(stage, said) for stage, said in explain.items()], _STAGES, empty="no stages")
 
 
 def _rest(row: tuple[str, Mapping[str, Any]]) -> str:
-    """What has no column of its own: sums written as such, the others by name."""
+    """Format the figures that have no column: sums, then names with values."""
     rest = {name: value for name, value in row[1].items() if name not in _SHOWN_ELSEWHERE}
     parts = rest.pop("parts", {})
     total = " + ".join(f"{name} {figures(value)}" for name, value in parts.items())
@@ -70,7 +68,7 @@ _STAGES: list[Column[tuple[str, Mapping[str, Any]]]] = [
 
 
 def figures(said: object) -> str:
-    """Names and figures on one line."""
+    """Format figures on one line."""
     match said:
         case Mapping():
             return ", ".join(
@@ -91,7 +89,7 @@ def figures(said: object) -> str:
 
 
 class SearchOptions(TypedDict):
-    """How facts are searched."""
+    """Options of a search for facts."""
 
     recipe: str | None
     top_k: int | None
@@ -107,24 +105,24 @@ class SearchOptions(TypedDict):
 def look(
     run: Invocation, fact_id: str, query: str, agent: Agent, reader: Reader, wanted: SearchOptions
 ) -> WhyNot:
-    """Ask why the search does not bring the fact."""
+    """Explain why a search does not return a fact."""
     scopes = run.service.scopes.readable(agent, **reader)
     return run.serve(lambda service: service.detective.why_not(fact_id, query, scopes, **wanted))
 
 
-#: What the table of lists says already.
+#: Stages in the table of lists.
 _LISTS = frozenset({"semantic", "text"})
 _COLUMNS: list[Column[ListPlace]] = [
     Column("list", lambda place: place.name),
     Column("rank", lambda place: place.rank, "number"),
-    Column("looked at", lambda place: place.depth, "number"),
+    Column("depth", lambda place: place.depth, "number"),
     Column("score", lambda place: place.score, "number"),
     Column("floor", lambda place: place.floor, "number"),
 ]
 
 
 def print_why_not(run: Invocation, answer: WhyNot) -> None:
-    """Print the answer."""
+    """Print the explanation."""
     for notice in answer.notices:
         run.out.note(notice)
     run.out.report([answer], lambda: _show_why_not(run, answer))
@@ -137,7 +135,7 @@ def _show_why_not(run: Invocation, answer: WhyNot) -> None:
             ("fact", answer.fact.id),
             ("content", answer.fact.content),
             ("scope", label(answer.fact.home)),
-            ("searched", "yes" if answer.in_scope else "no"),
+            ("in scope", "yes" if answer.in_scope else "no"),
             ("vector", answer.vector),
             ("recipe", answer.recipe),
         ]
@@ -151,7 +149,7 @@ def _show_why_not(run: Invocation, answer: WhyNot) -> None:
         print_stages(run, stages)
     run.out.line()
     title = "found" if answer.stage == "found" else f"lost at {answer.stage}"
-    run.out.fields([(title, answer.why), ("to change it", answer.advice)])
+    run.out.fields([(title, answer.why), ("to find it", answer.advice)])
 
 
 app = single()
@@ -161,7 +159,8 @@ app = single()
 def search(
     ctx: typer.Context,
     queries: Annotated[
-        list[str] | None, typer.Argument(metavar="QUERY…", help="One to three, run together.")
+        list[str] | None,
+        typer.Argument(metavar="[QUERY]…", help="One to three queries, searched together."),
     ] = None,
     agent: options.Agent = None,
     *,
@@ -172,7 +171,7 @@ def search(
         typer.Option(
             "--in",
             metavar="WHAT",
-            help="facts (the default), reflections, texts; commas between, or repeated.",
+            help="Search facts, reflections or texts (comma-separated).  [default: facts]",
         ),
     ] = None,
     recipe: Annotated[
@@ -180,7 +179,7 @@ def search(
         typer.Option(
             "--recipe",
             metavar="NAME",
-            help="convex, rrf, semantic or text; stages may follow, as in convex+rerank+mmr."
+            help="convex, rrf, semantic or text, with optional stages: convex+rerank+mmr."
             "  [default: search.recipe, convex]",
         ),
     ] = None,
@@ -199,33 +198,34 @@ def search(
     until: options.Until = None,
     session: options.Session = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Every rank, score and threshold, and what was cut.")
+        bool,
+        typer.Option("--explain", help="Show ranks, scores, thresholds and dropped candidates."),
     ] = False,
     track: Annotated[
-        bool, typer.Option("--track/--no-track", help="Count an access on what was found.")
+        bool, typer.Option("--track/--no-track", help="Count an access for each result.")
     ] = True,
     rerank: Annotated[
         bool | None,
-        typer.Option("--rerank/--no-rerank", help="Let a cross-encoder order the best of them."),
+        typer.Option("--rerank/--no-rerank", help="Rerank the best results with a cross-encoder."),
     ] = None,
     recency: Annotated[
-        bool | None, typer.Option("--recency/--no-recency", help="Prefer what is newer.")
+        bool | None, typer.Option("--recency/--no-recency", help="Prefer newer facts.")
     ] = None,
     mmr: Annotated[
-        bool | None, typer.Option("--mmr/--no-mmr", help="Prefer what says something else.")
+        bool | None, typer.Option("--mmr/--no-mmr", help="Prefer diverse facts (MMR).")
     ] = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Compare with every vector, without a first pass.")
+        bool, typer.Option("--exact", help="Compare all vectors, without a quantized first pass.")
     ] = False,
     vectors: options.Vectors = False,
     why_not: Annotated[
         str | None,
-        typer.Option("--why-not", metavar="FACT", help="Tell where this fact is lost on the way."),
+        typer.Option("--why-not", metavar="FACT", help="Explain why this fact is not found."),
     ] = None,
 ) -> None:
     """Find facts by meaning and by words.
 
-    Searched are the facts of the agent and its shards; a user's or group's only if it is named.
+    Searches the agent and its shards. Add --user or --group to include theirs.
 
     \b
     edenmem search "when does the walk start" --agent mira
@@ -250,15 +250,15 @@ def search(
     for option, value in of_facts.items():
         shown_alone = option in ("--explain", "--vectors", "--why-not")
         if value is not None and ("facts" not in places or (shown_alone and len(places) > 1)):
-            raise UsageError(f"{option} is about facts alone", hint="leave out --in, or the option")
+            raise UsageError(f"{option} applies only to facts", hint=f"remove --in or {option}")
     begin, end = options.period(since, until)
     texts = list(queries or ()) or [ask_text("query", "QUERY")]
     if len(texts) > 3:
         raise UsageError(
-            f"{len(texts)} queries, three are the most", hint="put the words of one in quotes"
+            f"too many queries: {len(texts)} (at most 3)", hint="put each query in quotes"
         )
     if why_not is not None and len(texts) > 1:
-        raise UsageError("--why-not takes one query", hint="put its words in quotes")
+        raise UsageError("--why-not takes one query", hint="put the query in quotes")
     if len(texts) > 1 and not any(map(str.isspace, "".join(texts))):
         run.out.note(f"{len(texts)} queries: {', '.join(map(repr, texts))}")
     chosen = choose_agent(run, agent)
@@ -293,16 +293,16 @@ def search(
 
 
 def _note_users(run: Invocation, agent: Agent) -> None:
-    """Say that users' facts were not searched, if the agent has any."""
+    """Hint at --user if the agent has facts of users."""
     if run.service.scopes.of_agent(agent.id, [ScopeKind.USER]):
         run.out.note("users' facts are searched only with --user")
 
 
 def parse_within(given: Sequence[str]) -> tuple[MemoryKind, ...]:
-    """What ``--in`` names, each once.
+    """Return the kinds of memory that ``--in`` names, without repetition.
 
     Raises:
-        UsageError: it names something else, or nothing.
+        UsageError: A kind is unknown, or none is given.
     """
     known: tuple[MemoryKind, ...] = get_args(MemoryKind)
     words = [word for each in given for word in each.split(",")]
@@ -318,11 +318,11 @@ def parse_within(given: Sequence[str]) -> tuple[MemoryKind, ...]:
 
 
 def print_memory(run: Invocation, report: SearchReport) -> None:
-    """Print what was found of several kinds: facts, then reflections, then texts."""
+    """Print results of several kinds: facts, reflections, texts."""
     for notice in report.notices:
         run.out.note(notice)
     if report.hits and report.passages:
-        run.out.note("scores compare within one kind only")
+        run.out.note("scores are comparable within one kind only")
     facts = [
         MemoryHit(
             kind="fact",
@@ -362,9 +362,9 @@ def print_search(
     explain: bool = False,
     vectors: bool = False,
 ) -> None:
-    """Print the result of a search, with ``explain`` how it came about.
+    """Print search results, with ``explain`` the figures of each stage.
 
-    On a terminal facts are shown whole, with the words of ``queries`` marked.
+    On a terminal, facts are shown in full with the words of ``queries`` highlighted.
     """
     for notice in report.notices:
         run.out.note(notice)
@@ -377,7 +377,7 @@ def print_search(
 
 
 def _list_hits(run: Invocation, report: SearchReport, *, explain: bool, vectors: bool) -> None:
-    """Print hits as rows of a table or as data."""
+    """Print hits as a table or as data."""
 
     def data(hit: SearchHit) -> dict[str, Any]:
         fields = to_data(hit.fact, vectors=vectors) | {"score": hit.score}
@@ -394,7 +394,7 @@ def _list_hits(run: Invocation, report: SearchReport, *, explain: bool, vectors:
 def _show_hits(
     run: Invocation, hits: Sequence[SearchHit], queries: Sequence[str], *, explain: bool
 ) -> None:
-    """Print each hit for a person: a line about it, and the whole fact below."""
+    """Print each hit: a line with its score, and the full fact below."""
     label = run.service.scopes.labels([hit.fact.home for hit in hits]).within_agent
     short = unique_beginnings([hit.fact.id for hit in hits])
     colored = run.out.is_colored(sys.stdout)
@@ -410,7 +410,7 @@ def _show_hits(
 
 
 def _mark(line: str, queries: Sequence[str], colored: bool) -> str:
-    """The line with the words of the queries in bold yellow."""
+    """Highlight the words of the queries in a line."""
     marked, end = [], 0
     for begin, stop in match_spans(line, queries) if colored else ():
         marked += [line[end:begin], style(line[begin:stop], "1;33", colored)]
@@ -419,7 +419,7 @@ def _mark(line: str, queries: Sequence[str], colored: bool) -> str:
 
 
 def _print_remains(run: Invocation, report: SearchReport) -> None:
-    """Print what was dropped, summarised for people, and the time that each stage took."""
+    """Print dropped candidates, and the duration of each stage."""
     timings = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in report.timings_ms.items())
     how = f"recipe {report.recipe}, {timings}"
     if run.out.is_data:
@@ -431,13 +431,13 @@ def _print_remains(run: Invocation, report: SearchReport) -> None:
         stages = Counter(dropped.stage for dropped in report.dropped)
         counts = ", ".join(f"{count} at {stage}" for stage, count in stages.items())
         nearest = report.dropped[0]
-        best = f"the best of them: {nearest.fact_id}, {_reason(nearest)}"
+        best = f"best: {nearest.fact_id}, {_reason(nearest)}"
         run.out.paragraph("dropped: ", f"{counts}; {best}")
     run.out.paragraph("", how)
 
 
 def _reason(dropped: DroppedCandidate) -> str:
-    """Why a candidate was dropped, with the stage unless the reason names it."""
+    """Return why a candidate was dropped, with the stage."""
     named = dropped.why.startswith(dropped.stage)
     return dropped.why if named else f"{dropped.stage}: {dropped.why}"
 

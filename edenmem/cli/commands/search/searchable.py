@@ -1,4 +1,4 @@
-"""Whether search finds what was just written: on Atlas its indexes follow a little later."""
+"""Waiting until search finds a new fact: Atlas updates its indexes with a delay."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from edenmem.errors import ExitCode
 
 
 def await_search(run: Invocation, fact_id: str, *, wait: bool, seconds: float) -> None:
-    """With ``wait`` until search finds the fact, else say where it does so only later.
+    """Wait until search finds the fact, or print a note about the delay.
 
-    Exits with 1 if it does not within the time; the fact is stored all the same.
+    Exits with 1 on a timeout; the fact is stored.
     """
     if not wait:
         if run.service.indexes.follow_later:
-            run.out.note("search finds it when the indexes have followed; --wait waits for them")
+            run.out.note("search finds it once the indexes are updated; --wait waits for that")
         return
     run.out.progress("waiting until search finds it")
     if not run.service.indexes.await_fact(fact_id, timeout=seconds):
         run.out.note(
-            f"the fact is stored, and search did not find it within {seconds:g} seconds; "
-            "'edenmem index status' tells how the indexes are"
+            f"the fact is stored, but search did not find it within {seconds:g} seconds;"
+            " see 'edenmem index status'"
         )
         raise typer.Exit(ExitCode.SOME_FAILED)

@@ -1,4 +1,4 @@
-"""``edenmem config``: the settings in force."""
+"""``edenmem config``: settings and their origins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edenmem.cli.terminal.tables import Column, format_cell
 from edenmem.errors import NotFoundError
 from edenmem.settings.schema import Settings
 
-app = group("The settings in force, and where each comes from.")
+app = group("Show the settings and their origins.")
 
 _Row = tuple[str, object, str]
 
@@ -24,16 +24,17 @@ _Row = tuple[str, object, str]
 def show(
     ctx: typer.Context,
     keys: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY]…", help="Only keys that begin so.")
+        list[str] | None, typer.Argument(metavar="[KEY]…", help="Only keys with this prefix.")
     ] = None,
     changed: Annotated[
-        bool, typer.Option("--changed", help="Only those that are not the default.")
+        bool, typer.Option("--changed", help="Only settings that differ from the default.")
     ] = False,
     describe: Annotated[
-        bool, typer.Option("--describe", help="Add what each setting means and accepts.")
+        bool,
+        typer.Option("--describe", help="Add the meaning and accepted values of each setting."),
     ] = False,
 ) -> None:
-    """Show each setting, its value and where it comes from. Secrets are never shown.
+    """Show each setting with its value and origin. Secrets are never shown.
 
     \b
     edenmem config show llm search.top_k
@@ -50,7 +51,7 @@ def show(
         for row in settings
         if (not keys or row[0].startswith(tuple(keys))) and not (changed and row[2] == "default")
     ]
-    empty = "every setting has its default"
+    empty = "all settings have their default"
     if not describe:
         run.out.listing(rows, _COLUMNS, data=_data, empty=empty)
     elif run.out.is_data or not rows:
@@ -60,10 +61,10 @@ def show(
 
 
 def _check_known(given: Sequence[str], known: Sequence[str]) -> None:
-    """Refuse a prefix that no setting has.
+    """Check that each prefix matches a setting.
 
     Raises:
-        NotFoundError: one of those given.
+        NotFoundError: A prefix matches none.
     """
     for prefix in given:
         if not any(key.startswith(prefix) for key in known):
@@ -74,7 +75,7 @@ def _check_known(given: Sequence[str], known: Sequence[str]) -> None:
 
 
 def _resolve(row: _Row, settings: Settings) -> _Row:
-    """The row with the value in force, where that depends on another setting."""
+    """Return the row with its effective value if that depends on other settings."""
     if row[0] == "store.uri" and not row[1]:
         from edenmem.engine.factory import store_uri
 

@@ -1,4 +1,4 @@
-"""``edenmem demo``: a story on one screen, told by the same calls as the other commands."""
+"""``edenmem demo``: an end-to-end example on one screen, with the calls of the other commands."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 app = single()
 
-#: In a wheel, and in a checkout.
+#: Paths in a wheel and in a checkout.
 _PLACES = ("_examples/community", "../examples/community")
 _AGENT = "mira"
 _QUERY = "what does the insurance cost?"
 _CORRECTION = "Insurance of the Lantern Walk 2026 costs 830 euros with Nordkust Mutual."
 _SESSION = "tomas-klangwerk"
-#: Columns of the words at the left.
+#: Width of the left column.
 _MARGIN = 11
 
 
@@ -46,20 +46,25 @@ class _Story(NamedTuple):
 def demo(
     ctx: typer.Context,
     folder: Annotated[
-        str | None, typer.Option("--folder", metavar="FOLDER", help="Folder of the new file.")
+        str | None,
+        typer.Option(
+            "--folder",
+            metavar="FOLDER",
+            help="Folder for the new file.  [default: a temporary one]",
+        ),
     ] = None,
     live: Annotated[
-        bool, typer.Option("--live", help="Ask the configured model instead of the script.")
+        bool, typer.Option("--live", help="Use the configured model instead of scripted answers.")
     ] = False,
     xml: Annotated[
-        bool, typer.Option("--xml", help="Also print the context that an agent gets.")
+        bool, typer.Option("--xml", help="Also print the context for an agent.")
     ] = False,
     remove: Annotated[bool, typer.Option("--rm", help="Remove the new file at the end.")] = False,
 ) -> None:
-    """Form, find, explain, correct and undo a memory, on an example.
+    """Form, find, explain, correct and undo a memory in an example.
 
-    Conversations of a small invented community are imported into a new SQLite file and memory is
-    formed from them. The answers of the language model are scripted unless --live is given.
+    Imports the conversations of a small fictional community into a new SQLite file and forms
+    memory from them. Answers of the language model are scripted unless --live is given.
 
     \b
     edenmem demo
@@ -88,17 +93,17 @@ def demo(
 
 
 def example_folder() -> Path:
-    """Where the example community is.
+    """Return the folder of the example community.
 
     Raises:
-        NotFoundError: this installation came without it.
+        NotFoundError: The installation lacks it.
     """
     package = Path(__file__).resolve().parents[3]
     for place in _PLACES:
         folder = (package / place).resolve()
         if (folder / "sessions.jsonl").is_file():
             return folder
-    raise NotFoundError("the example community did not come with this installation")
+    raise NotFoundError("the example community is missing from this installation")
 
 
 def _new_file(folder: str | None) -> Path:
@@ -108,20 +113,20 @@ def _new_file(folder: str | None) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     file = path / "memory.db"
     if file.exists():
-        raise ConflictError(f"{file} exists already", hint="name another --folder")
+        raise ConflictError(f"file exists: {file}", hint="choose another --folder")
     return file
 
 
 def _remove(file: Path) -> None:
-    """Remove the new store, and its folder unless something else is in it."""
-    for each in file.parent.glob(f"{file.name}*"):  # with its log of SQLite
+    """Remove the new store, and its folder if that is empty."""
+    for each in file.parent.glob(f"{file.name}*"):  # including SQLite's write-ahead log
         each.unlink()
     with contextlib.suppress(OSError):
         file.parent.rmdir()
 
 
 async def _tell(run: Invocation, service: MemoryService, *, xml: bool) -> bool:
-    """Tell the story; whether a formation or consolidation failed."""
+    """Run all steps, and return whether a formation or consolidation failed."""
     story = await _form(run, service)
     _print(
         run,
@@ -133,7 +138,9 @@ async def _tell(run: Invocation, service: MemoryService, *, xml: bool) -> bool:
     found = await service.search([_QUERY], agent_id=agent, top_k=1)
     _print(run, "Found", f"edenmem search {shlex.quote(_QUERY)} --agent {_AGENT}", command=True)
     if not found.hits:
-        raise ProviderError("the model formed no fact that answers the question", hint="try again")
+        raise ProviderError(
+            "the model formed no fact that answers the question", hint="run the demo again"
+        )
     fact = found.hits[0].fact
     _print_words(run, fact.content)
     _print_why(run, run.service.history.fact_why(fact.id))
@@ -157,7 +164,7 @@ async def _tell(run: Invocation, service: MemoryService, *, xml: bool) -> bool:
 
 
 async def _form(run: Invocation, service: MemoryService) -> _Story:
-    """Form and consolidate everything, oldest session first: later ones correct earlier ones."""
+    """Form and consolidate all sessions, oldest first, as later ones correct earlier ones."""
     sessions = list(run.service.host.sessions())[::-1]
     formed = []
     with show_progress(run.out) as progress:
@@ -177,7 +184,7 @@ async def _form(run: Invocation, service: MemoryService) -> _Story:
 
 
 def _print_why(run: Invocation, why: FactWhy) -> None:
-    """Print what was said last about the fact, and what the model decided."""
+    """Print the latest source of the fact, and the decision of the model."""
     _print(run, "Why", f"edenmem fact why {why.fact.id}", command=True)
     messages = (why.source, *why.other_sources)[-1].messages
     known = run.service.scopes.labels([each.sender for each in messages if each.sender])
@@ -190,7 +197,7 @@ def _print_why(run: Invocation, why: FactWhy) -> None:
 
 
 def _print(run: Invocation, word: str, text: str, *, command: bool = False) -> None:
-    """Print one step: its word at the left, and what it is or the command that does it."""
+    """Print one step: its label, and a description or the command for it."""
     colored = run.out.is_colored(sys.stdout)
     words = style(printable(text), "36", colored) if command else printable(text)
     run.out.line(style(word.ljust(_MARGIN), "1", colored) + words)

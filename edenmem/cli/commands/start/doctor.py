@@ -1,4 +1,4 @@
-"""``edenmem doctor``: look at what edenmem stands on, and mend what can be mended."""
+"""``edenmem doctor``: check the store and its memory, and repair them."""
 
 from __future__ import annotations
 
@@ -27,42 +27,43 @@ def doctor(
     ctx: typer.Context,
     check: Annotated[
         list[str] | None,
-        typer.Option("--check", metavar="NAME", help="Only this check; may be repeated."),
+        typer.Option("--check", metavar="NAME", help="Only this check (repeatable)."),
     ] = None,
     agent: options.Agent = None,
     online: Annotated[
-        bool, typer.Option("--online", help="Also ask the models something (it may cost).")
+        bool, typer.Option("--online", help="Also call the models (may cost).")
     ] = False,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Mend what is safe to mend, after showing the plan.")
+        bool, typer.Option("--fix", help="Repair what is safe, after showing the plan.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --fix: show the plan, and mend nothing.")
+        bool, typer.Option("--dry-run", help="With --fix: only show the plan.")
     ] = False,
     listed: Annotated[
-        bool, typer.Option("--list", help="What is checked, and what --fix mends.")
+        bool, typer.Option("--list", help="List all checks, and which ones --fix repairs.")
     ] = False,
     atlas: Annotated[
         bool,
-        typer.Option("--atlas", help="Try search on the configured cluster, in a scratch place."),
+        typer.Option(
+            "--atlas",
+            help="Test search on the configured Atlas cluster, in a temporary collection.",
+        ),
     ] = False,
     timeout: Annotated[
         str,
-        typer.Option("--timeout", metavar="TIME", help="With --atlas: how long to wait: 90s, 10m."),
+        typer.Option("--timeout", metavar="TIME", help="Maximum duration of --atlas: 90s, 10m."),
     ] = "15m",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: options.Yes = False,
 ) -> None:
-    """Examine the store and all that is in it, and mend what is safe to mend.
+    """Check the store and its memory, and repair what is safe.
 
-    Nothing is changed without --fix. With it, the plan is shown first, and what is mended is in
-    'edenmem log'. --quiet says nothing unless something is wrong, which suits cron.
+    Changes nothing without --fix, which shows the plan first and logs repairs in 'edenmem log'.
+    --quiet prints only warnings and problems, for cron.
 
-    Exit 0: all is well, notes aside. 1: there are warnings or problems. 5: the database cannot be
-    reached.
+    Exit codes: 0 no warnings or problems, 1 warnings or problems, 5 database unreachable.
 
-    --atlas tries on your own cluster what search relies on: it makes a collection of its own with
-    two search indexes, searches it in every way that edenmem does, removes it, and tells what it
-    saw. Your collections are not touched.
+    --atlas creates a temporary collection with two search indexes on your cluster, runs every kind
+    of search that edenmem uses, and removes the collection. Other collections are not touched.
 
     \b
     edenmem doctor
@@ -72,9 +73,9 @@ def doctor(
     """
     run = invocation(ctx)
     if dry_run and not fix:
-        raise UsageError("--dry-run belongs to --fix", hint="without --fix nothing is changed")
+        raise UsageError("--dry-run needs --fix", hint="without --fix nothing is changed")
     if atlas and (check or agent or online or fix or listed):
-        raise UsageError("--atlas goes with none of the other checks")
+        raise UsageError("--atlas excludes all other checks")
     if listed:
         from edenmem.cli.commands.start.doctor_views import print_catalogue
 
@@ -115,7 +116,7 @@ def _examine(
         progress.pause()
         if fix and plan.repairs:
             print_plan(run, plan)
-            if dry_run or not confirm("Mend this?", yes=yes):
+            if dry_run or not confirm("Repair this?", yes=yes):
                 if run.out.is_data:
                     print_health(run, report, detailed=bool(names), repairs=plan)
                 run.out.note("nothing was changed")
@@ -128,7 +129,7 @@ def _examine(
         else:
             print_health(run, report, detailed=bool(names))
             if fix and not report.is_well:
-                run.out.note("nothing of this is mended by itself")
+                run.out.note("--fix repairs none of these")
     if code := _code(report):
         raise typer.Exit(code)
 
@@ -145,16 +146,18 @@ def _try_atlas(run: Invocation, seconds: float, *, yes: bool) -> None:
     if not is_mongodb(run.settings.store.uri):
         raise UsageError(
             "--atlas needs a MongoDB cluster: the configured store is SQLite",
-            hint="name the cluster: 'edenmem doctor --atlas --uri URI'",
+            hint="specify the cluster: edenmem doctor --atlas --uri URI",
         )
     location = run.service.setup.location
     if not confirm(
-        f"Make a scratch collection and two search indexes in {location}?", yes=yes, can_look=False
+        f"Create a temporary collection and two search indexes in {location}?",
+        yes=yes,
+        can_look=False,
     ):
-        run.out.note("nothing was tried")
+        run.out.note("nothing was tested")
         return
     report = run.service.doctor.try_atlas(
-        timeout=seconds, progress=lambda name: run.out.progress(f"trying: {name}")
+        timeout=seconds, progress=lambda name: run.out.progress(f"testing: {name}")
     )
     print_atlas(run, report)
     if not report.passed:

@@ -1,4 +1,4 @@
-"""How the findings of the doctor read."""
+"""Views of health checks and repairs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.output import OutputFormat
-from edenmem.cli.terminal.tables import Column, style
+from edenmem.cli.terminal.tables import Column, many, style
 from edenmem.engine.doctor.catalogue import CATALOGUE, Check
 from edenmem.engine.doctor.report import CheckResult, DoctorReport, FixReport, Repair, State
 from edenmem.engine.indexes.atlas_trial import AtlasReport, CheckStep
 from edenmem.models.integrity import Finding
 from edenmem.text import one_line
 
-#: State → its mark, the mark where a terminal has no such signs, and its colour.
+#: State → mark and color.
 _MARKS = {
     State.OK: ("\N{CHECK MARK}", "32"),
     State.NOTE: ("\N{MIDDLE DOT}", "36"),
@@ -26,11 +26,11 @@ _MARKS = {
     State.SKIPPED: ("\N{EN DASH}", "2"),
 }
 _INDENT = "      "
-#: The longest name of a check.
+#: Width of the names of checks.
 _NAME = max(map(len, CATALOGUE))
-#: Characters of a content that is shown beside a finding.
+#: Maximum characters of the content of a finding.
 _CONTENT = 200
-#: Examples of notes, which are not what one looks for.
+#: Maximum number of examples of a note.
 _OF_NOTES = 1
 
 
@@ -44,8 +44,10 @@ def print_health(
     detailed: bool,
     repairs: FixReport | None = None,
 ) -> None:
-    """Print every check; with ``--quiet`` only those with warnings and problems. ``detailed``:
-    examples of notes too."""
+    """Print all checks, or with ``--quiet`` only warnings and problems.
+
+    ``detailed`` prints all examples of notes.
+    """
     made = {repair.check: to_data(repair) for repair in repairs.repairs} if repairs else {}
     run.out.report(
         report.ill if run.quiet else report.checks,
@@ -70,8 +72,7 @@ def _show_health(run: Invocation, report: DoctorReport, *, detailed: bool) -> No
     if not run.quiet:
         run.out.line()
         if skipped:
-            were = "check was" if len(skipped) == 1 else "checks were"
-            run.out.paragraph(f"{len(skipped)} {were} not made: ", skipped[-1].remark)
+            run.out.paragraph(f"skipped {many(len(skipped), 'check')}: ", skipped[-1].remark)
         run.out.line(_summary(report))
 
 
@@ -102,7 +103,7 @@ def _print_examples(
 
 
 def _target(finding: Finding, whose: str) -> str:
-    """What a finding is about: in names where names say it all, else by its id."""
+    """Return the target of a finding, by name or ID."""
     if finding.target_type == "scope" and whose:
         return whose
     if finding.target_type in ("place", "provider"):
@@ -116,7 +117,7 @@ def _mark(run: Invocation, state: State) -> str:
 
 
 def _labels(run: Invocation, checks: Sequence[CheckResult | Repair]) -> Callable[[Any], str]:
-    """A function from a finding to whose it is, in names."""
+    """Return a function from a finding to the name of its owner."""
     examples = [finding for check in checks for finding in check.examples]
     scopes = [finding.scope for finding in examples if finding.scope is not None]
     called = run.service.scopes.labels(scopes)
@@ -132,24 +133,22 @@ def _summary(report: DoctorReport) -> str:
         state: sum(check.state is state for check in report.checks)
         for state in (State.PROBLEM, State.WARNING, State.NOTE)
     }
-    told = [
-        f"{count} {state}{'s' if count > 1 else ''}" for state, count in counts.items() if count
-    ]
+    parts = [many(count, str(state)) for state, count in counts.items() if count]
     if not report.reachable:
-        return "the database cannot be reached"
+        return "the database is unreachable"
     if report.is_well:
-        return ", ".join(["all is well", *told])
+        return ", ".join(["no problems", *parts])
     fixable = sum(check.fixable for check in report.ill)
-    mend = f"; 'edenmem doctor --fix' mends {fixable} of them" if fixable else ""
-    return f"{', '.join(told)}{mend}"
+    hint = f"; 'edenmem doctor --fix' repairs {fixable} of them" if fixable else ""
+    return f"{', '.join(parts)}{hint}"
 
 
 _RESULTS: list[Column[CheckResult]] = [
     Column("check", lambda check: check.name, "name"),
     Column("state", lambda check: check.state.value),
     Column("found", lambda check: check.count, "number"),
-    Column("what", lambda check: check.meaning or check.remark or check.title, "text"),
-    Column("what to do", lambda check: check.remedy, "text"),
+    Column("meaning", lambda check: check.meaning or check.remark or check.title, "text"),
+    Column("remedy", lambda check: check.remedy, "text"),
 ]
 
 
@@ -157,7 +156,7 @@ _RESULTS: list[Column[CheckResult]] = [
 
 
 def print_plan(run: Invocation, plan: FixReport) -> None:
-    """Print what would be done."""
+    """Print planned repairs."""
     if run.out.is_data or run.quiet:
         return
     run.out.heading("Plan")
@@ -168,17 +167,17 @@ def print_plan(run: Invocation, plan: FixReport) -> None:
 
 
 def print_repairs(run: Invocation, done: FixReport) -> None:
-    """Print what was done."""
+    """Print completed repairs."""
     if run.out.is_data or run.quiet:
         return
-    run.out.heading("Mended")
+    run.out.heading("Repaired")
     for repair in done.repairs:
         left = repair.found - repair.repaired
         count = f"{repair.repaired:,}" + (f", {left:,} left" if left > 0 else "")
         _print_repair(run, repair, count)
         for reason in repair.refused:
             run.out.paragraph(f"{_INDENT}- ", reason)
-    run.out.line(f"the run is {done.run_id}: 'edenmem log --run {done.run_id}' shows it")
+    run.out.line(f"details: edenmem log --run {done.run_id}")
     run.out.line()
 
 
@@ -190,30 +189,30 @@ def _print_repair(run: Invocation, repair: Repair, text: str) -> None:
 
 _CHECKS: list[Column[Check]] = [
     Column("check", lambda check: check.name, "name"),
-    Column("about", lambda check: check.group),
-    Column("if not", lambda check: check.state.value),
+    Column("group", lambda check: check.group),
+    Column("on failure", lambda check: check.state.value),
     Column("--fix", lambda check: check.fixable or None),
-    Column("what is so if all is well", lambda check: check.title, "text"),
+    Column("expectation", lambda check: check.title, "text"),
 ]
 
 
 def print_catalogue(run: Invocation) -> None:
-    """Print what is checked."""
+    """Print the list of checks."""
     run.out.listing(list(CATALOGUE.values()), _CHECKS, data=lambda check: {**check._asdict()})
 
 
 # -- the trial on Atlas ------------------------------------------------------------------------
 
 _STEPS: list[Column[CheckStep]] = [
-    Column("tried", lambda step: step.name),
+    Column("test", lambda step: step.name),
     Column("outcome", lambda step: step.outcome),
     Column("seconds", lambda step: f"{step.seconds:.1f}", "number"),
-    Column("seen", lambda step: step.seen, "text"),
+    Column("result", lambda step: step.seen, "text"),
 ]
 
 
 def print_atlas(run: Invocation, report: AtlasReport) -> None:
-    """Print what was tried on a cluster."""
+    """Print the tests of an Atlas cluster."""
     run.out.report(
         [report],
         lambda: _show_atlas(run, report),
@@ -228,5 +227,5 @@ def _show_atlas(run: Invocation, report: AtlasReport) -> None:
     for step in failed:
         run.out.paragraph(f"{step.name}: ", step.seen)
     if not report.removed:
-        run.out.note(f"drop it by hand: the collection {report.collection}")
-    run.out.line(f"{len(failed)} failed" if failed else "everything is as edenmem needs it")
+        run.out.note(f"drop this temporary collection by hand: {report.collection}")
+    run.out.line(f"{many(len(failed), 'test')} failed" if failed else "all tests passed")

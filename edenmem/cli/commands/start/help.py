@@ -22,7 +22,7 @@ _GUIDES = files("edenmem") / "docs"
 
 
 def guide_names() -> list[str]:
-    """The names of all guides, in alphabetical order."""
+    """Return the names of all guides in alphabetical order."""
     names = (entry.name for entry in _GUIDES.iterdir())
     return sorted(name.removesuffix(".md") for name in names if name.endswith(".md"))
 
@@ -32,13 +32,13 @@ def show(
     ctx: typer.Context,
     topic: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[COMMAND | GUIDE]…", help="A command, or the name of a guide."),
+        typer.Argument(metavar="[COMMAND | GUIDE]…", help="Command, or name of a guide."),
     ] = None,
     guide: Annotated[
-        bool, typer.Option("--guide", "-g", help="Show the guide where a command has its name.")
+        bool, typer.Option("--guide", "-g", help="Show the guide if a command has the same name.")
     ] = False,
 ) -> None:
-    """Show the help of a command, or a guide. Without a name, list both.
+    """Show the help of a command, or a guide. Without a name, list all.
 
     \b
     edenmem help fact add
@@ -55,19 +55,19 @@ def show(
     if help_text is not None:
         sys.stdout.write(f"{help_text}\n")
         if name in guide_names():
-            run.out.note(f"there is also a guide: edenmem help --guide {name}")
+            run.out.note(f"see also the guide: edenmem help --guide {name}")
     elif name in guide_names():
         _show_guide(run.out, (_GUIDES / f"{name}.md").read_text("utf-8"))
     else:
         known = [*guide_names(), *root.command.list_commands(root)]
         raise NotFoundError(
             f"no such command or guide: {name!r}",
-            hint=suggest(name, known) or "'edenmem help' lists both",
+            hint=suggest(name, known) or "'edenmem help' lists all",
         )
 
 
 def _command_help(root: Any, words: Sequence[str]) -> str | None:
-    """The help of the command with these words, or None if there is no such command."""
+    """Return the help of a command, or None if there is no such command."""
     context: Any = root
     for word in words:
         find = getattr(context.command, "get_command", None)
@@ -81,8 +81,8 @@ def _command_help(root: Any, words: Sequence[str]) -> str | None:
 def _list_both(out: Output, root: Any) -> None:
     """Print commands and guides, in a pager on a terminal."""
     guides = (
-        f"Guides: {', '.join(guide_names())}. 'edenmem help NAME' shows one,"
-        " 'edenmem help --guide NAME' where a command has the same name."
+        f"Guides: {', '.join(guide_names())}. Show one with 'edenmem help NAME', or with"
+        " 'edenmem help --guide NAME' if a command has the same name."
     )
     text = "\n".join([root.get_help(), "", *wrap_text(guides, out.width)])
     if not sys.stdout.isatty():
@@ -96,7 +96,7 @@ def _list_both(out: Output, root: Any) -> None:
 
 
 def _show_guide(out: Output, text: str) -> None:
-    """Print Markdown: rendered in a pager on a terminal, as it is elsewhere."""
+    """Print Markdown: rendered in a pager on a terminal, as source elsewhere."""
     if not sys.stdout.isatty() or out.format is OutputFormat.MARKDOWN:
         sys.stdout.write(text)
         return

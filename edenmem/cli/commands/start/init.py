@@ -1,4 +1,4 @@
-"""``edenmem init``: make the store."""
+"""``edenmem init``: create the store."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def init(
     yes: options.Yes = False,
     write_config: Annotated[
         bool,
-        typer.Option("--write-config", help="Also write edenmem.toml here, with the store's URI."),
+        typer.Option("--write-config", help="Also write ./edenmem.toml with the URI of the store."),
     ] = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Make the store, or what is missing in it. Safe to run again.
+    """Create the store, or what is missing from it. Safe to run again.
 
-    Indexes that the platform or an earlier version created are reported and left as they are.
+    Existing indexes of the platform or an earlier version are reported and left unchanged.
 
     \b
     edenmem init --dry-run
@@ -64,12 +64,12 @@ def init(
         return
     made = setup.make()
     if is_written:
-        run.out.note(f"{target.absolute()} is there already")
+        run.out.note(f"file exists: {target.absolute()}")
     elif write_config:
         _write(target, store_uri(run.settings))
         made.append(str(target.absolute()))
     if setup.lacks_search_indexes():
-        run.out.note("search needs its indexes: 'edenmem index create' makes them")
+        run.out.note("search needs its indexes: create them with 'edenmem index create'")
     _print_preparation(run, location, setup.plan(), made=made)
     if target.exists():
         _warn_overridden(run, target)
@@ -78,7 +78,7 @@ def init(
 def _print_preparation(
     run: Invocation, location: str, plan: Preparation, *, made: list[str] | None
 ) -> None:
-    """Print what was created, or for None what would be; warnings last, so that they are seen."""
+    """Print what was created, or would be (``made`` None), and then the warnings."""
     steps = list(plan.steps) if made is None else made
 
     def show() -> None:
@@ -89,7 +89,7 @@ def _print_preparation(
         if any(INDEX_STEP in step for step in steps):
             run.out.line("  (--format json names each index)")
         if not steps:
-            run.out.line("  everything is there already")
+            run.out.line("  nothing to create")
 
     key = "would_make" if made is None else "made"
     told = {"warnings": list(plan.warnings), "notes": list(plan.notes)}
@@ -99,10 +99,10 @@ def _print_preparation(
 
 
 def _question(plan: Preparation, location: str) -> str:
-    """What is asked before anything is created."""
+    """Return the question to ask before anything is created."""
     count = sum(INDEX_STEP in step for step in plan.steps)
     if not count:
-        return f"Make the store in {location}?"
+        return f"Create the store in {location}?"
     return (
         f"Create {count} {'index' if count == 1 else 'indexes'} in {location}? Building them on "
         "a large messages collection puts load on the server; 'edenmem init --dry-run' lists them."
@@ -119,7 +119,7 @@ def _print_vectors(run: Invocation) -> None:
             advice.append(service.embeddings.language_advice())
         return advice
 
-    with suppress(ConfigError, ProviderMisconfigured):  # whatever needs the model says so
+    with suppress(ConfigError, ProviderMisconfigured):  # commands that need the model report it
         for advice in filter(None, run.serve(advise)):
             run.out.note(advice)
 

@@ -1,4 +1,4 @@
-"""How statistics look on a screen."""
+"""``edenmem stats``: memory in numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import dollars, token_count
 from edenmem.cli.terminal.charts import draw_stacked_bars
-from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.tables import Column, many
 from edenmem.cli.terminal.times import parse_when
 from edenmem.engine.reports import ScopeStatus
 from edenmem.engine.scopes.labels import Labels
@@ -26,7 +26,7 @@ from edenmem.models.statistics import BufferAge, FactUse, KindCount, UsageOnDay
 
 app = single()
 
-#: Growth over a quarter of a year, as many weeks as fit a screen.
+#: Default period: as many weeks as fit on a screen.
 _PERIOD = timedelta(weeks=12)
 
 
@@ -36,9 +36,7 @@ def stats(
     agent: options.Agent = None,
     since: Annotated[
         str | None,
-        typer.Option(
-            "--since", metavar="TIME", help="Growth and cost from this time on.  [default: 12w]"
-        ),
+        typer.Option("--since", metavar="TIME", help="Start of growth and cost.  [default: 12w]"),
     ] = None,
     limit: Annotated[
         int,
@@ -60,7 +58,7 @@ def stats(
         ),
     ] = None,
 ) -> None:
-    """Memory in numbers: growth, sizes, buffers, use of facts, tokens and cost.
+    """Show growth, sizes, buffers, use of facts, tokens and cost.
 
     \b
     edenmem stats
@@ -86,15 +84,15 @@ def _write_page(run: Invocation, statistics: MemoryStatistics, path: Path) -> No
 
     with open_for_writing(str(path), compress=False, force=run.overwrite) as file:
         file.write(run.service.stats.page(statistics).encode())
-    run.out.note(f"written: {path}")
+    run.out.note(f"wrote {path}")
 
 
-#: Days of cost that are listed; the chart and the data have all.
+#: Days in the table of cost; the chart and the data contain all.
 _LAST_DAYS = 14
 
 
 def print_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
-    """Print them: tables and charts for a person, one object for a program."""
+    """Print statistics: tables and charts, or one object of data."""
     run.out.report([statistics], lambda: _show_statistics(run, statistics))
 
 
@@ -107,7 +105,7 @@ def _show_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
         ],
     )
     out = run.out
-    _section(run, "Formed each week")
+    _section(run, "Formed per week")
     weeks = statistics.weeks
     formed = {
         "facts": [week.facts for week in weeks],
@@ -121,21 +119,21 @@ def _show_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
         out.note(f"nothing was formed {since}")
     _section(run, "Memory by kind of scope")
     out.listing([kind for kind in statistics.kinds if kind.facts or kind.reflections], _KINDS)
-    _section(run, "How facts are used")
+    _section(run, "Use of facts")
     out.fields(_use(statistics.use))
     if statistics.most_retrieved:
         out.line()
         out.listing(statistics.most_retrieved, _build_columns(labels))
-    _section(run, f"Fullest texts, of {statistics.text_count}")
+    _section(run, f"Fullest of {many(statistics.text_count, 'text')}")
     if statistics.over_limit:
-        out.note(f"{statistics.over_limit} are over their limit")
-    out.listing(statistics.texts, _texts(labels), empty="there is no text yet")
-    _section(run, "Buffers that wait longest")
-    out.listing(statistics.buffers, _buffers(labels), empty="nothing waits")
+        out.note(f"{many(statistics.over_limit, 'text')} over the limit")
+    out.listing(statistics.texts, _texts(labels), empty="no texts yet")
+    _section(run, "Oldest pending reflections")
+    out.listing(statistics.buffers, _buffers(labels), empty="nothing pending")
     if statistics.rejected:
-        _section(run, "Items of models that were rejected")
+        _section(run, "Rejected items of models")
         out.listing(list(statistics.rejected.items()), _REJECTED)
-    _section(run, "What models cost")
+    _section(run, "Cost of models")
     _print_cost(run, daily(statistics.days))
 
 
@@ -146,7 +144,7 @@ def _print_cost(run: Invocation, days: Sequence[UsageOnDay]) -> None:
             "tokens out": [day.output_tokens for day in days],
         }
         run.out.line(draw_stacked_bars([day.day[5:] for day in days], tokens, width=run.out.width))
-    run.out.listing(days[-_LAST_DAYS:], _DAYS, empty="no model was asked")
+    run.out.listing(days[-_LAST_DAYS:], _DAYS, empty="no model calls")
 
 
 def _section(run: Invocation, title: str) -> None:

@@ -23,7 +23,7 @@ app = single()
 
 @app.command(cls=Command)
 def status(ctx: typer.Context, agent: options.Agent = None) -> None:
-    """Where memory lives, how much there is, what is due, what failed.
+    """Show where memory is stored, its size, what is due, and what failed.
 
     \b
     edenmem status
@@ -31,11 +31,11 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     """
     run = invocation(ctx)
     named = run.settings.store.uri
-    path = sqlite_path(named) if named else None  # the default folder is made by 'edenmem init'
+    path = sqlite_path(named) if named else None  # 'edenmem init' creates the default folder
     if path is not None and not path.parent.is_dir():
         raise NotFoundError(
-            f"the folder of the store does not exist: {path.parent}",
-            hint="check --uri, or make the store with 'edenmem init'",
+            f"no such folder for the store: {path.parent}",
+            hint="check --uri, or create the store with 'edenmem init'",
         )
     agent_id = agent_id_of(run, agent)
     overview = run.service.scopes.overview(agent_id=agent_id)
@@ -43,7 +43,7 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
         run.out.note(notice)
     run.out.record(overview, _fields(run, overview))
     if not overview.store.initialised:
-        run.out.note("the store is not there yet: run 'edenmem init'")
+        run.out.note("the store does not exist yet: run 'edenmem init'")
     if run.out.is_data or not overview.store.initialised:
         return
     if overview.agents:
@@ -67,7 +67,7 @@ def _fields(run: Invocation, overview: StoreOverview) -> list[tuple[str, object]
     )
     return [
         ("store", info.location),
-        ("kind", " ".join(filter(None, (info.kind, info.server_version)))),
+        ("database", _database(info.kind, info.server_version)),
         ("schema", info.schema_version),
         ("size", size),
         ("search", overview.search),
@@ -86,8 +86,12 @@ def _fields(run: Invocation, overview: StoreOverview) -> list[tuple[str, object]
     ]
 
 
+def _database(kind: str, version: str) -> str:
+    return version if version.casefold().startswith(kind) else f"{kind} {version}".strip()
+
+
 def _periods(usage: Sequence[ModelUsage]) -> list[tuple[str, UsageTotal]]:
-    """A row for each period and model that was asked in it."""
+    """Return a row for each period and each model called in it."""
     return [
         (period, total)
         for period, totals in (
@@ -122,10 +126,10 @@ _AGENTS: list[Column[AgentOverview]] = [
     Column("due", lambda a: a.due, "number"),
 ]
 
-#: What a person calls the states of formations.
+#: Labels of the states of formations.
 _STATES: dict[str, str] = {
-    FormationStatus.CLAIMED: "in work",
-    FormationStatus.RECORDED: "to be completed",
+    FormationStatus.CLAIMED: "running",
+    FormationStatus.RECORDED: "recorded",
     FormationStatus.APPLIED: "applied",
     FormationStatus.RELEASED: "waiting",
     FormationStatus.FAILED: "failed",

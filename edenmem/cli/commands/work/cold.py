@@ -1,4 +1,4 @@
-"""``edenmem cold``: sessions that went quiet, from cron."""
+"""``edenmem cold``: form memories from quiet sessions, from cron."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from edenmem.errors import ConflictError, UsageError
 from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.ids import utc_now
 
-app = group("Sessions that went quiet: form what is left of them, from cron.")
+app = group("Form memories from quiet sessions, from cron.")
 
 
 @app.command("run", cls=Command)
@@ -36,51 +36,64 @@ def run(
     agent: options.Agent = None,
     limit: Annotated[
         int,
-        typer.Option("--limit", "-n", min=0, metavar="N", help="Take up so many sessions; 0: all."),
+        typer.Option(
+            "--limit", "-n", min=0, metavar="N", help="Process at most N sessions (0 = all)."
+        ),
     ] = 0,
     max_age: Annotated[
         str | None,
-        typer.Option("--max-age", metavar="TIME", help="Leave out older ones: 12h, 30d, 1y."),
+        typer.Option("--max-age", metavar="TIME", help="Skip older sessions: 12h, 30d, 1y."),
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option("--concurrency", min=1, metavar="N", help="Sessions at once (3)."),
+        typer.Option(
+            "--concurrency",
+            min=1,
+            metavar="N",
+            help="Sessions to process concurrently.  [default: cold.concurrency, 3]",
+        ),
     ] = None,
     session_timeout: Annotated[
         str | None,
-        typer.Option("--session-timeout", metavar="TIME", help="For one session: 90s, 10m (10m)."),
+        typer.Option(
+            "--session-timeout",
+            metavar="TIME",
+            help="Maximum duration per session: 90s, 10m.  [default: 10m]",
+        ),
     ] = None,
     max_tokens: Annotated[
         int | None,
-        typer.Option("--max-tokens", min=1, metavar="N", help="End the run after these tokens."),
+        typer.Option("--max-tokens", min=1, metavar="N", help="Stop after N tokens."),
     ] = None,
     max_cost: Annotated[
         str | None,
-        typer.Option("--max-cost", metavar="DOLLARS", help="End the run after this money."),
+        typer.Option("--max-cost", metavar="DOLLARS", help="Stop once this much has been spent."),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Run again and again.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until interrupted.")] = False,
     every: Annotated[
-        str, typer.Option("--every", metavar="TIME", help="With --watch: how often.")
+        str, typer.Option("--every", metavar="TIME", help="Interval of --watch.")
     ] = "10m",
     all_status: Annotated[
         bool,
-        typer.Option("--all-status", help="Also archived, finished, paused and running sessions."),
+        typer.Option(
+            "--all-status", help="Include archived, finished, paused and running sessions."
+        ),
     ] = False,
     include_formed: Annotated[
         bool,
-        typer.Option("--include-formed", help="Also messages that the platform formed."),
+        typer.Option("--include-formed", help="Include messages that the platform formed."),
     ] = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Form memories of all sessions that went quiet, longest quiet first.
+    """Form memories from quiet sessions, longest quiet first.
 
-    Takes active sessions, and those that edenmem imported, from where the platform or edenmem
-    stopped. Safe to run as often, and on as many hosts at once, as you like: nothing is formed
-    twice. --dry-run asks no model, and counts what each rule leaves out. SIGTERM and Ctrl-C give
-    what is not finished back; the next run goes on with it.
+    Processes new messages of active sessions and of sessions that edenmem stores. Safe to run at
+    any interval and on several hosts at once: no message is formed twice. --dry-run calls no model,
+    and counts the sessions that each rule leaves out. After SIGTERM or Ctrl-C, the next run
+    continues with unfinished sessions.
 
-    Exit codes: 0 done, 1 some sessions failed, 2 invalid option or setting, 3 no such agent, 4 a
-    database index refuses facts, 5 provider or database down, 130 interrupted.
+    Exit codes: 0 done, 1 some sessions failed, 2 invalid option or setting, 3 no such agent,
+    4 a database index rejects facts, 5 provider or database unreachable, 130 interrupted.
 
     \b
     edenmem cold run --dry-run
@@ -129,7 +142,9 @@ def _override(
             if not 0 < float(max_cost) < float("inf"):
                 raise ValueError
         except ValueError:
-            raise UsageError(f"--max-cost takes an amount of dollars, not {max_cost!r}") from None
+            raise UsageError(
+                f"invalid --max-cost: {max_cost!r}", hint="an amount in US dollars, such as 2.50"
+            ) from None
         settings["llm.max_cost"] = max_cost
     if settings:
         run.override(settings)
@@ -137,17 +152,17 @@ def _override(
 
 @app.command("status", cls=Command)
 def status(ctx: typer.Context, agent: options.Agent = None, limit: options.Limit = 50) -> None:
-    """What is in work, waits for its next try, or failed; with the reasons.
+    """Show formations that are running, waiting for a retry, or failed.
 
-    What is due and nobody has begun is shown by 'edenmem cold run --dry-run'.
+    To list due sessions, use 'edenmem cold run --dry-run'.
 
     \b
     edenmem cold status --format json
     """
     run = invocation(ctx)
     found = run.service.cold.unfinished(agent_id_of(run, agent))
-    run.out.listing(found, _columns(run), limit=limit, empty="nothing waits, and nothing failed")
-    counts = dict.fromkeys(("in work", "abandoned", "waiting", "failed"), 0)
+    run.out.listing(found, _columns(run), limit=limit, empty="nothing running, waiting or failed")
+    counts = dict.fromkeys(("running", "abandoned", "waiting", "failed"), 0)
     for formation in found:
         counts[_state(formation)] += 1
     if found:
@@ -155,20 +170,20 @@ def status(ctx: typer.Context, agent: options.Agent = None, limit: options.Limit
 
 
 def _state(formation: Formation) -> str:
-    """In a word. "abandoned": its worker is gone, and the next run takes it over."""
+    """Return the state; "abandoned" if its worker is gone and the next run continues it."""
     if formation.status is FormationStatus.FAILED:
         return "failed"
     if formation.status is FormationStatus.RELEASED:
         return "waiting"
     over = formation.lease_until is None or formation.lease_until <= utc_now()
-    return "abandoned" if over else "in work"
+    return "abandoned" if over else "running"
 
 
 def _what(formation: Formation) -> str:
-    """Who is at it, or when it is tried again and why it was given back, or why it failed."""
+    """Return the worker, the time of the next attempt, and the error."""
     parts = [formation.worker, formation.error]
     if formation.not_before is not None and _state(formation) == "waiting":
-        parts.insert(0, f"again {ago(formation.not_before)}")
+        parts.insert(0, f"retry {ago(formation.not_before)}")
     return ": ".join(part for part in parts if part)
 
 
@@ -202,20 +217,22 @@ def retry(
     ctx: typer.Context,
     formations: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FORMATION]…", help="Ids or their beginnings; see 'cold status'."),
+        typer.Argument(metavar="[FORMATION]…", help="IDs or ID prefixes; see 'cold status'."),
     ] = None,
-    every_one: Annotated[bool, typer.Option("--all", help="All that failed.")] = False,
+    every_one: Annotated[bool, typer.Option("--all", help="Retry all failed formations.")] = False,
     agent: options.Agent = None,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Have failed ranges of messages tried again by the next run, with no failed try counted.
+    """Let the next run retry failed formations, with a new count of attempts.
 
     \b
     edenmem cold retry --all
     """
     run = invocation(ctx)
     if bool(formations) == every_one:
-        raise UsageError("which ones?", hint="name formations, or add --all; see 'cold status'")
+        raise UsageError(
+            "no formations given", hint="specify FORMATION or --all; see 'edenmem cold status'"
+        )
     if formations:
         chosen = [run.resolver.formation(text) for text in formations]
     else:
@@ -229,13 +246,13 @@ def retry(
             "result", lambda r: r.why_not or ("would retry" if dry_run else "waiting")
         ),
     ]
-    run.out.listing(results, columns, empty="nothing failed")
+    run.out.listing(results, columns, empty="no failed formations")
     if formations and not all(result.retried for result in results):
-        raise ConflictError("not all of them can be retried now")
+        raise ConflictError("some formations cannot be retried now")
 
 
 def _parse_minutes(every: str) -> int:
-    """Return an interval that a crontab can express; a bare number is minutes.
+    """Return an interval in minutes for a crontab; a bare number is minutes.
 
     Raises:
         UsageError: It is not 1 to 59 whole minutes.
@@ -243,7 +260,7 @@ def _parse_minutes(every: str) -> int:
     text = f"{every}m" if every.isdecimal() else every
     minutes = parse_duration(text, "--every") / timedelta(minutes=1)
     if minutes not in range(1, 60):
-        raise UsageError(f"--every takes 1m to 59m, in whole minutes, not {every!r}")
+        raise UsageError(f"invalid --every: {every!r}", hint="whole minutes, from 1m to 59m")
     return int(minutes)
 
 
@@ -254,10 +271,9 @@ def crontab(
         str, typer.Option("--every", metavar="TIME", help="Interval between runs: 1m to 59m.")
     ] = "10m",
 ) -> None:
-    """Print what to install: a crontab line, or a service and a timer of systemd.
+    """Print a crontab line, and a service and timer for systemd.
 
-    They hold the store, the profile and the configuration file that are in force now, and never
-    a secret.
+    They contain the current store, profile and configuration file, and never a secret.
 
     \b
     edenmem cold crontab | crontab -
@@ -279,6 +295,6 @@ def crontab(
     run.out.report([parts], show, data=dict)
     if missing := environment_settings(run):
         run.out.note(
-            "these settings come from variables, which cron does not have; put them into a"
-            f" configuration file of mode 0600: {', '.join(missing)}"
+            "cron does not pass on environment variables; put these settings into a"
+            f" configuration file with mode 0600: {', '.join(missing)}"
         )

@@ -1,4 +1,4 @@
-"""How a cold run looks: while it goes on, and when it is over."""
+"""Progress and reports of cold runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edenmem.cli.app.views import token_count
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.money import format_cost
 from edenmem.cli.terminal.progress import show_progress
-from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.tables import Column, many
 from edenmem.cli.terminal.times import ago
 from edenmem.errors import ExitCode
 
@@ -34,7 +34,7 @@ _RULES: dict[str, str] = {
     "below_threshold": "below the threshold",
     "failed": "failed (see 'cold status')",
     "taken": "claimed by another worker",
-    "waiting": "waiting for the next try",
+    "waiting": "waiting for a retry",
     "max_age": "older than --max-age",
     "limit": "beyond --limit",
 }
@@ -47,7 +47,7 @@ _LEFT_OUT: list[Column[LeftOut]] = [
 
 
 def describe_tally(tally: Tally) -> str:
-    """How far a run is, in words."""
+    """Describe the progress of a run."""
     return (
         f"{tally['considered']:,} sessions, {tally['formed']:,} formed,"
         f" {tally['not_due']:,} not due, {len(tally.failed):,} failed"
@@ -55,7 +55,7 @@ def describe_tally(tally: Tally) -> str:
 
 
 def exit_code(report: ColdReport) -> ExitCode:
-    """What cron is told."""
+    """Return the exit code of a run."""
     match report.stopped_early:
         case "interrupted":
             return ExitCode.INTERRUPTED
@@ -71,20 +71,20 @@ def exit_code(report: ColdReport) -> ExitCode:
 
 
 def print_report(run: Invocation, report: ColdReport, *, one_line: bool = False) -> None:
-    """Print the report of a run; its failures are told on stderr too, for cron's mail."""
+    """Print the report of a run; failures also go to stderr, for cron's mail."""
     run.out.stream_report(_data(report), lambda: _show_report(run, report), more=one_line)
     for failure in report.failed:
         print_error(f"{failure.session}: {failure.reason}", _what_follows(failure))
     if report.stopped_early and report.stopped_early not in ("interrupted", "budget"):
         print_error(f"the run ended early: {report.reason}", report.hint)
     elif report.stopped_early == "budget":
-        run.out.note(f"the run ended early: {report.reason}; what is left waits for the next run")
+        run.out.note(f"the run ended early: {report.reason}; the next run continues")
 
 
 def _show_report(run: Invocation, report: ColdReport) -> None:
     run.out.fields(_fields(report))
     if report.dry_run:
-        run.out.listing(report.planned, _build_plan_columns(run), empty="nothing is due")
+        run.out.listing(report.planned, _build_plan_columns(run), empty="nothing due")
         if report.left_out:
             run.out.listing(report.left_out, _LEFT_OUT)
 
@@ -95,9 +95,9 @@ def _data(report: ColdReport) -> dict[str, object]:
 
 def _what_follows(failure: ColdFailure) -> str | None:
     if failure.final:
-        return f"kept as failed; try it again with 'edenmem cold retry {failure.formation_id}'"
+        return f"retry with 'edenmem cold retry {failure.formation_id}'"
     if failure.not_before is not None:
-        return f"failed {failure.attempts} times; tried again {ago(failure.not_before)}"
+        return f"failed {many(failure.attempts, 'time')}; next attempt {ago(failure.not_before)}"
     return None
 
 
@@ -123,7 +123,7 @@ def _fields(report: ColdReport) -> list[tuple[str, object]]:
         ("texts", report.consolidations or None),
         ("not due", report.not_due or None),
         ("taken", f"{report.taken} by other workers" if report.taken else None),
-        ("waiting", f"{report.waiting} for their next try" if report.waiting else None),
+        ("waiting", f"{report.waiting} for a retry" if report.waiting else None),
         ("active again", report.active or None),
         ("incognito", report.incognito or None),
         ("left out", ", ".join(f"{count:,} {why}" for count, why in left_out if count)),
@@ -139,11 +139,7 @@ def _fields(report: ColdReport) -> list[tuple[str, object]]:
 def _ranges(count: int, messages: int) -> str | None:
     if not count:
         return None
-    ranges, said = (
-        ("range" if count == 1 else "ranges"),
-        ("message" if messages == 1 else "messages"),
-    )
-    return f"{count:,} {ranges} of {messages:,} {said}"
+    return f"{many(count, 'range')} of {many(messages, 'message')}"
 
 
 def _build_plan_columns(run: Invocation) -> Callable[[object], list[Column[ColdPlan]]]:
@@ -164,11 +160,11 @@ def _build_plan_columns(run: Invocation) -> Callable[[object], list[Column[ColdP
 def one_round(
     run: Invocation, chosen: ColdOptions, *, watch: bool, pause: float
 ) -> ExitCode | None:
-    """One run, and with ``watch`` the pause after it: then None if there is to be another."""
+    """Run once and return the exit code; with ``watch``, wait and return None to repeat."""
 
     async def work(service: MemoryService) -> ExitCode | None:
         stop = asyncio.Event()
-        with _Signals(stop.set):  # also while the report is told: whoever reads it may answer it
+        with _Signals(stop.set):  # a signal may arrive while the report is printed
             with show_progress(run.out) as progress:
                 progress.say("looking for quiet sessions")
                 report = await service.cold.run(
@@ -177,7 +173,7 @@ def one_round(
                     progress=lambda tally: progress.say(describe_tally(tally)),
                 )
                 left_out = None
-                # It looks at all sessions: too much for each run of cron.
+                # This reads all sessions, which is too slow for every run of cron.
                 if run.out.is_screen and not watch and _is_idle(report):
                     counted = msgspec.structs.replace(chosen, dry_run=True)
                     look = await service.cold.run(counted, stop=stop, progress=lambda tally: None)
@@ -191,19 +187,19 @@ def one_round(
                 await asyncio.wait_for(stop.wait(), pause)
             except TimeoutError:
                 return None
-        return ExitCode.OK  # told to stop while there was nothing in work
+        return ExitCode.OK  # stopped while idle
 
     return run.serve(work, llm=not chosen.dry_run)
 
 
 def _is_idle(report: ColdReport) -> bool:
-    """Report whether the run came to its end and had nothing to do."""
+    """Return whether a complete run had nothing to do."""
     done = (report.formed, report.completed, report.failed, report.timed_out, report.given_back)
     return not (any(done) or report.dry_run or report.stopped_early)
 
 
 def _print_idle(run: Invocation, left_out: Sequence[LeftOut]) -> None:
-    """Say why nothing was done."""
+    """Print why nothing was formed."""
     if left_out:
         run.out.listing(left_out, _LEFT_OUT)
     minutes = run.settings.cold.quiet_minutes
@@ -214,7 +210,7 @@ def _print_idle(run: Invocation, left_out: Sequence[LeftOut]) -> None:
 
 
 class _Signals:
-    """Have SIGTERM and Ctrl-C call a function instead of ending the process."""
+    """Context in which SIGTERM and Ctrl-C call a function."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act
@@ -222,7 +218,7 @@ class _Signals:
     def __enter__(self) -> None:
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGINT):
-            with suppress(NotImplementedError):  # on Windows Ctrl-C cancels, which loses nothing
+            with suppress(NotImplementedError):  # on Windows Ctrl-C cancels, without loss
                 loop.add_signal_handler(name, self._act)
 
     def __exit__(self, *error: object) -> None:

@@ -1,4 +1,4 @@
-"""``edenmem consolidate``: pending reflections into texts."""
+"""``edenmem consolidate``: merge pending reflections into texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import usage_line
 from edenmem.cli.terminal.editing import show_diff
-from edenmem.cli.terminal.tables import Column
+from edenmem.cli.terminal.tables import Column, many
 from edenmem.engine.reports import ConsolidationReport
 from edenmem.errors import ExitCode, UsageError
 from edenmem.models.scope import ScopeKind
@@ -34,11 +34,12 @@ def consolidate(
     shard: options.Shard = None,
     session: options.Session = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Whatever the threshold, as soon as one is pending.")
+        bool,
+        typer.Option("--force", help="Ignore the threshold: one pending reflection is enough."),
     ] = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Merge pending reflections into the texts of all due scopes, or of those named.
+    """Merge pending reflections into the texts of all due scopes, or of given scopes.
 
     \b
     edenmem consolidate
@@ -48,7 +49,7 @@ def consolidate(
     run = invocation(ctx)
     if group or shard or session:
         if kinds and len(kinds) > 1:
-            raise UsageError("one scope is named, but several kinds")
+            raise UsageError("--scope must not be repeated with --group, --shard or --session")
         kind = kinds[0] if kinds else None
         named = options.OneScope(
             agent=agent, kind=kind, user=user, group=group, shard=shard, session=session
@@ -61,7 +62,7 @@ def consolidate(
         reports = run.serve(work, llm=True)
     else:
         if user and kinds and kinds != [ScopeKind.USER]:
-            raise UsageError("--user goes with --scope user alone")
+            raise UsageError("--user requires --scope user")
         agent_id = agent_id_of(run, agent)
         reports = run.serve(
             lambda service: service.consolidate_all(
@@ -79,14 +80,13 @@ def consolidate(
 
 
 def _exit_code(run: Invocation, reports: Sequence[ConsolidationReport]) -> ExitCode:
-    """5 if the provider or the database was down, which ends the command early; 1 if scopes failed
-    for another reason, or only some met an outage."""
+    """Return 5 for an outage of provider or database, 1 if some scopes failed, else 0."""
     failed = [report for report in reports if report.outcome == "failed"]
     if not failed:
         return ExitCode.OK
     left = sum(report.outcome == "not_tried" for report in reports)
     if left:
-        run.out.note(f"ended early: {left} {'scope was' if left == 1 else 'scopes were'} not tried")
+        run.out.note(f"ended early: {many(left, 'scope')} not processed")
     is_down = all(report.is_outage for report in failed)
     some_written = any(report.outcome in ("written", "dry_run") for report in reports)
     return ExitCode.UNAVAILABLE if is_down and (left or not some_written) else ExitCode.SOME_FAILED
@@ -95,7 +95,7 @@ def _exit_code(run: Invocation, reports: Sequence[ConsolidationReport]) -> ExitC
 def print_consolidations(
     run: Invocation, reports: Sequence[ConsolidationReport], *, diffs: bool
 ) -> None:
-    """Print what was written, or with ``diffs`` what would be."""
+    """Print consolidations; ``diffs`` adds the planned texts."""
 
     labels = run.service.scopes.labels([report.scope for report in reports])
 
@@ -117,18 +117,14 @@ def print_consolidations(
             if report.error:
                 run.out.note(f"{labels.full(report.scope)}: {report.error}")
             if report.propagated:
-                what = "reflection" if report.propagated == 1 else "reflections"
-                run.out.note(
-                    f"{labels.full(report.scope)}: proposed {report.propagated} {what} above"
-                )
+                what = many(report.propagated, "reflection")
+                run.out.note(f"{labels.full(report.scope)}: propagated {what}")
             for decision in report.propagation:
                 if decision.action == "REJECTED":
-                    run.out.note(f"{labels.full(report.scope)}: not proposed, {decision.reason}")
+                    run.out.note(f"{labels.full(report.scope)}: not propagated: {decision.reason}")
             if report.propagation_error:
                 why = report.propagation_error
-                run.out.note(
-                    f"{labels.full(report.scope)}: propagation is tried again later: {why}"
-                )
+                run.out.note(f"{labels.full(report.scope)}: propagation will be retried: {why}")
     if diffs and not run.out.is_data:
         for report in reports:
             if report.before != report.after:
@@ -138,7 +134,7 @@ def print_consolidations(
                     report.before,
                     report.after,
                     old=f"{labels.full(report.scope)} (stored)",
-                    new=f"{labels.full(report.scope)} (would be)",
+                    new=f"{labels.full(report.scope)} (planned)",
                     to_stdout=True,
                 )
     used = [usage for report in reports for usage in report.usage]

@@ -1,4 +1,4 @@
-"""``edenmem form``: memories from conversations."""
+"""``edenmem form``: form memories from sessions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 app = single()
 
-#: What every session would meet, now and later.
+#: Errors that affect every session.
 _FOR_ALL = (
     BudgetExceeded,
     ConfigError,
@@ -54,7 +54,7 @@ _FOR_ALL = (
     StoreUnreachable,
 )
 
-#: Outcomes of `FormationReport` that read otherwise in a table.
+#: Outcomes of `FormationReport` with another label.
 _OUTCOMES = {"not_due": "nothing new", "dry_run": "would apply"}
 
 
@@ -63,36 +63,34 @@ def form(
     ctx: typer.Context,
     sessions: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SESSION]…", help="These, whatever the intervals say."),
+        typer.Argument(metavar="[SESSION]…", help="Sessions to process, even if not due."),
     ] = None,
     agent: options.Agent = None,
-    due: Annotated[
-        bool, typer.Option("--due", help="Form all sessions with enough new messages.")
-    ] = False,
+    due: Annotated[bool, typer.Option("--due", help="Process all sessions that are due.")] = False,
     consolidate: Annotated[
         bool,
         typer.Option(
-            "--consolidate/--no-consolidate", help="Also consolidate what is due by then."
+            "--consolidate/--no-consolidate", help="Also consolidate the scopes that become due."
         ),
     ] = True,
-    again: Annotated[
-        bool, typer.Option("--again", help="Also form again what edenmem formed before.")
-    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Repeat formations of edenmem.")] = False,
     from_start: Annotated[
         bool,
-        typer.Option("--from-start", help="Form the whole session, also what the platform formed."),
+        typer.Option(
+            "--from-start",
+            help="Process the whole session, including messages that the platform formed.",
+        ),
     ] = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Form memories from what was said since the last time.
+    """Form memories from new messages of sessions.
 
-    With --agent and no session: all due sessions of that agent; one that cannot be formed is
-    listed, and the others are formed. --dry-run asks the models and shows what would be formed.
-    --verbose also lists rejected items, with rule and reason, and weak facts.
+    With --agent and no SESSION, processes all due sessions of the agent; a failing session does not
+    stop the others. --dry-run calls the models and shows the result without storing it. --verbose
+    also lists rejected items, with rule and reason, and weak facts.
 
-    Messages that edenmem or the platform formed are left out. --again takes what edenmem formed
-    (or failed to form) once more, for example after an undo; --from-start takes all messages of
-    the session. A fact that is there already is not added twice.
+    Messages that edenmem or the platform already formed are skipped. --again repeats formations of
+    edenmem, for example after an undo. Existing facts are not added twice.
 
     \b
     edenmem form lena-progress --dry-run
@@ -102,19 +100,19 @@ def form(
     run = invocation(ctx)
     verbose = run.verbosity > 0
     if sessions and due:
-        raise UsageError("sessions and --due exclude each other")
+        raise UsageError("SESSION and --due exclude each other")
     if (again or from_start) and not sessions:
         raise UsageError(
-            "--again and --from-start need sessions",
-            hint="name the sessions; 'edenmem cold run --include-formed' takes all quiet ones",
+            "--again and --from-start need a SESSION",
+            hint="for all quiet sessions, use 'edenmem cold run --include-formed'",
         )
     if not sessions and not due and not agent:
-        raise UsageError("which sessions?", hint="name them, or add --due or --agent AGENT")
+        raise UsageError("no sessions given", hint="specify SESSION, --due or --agent AGENT")
     agent_id = agent_id_of(run, agent)
     if sessions:
         chosen = [run.resolver.session(name) for name in sessions]
     else:
-        # Oldest first: what was said later corrects what was said before.
+        # Oldest first, as later messages correct earlier ones.
         chosen = list(run.service.host.sessions(agent_id=agent_id))[::-1]
     trigger = Trigger.FORCED if sessions else Trigger.THRESHOLD
     reach = Reach.FROM_START if from_start else Reach.AGAIN if again else Reach.WAITING
@@ -152,7 +150,7 @@ def form(
 
 
 def _print_failed(failed: Sequence[tuple[Session, Exception]]) -> None:
-    """Say on stderr which sessions could not be formed, and why."""
+    """Print failed sessions on stderr."""
     for session, error in failed:
         if isinstance(error, EdenmemError):
             print_error(f"{session.label}: {error.message}", error.hint)
@@ -161,7 +159,7 @@ def _print_failed(failed: Sequence[tuple[Session, Exception]]) -> None:
 
 
 def _of_interest(reports: list[FormationReport], *, named: bool) -> list[FormationReport]:
-    """The reports to print: of sessions that nobody named, only where there was something to do."""
+    """Return the reports to print; without named sessions, idle ones are left out."""
     idle = () if named else ("not_due", "incognito")
     return [report for report in reports if report.outcome not in idle]
 
@@ -179,15 +177,14 @@ async def form_each(
     done: list[FormationReport] | None = None,
     failed: list[tuple[Session, Exception]] | None = None,
 ) -> list[FormationReport]:
-    """Form the sessions one after another, and say which one is at work.
+    """Form memories from the sessions, one after another.
 
-    An error names the session; what was formed before it is in ``done``. With ``failed``, which
-    grows, a session that cannot be formed keeps no other from being formed. What all of them would
-    meet is raised all the same: at once if it cannot pass by itself, or after as many sessions in a
-    row as a cold run calls an outage, or if it is all that came of the run.
+    Errors name their session; earlier reports are appended to ``done``. With ``failed``, failing
+    sessions are appended to it and do not stop the others, except for errors that affect all
+    sessions, for outages over ``cold.outage_after`` sessions in a row, and if every session failed.
     """
     reports = [] if done is None else done
-    outages: list[UnavailableError] = []  # of the last sessions in a row
+    outages: list[UnavailableError] = []  # of consecutive sessions
     for session in sessions:
         run.out.progress(f"{session.label} …")
         try:
@@ -199,7 +196,7 @@ async def form_each(
                 consolidate=consolidate,
                 reach=reach,
             )
-        except Exception as error:  # noqa: BLE001 - told at the end; no other session is stopped
+        except Exception as error:  # noqa: BLE001 - reported at the end
             outages = [*outages, error] if isinstance(error, UnavailableError) else []
             is_down = len(outages) >= run.settings.cold.outage_after
             if failed is None or is_down or isinstance(error, _FOR_ALL):
@@ -214,7 +211,7 @@ async def form_each(
 
 
 def _naming(session: Session, error: Exception) -> Exception:
-    """The error, saying which session met it."""
+    """Add the name of the session to an error."""
     if isinstance(error, EdenmemError):
         error.message = f"{session.label}: {error.message}"
     return error
@@ -231,7 +228,7 @@ def print_formations(
     *,
     verbose: bool = False,
 ) -> None:
-    """Print what was formed, or would be; ``verbose``: also what was rejected."""
+    """Print formations; ``verbose`` adds rejected items."""
     labels = Labels({session.id: session.label for session in sessions})
 
     def columns(rows: Sequence[FormationReport]) -> list[Column[FormationReport]]:
@@ -254,11 +251,11 @@ def print_formations(
                 run.out.note(f"{labels[report.session_id]}: {report.error}")
                 if report.not_before:
                     again = f"{iso(report.not_before)} ({ago(report.not_before)})"
-                    run.out.note(f"  it is tried again from {again} on")
+                    run.out.note(f"  next attempt: {again}")
             if report.split_off:
                 run.out.note(
-                    f"{labels[report.session_id]}: {report.split_off} messages are formed apart:"
-                    " all together were longer than the model's context"
+                    f"{labels[report.session_id]}: formed {report.split_off} messages separately:"
+                    " all messages exceed the context of the model"
                 )
         _print_rejected(run, reports, verbose=verbose)
     _print_switched_off(run, reports, labels)
@@ -271,7 +268,7 @@ def print_formations(
 def _print_planned(
     run: Invocation, reports: Sequence[FormationReport], labels: Mapping[str, str]
 ) -> None:
-    """Print what a dry run would do, under its session and agent if there are several."""
+    """Print the plan of a dry run, by session and agent."""
     planned = [(report, report.changes.changes) for report in reports if report.changes]
     agents = run.service.scopes.labels([report.agent_id for report, _ in planned])
     is_one_agent = len({report.agent_id for report, _ in planned}) == 1
@@ -284,7 +281,7 @@ def _print_planned(
 
 
 def _print_rejected(run: Invocation, reports: Sequence[FormationReport], *, verbose: bool) -> None:
-    """Count what was rejected by rule; ``verbose``: also list it, and what is weak."""
+    """Print counts of rejections by rule; ``verbose`` lists rejected and weak items."""
     counts: Counter[str] = Counter()
     for report in reports:
         counts.update(report.rejected)
@@ -292,15 +289,14 @@ def _print_rejected(run: Invocation, reports: Sequence[FormationReport], *, verb
             print_judgements(run, report.decisions)
     if counts:
         by_rule = ", ".join(f"{count} {rule or 'other'}" for rule, count in counts.most_common())
-        more = "" if verbose else "; --verbose lists them"
+        more = "" if verbose else "; list them with --verbose"
         run.out.note(f"rejected: {by_rule}{more}")
 
 
 def _print_switched_off(
     run: Invocation, reports: Sequence[FormationReport], labels: Mapping[str, str]
 ) -> None:
-    """Say of which messages an agent whose memory is off kept neither facts nor reflections of
-    users, of itself or of its shards, although they count as formed."""
+    """Note messages that count as formed although the agent's memory is off."""
     messages: dict[tuple[str, str, str], int] = {}
     for report in reports:
         if report.outcome in ("applied", "dry_run"):
@@ -314,29 +310,31 @@ def _print_switched_off(
         advice = f"'edenmem agent enable {quote(agent.username)}'"
         if done:
             again = f"'edenmem form {quote(label)} --again'"
-            advice = f"after {advice}, {again} forms them once more"
+            advice = f"to repeat: {advice}, then {again}"
         run.out.note(
             f"{label}: user and agent memory of {agent.username} are off: {count} messages "
-            f"{'were' if done else 'would be'} formed without them; {advice}"
+            f"{'were' if done else 'would be'} formed without memory; {advice}"
         )
 
 
 def _print_idle(
     run: Invocation, reports: Sequence[FormationReport], sessions: Sequence[Session], reach: Reach
 ) -> None:
-    """Say why there was nothing to do in sessions that were named."""
+    """Print why named sessions had nothing to do."""
     labels = Labels({session.id: session.label for session in sessions})
     for report in reports:
         if report.outcome != "not_due":
             continue
         if report.by_platform:
-            why = f"the platform formed {report.by_platform} messages; --from-start takes them"
+            why = (
+                f"the platform formed {report.by_platform} messages; include them with --from-start"
+            )
         elif next(iter(run.service.host.messages(report.session_id, newest=1)), None) is None:
             why = "the session has no messages"
         elif reach.own:
-            why = "no message is left that may be formed"
+            why = "no messages left to form"
         else:
-            why = "all messages were formed; --again takes them once more"
+            why = "all messages were formed; repeat with --again"
         run.out.note(f"{labels[report.session_id]}: nothing new: {why}")
 
 

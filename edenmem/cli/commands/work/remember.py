@@ -1,4 +1,4 @@
-"""``edenmem remember``: facts from any text."""
+"""``edenmem remember``: extract facts from any text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edenmem.models.formation import Decision
 
 app = single()
 
-#: What a decision came to, as (done, would be done by a dry run).
+#: Decision → outcome, and outcome of a dry run.
 _OUTCOMES = {
     "ADD": ("added", "add"),
     "UPDATE": ("revised", "revise"),
@@ -33,19 +33,18 @@ _OUTCOMES = {
 def remember(
     ctx: typer.Context,
     text: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]", help="What to remember; - is stdin.")
+        list[str] | None, typer.Argument(metavar="[TEXT]", help="Text to remember (- = stdin).")
     ] = None,
     agent: options.Agent = None,
     user: options.User = None,
     file: options.File = None,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Extract facts from a text, and keep what is new.
+    """Extract facts from a text, and store the new ones.
 
-    The text is read as a message is: a model extracts facts, each is checked and compared with
-    what is known. With --user it is what that user says; else it comes from nobody in particular,
-    and facts go to the agent's own memory and its shards'. 'edenmem fact add' stores one fact as
-    it is written, without a model.
+    A model extracts facts, which are checked and compared with known facts. With --user, the text
+    counts as a message of that user; otherwise facts go to the memory of the agent and its shards.
+    To store a fact verbatim without a model, use 'edenmem fact add'.
 
     \b
     edenmem remember "The hall opens at 9 on Saturdays." --agent mira
@@ -56,7 +55,7 @@ def remember(
     run = invocation(ctx)
     texts = text or []
     if len(texts) > 1:
-        raise UsageError(f"{len(texts)} texts, one is the most", hint="put its words in quotes")
+        raise UsageError(f"too many texts: {len(texts)} (at most 1)", hint="put the text in quotes")
     if texts and file is not None:
         raise UsageError("TEXT and --file exclude each other")
     chosen = choose_agent(run, agent)
@@ -86,14 +85,14 @@ def remember(
 def _ask_text() -> str:
     if not person_is_there():
         raise UsageError(
-            "the text to remember is missing",
-            hint="give it as TEXT, with --file FILE, or - to read what is piped in",
+            "the text is missing",
+            hint="specify TEXT, --file FILE, or - for stdin",
         )
-    return ask_text("what to remember", "TEXT")
+    return ask_text("text to remember", "TEXT")
 
 
 def _explain(decision: Decision) -> str | None:
-    """Why, in short: the whole reason of a rejection stands below the table."""
+    """Return a short reason; the full reason of a rejection is below the table."""
     if decision.action == "REJECTED":
         return decision.rule or None
     return (WEAK if decision.weak else decision.reason) or None

@@ -1,4 +1,4 @@
-"""A command that is to be run again and again, written down for cron and for systemd."""
+"""Schedules of a command for cron and systemd."""
 
 from __future__ import annotations
 
@@ -16,14 +16,20 @@ from edenmem.settings.schema import SECRETS
 if TYPE_CHECKING:
     from edenmem.cli.app.invocation import Invocation
 
-#: Words of a unit file in double quotes; "%" begins a specifier and "$" a variable.
+#: Escapes in unit files: "%" begins a specifier and "$" a variable.
 _SYSTEMD = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"})
 _SAFE_FOR_SYSTEMD = frozenset(f"{ascii_letters}{digits}-_./:=@")
 
 
 class Job(NamedTuple):
-    """Words of a command, the folder to run it in (None: any), the minutes from one run to the
-    next, and the seconds that it may take to stop."""
+    """A scheduled command.
+
+    Attributes:
+        words: The command line.
+        folder: The working folder; None for any.
+        minutes: The interval between runs.
+        stop_seconds: The time to stop after SIGTERM.
+    """
 
     words: tuple[str, ...]
     folder: Path | None
@@ -32,10 +38,10 @@ class Job(NamedTuple):
 
 
 def cold_job(run: Invocation, *, minutes: int) -> Job:
-    """The cold run with the store and the settings of this invocation.
+    """Return a job for a cold run with the store and settings of this invocation.
 
     Raises:
-        UsageError: that would write a secret down where everybody can read it.
+        UsageError: The command line would contain a secret.
     """
     words = [*program(), "cold", "run", "--quiet"]
     config = run.config or os.environ.get("EDENMEM_CONFIG")
@@ -44,13 +50,13 @@ def cold_job(run: Invocation, *, minutes: int) -> Job:
     if profile := run.profile or os.environ.get("EDENMEM_PROFILE"):
         words += ["--profile", profile]
     if run.loaded.origins["store.uri"] in ("flag", "EDENMEM_URI", "EDENMEM_STORE_URI"):
-        words += ["--uri", _without_secret("the URI of the store", run.settings.store.uri)]
+        words += ["--uri", _without_secret("the store URI", run.settings.store.uri)]
     for key, value in run.overrides.items():
         if key in SECRETS:
             raise _secret(f"--set {key}")
         words += ["--set", f"{key}={_without_secret(f'--set {key}', value)}"]
     if any(not word.isprintable() for word in words):
-        raise UsageError("a line break or control character cannot be written into a crontab")
+        raise UsageError("a crontab cannot contain line breaks or control characters")
     here = Path.cwd()
     local = not config and any(path == here / FILE_NAME for path in run.loaded.files)
     return Job(
@@ -62,7 +68,7 @@ def cold_job(run: Invocation, *, minutes: int) -> Job:
 
 
 def program() -> list[str]:
-    """How this edenmem is started from anywhere: its script, or its interpreter and module."""
+    """Return the command that starts edenmem from any folder."""
     interpreter = Path(sys.executable).absolute()
     script = interpreter.with_name("edenmem")
     if script.is_file() and os.access(script, os.X_OK):
@@ -71,7 +77,7 @@ def program() -> list[str]:
 
 
 def environment_settings(run: Invocation) -> list[str]:
-    """Settings in force that come from variables, which neither cron nor systemd passes on."""
+    """Return settings from environment variables, which cron and systemd do not pass on."""
     passed_on = {"EDENMEM_URI", "EDENMEM_STORE_URI"}
     return [
         f"{key} ({origin})"
@@ -81,7 +87,7 @@ def environment_settings(run: Invocation) -> list[str]:
 
 
 def crontab_line(job: Job) -> str:
-    """One line of a crontab. Cron turns a bare "%" into a line break, also within quotes."""
+    """Return a crontab line; cron reads an unescaped "%" as a line break, even in quotes."""
     command = shlex.join(job.words)
     if job.folder is not None:
         command = f"cd {shlex.quote(str(job.folder))} && {command}"
@@ -89,11 +95,11 @@ def crontab_line(job: Job) -> str:
 
 
 def systemd_service(job: Job) -> str:
-    """A unit that runs it once."""
+    """Return a systemd service for one run."""
     folder = f"WorkingDirectory={str(job.folder).replace('%', '%%')}\n" if job.folder else ""
     return (
         "[Unit]\n"
-        "Description=edenmem: form memories of sessions that went quiet\n\n"
+        "Description=edenmem: form memories from quiet sessions\n\n"
         "[Service]\n"
         "Type=oneshot\n"
         f"{folder}"
@@ -104,10 +110,10 @@ def systemd_service(job: Job) -> str:
 
 
 def systemd_timer(job: Job) -> str:
-    """A unit that starts the service again and again."""
+    """Return a systemd timer for the service."""
     return (
         "[Unit]\n"
-        "Description=edenmem: look for quiet sessions\n\n"
+        "Description=edenmem: form memories from quiet sessions\n\n"
         "[Timer]\n"
         "OnBootSec=2min\n"
         f"OnUnitInactiveSec={job.minutes}min\n"
@@ -131,6 +137,6 @@ def _without_secret(what: str, value: str) -> str:
 
 def _secret(what: str) -> UsageError:
     return UsageError(
-        f"{what} holds a secret, which everybody could read in the list of processes",
-        hint="put it into a configuration file of mode 0600 and name that with --config",
+        f"{what} contains a secret, which the process list would expose",
+        hint="put the secret into a configuration file with mode 0600, and pass it with --config",
     )
