@@ -74,7 +74,7 @@ def test_what_is_wrong_is_told_with_what_mends_it(inside: Callable[..., Inside])
     assert "hashes 1 found" in told
     assert '"The gate opens at nine."' in told
     assert "> edenmem doctor --fix" in told
-    assert "1 problem, 2 notes; 'edenmem doctor --fix' mends 1 of them" in told
+    assert "1 problem, 2 notes; 'edenmem doctor --fix' repairs 1 of them" in told
     quiet = run("doctor", "--quiet")
     assert quiet.code == 1
     assert "hashes" in quiet.out

@@ -71,7 +71,7 @@ def test_vectors_of_another_model_are_replaced_only_if_it_is_said(
     assert said.code == 0
     assert "nothing was changed" in said.out
     mixed = cli("embed", "backfill", "--limit", "2", "--yes", *new).ok()
-    assert "they have vectors of mini until then" in mixed.err
+    assert "until then, they keep their vectors of mini" in mixed.err
     found = cli("search", "lanterns", "--agent", "mira", "--user", "lena", *new).ok()
     assert "without a vector of 'text-embedding-3-small'" in found.err
     (report,) = cli("embed", "backfill", "--yes", "--format", "json", *new).ok().rows

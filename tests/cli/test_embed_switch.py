@@ -80,7 +80,7 @@ def test_one_command_fills_compares_and_switches(
     assert f"{FACTS} facts to embed with {NEW}, about" in done.err
     assert "recall@10 old" in done.out
     assert f"vectors of {OLD} are kept and still searched" in done.out
-    assert f'under [embedding] into edenmem.toml: model = "{NEW}"' in done.err.replace("\n", " ")
+    assert f'add to [embedding] in edenmem.toml: model = "{NEW}"' in done.err.replace("\n", " ")
     assert found(cli, *old) == before
     assert found(cli, *new)[0] == WALK
     cli("fact", "add", "--agent", "mira", "--content", "The hall is cold.", *old).ok()
@@ -92,7 +92,11 @@ def test_one_command_fills_compares_and_switches(
     assert (status["switch"]["phase"], status["switch"]["in_force"]) == ("switched", NEW)
     assert (status["stale"], status["switch"]["vectors"]["current"]) == (0, FACTS + 1)
     shown = cli.on_terminal(
-        "embed", "switch", "drop-old", *new, answers=[(f"Drop the vectors of {OLD} permanently?", "y")]
+        "embed",
+        "switch",
+        "drop-old",
+        *new,
+        answers=[(f"Drop the vectors of {OLD} permanently?", "y")],
     )
     assert re.search(rf"facts settled\S*\s+{FACTS + 1}", shown.out)
     assert found(cli, *new)[0] == WALK
@@ -155,7 +159,7 @@ def test_killed_it_goes_on_where_it_was(cli: Cli, endpoint: Forgetful) -> None:
     status = cli("embed", "status", *old).ok()
     assert f"being prepared; {OLD} is in force" in status.out
     done = cli(*command, env=unset).ok()
-    assert "now use profile 'next'" in done.err
+    assert "use profile 'next' from now on" in done.err
     assert found(cli, *embedding(endpoint, NEW))[0] == WALK
 
 

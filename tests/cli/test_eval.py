@@ -50,7 +50,7 @@ def test_a_table_for_a_person(inside: Inside, tmp_path: Path) -> None:
     assert header == ["recipe", "recall@10", "MRR@10", "nDCG@10", "queries", "silent"]
     assert figures == ["text", "1.000", "1.000", "1.000", "2", "1", "of", "1"]
     assert "no embedding model" in result.err
-    assert "2 queries with an answer, 1 that nothing answers" in result.err
+    assert "2 answerable queries, 1 unanswerable" in result.err
 
 
 def test_data_for_a_program(inside: Inside, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_labels_that_mean_nothing_are_reported(inside: Inside, tmp_path: Path) -
     assert result.code == 1
     assert "line 1: no searched fact has the text: 'Nobody said this.'" in result.err
     assert f"line 2: fact is outside the scopes of this line: {WHALES}" in result.err
-    assert "1 left out" in result.err
+    assert "1 skipped" in result.err
     assert result.out.splitlines()[1].split()[-1] == "1"
 
 

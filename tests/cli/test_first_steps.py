@@ -40,7 +40,7 @@ def test_of_several_agents_it_is_said_whose_context_is_shown(cli: Cli) -> None:
     assert store.host.put_session(make_session([MIRA, OTTO], [LENA], name="both"))
     store.database.close()
     shown = cli("context", "show", "both").ok()
-    assert "the context of mira; --agent names another of mira, otto" in shown.err
+    assert "showing mira; choose with --agent: mira, otto" in shown.err
     assert "the context of" not in cli("context", "show", "both", "--agent", "otto").ok().err
 
 

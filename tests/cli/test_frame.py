@@ -154,7 +154,7 @@ def test_an_option_of_the_version_before_is_taken_with_a_warning(
         (["form"], "--due"),
         (["form", "first-visit", "--due"], "exclude each other"),
         (["search", "1", "2", "3", "4", "--agent", "mira"], "at most 3"),
-        (["demo", "--format", "json"], "for reading"),
+        (["demo", "--format", "json"], "does not support --format json"),
         (["agent", "add", "x", "--id", "xyz"], "24 hex digits"),
         (["user", "add", "   "], "invalid username"),
     ],

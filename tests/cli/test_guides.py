@@ -24,9 +24,7 @@ def test_help_fits_the_screen_and_is_paged(cli: Cli, tmp_path: Path) -> None:
     shown = cli("help", columns=60).ok().out
     guides = shown[shown.index("\nGuides:") :]
     assert all(len(line) <= 60 for line in guides.splitlines())
-    assert "'edenmem help --guide NAME' if a command has the same name" in " ".join(
-        guides.split()
-    )
+    assert "'edenmem help --guide NAME' if a command has the same name" in " ".join(guides.split())
     pager = {"PAGER": f"cat > {tmp_path}/paged"}
     cli.on_terminal("help", env=pager).ok()
     assert "Guides: " in (tmp_path / "paged").read_text()

@@ -101,7 +101,7 @@ def test_a_difference_is_shown_asked_about_and_changed(atlas_inside: Inside) -> 
     (state,) = atlas_inside.json("index", "status", "text", *other)
     assert (state["name"], state["status"], state["queryable"]) == (TEXT_INDEX, "ready", True)
     assert state["found"]["mappings"]["fields"]["scope"] == [{"type": "token"}]
-    assert "as wanted" in atlas_inside("index", "update", *other).ok().err
+    assert "match their definitions" in atlas_inside("index", "update", *other).ok().err
 
 
 @pytest.mark.slow
@@ -242,7 +242,7 @@ def test_on_sqlite_they_are_reported_and_made_anew(cli: Cli) -> None:
     assert states.pop("facts_source")["status"] == "unwanted"
     assert {one["status"] for one in states.values()} == {"ready"}
     assert states["facts_text"]["kind"] == "text"
-    assert "as wanted" in cli("index", "update").ok().err
+    assert "match their definitions" in cli("index", "update").ok().err
     anew = cli("index", "update", "--rebuild", "--yes", "--format", "json").ok().data
     assert [one["outcome"] for one in anew] == ["updated", "updated", "left_out"]
     assert cli("index", "create", "facts_source").ok()

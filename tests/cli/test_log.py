@@ -52,9 +52,7 @@ def test_the_log_is_found_by_whatever_it_is_asked(inside: Inside) -> None:
     assert found("--since", "1h") == 11
     assert found("--until", "1h") == 0
     assert inside("log", "--target", "0000").code == 3
-    assert inside("log", "--limit", "2").err == (
-        "only the first 2 are shown; --limit 0 shows all\n"
-    )
+    assert inside("log", "--limit", "2").err == ("showing the first 2; --limit 0 shows all\n")
 
 
 def test_one_entry_is_shown_with_what_it_changed(inside: Inside) -> None:

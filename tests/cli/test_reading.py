@@ -129,7 +129,7 @@ def test_a_cut_list_says_so(inside: Inside) -> None:
     command = ("fact", "list", "--agent", "mira", "--user", "lena")
     cut = inside(*command, "--limit", "2", "--format", "json").ok()
     assert len(cut.data) == 2
-    assert "only the first 2 are shown" in cut.err
+    assert "showing the first 2" in cut.err
     whole = inside(*command, "--limit", "0", "--format", "json").ok()
     assert len(whole.data) == 5
     assert whole.err == ""

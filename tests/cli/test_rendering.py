@@ -146,7 +146,7 @@ def test_a_list_that_was_cut_says_so_on_stderr(
 ) -> None:
     Output(format).listing([{"n": n} for n in range(4)], [], data=dict, limit=3)
     captured = capsys.readouterr()
-    assert "only the first 3 are shown" in captured.err
+    assert "showing the first 3" in captured.err
     assert captured.out.count('"n"') == 3
 
 

@@ -430,7 +430,7 @@ def test_a_text_that_is_refused_leaves_the_stored_one(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("path.write_text('half')\nraise SystemExit(3)", "ended with status 3"),
+        ("path.write_text('half')\nraise SystemExit(3)", "failed with status 3"),
         ("path.write_bytes(b'\\xff')", "not UTF-8"),
         ("path.write_text('')", "must not be empty"),
     ],

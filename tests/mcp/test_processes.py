@@ -129,7 +129,7 @@ def test_a_person_at_a_terminal_is_told_who_starts_this(place: Path) -> None:
     told = Cli(f"sqlite:///{place}/memory.db", place).on_terminal(
         "mcp", answers=[("serving MCP on stdio", "\x04")]
     )
-    assert "a client starts this: edenmem mcp config claude" in " ".join(told.out.split())
+    assert "to configure a client: edenmem mcp config claude" in " ".join(told.out.split())
 
 
 @pytest.mark.parametrize(

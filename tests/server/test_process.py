@@ -93,7 +93,12 @@ def test_one_command_from_nothing_to_a_stop_in_the_middle_of_a_stream(
     tmp_path: Path, upstream: FakeUpstream
 ) -> None:
     served = Served(tmp_path, upstream, "--agent", "mira", "--user", "anna")
-    for words in ("created the store", "added agent mira", "added user anna", "forwarding chats to"):
+    for words in (
+        "created the store",
+        "added agent mira",
+        "added user anna",
+        "forwarding chats to",
+    ):
         assert words in served.notes
     assert served.post("plain", "Hello.").status_code == 200
     with served.streamed("A long story.") as parts:

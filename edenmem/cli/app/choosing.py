@@ -25,7 +25,7 @@ def choose_agent(run: Invocation, given: str | None) -> Agent:
     if not agents:
         raise NotFoundError("the store has no agents", hint="add one with 'edenmem agent add NAME'")
     if len(agents) == 1:
-        run.out.note(f"agent: {agents[0].username}")
+        run.out.note(f"agent: {agents[0].username}, the only one")
         return agents[0]
     chosen = ask_choice("agent", "--agent", [(agent.id, agent.username) for agent in agents])
     return run.resolver.agent(chosen)

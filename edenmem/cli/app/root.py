@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 
 
 _BEGIN, _WHO, _MEMORY, _WORK = "Getting started", "Agents, users, scopes", "Memory", "Operations"
-_DOORS = "Servers"
+_SERVERS = "Servers"
 
 COMMANDS: dict[str, Entry] = {
     entry.name: entry
@@ -108,9 +108,9 @@ COMMANDS: dict[str, Entry] = {
             "Create, list, update and drop indexes.",
             True,
         ),
-        Entry(_DOORS, "doors", "serve", "Serve a chat proxy with memory, and a REST API."),
-        Entry(_DOORS, "doors", "token", "Create, list and revoke access tokens.", True),
-        Entry(_DOORS, "doors", "mcp", "Serve memory as MCP tools."),
+        Entry(_SERVERS, "servers", "serve", "Serve a chat proxy with memory, and a REST API."),
+        Entry(_SERVERS, "servers", "token", "Create, list and revoke access tokens.", True),
+        Entry(_SERVERS, "servers", "mcp", "Serve memory as MCP tools."),
     )
 }
 

@@ -133,7 +133,7 @@ def change_text(
     yes: bool,
     dry_run: bool,
     write: Callable[[str, bool], EditReport],
-    tell: Callable[[EditReport], None],
+    show: Callable[[EditReport], None],
 ) -> EditReport | None:
     """Edit a text: read or edit the new one, show the diff, confirm, and write it.
 
@@ -154,7 +154,7 @@ def change_text(
             if not (yes and out.is_data):
                 show_diff(out, before, after)
             if dry_run:
-                tell(tried)
+                show(tried)
                 _leave(edited)
                 return None
             answer = _ask_to_write(can_edit=edited is not None, yes=yes)
@@ -164,7 +164,7 @@ def change_text(
                 return None
             if answer == "yes":
                 written = write(after, False)
-                tell(written)
+                show(written)
                 if edited:
                     edited.remove()
                 return written

@@ -144,7 +144,7 @@ class Output:
         else:
             self._table(list(wanted), columns, empty)
         if limit and next(iterator, None) is not None:
-            self.note(f"limited to {limit}; --limit 0 shows all")
+            self.note(f"showing the first {limit}; --limit 0 shows all")
 
     def record(
         self,

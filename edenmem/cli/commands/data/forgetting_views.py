@@ -258,7 +258,7 @@ class MentionReview:
             return None
 
     def _fail(self, mention: Mention, why: str) -> None:
-        self.failed.append(f"{mention.target_type} {mention.target_id} kept: {why}")
+        self.failed.append(f"kept {mention.target_type} {mention.target_id}: {why}")
 
     # -- by a person ---------------------------------------------------------------------------
 

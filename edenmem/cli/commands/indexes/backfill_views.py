@@ -50,7 +50,7 @@ def print_report(run: Invocation, report: BackfillReport) -> None:
         [
             ("model", report.model),
             ("embedded", f"{report.embedded:,} facts"),
-            ("changed meanwhile", report.changed or None),
+            ("changed since", report.changed or None),
             ("failed", sum(len(batch.fact_ids) for batch in report.failed) or None),
             ("tokens", f"{report.tokens:,}"),
             ("cost", cost_of(report.cost)),

@@ -19,7 +19,7 @@ from edenmem.cli.commands.indexes.backfill_views import (
     print_report,
     progress_of,
 )
-from edenmem.cli.commands.indexes.embed_switch import Wishes, changes_of
+from edenmem.cli.commands.indexes.embed_switch import SwitchOptions, changes_of
 from edenmem.cli.commands.indexes.embed_switch import switch as switch_model
 from edenmem.cli.commands.indexes.switch_views import print_ending, print_standing, standing_data
 from edenmem.cli.terminal.data import to_data
@@ -224,7 +224,7 @@ def backfill(
     if switch or changes or to_profile is not None:
         if agent is not None or limit is not None:
             raise UsageError("a switch covers all memory and excludes --agent and --limit")
-        wishes = Wishes(
+        switching = SwitchOptions(
             changes=changes,
             profile=to_profile,
             compare=compare,
@@ -236,7 +236,7 @@ def backfill(
             yes=yes,
             dry_run=dry_run,
         )
-        switch_model(run, wishes)
+        switch_model(run, switching)
         return
     if compare is not None or force or prepare_only:
         raise UsageError("--compare, --force and --prepare-only need --switch or --model")

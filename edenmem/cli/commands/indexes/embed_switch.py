@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from edenmem.settings.schema import Settings
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class SwitchOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a switch."""
 
     changes: dict[str, str]
@@ -74,23 +74,23 @@ def changes_of(model: str | None, to: Sequence[str]) -> dict[str, str]:
     return changes
 
 
-def switch(run: Invocation, wishes: Wishes) -> None:
+def switch(run: Invocation, chosen: SwitchOptions) -> None:
     """Prepare, compare and commit a switch, as far as the options ask for it."""
-    settings = _settings_after(run, wishes)
-    labelled = _read_labelled_set(run, wishes.compare)
+    settings = _settings_after(run, chosen)
+    labelled = _read_labelled_set(run, chosen.compare)
     plan = _make_plan(run, settings)
-    if wishes.dry_run:
+    if chosen.dry_run:
         _print_plan(run, plan)
         return
     _announce(run, plan)
     if plan.backfill.facts and not confirm(
-        f"Create {many(plan.backfill.facts, 'vector')} next to the existing ones?", yes=wishes.yes
+        f"Create {many(plan.backfill.facts, 'vector')} next to the existing ones?", yes=chosen.yes
     ):
         run.out.note("nothing was changed")
         return
-    filled = _fill_vectors(run, settings, wishes, plan)
-    comparison = _compare_models(run, settings, wishes, plan, labelled) if labelled else None
-    if wishes.prepare_only:
+    filled = _fill_vectors(run, settings, chosen, plan)
+    comparison = _compare_models(run, settings, chosen, plan, labelled) if labelled else None
+    if chosen.prepare_only:
         _print_outcome(run, plan, filled, comparison)
         run.out.note(
             f"{plan.switch.previous} is still in use; to switch, repeat the command without"
@@ -98,38 +98,38 @@ def switch(run: Invocation, wishes: Wishes) -> None:
         )
         return
     if comparison is not None:
-        _refuse_loss(comparison, wishes)
+        _refuse_loss(comparison, chosen)
     if plan.switch.phase == "filling" and not confirm(
-        f"Switch from {plan.switch.previous} to {plan.switch.model}?", yes=wishes.yes
+        f"Switch from {plan.switch.previous} to {plan.switch.model}?", yes=chosen.yes
     ):
         run.out.note("prepared, but not switched")
         return
 
     async def commit(service: MemoryService) -> None:
         async with service.embeddings.switching(settings) as switcher:
-            await switcher.commit(concurrency=wishes.concurrency, patience=wishes.patience)
+            await switcher.commit(concurrency=chosen.concurrency, patience=chosen.patience)
 
     run.serve(commit)
     after = _make_plan(run, settings)
     _print_outcome(run, after, filled, comparison)
-    _print_configuration(run, after, wishes)
+    _print_configuration(run, after, chosen)
 
 
 # -- the steps -----------------------------------------------------------------------------------
 
 
-def _settings_after(run: Invocation, wishes: Wishes) -> Settings:
-    if not wishes.changes and wishes.profile is None:
+def _settings_after(run: Invocation, chosen: SwitchOptions) -> Settings:
+    if not chosen.changes and chosen.profile is None:
         return run.settings
     from edenmem.settings.load import load_settings
 
     kept = dict(run.overrides)
-    if wishes.profile is not None:  # --set embedding.* is about the current model
+    if chosen.profile is not None:  # --set embedding.* is about the current model
         kept = {key: value for key, value in kept.items() if not key.startswith("embedding.")}
     loaded = load_settings(
         config=Path(run.config) if run.config else None,
-        profile=wishes.profile or run.profile,
-        overrides={**kept, **wishes.changes},
+        profile=chosen.profile or run.profile,
+        overrides={**kept, **chosen.changes},
     )
     return loaded.settings
 
@@ -153,14 +153,14 @@ def _read_labelled_set(run: Invocation, file: str | None) -> LabelledSet | None:
 
 
 def _fill_vectors(
-    run: Invocation, settings: Settings, wishes: Wishes, plan: SwitchPlan
+    run: Invocation, settings: Settings, chosen: SwitchOptions, plan: SwitchPlan
 ) -> BackfillReport:
     from edenmem.engine.embeddings.switch import count_missing
 
     async def fill(service: MemoryService) -> BackfillReport:
         async with service.embeddings.switching(settings) as switcher:
             with progress_of(run, plan.backfill.facts) as show:
-                return await switcher.fill(plan, concurrency=wishes.concurrency, progress=show)
+                return await switcher.fill(plan, concurrency=chosen.concurrency, progress=show)
 
     report = run.serve(fill)
     if report.stopped_early or count_missing(report):
@@ -171,11 +171,15 @@ def _fill_vectors(
 
 
 def _compare_models(
-    run: Invocation, settings: Settings, wishes: Wishes, plan: SwitchPlan, labelled: LabelledSet
+    run: Invocation,
+    settings: Settings,
+    chosen: SwitchOptions,
+    plan: SwitchPlan,
+    labelled: LabelledSet,
 ) -> Comparison:
     async def compare(service: MemoryService) -> Comparison:
         async with service.embeddings.switching(settings) as switcher:
-            await switcher.wait(patience=wishes.patience, progress=run.out.progress)
+            await switcher.wait(patience=chosen.patience, progress=run.out.progress)
             return await service.embeddings.compare(switcher, plan, labelled.queries)
 
     comparison = run.serve(compare)
@@ -184,13 +188,13 @@ def _compare_models(
     return comparison
 
 
-def _refuse_loss(comparison: Comparison, wishes: Wishes) -> None:
-    if comparison.loss <= wishes.max_loss or wishes.force:
+def _refuse_loss(comparison: Comparison, chosen: SwitchOptions) -> None:
+    if comparison.loss <= chosen.max_loss or chosen.force:
         return
     pair = comparison.pairs[0]
     raise EdenmemError(
         f"with {comparison.new_model}, recall@{comparison.top_k} of recipe {pair.recipe!r} falls "
-        f"from {pair.old.recall:.3f} to {pair.new.recall:.3f}, by more than {wishes.max_loss:g}; "
+        f"from {pair.old.recall:.3f} to {pair.new.recall:.3f}, by more than {chosen.max_loss:g}; "
         f"{comparison.old_model} is still in use",
         hint="allow the loss with --max-loss or --force, or run 'edenmem embed switch abandon'",
     )
@@ -251,13 +255,13 @@ def _print_outcome(
     print_failures(filled)
 
 
-def _print_configuration(run: Invocation, plan: SwitchPlan, wishes: Wishes) -> None:
+def _print_configuration(run: Invocation, plan: SwitchPlan, chosen: SwitchOptions) -> None:
     """Print the configuration for the new model."""
     values = ", ".join(
-        f"{key.partition('.')[2]} = {_toml(value)}" for key, value in wishes.changes.items()
+        f"{key.partition('.')[2]} = {_toml(value)}" for key, value in chosen.changes.items()
     )
-    if wishes.profile is not None:
-        run.out.note(f"use profile {wishes.profile!r} from now on, or its [embedding] settings")
+    if chosen.profile is not None:
+        run.out.note(f"use profile {chosen.profile!r} from now on, or its [embedding] settings")
     if values:
         run.out.note(f"add to [embedding] in edenmem.toml: {values}")
     run.out.note(

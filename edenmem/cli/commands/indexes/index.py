@@ -219,7 +219,7 @@ def drop(
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Drop indexes.
+    """Drop indexes by name or kind.
 
     Unique indexes, indexes of a SQLite file, and indexes that the platform also creates cannot be
     dropped: a kind skips them, and naming one is an error.

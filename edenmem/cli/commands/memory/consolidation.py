@@ -126,7 +126,7 @@ def edit(
         yes=yes,
         dry_run=dry_run,
         write=write,
-        tell=lambda report: print_edit(run, report),
+        show=lambda report: print_edit(run, report),
     )
 
 

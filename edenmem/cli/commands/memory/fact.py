@@ -142,7 +142,7 @@ def add(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Add a fact.
+    """Add a fact to a scope.
 
     \b
     edenmem fact add --agent mira --content "The walk is on Saturday."
@@ -223,7 +223,7 @@ def edit(
         yes=yes,
         dry_run=dry_run,
         write=write,
-        tell=lambda report: print_edit(run, report),
+        show=lambda report: print_edit(run, report),
     )
     if written is not None:
         await_search(run, found.id, wait=wait, seconds=seconds)

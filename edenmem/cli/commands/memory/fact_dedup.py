@@ -83,7 +83,7 @@ def dedup(
     groups = run.serve(find)
     if limit and len(groups) > limit:
         groups.pop()
-        run.out.note(f"limited to {many(limit, 'group')}; --limit 0 shows all")
+        run.out.note(f"showing the first {many(limit, 'group')}; --limit 0 shows all")
     if llm and groups:
         _by_model(run, groups, yes=yes, dry_run=dry_run)
     elif dry_run or not groups:

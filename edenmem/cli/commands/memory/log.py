@@ -198,7 +198,7 @@ def _story(run: Invocation, entries: Iterator[AuditEntry], limit: int) -> None:
     """Print entries in full."""
     for number, each in enumerate(entries):
         if limit and number == limit:
-            run.out.note(f"limited to {limit}; --limit 0 shows all")
+            run.out.note(f"showing the first {limit}; --limit 0 shows all")
             return
         if number:
             run.out.line()

@@ -134,8 +134,8 @@ def _in_the_way(run: Invocation, step: UndoStep) -> Iterator[str]:
 
 def _line(run: Invocation, entry: AuditEntry) -> str:
     place = where(run, [entry])(entry)
-    told = (entry.id, ago(entry.at), entry.actor.name, action_words(entry), place)
-    return one_line(" · ".join(filter(None, told)))
+    parts = (entry.id, ago(entry.at), entry.actor.name, action_words(entry), place)
+    return one_line(" · ".join(filter(None, parts)))
 
 
 # -- a run ---------------------------------------------------------------------------------------
@@ -208,8 +208,8 @@ class _Tally:
     def words(self) -> str:
         """Return the number of steps for each outcome."""
         counts = self.outcomes
-        told = (f"{counts[outcome]} {outcome.value}" for outcome in UndoOutcome if counts[outcome])
-        return ", ".join(told) or "nothing to undo"
+        parts = (f"{counts[outcome]} {outcome.value}" for outcome in UndoOutcome if counts[outcome])
+        return ", ".join(parts) or "nothing to undo"
 
     def exit_if_refused(self) -> None:
         """Exit with 1 if a step was refused."""

@@ -195,9 +195,10 @@ def _parse_defaults(names: Sequence[str], known: Set[str]) -> list[str]:
     fields = [name.replace("-", "_") for name in names]
     for name, field in zip(names, fields, strict=True):
         if field not in known:
-            takes = ", ".join(sorted(one.replace("_", "-") for one in known))
+            takes = sorted(one.replace("_", "-") for one in known)
+            near = suggest(name.replace("_", "-"), takes)
             raise UsageError(
-                f"no such default: {name!r}", hint=suggest(field, known) or f"one of: {takes}"
+                f"no such default: {name!r}", hint=near or f"one of: {', '.join(takes)}"
             )
     return fields
 

@@ -33,7 +33,7 @@ _COLUMNS: list[Column[User]] = [
 
 @app.command("list", cls=Command)
 def list_users(ctx: typer.Context, limit: options.Limit = 50) -> None:
-    """List users.
+    """List users and their linked accounts.
 
     \b
     edenmem user list --limit 20

@@ -90,11 +90,11 @@ def show(
         llm=recall is not Recall.OFF,
     )
     if agent is None and len(found.agents) > 1:
-        _print_whose(run, found)
+        _note_agent(run, found)
     print_context(run, report)
 
 
-def _print_whose(run: Invocation, session: Session) -> None:
+def _note_agent(run: Invocation, session: Session) -> None:
     known = run.service.scopes.labels(session.agents)
     there = [known[agent_id] for agent_id in session.agents if agent_id in known]
     if len(there) > 1:

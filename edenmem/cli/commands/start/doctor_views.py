@@ -102,13 +102,13 @@ def _print_examples(
         run.out.line(f"{_INDENT}  and {count - len(examples):,} more")
 
 
-def _target(finding: Finding, whose: str) -> str:
+def _target(finding: Finding, owner: str) -> str:
     """Return the target of a finding, by name or ID."""
-    if finding.target_type == "scope" and whose:
-        return whose
+    if finding.target_type == "scope" and owner:
+        return owner
     if finding.target_type in ("place", "provider"):
         return finding.target_id
-    return f"{finding.target_type} {finding.target_id}" + (f" ({whose})" if whose else "")
+    return f"{finding.target_type} {finding.target_id}" + (f" ({owner})" if owner else "")
 
 
 def _mark(run: Invocation, state: State) -> str:

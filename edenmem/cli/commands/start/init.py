@@ -92,8 +92,8 @@ def _print_preparation(
             run.out.line("  nothing to create")
 
     key = "would_make" if made is None else "made"
-    told = {"warnings": list(plan.warnings), "notes": list(plan.notes)}
-    run.out.report([{"location": location, key: steps, **told}], show, data=dict)
+    notes = {"warnings": list(plan.warnings), "notes": list(plan.notes)}
+    run.out.report([{"location": location, key: steps, **notes}], show, data=dict)
     for warning in plan.warnings:
         run.out.note(warning)
 

@@ -1,4 +1,0 @@
-"""The doors for agents: HTTP, tokens and MCP.
-
-May import: app, terminal.
-"""

@@ -1,0 +1,4 @@
+"""Servers for agents and clients: HTTP, tokens and MCP.
+
+May import: app, terminal.
+"""
