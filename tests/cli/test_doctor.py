@@ -145,8 +145,8 @@ def test_on_a_terminal_it_shows_the_plan_and_asks(
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.out)
     for text in ("Plan", "create missing triggers", "Repaired", "no problems"):
         assert text in shown
-    assert shown.index("Plan") < shown.index("Repair this?") < shown.index("Mended")
-    assert "\N{BALLOT X}" not in shown.split("Mended")[1]
+    assert shown.index("Plan") < shown.index("Repair this?") < shown.index("Repaired")
+    assert "\N{BALLOT X}" not in shown.split("Repaired")[1]
 
 
 @pytest.mark.slow

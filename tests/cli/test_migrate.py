@@ -201,7 +201,7 @@ def test_an_agent_is_named_as_in_the_source(new_cli: Inside) -> None:
     (plan,) = new_cli.json("migrate", "v1", *source, "--agent", "otto", "--dry-run")
     assert {row["agent"] for row in plan["rows"]} == {"", "otto"}
     absent = new_cli("migrate", "v1", *source, "--agent", "a" * 24, "--dry-run").ok()
-    assert f"no memory of {'a' * 24}" in absent.err
+    assert f"no memory in the source for: {'a' * 24}" in absent.err
 
 
 def test_a_username_that_is_taken_is_exit_1_and_a_problem(new_cli: Inside) -> None:
