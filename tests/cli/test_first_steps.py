@@ -149,7 +149,11 @@ def test_what_is_not_paused_is_not_resumed(cli: Cli) -> None:
 def test_status_of_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     elsewhere = Cli(f"sqlite:///{tmp_path}/none/memory.db", tmp_path)
     told = elsewhere("status")
-    assert (told.code, f"does not exist: {tmp_path}/none" in told.err, told.out) == (3, True, "")
+    assert (told.code, f"no such folder for the store: {tmp_path}/none" in told.err, told.out) == (
+        3,
+        True,
+        "",
+    )
 
 
 def test_status_of_the_default_store(empty_cli: Cli, tmp_path: Path) -> None:

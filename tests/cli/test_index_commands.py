@@ -226,7 +226,7 @@ def test_without_search_commands_it_says_why(
     made = inside("index", "create").ok()
     assert "no search commands" in made.out
     inside("index", "drop", "edenmem_usage_time", "--yes").ok()
-    assert "edenmem_usage_time: made" in inside("index", "create").ok().out
+    assert "edenmem_usage_time: created" in inside("index", "create").ok().out
     states = inside.json("index", "status")
     assert {one["status"] for one in states} == {"unavailable"}
     assert inside("index", "create", "text").code == 5

@@ -40,7 +40,7 @@ def test_init_makes_the_store_once(empty_cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "new.db"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     again = empty_cli("init", "--yes").ok()
-    assert "there already" in again.out
+    assert "nothing to create" in again.out
     assert empty_cli.json("init", "--yes")[0]["made"] == []
 
 
@@ -56,7 +56,7 @@ def test_init_writes_a_configuration_only_if_asked(empty_cli: Cli, tmp_path: Pat
     assert row["value"] == empty_cli.uri
     assert row["origin"].endswith("edenmem.toml")
     again = empty_cli("init", "--yes", "--write-config").ok()
-    assert f"{config} is there already" in again.err
+    assert f"file exists: {config}" in again.err
     assert "EDENMEM_URI" not in again.err
     other = f"sqlite:///{tmp_path}/other.db"
     refused = empty_cli("init", "--yes", "--write-config", env={"EDENMEM_URI": other})
@@ -213,7 +213,7 @@ def test_editing_shows_the_diff_and_needs_a_yes(cli: Cli) -> None:
 def test_text_that_did_not_change_is_nothing_to_do(cli: Cli) -> None:
     count = len(audit(cli))
     result = cli("fact", "edit", FACT, "--content", "Lena folds ninety whale lanterns.", "--yes")
-    assert "nothing to do" in result.ok().err
+    assert "the text is unchanged" in result.ok().err
     assert len(audit(cli)) == count
 
 

@@ -188,7 +188,7 @@ def _leave(edited: EditorFile | None) -> None:
 
 
 def _saved_in(path: Path) -> str:
-    return f"your text is saved in {path}; to use it, add --file"
+    return f"your text is saved in {path} (use it with --file)"
 
 
 @contextlib.contextmanager

@@ -109,10 +109,10 @@ def _mention_columns(
         return known.full(mention.scope) if mention.scope is not None else ""
 
     return (
-        Column("mention in", lambda m: m.target_type),
+        Column("type", lambda m: m.target_type),
         Column("why", _why),
         Column("action", lambda m: m.treatment(m.mode(*modes))),
-        Column("owner", place, "name"),
+        Column("owner", place),
         Column("id", lambda m: m.target_id, "id"),
         Column("copies", lambda m: m.copies if m.copies > 1 else None, "number"),
         Column("text", _describe, "text"),
