@@ -352,11 +352,11 @@ def test_status_tells_what_is_in_work_waits_and_failed(cold: Cold) -> None:
     assert cold.store.formations.claim(at_work)
     result = cold("status").ok()
     busy_line, bad_line = result.out.splitlines()[1:]
-    assert "in work" in busy_line
+    assert "running" in busy_line
     assert "host-a" in busy_line
     assert "failed" in bad_line
     assert "the model" in bad_line
-    assert "1 in work, 1 failed" in result.err
+    assert "1 running, 1 failed" in result.err
     first, second = cold("status", "--format", "json").data
     assert (first["worker"], first["session_id"]) == ("host-a:77:abcd", busy.id)
     assert (second["attempts"], second["error"]) == (3, "the model answered nonsense")

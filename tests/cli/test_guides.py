@@ -42,7 +42,7 @@ def test_a_guide_is_plain_markdown_in_a_pipe(cli: Cli, name: str) -> None:
 def test_an_unknown_name_is_refused_with_the_nearest(cli: Cli) -> None:
     failed = cli("help", "mongdb")
     assert failed.code == 3
-    assert "did you mean mongodb?" in failed.err
+    assert "did you mean 'mongodb'?" in failed.err
 
 
 def test_settings_are_described_for_people_and_programs(cli: Cli) -> None:

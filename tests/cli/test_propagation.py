@@ -42,11 +42,11 @@ def test_what_is_general_moves_up_once_the_policy_says_so(cli: Cli) -> None:
         {"reflection": 7, "content": "Invented."},
     )
     done = cli("consolidate", *LENA, "--force", env=env).ok()
-    assert "proposed 1 reflection above" in done.err
-    assert "not proposed, unknown reflection number" in done.err
+    assert "propagated 1 reflection" in done.err
+    assert "not propagated: unknown reflection number" in done.err
     assert GENERAL in above(cli)
     again = cli("consolidate", *LENA, "--force", env=env).ok()
-    assert "proposed" not in again.err
+    assert "propagated" not in again.err
     assert above(cli).count(GENERAL) == 1
 
 

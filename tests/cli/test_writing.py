@@ -450,14 +450,14 @@ def test_an_editor_that_fails_changes_nothing(
 def test_an_editor_that_is_not_there(cli: Cli) -> None:
     result = cli.on_terminal("fact", "edit", FACT, env={"EDITOR": "/no/such/editor"}, columns=200)
     assert result.code == 2
-    assert "cannot be started" in result.out
+    assert "cannot start the editor" in result.out
 
 
 def test_a_person_is_asked_before_anything_is_destroyed(cli: Cli) -> None:
-    kept = cli.on_terminal("fact", "delete", FACT, answers=[("Delete this fact?", "n")])
+    kept = cli.on_terminal("fact", "delete", FACT, answers=[("Delete 1 fact?", "n")])
     assert kept.code == 0
     assert content(cli)
-    cli.on_terminal("fact", "delete", FACT, answers=[("Delete this fact?", "y")])
+    cli.on_terminal("fact", "delete", FACT, answers=[("Delete 1 fact?", "y")])
     assert cli("fact", "show", FACT).code == 3
 
 
@@ -466,7 +466,7 @@ def test_a_person_is_asked_for_what_is_missing(cli: Cli) -> None:
     assert result.code == 0, result.out
     assert "starts at 17:30" in result.out
     added = cli.on_terminal(
-        "fact", "add", "--agent", "mira", answers=[("fact:", "The sea is near.\r")]
+        "fact", "add", "--agent", "mira", answers=[("Fact:", "The sea is near.\r")]
     )
     assert added.code == 0, added.out
     contents = [fact["content"] for fact in cli.json("fact", "list", "--agent", "mira")]

@@ -143,7 +143,7 @@ def test_a_person_at_a_terminal_is_told_who_starts_this(place: Path) -> None:
         (["--user", "nobody"], 3, "user not found: 'nobody'"),
         (["--write", "--read-only"], 2, "is set"),
         (["--format", "json"], 2, "stdout carries the protocol"),
-        (["config", "claude", "--uri", "mongodb://a:secret@h/x"], 2, "holds a password"),
+        (["config", "claude", "--uri", "mongodb://a:secret@h/x"], 2, "contains a password"),
     ],
 )
 def test_what_cannot_be_served_is_refused_at_once(

@@ -229,8 +229,8 @@ def _parse_client(words: Sequence[str]) -> Client:
             return client
     given = " ".join(words[1:])
     raise UsageError(
-        f"no such client: {given!r}",
-        hint="one of claude, cursor, vscode",
+        f"no such client: {given!r}" if given else "CLIENT is missing",
+        hint="one of claude, cursor or vscode",
     )
 
 
