@@ -112,7 +112,7 @@ def test_labels_that_mean_nothing_are_reported(inside: Inside, tmp_path: Path) -
     ("bad", "code", "says"),
     [
         ("nonsense", 2, "line 2: JSON is malformed"),
-        ('{"query": "q", "agent": "nobody", "relevant": []}', 2, "line 2: there is no agent"),
+        ('{"query": "q", "agent": "nobody", "relevant": []}', 2, "line 2: agent not found"),
         ('{"query": "q", "agent": "mira"}', 2, "line 2: Object missing required field"),
     ],
 )
