@@ -13,7 +13,7 @@ from functools import cache
 import msgspec
 
 from edenmem.acceptance.tables import pattern, pattern_text, table, word_set
-from edenmem.acceptance.times import count_words, find_spans
+from edenmem.acceptance.times import count_words, find_spans, unit_words
 from edenmem.acceptance.words import (
     ascii_digits,
     base_of,
@@ -517,6 +517,7 @@ def _deictic(name: str) -> re.Pattern[str]:
     """Compile a pattern with placeholders for weekdays and counts."""
     count = pattern_text("dates.count").replace("{counts}", _counts())
     text = pattern_text(name).replace("{count}", count)
+    text = re.sub(r"\{units\.(\w+)\}", lambda match: unit_words(match[1]), text)
     return re.compile(text.replace("{weekdays}", _weekday_names()))
 
 

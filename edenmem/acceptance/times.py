@@ -118,21 +118,33 @@ def _unspaced_units() -> dict[str, str]:
 
 
 @cache
+def unit_words(language: str) -> str:
+    """Return an alternation of a language's units of days or longer, folded."""
+    return "|".join(_folded(f"times.units.{language}.{unit}") for unit in _UNITS)
+
+
+_UNITS = "dwmy"
+
+
+@cache
+def _folded(name: str) -> str:
+    return fold_in_place(pattern_text(name))
+
+
+@cache
 def _spans() -> tuple[tuple[str, re.Pattern[str]], ...]:
     """Return each unit with the pattern for its spans in folded text."""
-    before, after = pattern_text("times.before"), pattern_text("times.after")
-    return tuple(
-        (
-            unit,
-            re.compile(
-                rf"(?:(?<![^\W_])(?P<before>{before})\s+)?(?<![^\W_])"
-                rf"(?P<count>\d{{1,3}}|[^\W\d_]{{1,10}})(?:\s+(?:of\s+)?)?"
-                rf"(?:{pattern_text(f'times.units.{unit}')})(?![^\W_])"
-                rf"(?:\s*(?P<after>{after}))?".replace("ı", "i")
-            ),
+    before, after = _folded("times.before"), _folded("times.after")
+    found = []
+    for unit in _UNITS:
+        names = "|".join(_folded(f"times.units.{each}.{unit}") for each in table("times.units"))
+        span = re.compile(
+            rf"(?:(?<![^\W_])(?P<before>{before})\s+)?(?<![^\W_])"
+            rf"(?P<count>\d{{1,3}}|[^\W\d_]{{1,10}})(?:\s+(?:of\s+)?)?"
+            rf"(?:{names})(?![^\W_])(?:\s*(?P<after>{after}))?"
         )
-        for unit in table("times.units")
-    )
+        found.append((unit, span))
+    return tuple(found)
 
 
 _HAN_COUNT = {sign: value for value, sign in enumerate("一二三四五六七八九十", 1)} | {
