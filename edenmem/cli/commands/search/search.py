@@ -111,7 +111,7 @@ def look(
 
 
 #: Stages in the table of lists.
-_LISTS = frozenset({"semantic", "text"})
+_LISTS = frozenset({"semantic", "text", "source"})
 _COLUMNS: list[Column[ListPlace]] = [
     Column("list", lambda place: place.name),
     Column("rank", lambda place: place.rank, "number"),
