@@ -44,7 +44,7 @@ def test_a_folder_with_a_cross_encoder(shared_cli: Cli, model: Path) -> None:
 def test_without_a_reranker_it_names_what_to_set(inside: Inside, options: tuple[str, ...]) -> None:
     result = inside(*SEARCH, *options)
     assert result.code == 2
-    assert "none is set" in result.err
+    assert "none is configured" in result.err
     assert "search.rerank_path" in result.err
     assert "search.rerank_url and search.rerank_model" in result.err
 

@@ -206,7 +206,7 @@ async def test_search_works_with_mixed_models(
     searcher = Searcher(make_runtime(store, SETTINGS, embedder=embedder))
     report = await searcher.search(["Miso is a grey cat."], [MIRA], recipe="semantic")
     assert [hit.fact.content for hit in report.hits] == ["Miso is a grey cat."]
-    assert any("1 of the facts have no vector" in notice for notice in report.notices)
+    assert any("found by words alone: 1" in notice for notice in report.notices)
     await backfiller.run()
     report = await searcher.search(["Miso is a grey cat."], [MIRA])
     assert report.notices == ()

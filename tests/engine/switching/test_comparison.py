@@ -67,7 +67,7 @@ async def test_a_comparison_needs_both_models_and_a_label(store: Store) -> None:
     plan = await switcher.plan()
     await switcher.fill(plan)
     for configured in (None, new):
-        with pytest.raises(UsageError, match="takes both models") as caught:
+        with pytest.raises(UsageError, match="needs both models") as caught:
             await compare_models(
                 plan.switch,
                 [asked("cat", "f" * 24)],
@@ -75,7 +75,7 @@ async def test_a_comparison_needs_both_models_and_a_label(store: Store) -> None:
                 new=after,
             )
         assert "--model" in (caught.value.hint or "")
-    with pytest.raises(UsageError, match="no query has a label"):
+    with pytest.raises(UsageError, match="no query has a known label"):
         await compare_models(
             plan.switch,
             [asked("cat")],
