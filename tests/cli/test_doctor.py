@@ -115,7 +115,7 @@ def test_mending_in_a_pipe_wants_to_be_told(at_doctor: Callable[..., Cli]) -> No
     assert cli("doctor", "--check", "counters").code == 1
     mended = cli("doctor", "--fix", "--yes")
     assert mended.code == 1  # the blank reflection is for a person
-    run_id = re.search(r"the run is ([0-9a-f]{24})", mended.out)
+    run_id = re.search(r"log --run ([0-9a-f]{24})", mended.out)
     assert run_id
     assert cli("doctor", "--check", "counters").code == 0
     (entry,) = [e for e in _audit(cli) if e["run_id"] == run_id[1]]

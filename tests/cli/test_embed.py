@@ -40,7 +40,7 @@ def test_facts_without_vectors_get_them(cli: Cli, endpoint: FakeOpenAI) -> None:
     options = embedding(endpoint)
     before = cli("embed", "status", *options).ok()
     assert "mira" in before.out
-    assert f"{FACTS} not found by meaning" in before.err
+    assert f"{FACTS} facts not found by meaning" in before.err
     dry = cli("embed", "backfill", "--dry-run", *options).ok()
     assert f"would embed  {FACTS} facts" in dry.out
     assert not endpoint.requests

@@ -72,7 +72,7 @@ def test_one_command_fills_compares_and_switches(
     before = found(cli, *old)
     assert before[0] == WALK
     dry = cli("embed", "backfill", "--model", NEW, "--dry-run", *old).ok()
-    assert f"would embed  {FACTS} keeping old vectors" in dry.out
+    assert f"would embed  {FACTS} facts, keeping old vectors" in dry.out
     refused = cli("embed", "backfill", "--model", NEW, *old)
     assert (refused.code, "--yes" in refused.err) == (2, True)
 
@@ -120,14 +120,14 @@ def test_a_model_that_finds_less_is_not_switched_to_unless_it_is_said(
     assert f"{OLD} is still in use" in refused.err.replace("\n", " ")
     assert found(cli, *old)[0] == WALK
     early = cli(*ASK, *embedding(endpoint, NEW))
-    assert (early.code, "being prepared" in early.err) == (5, True)
+    assert (early.code, "are incomplete" in early.err) == (5, True)
     asked = len(endpoint.requests)
     (report,) = cli(*command, "--force", "--format", "json").ok().rows
     assert (report["in_force"], report["comparison"]["loss"]) == (NEW, 1.0)
     assert report["filled"]["embedded"] == 0
     assert len(endpoint.requests) == asked + 2  # the query, by each model
     back = cli("embed", "switch", "back", "--yes", *old).ok()
-    assert f"in force  {OLD}" in back.out
+    assert f"model  {OLD}" in back.out
     assert cli("embed", "switch", "drop-old", "--yes", *old).code == 4
     gone = cli("embed", "switch", "abandon", "--yes", *old).ok()
     assert f"vectors removed  {FACTS}" in gone.out
@@ -157,7 +157,7 @@ def test_killed_it_goes_on_where_it_was(cli: Cli, endpoint: Forgetful) -> None:
     process.wait()
     assert found(cli, *old)[0] == WALK
     status = cli("embed", "status", *old).ok()
-    assert f"being prepared; {OLD} is in force" in status.out
+    assert f"being prepared; {OLD} is in use" in status.out
     done = cli(*command, env=unset).ok()
     assert "use profile 'next' from now on" in done.err
     assert found(cli, *embedding(endpoint, NEW))[0] == WALK

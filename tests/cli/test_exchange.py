@@ -123,9 +123,9 @@ def test_markdown_is_shown_as_a_plan_and_asked_about(cli: Cli, tmp_path: Path) -
     assert "+ Something" in unsaid.out
     assert "\x1b" not in unsaid.out
     dry = cli("import", "notes", "--dry-run").ok()
-    assert "1 change would be made" in dry.err
+    assert "would apply 1 change" in dry.err
     done = cli("import", "notes", "--yes").ok()
-    assert "made 1 of 1 change" in done.out
+    assert "applied 1 of 1 change" in done.out
     assert "nothing to change" in cli("import", "notes").ok().err
     (report,) = cli.json("import", "notes")
     assert (report["edits"], report["done"]) == ([], 0)

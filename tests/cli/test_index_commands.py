@@ -69,7 +69,7 @@ def test_from_a_missing_index_to_an_answer(on_atlas: Cli, atlas: AtlasServer) ->
 
     atlas.build_steps = 1000
     made = on_atlas("index", "create", "--no-wait").ok()
-    assert f"{TEXT_INDEX}: made, building" in made.out
+    assert f"{TEXT_INDEX}: created, building" in made.out
     building = on_atlas(*search)
     assert building.code == 5
     assert "edenmem index status" in building.err
@@ -79,7 +79,7 @@ def test_from_a_missing_index_to_an_answer(on_atlas: Cli, atlas: AtlasServer) ->
     atlas.build_steps = 1
     assert "ready" in on_atlas("index", "status", "text", "--wait").ok().out
     assert "Saturday" in on_atlas(*search).ok().out
-    assert "there already" in on_atlas("index", "create").ok().out
+    assert "text: exists" in on_atlas("index", "create").ok().out
 
 
 @pytest.mark.slow
@@ -148,7 +148,7 @@ def test_a_terminal_shows_what_is_waited_for(on_atlas: Cli, atlas: AtlasServer) 
     screen = on_atlas.on_terminal("index", "create", "text", columns=120)
     assert screen.code == 0
     assert f"building {TEXT_INDEX}" in screen.out
-    assert "made" in screen.out
+    assert "created" in screen.out
 
 
 @pytest.mark.slow
@@ -197,7 +197,7 @@ def test_an_edit_and_a_restored_version_can_be_waited_for(
     assert late.code == 1
     assert "is stored" in late.err
     same = atlas_inside(*edit, "The ferry brings flares.", "--wait").ok()
-    assert "nothing to do" in same.err
+    assert "the text is unchanged" in same.err
 
 
 def test_the_doctor_tries_the_cluster(atlas_inside: Inside, atlas: AtlasServer) -> None:
