@@ -47,6 +47,7 @@ from tests.support.intervals import wilson
 CONVERSATIONS = Path(__file__).parent / "extraction" / "conversations.jsonl"
 _WORD = re.compile(r"\w+")
 _NUMBER = re.compile(r"\d+")
+_FENCE = re.compile(r"^\s*```(?:json)?\s*|\s*```\s*$")  # removed, as mem0 does
 _WITHOUT_SPACES = re.compile(r"[぀-ヿ一-鿿]")
 
 
@@ -177,9 +178,13 @@ def form(conversation: Conversation, environment: dict[str, str]) -> Extraction:
         )
         reports = json.loads(done.stdout) if done.stdout.strip() else []
         usage = [call for each in _objects(reports) for call in each.get("usage", ())]
-        listed = run("fact", "list", "--agent", conversation.agent, "-n", "0", "--format", "json")
+        facts = {}
+        for user in conversation.users:  # facts of a user are listed only with --user
+            words = ("--agent", conversation.agent, "--user", user, "-n", "0", "--format", "json")
+            listed = json.loads(run("fact", "list", *words).stdout)
+            facts |= {fact["id"]: fact["content"] for fact in listed}
         return Extraction(
-            facts=[fact["content"] for fact in json.loads(listed.stdout)],
+            facts=list(facts.values()),
             tokens=sum(each["input_tokens"] + each["output_tokens"] for each in usage),
             calls=len(usage),
             failure=done.stderr.strip() if done.returncode else "",
@@ -221,7 +226,7 @@ def ask(
         return Extraction([], 0, 1, f"{type(error).__name__}: {error}")
     tokens = reply.usage.total_tokens if reply.usage else 0
     try:
-        answer = json.loads(reply.choices[0].message.content or "")
+        answer = json.loads(_FENCE.sub("", reply.choices[0].message.content or ""))
     except ValueError:
         return Extraction([], tokens, 1, "the answer is no JSON")
     return Extraction(list(_strings(answer)), tokens, 1)
