@@ -203,7 +203,7 @@ async def test_a_folders_configuration_is_used(folder: Path) -> None:
 async def test_a_folder_whose_configuration_disagrees_with_its_model(folder: Path) -> None:
     (folder / "config.json").write_text('{"hidden_size": 768}')
     local = LocalEmbedder(folder_model(folder))
-    with pytest.raises(ProviderError, match="384 dimensions, not of 768"):
+    with pytest.raises(ProviderError, match="384 dimensions, expected 768"):
         await local.embed(["a"])
     await local.close()
 

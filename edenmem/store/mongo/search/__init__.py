@@ -1,4 +1,4 @@
 """Find search candidates with Atlas Search or an exact scan, and keep their vectors.
 
-May import: mongo.core, protocol.
+May import: common, mongo.core, protocol.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from edenmem.errors import EmbeddingModelMismatch, StoreError
@@ -10,6 +9,7 @@ from edenmem.models.memory import Fact
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
 from edenmem.search.text_ranking import Corpus, WeighedQuery
 from edenmem.search.words import MOST_SOURCES, index_words, source_text
+from edenmem.store.common.cache import BoundedCache
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import vectors as stored
 from edenmem.store.mongo.core.collection import Collection
@@ -31,7 +31,9 @@ class Scan:
         self._messages = messages
         self._forgotten = forgotten
         self._limit = limit
-        self._weighed: OrderedDict[tuple[FactFilter, str, bool], WeighedQuery] = OrderedDict()
+        self._weighed: BoundedCache[tuple[FactFilter, str, bool], WeighedQuery] = BoundedCache(
+            _REMEMBERED
+        )
 
     def ability(self) -> SearchAbility:
         """Return the ability of an exact scan, with a notice of its limit."""
@@ -75,28 +77,29 @@ class Scan:
         """Find the facts that have any of the words, with ``source`` in their source messages."""
         if not queries:
             return []
+        corpus = self._read_corpus(filter, source)
+        lists = []
+        for query in queries:
+            weighed = corpus.weigh(query)
+            self._weighed.put((filter, query, source), weighed)
+            found = corpus.best(weighed, limit)
+            lists.append([Candidate(fact_id, score) for fact_id, score in found])
+        return lists
+
+    def _read_corpus(self, filter: FactFilter, source: bool) -> Corpus:
         filters = fact_filters(filter)
         self._check_size(filters)
         field = "source_message_ids" if source else "content"
         documents = (
             document for admitted in filters for document in self._facts.find(admitted, {field: 1})
         )
-        corpus = Corpus(
+        return Corpus(
             self._source_texts(
                 (str(one["_id"]), codec.text_ids(one.get(field))) for one in documents
             )
             if source
             else ((str(one["_id"]), str(one.get(field) or "")) for one in documents)
         )
-        lists = []
-        for query in queries:
-            weighed = self._weighed[filter, query, source] = corpus.weigh(query)
-            self._weighed.move_to_end((filter, query, source))
-            found = corpus.best(weighed, limit)
-            lists.append([Candidate(fact_id, score) for fact_id, score in found])
-        while len(self._weighed) > _REMEMBERED:
-            self._weighed.popitem(last=False)
-        return lists
 
     def text_scores(
         self, filter: FactFilter, query: str, facts: Sequence[Fact], *, source: bool = False
@@ -122,9 +125,11 @@ class Scan:
         return self._weigh(filter, query, source).reach
 
     def _weigh(self, filter: FactFilter, query: str, source: bool) -> WeighedQuery:
-        if (filter, query, source) not in self._weighed:
-            self.text(filter, [query], limit=1, source=source)
-        return self._weighed[filter, query, source]
+        weighed = self._weighed.get((filter, query, source))
+        if weighed is None:
+            weighed = self._read_corpus(filter, source).weigh(query)
+            self._weighed.put((filter, query, source), weighed)
+        return weighed
 
     def _source_texts(self, sources: Iterable[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
         """Read the source messages of facts; facts with too many or none are left out."""

@@ -13,6 +13,7 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import Candidate, Completion, FactFilter, Gap, SearchAbility
 from edenmem.models.switch import check_in_force
 from edenmem.search.words import leave_out_names
+from edenmem.store.common.cache import BoundedCache
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.collections import OWN, STAGED, VectorSlot
@@ -41,7 +42,9 @@ class MongoSearch:
         self._readiness = readiness
         self._slots = slots
         self._choice = choice
-        self._names: dict[frozenset[str], tuple[float, tuple[str, ...]]] = {}
+        self._names: BoundedCache[frozenset[str], tuple[float, tuple[str, ...]]] = BoundedCache(
+            _CACHE_SIZE
+        )
 
     def search_ability(self) -> SearchAbility:
         """See `Search.search_ability`."""
@@ -107,9 +110,8 @@ class MongoSearch:
                 {"_id": {"$in": object_ids(sorted(ids))}}, {"username": 1, "name": 1}
             )
             names = {codec.text(one.get(field)) for one in found for field in ("username", "name")}
-            self._names[key] = known = (now, tuple(sorted(names - {""})))
-            while len(self._names) > _CACHE_SIZE:
-                self._names.pop(next(iter(self._names)))
+            known = (now, tuple(sorted(names - {""})))
+            self._names.put(key, known)
         return known[1]
 
     def complete_scores(

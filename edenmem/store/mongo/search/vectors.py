@@ -16,6 +16,7 @@ from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.switch import is_staged
+from edenmem.store.common.cache import BoundedCache
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import vectors as stored
 from edenmem.store.mongo.core.collection import BATCH, Document
@@ -63,7 +64,7 @@ class MongoVectors:
 
     def __init__(self, db: Connection, slots: Slots) -> None:
         self._db = db
-        self._all_fit: dict[tuple[frozenset[Scope], str], float] = {}
+        self._all_fit: BoundedCache[tuple[frozenset[Scope], str], float] = BoundedCache(_CACHE_SIZE)
         self._slots = slots
 
     def set_vectors(
@@ -172,13 +173,12 @@ class MongoVectors:
     def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
         """See `Vectors.unsearchable`. A count of 0 is cached: every search asks for it."""
         key, now = (frozenset(scopes), model), time.monotonic()
-        if now - self._all_fit.get(key, -_CACHE_SECONDS) < _CACHE_SECONDS:
+        seen_at = self._all_fit.get(key)
+        if seen_at is not None and now - seen_at < _CACHE_SECONDS:
             return 0
         count = self._count_unsearchable(scopes, model)
         if not count:
-            self._all_fit[key] = now
-            while len(self._all_fit) > _CACHE_SIZE:
-                self._all_fit.pop(next(iter(self._all_fit)))
+            self._all_fit.put(key, now)
         return count
 
     def _count_unsearchable(self, scopes: Sequence[Scope], model: str) -> int:
