@@ -94,7 +94,7 @@ async def test_what_was_just_written_is_said_to_come_later(
     report = await searcher.search(["a grey cat"], [SCOPE])
     assert report.hits == ()
     (notice,) = report.notices
-    assert "a little later" in notice
+    assert "short delay" in notice
 
 
 @pytest.mark.slow

@@ -143,7 +143,7 @@ WRONG: dict[str, tuple[Call, type[EdenmemError], str]] = {
     "nothing to remember": (
         lambda s: s.remember(None, agent_id="mira"),  # type: ignore[arg-type]
         UsageError,
-        "no text to remember",
+        "the text to remember is empty",
     ),
     "text as messages": (
         lambda s: s.add_messages("talk", "hello"),  # type: ignore[arg-type]
