@@ -34,6 +34,7 @@ class Reach:
     Attributes:
         service: The engine, with the caller as the actor of changes.
         caller: The caller.
+        search_recipe: The configured recipe of a search.
     """
 
     def __init__(self, state: ServerState, caller: Caller, command: str) -> None:
@@ -42,6 +43,7 @@ class Reach:
         self.caller = caller
         self._default = state.agent
         self._settings = state.settings.server
+        self.search_recipe = state.settings.search.recipe
 
     @cached_property
     def agents(self) -> tuple[Agent, ...]:

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Response
 
 from edenmem.engine.reports import MemoryKind
 from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.search.request import check_callers_recipe
 from edenmem.errors import NotFoundError
 from edenmem.models.changes import AuditEntry
 from edenmem.models.host import Agent
@@ -70,6 +71,7 @@ async def search(
     explain: bool = False,
 ) -> SearchDocument:
     """Search the memory of the agent and its shards. ``user`` and ``group`` include theirs."""
+    check_callers_recipe(recipe, reach.search_recipe)
 
     def resolve() -> tuple[Agent, str | None, str | None]:
         chosen = reach.agent(agent)

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from edenmem.models.indexes import IndexWish
 from edenmem.server.health import router as health
+from edenmem.settings.schema import SearchSettings
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.server import town as names
@@ -205,6 +207,20 @@ async def test_search_explains_and_looks_into_texts(town: Town) -> None:
             assert (await client.get("/api/search", params=wrong)).status_code == 422
         unknown = await client.get("/api/search", params={"q": "x", "recipe": "nonsense"})
         assert unknown.status_code == 400
+
+
+@pytest.mark.parametrize(("configured", "status"), [("text", 400), ("text+source", 200)])
+async def test_a_caller_searches_source_messages_only_if_configured(
+    town_store: SqliteStore, configured: str, status: int
+) -> None:
+    """A fact of the agent may come from a session of another user."""
+    town_store.indexes.create_index("facts_source", IndexWish(analyzer="lucene.english"))
+    town = Town(town_store, search=SearchSettings(recipe=configured))
+    params = {"q": names.TOMASS, "recipe": "text+source"}
+    async with town.client("lena-reader") as client:
+        found = await client.get("/api/search", params=params)
+        assert found.status_code == status
+        assert ("'+source' is off" in found.text) == (status == 400)
 
 
 async def test_a_context_is_built_and_not_cached(town: Town) -> None:

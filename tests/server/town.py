@@ -15,7 +15,7 @@ from edenmem.models.changes import AddFact, AddReflection, WriteConsolidation, W
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from edenmem.server.app import create_app
-from edenmem.settings.schema import ServerSettings, Settings
+from edenmem.settings.schema import SearchSettings, ServerSettings, Settings
 from edenmem.store.protocol.store import Store
 from tests.support.builders import (
     change_set,
@@ -100,8 +100,12 @@ def fill(store: Store) -> None:
 class Town:
     """The application over such a memory, and tokens by the name of who has them."""
 
-    def __init__(self, store: Store, **server: Any) -> None:
-        settings = Settings(server=msgspec.convert(server, ServerSettings))
+    def __init__(
+        self, store: Store, *, search: SearchSettings | None = None, **server: Any
+    ) -> None:
+        settings = Settings(
+            server=msgspec.convert(server, ServerSettings), search=search or SearchSettings()
+        )
         runtime = make_runtime(store, settings)
         self.store = store
         self.service = MemoryService.from_runtime(runtime)

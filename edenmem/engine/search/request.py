@@ -116,9 +116,22 @@ def choose_recipe(
 
 #: What makes the words of source messages searchable, by the kind of store.
 _SOURCE_HINTS = {
-    "embedded": "'edenmem index create facts_source' creates the index",
+    "embedded": "'edenmem index create facts_source' creates or completes the index",
     "atlas": "Atlas indexes facts only; leave '+source' out of the recipe",
 }
+
+
+def check_callers_recipe(name: str | None, configured: str) -> None:
+    """Check that a caller of the server uses ``+source`` only if the configured recipe does.
+
+    Raises:
+        UsageError: ``name`` is unknown, or adds ``+source``.
+    """
+    if name and named_recipe(name).source and not named_recipe(configured).source:
+        raise UsageError(
+            f"recipe {name!r} is not allowed: '+source' is off on this server",
+            hint="it is allowed if the setting search.recipe has '+source'",
+        )
 
 
 def require_source_words(plan: Recipe, ability: SearchAbility) -> None:
