@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
 
-from edenmem.errors import StoreError
+from edenmem.engine.indexes.manager import IndexKeeper
+from edenmem.errors import ConflictError, StoreError
 from edenmem.models.host import Message
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.memory import Fact
@@ -18,6 +20,7 @@ from edenmem.store.sqlite.core import source_words
 from tests.support.builders import make_fact, make_message
 from tests.support.forgetting import Town, forget, make_town
 from tests.support.memory import add_facts
+from tests.support.runtime import make_runtime
 
 WISH = IndexWish(analyzer="lucene.english")
 INDEX = "facts_source"
@@ -89,11 +92,63 @@ def test_a_killed_run_is_finished_by_the_next(town: Town, monkeypatch: pytest.Mo
         patch.setattr(source_words, "index_batch", killed)
         with pytest.raises(KeyboardInterrupt):
             store.indexes.create_index(INDEX, WISH)
-    assert state(store).status == "different"
-    assert state(store).differences == ("3 facts missing",)
-    store.indexes.update_index(INDEX, WISH)
-    assert state(store).status == "ready"
+    assert state(store).status == "missing"
+    assert "index create facts_source" in state(store).note
+    assert not store.search.search_ability().source_words
+    with pytest.raises(StoreError, match="incomplete"):
+        found(town, "trawler")
+    done: list[int] = []
+
+    def counted(connection: sqlite3.Connection, after: int) -> int | None:
+        done.append(after)
+        return whole(connection, after)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(source_words, "index_batch", counted)
+        (action,) = IndexKeeper(make_runtime(store)).create([INDEX])
+    assert (action.outcome, action.state.status) == ("made", "ready")
+    assert len(done) == 3  # the rest alone: 5 and 6, 7 and the fact without a source, the end
+    assert store.search.search_ability().source_words
     assert found(town, "trawler") == {fact.id for fact, _ in pairs}
+
+
+def test_a_build_of_a_dropped_index_stops_with_an_error(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = town.store
+    learn(town, 3)
+    whole = source_words.index_batch
+
+    def dropped(connection: sqlite3.Connection, after: int) -> int | None:
+        source_words.drop_index(connection)
+        return whole(connection, after)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(source_words, "index_batch", dropped)
+        with pytest.raises(ConflictError, match="dropped by another process"):
+            store.indexes.create_index(INDEX, WISH)
+
+
+def test_others_can_write_between_the_steps_of_a_build(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step is a short transaction: 200 facts, or some pages of a merge."""
+    store = town.store
+    learn(town, 60)
+    monkeypatch.setattr(source_words, "BATCH", 10)
+    monkeypatch.setattr(source_words, "_MERGE_PAGES", 1)
+    other = SqliteStore(store.database.info().location, busy_timeout=0)
+    written: list[int] = []
+
+    def write(seconds: float) -> None:
+        said = make_message(town.lone, "Later.", sender=town.bruno.id)
+        other.host.add_messages(town.lone.id, [said])
+        written.append(1)
+
+    monkeypatch.setattr(time, "sleep", write)
+    store.indexes.create_index(INDEX, WISH)
+    assert len(written) > 7 + 1  # batches and more than one step of the merge
+    assert state(store).status == "ready"
 
 
 def test_a_message_that_changes_takes_its_old_words_along(town: Town) -> None:

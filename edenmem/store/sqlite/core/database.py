@@ -134,7 +134,7 @@ class Database(Part):
     def compact(self) -> Compaction:
         with self._db.writing() as connection:
             rebuild_text_index(connection)
-            merge_index(connection)
+        merge_index(self._db)
         with translate_errors(self._db.path):
             return self._rewrite()
 

@@ -3,6 +3,9 @@
 The index has one row for each fact that was formed from single messages. FTS5 keeps the text of a
 row, so that a row can be deleted after its messages are gone. In the column of the scope a row also
 has the IDs of its messages, by which facts are found when a message changes.
+
+While the index is being built, one more row has the number of the last indexed fact. A search needs
+a complete index.
 """
 
 # ruff: noqa: S608 - statements are built from constants only; values are bound.
@@ -10,10 +13,13 @@ has the IDs of its messages, by which facts are found when a message changes.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterable, Sequence
 
+from edenmem.errors import ConflictError, StoreError
 from edenmem.search.words import MOST_SOURCES, TOKENIZER, normalise_for_index, source_text
 from edenmem.store.sqlite.core.codec import from_list
+from edenmem.store.sqlite.core.connections import Connections
 from edenmem.store.sqlite.core.part import AMONG, json_array
 from edenmem.store.sqlite.core.words import quote, scope_word
 
@@ -28,8 +34,18 @@ INDEXABLE = (
     " (SELECT 1 FROM json_each(f.source_message_ids) s JOIN messages m ON m.id = s.value"
     f" WHERE {_SEARCHABLE.replace('id', 'm.id', 1)})"
 )
-#: Facts in one transaction.
-BATCH = 1000
+#: Facts in one transaction, small enough for other writers to wait only briefly.
+BATCH = 200
+#: The row of an incomplete index with the last indexed fact; facts have positive numbers.
+PROGRESS = -1
+#: Seconds between transactions, in which other processes can write.
+YIELD = 0.02
+#: Pages of the index to write in one step of a merge (about 4 kB each).
+_MERGE_PAGES = 250
+#: Changed rows of a merge that had something to do; see "merge" in the documentation of FTS5.
+_MERGE_WORK = 2
+#: A number above those of all facts.
+_LAST_NUMBER = 2**63 - 1
 
 
 def has_index(connection: sqlite3.Connection) -> bool:
@@ -38,15 +54,40 @@ def has_index(connection: sqlite3.Connection) -> bool:
     return found.fetchone() is not None
 
 
+def is_complete(connection: sqlite3.Connection) -> bool:
+    """Return whether the file has the index of all facts."""
+    return has_index(connection) and read_progress(connection) is None
+
+
+def require_complete(connection: sqlite3.Connection) -> None:
+    """Check that source messages can be searched.
+
+    Raises:
+        StoreError: the index is missing or incomplete.
+    """
+    if not is_complete(connection):
+        raise StoreError(
+            f"index {INDEX} is missing or incomplete",
+            hint=f"'edenmem index create {INDEX}' creates or completes it",
+        )
+
+
+def read_progress(connection: sqlite3.Connection) -> int | None:
+    """Return the last indexed fact of an incomplete index, or None for a complete one."""
+    rows = connection.execute(f"SELECT scope FROM {INDEX} WHERE rowid = ?", (PROGRESS,))
+    row = rows.fetchone()
+    return None if row is None else int(row[0])
+
+
 def create_index(connection: sqlite3.Connection) -> None:
-    """Create the index, empty. Nothing happens if it exists."""
+    """Create the index, empty and incomplete. Nothing happens if it exists."""
+    if has_index(connection):
+        return
     connection.execute(
-        f"CREATE VIRTUAL TABLE IF NOT EXISTS {INDEX} USING fts5"
-        f' (scope, content, tokenize = "{TOKENIZER}")'
+        f'CREATE VIRTUAL TABLE {INDEX} USING fts5 (scope, content, tokenize = "{TOKENIZER}")'
     )
-    connection.execute(
-        f"CREATE VIRTUAL TABLE IF NOT EXISTS {_VOCABULARY} USING fts5vocab ({INDEX}, 'row')"
-    )
+    connection.execute(f"CREATE VIRTUAL TABLE {_VOCABULARY} USING fts5vocab ({INDEX}, 'row')")
+    _write_progress(connection, 0)
 
 
 def drop_index(connection: sqlite3.Connection) -> None:
@@ -56,28 +97,58 @@ def drop_index(connection: sqlite3.Connection) -> None:
 
 
 def index_batch(connection: sqlite3.Connection, after: int) -> int | None:
-    """Index the next facts after a fact number; return the last number, or None at the end."""
+    """Index the next facts after a fact number; return the last number, or None at the end.
+
+    Rows of facts that no longer exist are removed. The end completes the index.
+
+    Raises:
+        ConflictError: the index was dropped in the meantime.
+    """
+    if not has_index(connection):
+        raise ConflictError(
+            f"index {INDEX} was dropped by another process",
+            hint=f"'edenmem index create {INDEX}' creates it again",
+        )
+    progress = read_progress(connection)
+    if progress is not None:
+        after = progress  # another process may build the index too
     rows = connection.execute(
         "SELECT fact_no, scope_id, source_message_ids FROM facts WHERE fact_no > ?"
         " ORDER BY fact_no LIMIT ?",
         (after, BATCH),
     ).fetchall()
+    last: int | None = rows[-1][0] if rows else None
+    connection.execute(
+        f"DELETE FROM {INDEX} WHERE rowid > ? AND rowid <= ?",
+        (after, _LAST_NUMBER if last is None else last),
+    )
     for number, scope_id, sources in rows:
         _replace(connection, number, scope_id, from_list(sources))
-    return rows[-1][0] if rows else None
+    if progress is not None:
+        _write_progress(connection, last)
+    return last
 
 
-def drop_strays(connection: sqlite3.Connection) -> None:
-    """Remove rows of facts that no longer exist or have no source messages to index."""
-    connection.execute(
-        f"DELETE FROM {INDEX} WHERE rowid NOT IN (SELECT fact_no FROM facts f WHERE {INDEXABLE})"
-    )
+def merge_index(db: Connections) -> None:
+    """Merge the index in short transactions, so that no word of an earlier row stays in it."""
+    pages, has_more = -_MERGE_PAGES, True  # negative: include all segments
+    while has_more:
+        with db.writing() as connection:
+            if not has_index(connection):
+                return
+            before = connection.total_changes
+            connection.execute(f"INSERT INTO {INDEX} ({INDEX}, rank) VALUES ('merge', ?)", (pages,))
+            has_more = connection.total_changes - before >= _MERGE_WORK
+        pages = _MERGE_PAGES
+        time.sleep(YIELD)
 
 
-def merge_index(connection: sqlite3.Connection) -> None:
-    """Rewrite the index from its rows, so that no word of a deleted row stays in it."""
-    if has_index(connection):
-        connection.execute(f"INSERT INTO {INDEX} ({INDEX}) VALUES ('rebuild')")
+def _write_progress(connection: sqlite3.Connection, last: int | None) -> None:
+    connection.execute(f"DELETE FROM {INDEX} WHERE rowid = ?", (PROGRESS,))
+    if last is not None:
+        connection.execute(
+            f"INSERT INTO {INDEX} (rowid, scope, content) VALUES (?, ?, '')", (PROGRESS, str(last))
+        )
 
 
 def put_words(

@@ -10,7 +10,10 @@ them in a damaged file, and creates the optional index of source messages.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Collection, Iterator
+
+import msgspec
 
 from edenmem.errors import ConflictError, NotFoundError, StoreError
 from edenmem.models.indexes import IndexKind, IndexState, IndexWish
@@ -67,6 +70,9 @@ _OPTIONAL = IndexState(
     wanted={"type": "FTS5"},
     note="only for recipes with '+source'",
 )
+_INCOMPLETE = msgspec.structs.replace(
+    _OPTIONAL, status="missing", note=f"incomplete; 'edenmem index create {SOURCE}' completes it"
+)
 
 
 class Indexes(Part):
@@ -95,9 +101,11 @@ class Indexes(Part):
                 _search_state(connection, CODES, "vector", "one bit per dimension"),
                 _search_state(connection, TEXT, "text", "FTS5"),
             ]
-            if source_words.has_index(connection):
-                return [*states, _search_state(connection, SOURCE, "text", "FTS5 of the sources")]
-            return [*states, _OPTIONAL]
+            if not source_words.has_index(connection):
+                return [*states, _OPTIONAL]
+            if not source_words.is_complete(connection):
+                return [*states, _INCOMPLETE]
+            return [*states, _search_state(connection, SOURCE, "text", "FTS5 of the sources")]
 
     def create_index(self, name: str, wish: IndexWish) -> None:
         if name == SOURCE:
@@ -129,16 +137,16 @@ class Indexes(Part):
             connection.execute("UPDATE scopes SET revision = revision + 1")
 
     def _fill_source_words(self) -> None:
-        """Index all facts in bounded transactions. An interrupted run can be repeated."""
+        """Index all facts in short transactions, from where an interrupted run stopped."""
         with self._db.writing() as connection:
             source_words.create_index(connection)
-            source_words.drop_strays(connection)
         last: int | None = 0
         while last is not None:
             with self._db.writing() as connection:
                 last = source_words.index_batch(connection, last)
+            time.sleep(source_words.YIELD)
+        source_words.merge_index(self._db)
         with self._db.writing() as connection:
-            source_words.merge_index(connection)
             connection.execute("UPDATE scopes SET revision = revision + 1")
 
     def drop_index(self, name: str, *, dry_run: bool = False) -> None:

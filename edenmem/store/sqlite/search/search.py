@@ -39,7 +39,7 @@ class Search(Part):
 
     def search_ability(self) -> SearchAbility:
         with self._db.reading() as connection:
-            return SearchAbility(kind="embedded", source_words=source_words.has_index(connection))
+            return SearchAbility(kind="embedded", source_words=source_words.is_complete(connection))
 
     def require_formable(
         self, scopes: Sequence[Scope], *, model: str | None, dimensions: int | None
@@ -59,6 +59,8 @@ class Search(Part):
             numbers = list(scopes.numbers_of(connection, filter.scopes).values())
             if not numbers or limit < 1:
                 return [[] for _ in queries]
+            if source:
+                source_words.require_complete(connection)
             index = SOURCES if source else FACTS
             text = TextQuery(connection, numbers, conditions, values, self._postings, index)
             return [text.best(query, limit) for query in queries]
