@@ -18,7 +18,7 @@ from edenmem import __version__
 from edenmem.engine.agent_memory import AgentMemory
 from edenmem.errors import EdenmemError
 from edenmem.mcp.framing import stored_line
-from edenmem.mcp.tools import tools_for
+from edenmem.mcp.tools import Tool, tools_for
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def build_server(
         except TimeoutError:
             if not timer.expired():
                 raise
-            return _failure(f"{tool.name} did not finish within {limit:g} s; try again later")
+            return _failure(f"{tool.name} did not finish within {limit:g} s{_advise_after(tool)}")
         except EdenmemError as error:
             return _failure(describe(error))
         except Exception as error:
@@ -92,6 +92,13 @@ def build_server(
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+
+
+def _advise_after(tool: Tool) -> str:
+    """Return what to do after the time limit. A write that has begun is not undone."""
+    if not tool.is_writing:
+        return "; try again later"
+    return ". The change may have been made: check with search_facts before you repeat it"
 
 
 def _failure(message: str) -> types.CallToolResult:

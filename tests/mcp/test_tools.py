@@ -105,18 +105,42 @@ def contents(result: dict[str, Any]) -> set[str]:
     return {fact["content"] for fact in result["facts"]}
 
 
+_PERHAPS = ". The change may have been made: check with search_facts before you repeat it"
+
+
+@pytest.mark.parametrize(
+    ("tool", "method", "arguments", "limit", "advice"),
+    [
+        ("list_facts", "facts", {}, "0.01", "; try again later"),
+        ("remember", "add_fact", {"text": "A boat came."}, "0.05", _PERHAPS),
+        ("forget_fact", "forget_fact", {"fact_id": HERS.id}, "0.01", _PERHAPS),
+        (
+            "edit_fact",
+            "edit_fact",
+            {"fact_id": HERS.id, "version": 1, "content": "A boat came."},
+            "0.01",
+            _PERHAPS,
+        ),
+    ],
+)
 async def test_a_call_has_a_time_limit(
-    service: MemoryService, monkeypatch: pytest.MonkeyPatch
+    service: MemoryService,
+    monkeypatch: pytest.MonkeyPatch,
+    tool: str,
+    method: str,
+    arguments: dict[str, Any],
+    limit: str,
+    advice: str,
 ) -> None:
     async def hang(*given: object, **named: object) -> None:
         await asyncio.Event().wait()
 
     memory = await service.memory_for("mira", user="lena")
-    monkeypatch.setattr(AgentMemory, "facts", hang)
-    server = build_server(lambda _: Reach(memory=memory), seconds=0.01)
+    monkeypatch.setattr(AgentMemory, method, hang)
+    server = build_server(lambda _: Reach(memory=memory, write=True), seconds=0.01)
     async with Client(server) as client:
-        said = await refusal(client, "list_facts")
-    assert said == "Error: list_facts did not finish within 0.01 s; try again later"
+        said = await refusal(client, tool, **arguments)
+    assert said == f"Error: {tool} did not finish within {limit} s{advice}"
 
 
 # -- reading -------------------------------------------------------------------------------------
