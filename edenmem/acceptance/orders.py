@@ -7,7 +7,7 @@ as an instruction. Attributed to a named person, it may be kept in that person's
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from functools import cache, lru_cache
 
 from edenmem.acceptance.tables import pattern, pattern_text, word_set
@@ -27,15 +27,43 @@ _PLEASE = re.compile(r",? please[.!]*\Z", _I)
 def find_order(
     text: str, agents: Iterable[str], people: Container[str], language: str, *, is_shared: bool
 ) -> str | None:
-    """Return why a text is an instruction that its scope must not keep; None if it may.
+    """Return why a text holds an instruction that its scope must not keep; None if it may.
 
     Args:
-        text: The item without quotations.
+        text: The item without quotations: a statement, or a text of many sentences and lines.
         agents: The names of the agents in the conversation.
         people: The folded words of speakers' names; a sentence that begins with one is no order.
         language: The language of the text.
         is_shared: Whether more than one person reads the scope.
     """
+    flat = " ".join(text.split())
+    if pattern("orders.system_anywhere").search(flat):
+        return "speaks as the system"
+    if pattern("orders.to_memory_anywhere").search(flat):
+        return "is an order about instructions or memory"
+    names = tuple(agents)
+    for sentence in dict.fromkeys((text, *_sentences(text, flat))):
+        if why := _find_in_sentence(sentence, names, people, language, is_shared=is_shared):
+            return why
+    return None
+
+
+#: The boundaries of sentences, and the end of a heading in brackets. An ellipsis is no boundary,
+#: because it replaces quotations. "30. Mai" is a date; the Italian "mai" also begins orders.
+_BOUNDARY = re.compile(r"(?<=[.!?؟।\]])\s+(?!Mai\b)|(?<=[。！？])|\n")
+_BULLET = re.compile(r"[\s•*–—>#-]*(?:\d{1,3}[.)]\s+)?")
+
+
+def _sentences(text: str, flat: str) -> Iterator[str]:
+    """Yield the sentences and the lines without bullets, and wrapped sentences as a whole."""
+    for piece in (*_BOUNDARY.split(text), *_BOUNDARY.split(flat)):
+        if sentence := _BULLET.sub("", piece, count=1):
+            yield sentence
+
+
+def _find_in_sentence(
+    text: str, agents: Iterable[str], people: Container[str], language: str, *, is_shared: bool
+) -> str | None:
     if pattern("orders.system").match(text):
         return "speaks as the system"
     if pattern("orders.to_memory").match(text):

@@ -146,12 +146,12 @@ def check_orders(item: Item) -> str | None:
     )
 
 
-def object_to(content: str) -> str | None:
-    """Return why a text must not be remembered in shared memory; None if it may.
+def object_to(content: str, *, is_shared: bool = True, takes_orders: bool = False) -> str | None:
+    """Return why a text must not be remembered; None if it may.
 
-    For texts derived from memories, which were accepted with their own conversations.
+    For texts without a conversation. The arguments are those of `Candidate`.
     """
-    candidate = Candidate(content=content, is_shared=True)
+    candidate = Candidate(content=content, is_shared=is_shared, takes_orders=takes_orders)
     item = Item(candidate=candidate, evidence=Evidence(messages=()), content=content)
     return next(filter(None, (check(item) for check in _WITHOUT_EVIDENCE)), None)
 

@@ -183,7 +183,7 @@ class AgentMemory:
         """
         place = await in_thread(self._place)
         scope = self._scope_for(place, shared)
-        _check_content(content)
+        _check_content(content, scope)
         return await make_edit(
             self._runtime,
             lambda editor: editor.add_fact(scope, content, session_id=self.session_id),
@@ -203,8 +203,8 @@ class AgentMemory:
             UsageError: the text is empty, too long, a secret, or an order to the agent.
             ScopeError: the scope is not writable.
         """
-        await in_thread(self._check_writable, fact_id)
-        _check_content(content)
+        scope = await in_thread(self._check_writable, fact_id)
+        _check_content(content, scope)
         return await make_edit(
             self._runtime,
             lambda editor: editor.edit_fact(fact_id, content, expected_version=version),
@@ -267,12 +267,13 @@ class AgentMemory:
         own = {account.id for account in view.person.accounts} if view.person else set()
         return bool(own & {*source.session.users, *self._store.host.senders(source.session.id)})
 
-    def _check_writable(self, fact_id: str) -> None:
+    def _check_writable(self, fact_id: str) -> Scope:
         view = self._place().view
         fact = self._store.memory.fact(fact_id)
         if fact is None or fact.home not in view.reads:
             raise _unknown(fact_id)
         self._check_open(fact.home, view)
+        return fact.home
 
     def _scope_for(self, place: _Place, shared: bool | None) -> Scope:
         """Return the scope of a new fact."""
@@ -296,9 +297,9 @@ def _fact_scopes(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
     return tuple(scope for scope in scopes if scope.kind is not ScopeKind.SESSION)
 
 
-def _check_content(content: str) -> None:
+def _check_content(content: str, scope: Scope) -> None:
     """Reject secrets and orders to the agent, as for facts of conversations."""
-    if why := find_objection(content):
+    if why := find_objection(content, scope=scope):
         raise UsageError(why)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from edenmem.engine.edits.checks import find_objection
+from edenmem.engine.edits.checks import find_objection, find_secret_in
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.errors import ConflictError, NotFoundError, UsageError
 from edenmem.models.memory import Fact, Policy, Reflection
@@ -103,7 +103,7 @@ async def write_user_memory(
 
 def _write_text(reach: Reach, scope: Scope, content: str, if_match: str | None) -> None:
     reach.demand_write(scope)
-    check_content(content, "text")
+    check_content(reach, scope, content, "text")
     text = reach.service.memory.text(scope)
     version = check_etag(if_match, text.version if text else 0)
     reach.service.editor.edit_consolidation(scope, content, expected_version=version)
@@ -186,6 +186,7 @@ async def create_shard(
         agent = reach.agent(agent_id)
         scope = Scope.shard(agent.id, body.name)
         reach.demand_write(scope)
+        _check_settings(body)
         if reach.service.scopes.policy(scope) is not None:
             raise ConflictError("the agent already has a shard with this name")
         settings = {"active": True, **body.changes()}
@@ -219,6 +220,7 @@ async def change_shard(
         if body.content is not None:
             _write_text(reach, scope, body.content, if_match)
         else:
+            _check_settings(body)
             reach.service.editor.set_policy(scope, settings)
         return _read_shard(reach, reach.shard(agent, shard_id))
 
@@ -273,7 +275,7 @@ async def edit_memory(
     version = check_etag(if_match, found.version)
     if isinstance(found, Fact):
         return await edit_fact(reach, found, body.content, version, response)
-    check_content(body.content, "reflection")
+    await in_thread(check_content, reach, found.home, body.content, "reflection")
     editor = reach.service.editor
     await as_decided(
         in_thread(editor.edit_reflection, found.id, body.content, expected_version=version)
@@ -292,7 +294,7 @@ async def edit_fact(
     Raises:
         Refused: the text must not be stored (422).
     """
-    check_content(content, "fact")
+    await in_thread(check_content, reach, fact.home, content, "fact")
     await as_decided(
         reach.service.edit(
             lambda editor: editor.edit_fact(fact.id, content, expected_version=version)
@@ -303,11 +305,23 @@ async def edit_fact(
     return fact_document(after, reach.caller)
 
 
-def check_content(content: str, what: str) -> None:
+def check_content(reach: Reach, scope: Scope, content: str, what: str) -> None:
     """Check that a fact, a reflection or a text may be stored.
 
     Raises:
         Refused: it holds a secret or an order to the agent (422).
     """
-    if why := find_objection(content, what):
+    policy = reach.service.scopes.policy(scope)
+    takes_orders = bool(policy and policy.orders)
+    if why := find_objection(content, what, scope=scope, takes_orders=takes_orders):
+        raise Refused(422, why)
+
+
+def _check_settings(settings: ShardSettings) -> None:
+    """Check that a shard's instructions, which are orders by nature, have no secret.
+
+    Raises:
+        Refused: they have a secret (422).
+    """
+    if why := find_secret_in(settings.memory_instructions or "", "text of memory_instructions"):
         raise Refused(422, why)

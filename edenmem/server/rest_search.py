@@ -190,7 +190,7 @@ async def add_fact(body: NewFact, reach: Writing, response: Response) -> FactDoc
         return made
 
     scope = await in_thread(resolve)
-    check_content(body.content, "fact")
+    await in_thread(check_content, reach, scope, body.content, "fact")
     report = await reach.service.edit(
         lambda editor: editor.add_fact(
             scope, body.content, private=body.private, reason=body.reason

@@ -6,6 +6,7 @@ The store compares versions again when it writes.
 from __future__ import annotations
 
 from edenmem.acceptance.rules import object_to
+from edenmem.acceptance.secrets import find_secret
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConflictError, NotFoundError, UsageError
 from edenmem.models.changes import AddAgent, AddUser, ChangeResult, ChangeSet, ChangeStatus
@@ -52,14 +53,32 @@ def text_of(content: str, *, what: str, limit: int, allow_long: bool) -> str:
     return text
 
 
-def find_objection(content: str, what: str = "fact") -> str | None:
+def find_objection(
+    content: str, what: str = "fact", *, scope: Scope | None = None, takes_orders: bool = False
+) -> str | None:
     """Return why agents and clients may not store this text, or None.
 
-    Secrets and orders to the agent are rejected, as for facts of conversations. Operators may
+    Secrets and orders to the agent are rejected, as for memories of conversations. Operators may
     store them.
+
+    Args:
+        content: The text.
+        what: The name of its kind in the answer.
+        scope: The scope of the text. The scope of a user may hold the user's own wishes; without a
+            scope, the rules of shared memory apply.
+        takes_orders: Whether the scope (a shard) accepts orders.
     """
-    why = object_to(content) if content.strip() else None
+    if not content.strip():
+        return None
+    is_shared = scope is None or scope.kind is not ScopeKind.USER
+    why = object_to(content, is_shared=is_shared, takes_orders=takes_orders)
     return f"the {what} {why}" if why else None
+
+
+def find_secret_in(content: str, what: str) -> str | None:
+    """Return why a text must not be stored if it has a secret, or None."""
+    kind = find_secret(content)
+    return f"the {what} contains {kind}, which must not be remembered" if kind else None
 
 
 def check_scope_known(store: Store, scope: Scope, *, new_shard: bool = False) -> Policy | None:

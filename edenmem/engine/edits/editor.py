@@ -133,7 +133,7 @@ class Editor:
             removed = "would remove" if dry_run else "removed"
             notice = f"the scope is limited to {maximum:,} facts; {removed} the oldest"
             notices = (*notices, f"{notice} ({len(gone):,})")
-        notices = (*_objections(text), *notices)
+        notices = (*_objections(text, scope), *notices)
         return self._apply(adding, "fact", dry_run, notices, removals=gone)
 
     def _list_beyond(self, maximum: int, adding: AddFact, scope: Scope) -> list[RemoveFact]:
@@ -230,7 +230,9 @@ class Editor:
             embedding_model=vector.model,
             reason=reason,
         )
-        return self._apply(change, "fact", dry_run, (*_objections(text), *vector.notices))
+        return self._apply(
+            change, "fact", dry_run, (*_objections(text, fact.home), *vector.notices)
+        )
 
     def _undelete(
         self,
@@ -583,7 +585,7 @@ async def make_edit(runtime: Runtime, work: Callable[[Editor], T]) -> T:
     return await with_vectors(runtime, lambda vectors: work(Editor(runtime, vectors)))
 
 
-def _objections(text: str) -> tuple[str, ...]:
+def _objections(text: str, scope: Scope) -> tuple[str, ...]:
     """Return a notice if agents may not store the text."""
-    why = checks.find_objection(text)
+    why = checks.find_objection(text, scope=scope)
     return (f"{why}; only an operator may store it",) if why else ()
