@@ -6,6 +6,7 @@ contexts and indexes, which can be rebuilt.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
@@ -55,6 +56,12 @@ class StoredSession(Session, frozen=True, kw_only=True):
     last_memory_message_id: str | None = None
 
 
+class StoredMessage(Message, frozen=True, kw_only=True):
+    """A stored message; ``forgotten`` keeps its words out of the search by source messages."""
+
+    forgotten: bool = False
+
+
 class StoredVersion(HistoryEntry, frozen=True, kw_only=True):
     """A version with ``life``, the number of earlier restores of its fact."""
 
@@ -86,7 +93,7 @@ RECORD_TYPES: dict[RecordKind, type[msgspec.Struct]] = {
     RecordKind.AGENT: StoredAgent,
     RecordKind.USER: StoredUser,
     RecordKind.SESSION: StoredSession,
-    RecordKind.MESSAGE: Message,
+    RecordKind.MESSAGE: StoredMessage,
     RecordKind.POLICY: Policy,
     RecordKind.CONSOLIDATION: Consolidation,
     RecordKind.REFLECTION: Reflection,
@@ -233,3 +240,13 @@ def compare_records(kind: RecordKind, stored: Record, given: Record) -> LoadResu
         return LoadResult(status=LoadStatus.SAME)
     detail = f"stored with different {', '.join(fields)}"
     return LoadResult(status=LoadStatus.DIFFERS, detail=detail, stored=stored)
+
+
+def forgotten_ids(records: Sequence[Record], results: Sequence[LoadResult]) -> list[str]:
+    """Return the IDs of the loaded or existing messages that a backup marks as forgotten."""
+    there = (LoadStatus.ADDED, LoadStatus.SAME)
+    return [
+        record.id
+        for record, result in zip(records, results, strict=True)
+        if isinstance(record, StoredMessage) and record.forgotten and result.status in there
+    ]

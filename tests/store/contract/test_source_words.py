@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
+from edenmem.engine.exchange.exporter import Exporter, ExportRequest
+from edenmem.engine.exchange.files import Source
+from edenmem.engine.exchange.importer import Importer
 from edenmem.engine.history.undo import Undoer
 from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.changes import RemoveFact, ReviseFact
@@ -183,3 +187,28 @@ def test_a_backup_brings_the_words_along_with_the_messages(
     for kind, record in [each for each in records if each not in late] + late:
         other.walk.load(kind, [record])
     assert found(other, "gearbox", town.his()) == {fact.id}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", SECANTUS_TOO.values[0]])
+def test_an_export_takes_the_marks_of_forgotten_messages_along(
+    open_store: Callable[[str], Store], kind: str
+) -> None:
+    """A search after an import finds no fact by a word that was forgotten before the export."""
+    origin, other = open_store(kind), open_store(kind)
+    town = make_town(origin)
+    hers, his = say(town, "Marmalade.", by="zenobia_on_discord"), say(town, "A regatta.")
+    fact = learn(town, town.group, "The harbour opens at six.", hers, his)
+    assert forget(origin, user="zenobia").complete
+    file = io.BytesIO()
+    Exporter(origin).write(file, ExportRequest())
+    marked = [line for line in file.getvalue().splitlines() if b'"forgotten":true' in line]
+    assert hers.id.encode() in b"".join(marked)
+    assert his.id.encode() not in b"".join(marked)
+    for added in (True, False):  # twice: the second import changes nothing
+        report = Importer(make_runtime(other)).take(Source(io.BytesIO(file.getvalue()), "test"))
+        assert (report.failed, report.differing, report.total("added") > 0) == (0, 0, added)
+    index(other)
+    assert found(other, "marmalade", town.group) == set()
+    assert found(other, "regatta", town.group) == {fact.id}
+    again = dump(other, [RecordKind.MESSAGE], Selection())
+    assert again == dump(origin, [RecordKind.MESSAGE], Selection())

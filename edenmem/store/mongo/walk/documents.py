@@ -14,6 +14,7 @@ from heapq import merge
 from itertools import groupby
 from typing import Any, NamedTuple
 
+import msgspec
 from bson import ObjectId
 
 from edenmem.errors import ScopeError
@@ -23,6 +24,7 @@ from edenmem.models.backup import (
     RecordKind,
     Selection,
     StoredAgent,
+    StoredMessage,
     StoredUser,
     StoredVersion,
 )
@@ -31,7 +33,7 @@ from edenmem.models.memory import Policy
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import BATCH, Collection, Document, Read
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter, after, object_ids
+from edenmem.store.mongo.core.filters import IN_LIMIT, Filter, after, object_ids
 from edenmem.store.mongo.core.streams import EPOCH
 from edenmem.store.mongo.memory.history import (
     Place,
@@ -169,11 +171,21 @@ def _walk_messages(db: Connection, selection: Selection) -> Iterator[backup.Docu
     """Yield messages session by session; one in several sessions is repeated."""
     for session, _ in _read(db, RecordKind.SESSION, selection, _ONLY_ID):
         ids = _find_ids(db.messages, [{"session": session["_id"]}])
+        forgotten = _find_forgotten(db, ids)
         for read in _read_in_order(db.messages, ids):
             here = Read({**read.document, "session": [session["_id"]]}, read.error)
             found = _decode(RecordKind.MESSAGE, here)
+            if found is not None and found.id in forgotten and found.record is not None:
+                marked = StoredMessage(**msgspec.structs.asdict(found.record), forgotten=True)
+                found = msgspec.structs.replace(found, record=marked)
             if found is not None:
                 yield found
+
+
+def _find_forgotten(db: Connection, ids: Sequence[Any]) -> set[str]:
+    """Return the IDs of these messages that are marked as forgotten."""
+    filters = [{"_id": {"$in": part}} for part in batched(ids, IN_LIMIT)]
+    return {str(each["_id"]) for each in db.find_all(db.forgotten_messages, filters, _ONLY_ID)}
 
 
 def _walk_policies(db: Connection, selection: Selection) -> Iterator[backup.Document]:

@@ -22,6 +22,7 @@ from edenmem.models.backup import (
     StoredUser,
     StoredVersion,
     compare_records,
+    forgotten_ids,
     version_id,
 )
 from edenmem.models.changes import AuditEntry, HistoryEntry
@@ -252,7 +253,12 @@ class RecordLoader:
             for place, message in enumerate(records):
                 if message.id in new and place != new[message.id]:
                     self._join(message)
-        return {**answers, **dict.fromkeys(set(new.values()) - answers.keys(), ADDED)}
+        answers |= dict.fromkeys(set(new.values()) - answers.keys(), ADDED)
+        if not dry_run:
+            results = [answers[place] for place in range(len(records))]
+            marks = [{"_id": object_id(id)} for id in forgotten_ids(records, results)]
+            self._db.forgotten_messages.insert_new(marks)
+        return answers
 
     def _find_session_ids(self, messages: Iterable[Message]) -> set[str]:
         ids = (message.session_id for message in messages)

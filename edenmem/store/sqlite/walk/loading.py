@@ -22,6 +22,7 @@ from edenmem.models.backup import (
     StoredUser,
     StoredVersion,
     compare_records,
+    forgotten_ids,
 )
 from edenmem.models.changes import AuditEntry
 from edenmem.models.formation import Formation, UsageEntry
@@ -31,7 +32,7 @@ from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import to_list, to_ms
 from edenmem.store.sqlite.core.part import json_array
-from edenmem.store.sqlite.core.source_words import index_late_messages
+from edenmem.store.sqlite.core.source_words import index_late_messages, refresh_words
 from edenmem.store.sqlite.formations.formations import find_formation, insert_formation
 from edenmem.store.sqlite.host.rows import (
     AGENT,
@@ -78,8 +79,17 @@ class Loader:
         put = _PUT[kind]
         results = [put(self, record) for record in records]
         if kind is RecordKind.MESSAGE and not self._dry_run:
+            self._mark_forgotten(records, results)
             index_late_messages(self._db, [record.id for record in records])
         return results
+
+    def _mark_forgotten(self, records: Sequence[Record], results: Sequence[LoadResult]) -> None:
+        ids = forgotten_ids(records, results)
+        self._db.execute(
+            "INSERT OR IGNORE INTO forgotten_messages SELECT value FROM json_each(?)",
+            (json_array(ids),),
+        )
+        refresh_words(self._db, ids)
 
     # -- what the platform owns --------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from edenmem.models.backup import (
     RecordKind,
     Selection,
     StoredAgent,
+    StoredMessage,
     StoredSession,
     StoredUser,
     StoredVersion,
@@ -324,7 +325,8 @@ def _session(connection: sqlite3.Connection, row: Row) -> StoredSession:
 
 
 def _message(connection: sqlite3.Connection, row: Row) -> Message:
-    return message_from(row)
+    message = message_from(row)
+    return StoredMessage(**msgspec.structs.asdict(message), forgotten=True) if row[9] else message
 
 
 def _policy(connection: sqlite3.Connection, row: Row) -> Policy:
@@ -442,7 +444,7 @@ SOURCES: dict[RecordKind, Source] = {
         table="messages m",
         order=("m.session_id", "m.id"),
         number=None,
-        select=_with(MESSAGE, "m.id", "''"),
+        select=_with(MESSAGE, "m.id IN (SELECT id FROM forgotten_messages)", "m.id", "''"),
         narrow=_messages,
         decode=_message,
         long=(3, 7),
