@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
 
 from edenmem.engine.chats.memory import ChatMemory
 from edenmem.engine.chats.messages import Said
@@ -15,6 +19,7 @@ from edenmem.settings.schema import ContextSettings, Settings
 from edenmem.store.protocol.store import Store
 from tests.engine.conftest import Cast, make_cast
 from tests.support.builders import NOW, FixedClock, make_message
+from tests.support.forgetting import forgetter, subject_of
 from tests.support.memory import add_fact, applied, consolidate, set_policy
 from tests.support.runtime import make_runtime
 
@@ -66,6 +71,46 @@ def changes_by_others(cast: Cast) -> Sequence[tuple[Callable[[], object], dict[s
             {"boat": False, "sailor": False, "mill": True},
         ),
     )
+
+
+@pytest.mark.parametrize("race", [False, True])
+async def test_a_forgotten_text_is_never_sent_again(
+    store: Store, race: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cast = make_cast(store)
+    runtime = make_runtime(store, clock=FixedClock())
+    memory = ChatMemory(runtime)
+
+    async def context() -> str:
+        return await memory.context(turn_of(runtime, cast, cast.anna, "one"))
+
+    consolidate(store, cast.anna_scope, "Anna is a sailor.", expected_version=0)
+    if race:
+        add_fact(store, cast.anna_scope, "Anna keeps owls.")
+        erase_facts, during = store.erasure._erase_facts, list[str]()  # type: ignore[attr-defined]
+
+        def build_afterwards(*values: Any) -> None:
+            """Build a context when the facts are gone, but not the text."""
+            erase_facts(*values)
+            turn = turn_of(runtime, cast, cast.anna, "two")
+            contexts = memory._contexts
+            during.append(contexts.build_standing(turn.session, turn.view, is_new=True))
+
+        monkeypatch.setattr(store.erasure, "_erase_facts", build_afterwards)
+    assert "sailor" in await context()
+    forgetting = forgetter(store)
+    plan = await forgetting.plan(subject_of(store, user="anna"))
+    assert (await forgetting.forget(plan)).complete
+    if race:
+        assert "sailor" in during[0]
+        assert "owls" not in during[0]
+    assert await context() == ""
+    later = NOW + timedelta(seconds=1)
+    for word in ("boat", "bicycle", "piano"):  # no revision is used again
+        add_fact(store, cast.anna_scope, f"Anna has a {word}.", formed_at=later)
+        seen = await context()
+        assert word in seen
+        assert "sailor" not in seen
 
 
 async def test_sessions_have_their_own_memory_in_their_context(store: Store) -> None:

@@ -1,6 +1,6 @@
 """Remove the traces of a subject in bulk, on indexes.
 
-The steps are not transactions; their order makes them safe to interrupt. Derived memory goes before
+Few steps are transactions; their order makes them safe to interrupt. Derived memory goes before
 its source, through which it is found; a reflection leaves its buffer before it is deleted; every
 step finds what is left when it is repeated.
 """
@@ -8,11 +8,11 @@ step finds what is left when it is repeated.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from pymongo import UpdateOne
+from pymongo import DeleteMany, UpdateOne
 
 from edenmem.errors import ScopeError, UsageError
 from edenmem.models.backup import RecordKind, Selection
@@ -58,12 +58,24 @@ _CACHES = (
     "user_memory_timestamp",
 )
 
+#: Fields of a policy document that name its scope; its ID is a hash of them.
+_OWNER = ("agent_id", "scope", "user_id", "group_id", "session_id", "shard")
+
 #: An update that removes every cached context of a session.
 UNCACHED: Filter = {
     "$unset": {
         **{f"memory_context.{field}": "" for field in CONTEXT_FIELDS},
         "edenmem_contexts": "",
     }
+}
+
+#: An update that leaves only the revision of a scope, which never restarts: a context cached
+#: before could be valid again.
+_EMPTY_POLICY: Filter = {
+    "$inc": {"revision": 1},
+    "$unset": dict.fromkeys(
+        (*codec.POLICY_FIELDS, *_OWNER, "policy_id", "version", "updated_at"), ""
+    ),
 }
 
 
@@ -175,9 +187,13 @@ class MongoErasure:
             for page in self._pages(self._db.reflections, filter):
                 self._erase_reflections("reflections", page, removed)
         for filter in narrow(RecordKind.CONSOLIDATION, wanted):
-            removed["texts"] += self._db.consolidated.delete_many(filter)
+            for page in self._pages(self._db.consolidated, filter):
+                found_in = (codec.find_text_scope(document) for document in page)
+                touched = [scope for scope in found_in if scope is not None]
+                removed["texts"] += self._delete(names.CONSOLIDATED, page, touched)
         for filter in narrow(RecordKind.POLICY, wanted):
-            removed["policies"] += self._db.policies.delete_many(filter)
+            removed["policies"] += self._db.policies.count({**filter, "version": {"$gt": 0}})
+            self._db.policies.update_many(filter, _EMPTY_POLICY)
         for filter in narrow(RecordKind.HISTORY, wanted):
             removed[VERSIONS] += self._db.history.delete_many(filter)
         for filter in narrow(RecordKind.AUDIT, wanted):
@@ -224,10 +240,9 @@ class MongoErasure:
             yield page
 
     def _erase_facts(self, documents: Sequence[Document], removed: Counter[str]) -> None:
-        ids = [document["_id"] for document in documents]
         self._forget_what_was(documents, removed)
-        removed["facts"] += self._db.facts.delete_many({"_id": {"$in": ids}})
-        touch(self._db, _homes(map(codec.fact_from, documents)))
+        touched = _homes(map(codec.fact_from, documents))
+        removed["facts"] += self._delete(names.FACTS, documents, touched)
 
     def _erase_reflections(
         self, kind: str, documents: Sequence[Document], removed: Counter[str]
@@ -243,9 +258,22 @@ class MongoErasure:
                 {"$pull": {"unabsorbed_ids": {"$in": ids}}, "$set": {"updatedAt": utc_now()}},
             )
         self._forget_what_was(documents, removed)
-        keys = [document["_id"] for document in documents]
-        removed[kind] += self._db.reflections.delete_many({"_id": {"$in": keys}})
-        touch(self._db, by_scope)
+        removed[kind] += self._delete(names.REFLECTIONS, documents, by_scope)
+
+    def _delete(
+        self, collection: str, documents: Sequence[Document], touched: Iterable[Scope]
+    ) -> int:
+        """Delete documents, and raise the revisions of their scopes in the same transaction.
+
+        Cached contexts depend on the revisions: no context with the old content stays valid.
+        """
+        ids, homes = [document["_id"] for document in documents], list(touched)
+
+        def delete(transaction: Transaction) -> int:
+            transaction.touch(homes)
+            return transaction.write(collection, [DeleteMany({"_id": {"$in": ids}})])
+
+        return self._transactions.run(delete)
 
     def _forget_what_was(self, documents: Sequence[Document], removed: Counter[str]) -> None:
         """Remove the history of targets, and empty their audit entries."""

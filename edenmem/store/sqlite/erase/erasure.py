@@ -186,9 +186,16 @@ class Erasure(Part):
             self._erase_reflections("reflections", ids, at, removed)
         with self._db.reading() as connection:
             whole = json_array(_numbers(connection, traces))
+        for kind, table in (("texts", "consolidations"), ("policies", "policies")):
+            with self._db.writing() as connection:
+                gone = connection.execute(
+                    f"DELETE FROM {table} WHERE scope_id {AMONG} RETURNING scope_id", (whole,)
+                ).fetchall()
+                # In the same transaction: cached contexts depend on the revision.
+                for (scope_id,) in gone:
+                    scopes.touch(connection, scope_id, to_ms(at))
+                removed[kind] += len(gone)
         for kind, statement, among in (
-            ("texts", f"DELETE FROM consolidations WHERE scope_id {AMONG}", whole),
-            ("policies", f"DELETE FROM policies WHERE scope_id {AMONG}", whole),
             (_VERSIONS, f"DELETE FROM history WHERE scope_id {AMONG}", whole),
             (_ENTRIES, _EMPTY_AUDIT.format(f"scope_id {AMONG}"), whole),
             (_ENTRIES, _EMPTY_AUDIT.format(OF_ACCOUNTS), json_array(whole_accounts(traces))),
