@@ -7,6 +7,7 @@ neither the text nor the time reveals which objects exist.
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from functools import cached_property
 from typing import Annotated, TypeVar
 
@@ -94,7 +95,8 @@ class Reach:
             NotFoundError: no such user within reach.
             UsageError: several accounts have the name.
         """
-        if text is None and self.caller.token_id is None:
+        is_default = text is None and self.caller.token_id is None
+        if is_default:
             name = self._settings.user
             text = self._settings.users.get(name, name)
         if not text:
@@ -105,6 +107,11 @@ class Reach:
             within = self._accounts(agent, text)
         if len(within) > 1:
             raise UsageError("several accounts have this name: use an ID")
+        if not within and is_default:  # not left out: a new fact would become the agent's
+            raise NotFoundError(
+                f"the user of the server (server.user) does not exist: {text}; name another one"
+                " with 'user', or start the server again"
+            )
         if not within:
             raise NotFoundError("there is no such user")
         return within[0]
@@ -176,12 +183,25 @@ class Reach:
             return session
         raise NotFoundError("there is no such session")
 
-    def chat(self, agent: Agent, text: str, account: str | None) -> Session:
-        """Return the session with this ID, or of the account's chats with this name.
+    def chat(self, agent: Agent, text: str, user: str | None) -> tuple[Session, str | None]:
+        """Return the session with this ID, or of the user's chats with this name; and the account.
+
+        Chats of an unknown user are found by their name only, and have no account.
 
         Raises:
-            NotFoundError: no such session within reach.
+            NotFoundError: no such user or session within reach.
+            UsageError: several accounts have the name.
         """
+        try:
+            account = self.account(agent, user)
+        except NotFoundError:
+            if user is not None and self.caller.user_id is None:
+                with suppress(NotFoundError):
+                    return self.session(agent, name_session(agent, None, user, text)), None
+            raise
+        return self._chat_of(agent, text, account), account
+
+    def _chat_of(self, agent: Agent, text: str, account: str | None) -> Session:
         user = self.service.store.host.user(account) if account else None
         named = name_session(agent, user, account or "", text)
         try:

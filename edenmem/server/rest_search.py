@@ -263,8 +263,7 @@ async def context(
 
     def resolve() -> tuple[str, str, str | None]:
         chosen = reach.agent(agent)
-        speaker = reach.account(chosen, user)
-        talk = reach.chat(chosen, session, speaker)
+        talk, speaker = reach.chat(chosen, session, user)
         if user is None and reach.caller.user_id is not None:
             own = [each for each in talk.users if each in reach.caller.accounts]
             speaker = own[0] if own else speaker

@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
+from edenmem.engine.chats.messages import Said
+from edenmem.engine.chats.sessions import ChatRequest, find_turn, store_turn
 from edenmem.models.indexes import IndexWish
+from edenmem.models.scope import Scope
 from edenmem.server.health import router as health
 from edenmem.settings.schema import SearchSettings
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.server import town as names
 from tests.server.town import LENA, MIRA, OTTO, Town, fill
+from tests.support.memory import consolidate
+from tests.support.runtime import make_runtime
 
 TEXT = "/api/agents/mira/memory"
 SHARDS = "/api/agents/mira/collective-memory"
@@ -220,6 +225,43 @@ async def test_the_servers_user_is_meant_where_a_local_caller_names_none(
             assert made.json()["user_id"] == (LENA if is_lenas else None)
             log = (await client.get("/api/log", params={"agent": "mira"})).text
             assert names.TOMASS in log  # the log is whole
+
+
+async def test_a_server_user_that_was_forgotten_is_named(town_store: SqliteStore) -> None:
+    town = Town(town_store, user="vera")
+    params = {"agent": "mira"}
+    async with town.client(peer="127.0.0.1") as client:
+        refused = await client.get("/api/facts", params=params)
+        assert refused.status_code == 404
+        assert "(server.user) does not exist: vera" in refused.text
+        new = {"content": "Vera has a boat.", **params}
+        assert (await client.post("/api/facts", json=new)).status_code == 404
+        assert (await client.get("/api/facts", params={**params, "user": "lena"})).is_success
+    async with town.client("mira") as client:
+        assert (await client.get("/api/facts")).is_success
+        assert "vera" not in (await client.get("/api/facts", params={"user": "vera"})).text
+
+
+async def test_a_chat_of_an_unknown_user_is_found_by_name(town: Town) -> None:
+    mira = town.service.host.agent(MIRA)
+    assert mira is not None
+    said = (Said(role="user", content="Hello"),)
+    runtime = make_runtime(town.store)
+    request = ChatRequest(agent=mira, user=None, host_user="stranger", key="work", said=said)
+    turn = find_turn(runtime, request)
+    store_turn(runtime, turn)
+    consolidate(
+        town.store, Scope.session(MIRA, turn.session.id), "A trip is planned.", expected_version=0
+    )
+    wanted = {"session": "work", "user": "stranger"}
+    async with town.client("mira") as client:
+        assert "trip" in (await client.get("/api/context", params=wanted)).text
+        for other in ({"user": "nobody"}, {"user": "lena"}, {"session": turn.session.id}):
+            found = await client.get("/api/context", params={**wanted, **other})
+            assert (found.status_code, "trip" in found.text) == (404, False), other
+    for who in ("lena", "otto"):
+        async with town.client(who) as client:
+            assert (await client.get("/api/context", params=wanted)).status_code == 404
 
 
 async def test_search_explains_and_looks_into_texts(town: Town) -> None:
