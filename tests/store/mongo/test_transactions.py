@@ -266,7 +266,7 @@ def test_a_forgetting_sees_memory_being_learned(
     assert result.status is ChangeStatus.APPLIED
     assert meanwhile.result() == ["just learned"]
     (result,) = mongo.changes.apply(change_set(AddFact(fact=make_fact(SCOPE, "too late"))))
-    assert (result.status, "forgotten" in result.detail) == (ChangeStatus.CONFLICT, True)
+    assert (result.status, "erased" in result.detail) == (ChangeStatus.CONFLICT, True)
 
 
 def test_an_agent_used_meanwhile_is_not_removed(

@@ -147,7 +147,7 @@ def test_invalid_utf8_is_a_fault_of_its_document_only(mongo: MongoStore) -> None
     assert (good.record is None, good.fault) == (False, "")
     assert (bad.record, bad.agent_id) == (None, SCOPE.agent_id)
     assert "utf-8" in bad.fault
-    with pytest.raises(StoreError, match="cannot be read"):
+    with pytest.raises(StoreError, match="unreadable fact"):
         list(walk_passages(garbled))
 
 
