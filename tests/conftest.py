@@ -44,6 +44,8 @@ settings.load_profile("edenmem")
 
 #: Files whose tests share slow fixtures; one worker runs all tests of a file.
 _TOGETHER = {"tests/hostile/test_hostile_conversations.py", "tests/test_architecture.py"}
+#: Files whose tests look at one migration for each store.
+_TOGETHER_BY_STORE = {f"tests/v1world/test_{name}.py" for name in ("again", "cases", "conflicts")}
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
@@ -56,6 +58,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
+            if file in _TOGETHER_BY_STORE:
+                return f"{file} on {'mongodb' if 'mongodb' in nodeid else 'sqlite'}"
             return file if file in _TOGETHER else nodeid
 
     return Scheduling(config, log)

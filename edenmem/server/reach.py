@@ -71,7 +71,7 @@ class Reach:
         for agent in candidates:
             if text in (agent.id, agent.username):
                 return agent
-        raise NotFoundError("there is no such agent")
+        raise NotFoundError("agent not found")
 
     def agent_now(self, agent: Agent) -> Agent:
         """Return the agent with its current settings."""
@@ -113,7 +113,7 @@ class Reach:
                 " with 'user', or start the server again"
             )
         if not within:
-            raise NotFoundError("there is no such user")
+            raise NotFoundError("user not found")
         return within[0]
 
     def demand_account(self, agent: Agent, text: str | None) -> str:
@@ -164,7 +164,7 @@ class Reach:
             ": the agent has no shards; a migration with '--shards merge' made them the agent's"
             " own memory"
         )  # fmt: skip
-        raise NotFoundError(f"there is no such shard{why}")
+        raise NotFoundError(f"shard not found{why}")
 
     def session(self, agent: Agent, text: str) -> Session:
         """Return the agent's session with an ID.
@@ -181,7 +181,7 @@ class Reach:
         session = self.service.host.session(text) if may_see else None
         if session is not None and agent.id in session.agents and self._takes_part(session):
             return session
-        raise NotFoundError("there is no such session")
+        raise NotFoundError("session not found")
 
     def chat(self, agent: Agent, text: str, user: str | None) -> tuple[Session, str | None]:
         """Return the session with this ID, or of the user's chats with this name; and the account.
@@ -234,7 +234,7 @@ class Reach:
 
     def _within(self, found: T | None) -> T:
         if found is None or not self.caller.may_read(found.home):
-            raise NotFoundError("there is no such memory")
+            raise NotFoundError("memory not found")
         return found
 
     def demand_write(self, scope: Scope) -> None:

@@ -144,7 +144,7 @@ async def delete_directive(agent_id: Named, directive_id: Named, reach: Writing)
         found = reach.memory(directive_id)
         is_directive = isinstance(found, Reflection) and found.scope is ScopeKind.USER
         if not is_directive or found.agent_id != agent.id:
-            raise NotFoundError("there is no such memory")
+            raise NotFoundError("memory not found")
         reach.demand_write(found.home)
         reach.service.editor.delete_reflection(found.id)
 
@@ -245,7 +245,7 @@ async def delete_shard_memory(
         scope = reach.shard(agent, shard_id).home
         found = reach.memory(memory_id)
         if found.home != scope:
-            raise NotFoundError("there is no such memory")
+            raise NotFoundError("memory not found")
         reach.demand_write(scope)
         editor = reach.service.editor
         if isinstance(found, Fact):

@@ -124,7 +124,7 @@ def _check_group(reach: Reach, group: str | None) -> None:
         NotFoundError: the token is a user's.
     """
     if group is not None and reach.caller.user_id is not None:
-        raise NotFoundError("there is no such group")
+        raise NotFoundError("group not found")
 
 
 def _utc(moment: datetime | None) -> datetime | None:

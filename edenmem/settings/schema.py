@@ -62,7 +62,7 @@ class StoreSettings(_Section, frozen=True, kw_only=True):
     embedding_storage: Literal["array", "bindata"] = "array"
     """MongoDB: how vectors are stored. `bindata` needs a third of the space."""
     bindata_beside_platform: bool = False
-    """Allow `bindata` although the platform, which cannot read it, is in use."""
+    """Allow `bindata` even if the platform, which cannot read it, uses the database."""
     other_model_beside_platform: bool = False
     """Allow vectors of a different model than the platform's."""
     connect_timeout_seconds: Seconds = 4.0
@@ -201,14 +201,14 @@ class FormationSettings(_Section, frozen=True, kw_only=True):
     attempts: Count = 3
     """Attempts before a range is marked as failed."""
     backoff_seconds: Seconds = 60.0
-    """Half of the wait before the second attempt; the wait doubles with each attempt."""
+    """Base of the exponential backoff: the first wait is twice this long, each next one doubles."""
 
 
 class AcceptanceSettings(_Section, frozen=True, kw_only=True):
     """The rules for facts and reflections of a model."""
 
     words_floor: Share = 0.6
-    """Minimum share of an item's words that occur in the conversation. Less requests a rewrite."""
+    """Minimum share of an item's words that occur in the conversation; others are sent back."""
     words_reject: Share = 0.4
     """Rewritten items below this share are rejected; up to `words_floor` they are weak."""
     sources: bool = True
@@ -220,11 +220,11 @@ class AcceptanceSettings(_Section, frozen=True, kw_only=True):
     words: bool = True
     """Most content words must occur in the conversation (`words_floor`, `words_reject`)."""
     echo: bool = True
-    """No text from the instructions or the example of the prompt."""
+    """Items must not repeat the instructions or the example of the prompt."""
     statement: bool = True
     """Items must be statements that make sense on their own."""
     relative_dates: bool = True
-    """No "tomorrow" or "last week"."""
+    """Items must not contain relative dates such as "tomorrow" or "last week"."""
     secrets: bool = True
     """No keys, passwords, card or account numbers."""
     orders: bool = True
@@ -258,7 +258,7 @@ class ContextSettings(_Section, frozen=True, kw_only=True):
     recall_messages: Count = 10
     """Number of messages that recall reads."""
     recall_timeout_seconds: Seconds = 2.0
-    """Time limit for recall; after it the context has no recalled facts."""
+    """Time limit for recall; if exceeded, recalled facts are omitted."""
 
 
 class SearchSettings(_Section, frozen=True, kw_only=True):
@@ -394,11 +394,11 @@ class ServerSettings(_Section, frozen=True, kw_only=True):
     memory_score_threshold: Share = 0.0
     """Minimum score of retrieved facts. Requests can override it."""
     context_timeout_seconds: Seconds = 2.0
-    """Time limit for the memory context; after it the chat is forwarded without context."""
+    """Time limit for the memory context; if exceeded, the chat is forwarded without it."""
     search_timeout_seconds: Seconds = 2.0
-    """Time limit for the search; after it the chat is forwarded without retrieved facts."""
+    """Time limit for the search; if exceeded, the chat is forwarded without found facts."""
     store_timeout_seconds: Seconds = 5.0
-    """Time limit for storing messages; after it the chat is forwarded first."""
+    """Time limit for storing messages; if exceeded, the chat is forwarded first."""
     formation_concurrency: Count = 2
     """Maximum number of concurrent formations in the background."""
     shutdown_seconds: NotNegative = 30

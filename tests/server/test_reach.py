@@ -375,7 +375,7 @@ async def test_a_token_of_all_users_knows_only_those_of_its_agent(town: Town) ->
     async with town.client("otto") as client:
         for user in ("lena", names.LENA, "nobody", NOTHING, "le"):
             answer = await client.get("/api/agents/otto/memory", params={"user": user})
-            assert (answer.status_code, _spoken(answer)["detail"]) == (404, "there is no such user")
+            assert (answer.status_code, _spoken(answer)["detail"]) == (404, "user not found")
     async with town.client("mira") as client:
         for user in ("lena", names.LENA):
             assert (

@@ -206,7 +206,7 @@ class _Exchange:
         """Return the agent, the user and the host's name of the user; no agent means no memory.
 
         Raises:
-            Refused: there is no such agent or user within reach.
+            Refused: no such agent or user within reach.
         """
         limit = self._settings.store_timeout_seconds
         name = self._header("agent")

@@ -95,4 +95,4 @@ class Stages:
     def _leave_out(self, name: str, why: str, details: str = "", *, label: str = "") -> None:
         self.left_out[name] = why
         self._metrics.memory_skipped.labels(name, label or why).inc()
-        _log.warning("memory left out of a chat: %s: %s", name, details or why)
+        _log.warning("chat forwarded without memory: %s: %s", name, details or why)

@@ -174,7 +174,7 @@ class Upstream:
 def _log_failure(request: httpx.Request, cause: str) -> None:
     """Log the reason of a failure, without the content of the request."""
     _log.warning(
-        "upstream %s failed: %s (--upstream sets another one)",
+        "upstream %s failed: %s (use --upstream to change it)",
         request.url.netloc.decode("ascii", "replace"),
         cause,
     )
