@@ -291,3 +291,14 @@ def test_the_floor_in_force_is_shown_with_its_reason(cli: Cli) -> None:
     assert shown(*named, "--set", "search.semantic_floor=0.6") == (0.6, "flag")
     none = shown("--set", "embedding.provider=none")
     assert none == (None, "default, by the embedding model, but none is configured")
+
+
+def test_init_of_a_complete_store_asks_nothing(cli: Cli) -> None:
+    cli("init", "--yes").ok()
+    assert "nothing to create" in cli("init").ok().out
+
+
+def test_a_bad_id_is_named_as_such(cli: Cli) -> None:
+    cli("init", "--yes").ok()
+    assert "ID prefix too short: '6b0' (at least 4 digits)" in cli("fact", "show", "6b0").err
+    assert "not an ID: 'zzzz'" in cli("fact", "show", "zzzz").err

@@ -127,7 +127,7 @@ def test_an_option_of_the_version_before_is_taken_with_a_warning(
         (["fcat"], "did you mean 'fact'?"),
         (["fact", "lst"], "did you mean 'list'"),
         (["nonsense"], "see 'edenmem --help'"),
-        (["fact", "list", "--nope"], "No such option: --nope"),
+        (["fact", "list", "--nope"], "no such option: '--nope'"),
         (["fact", "list", "--limit", "x"], "--limit takes a whole number, not 'x'"),
         (["fact", "list", "--limit", "-1"], "at least 0"),
         (["search", "x", "--limit", "101"], "from 1 to 100"),

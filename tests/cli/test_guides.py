@@ -36,7 +36,25 @@ def test_help_of_a_command_is_what_its_option_prints(cli: Cli) -> None:
 
 @pytest.mark.parametrize("name", guide_names())
 def test_a_guide_is_plain_markdown_in_a_pipe(cli: Cli, name: str) -> None:
-    assert cli("help", "--guide", name).ok().out == (DOCS / f"{name}.md").read_text("utf-8")
+    source = (DOCS / f"{name}.md").read_text("utf-8")
+    shown = cli("help", "--guide", name).ok().out
+    assert "<!--" not in shown
+    assert set(shown.splitlines()) <= set(source.splitlines())
+
+
+def test_a_guide_on_a_terminal_keeps_code_lines_and_names_commands(
+    cli: Cli, tmp_path: Path
+) -> None:
+    cli.on_terminal("help", "tour", env={"PAGER": f"cat > {tmp_path}/paged"}).ok()
+    paged = (tmp_path / "paged").read_text()
+    assert "models.md" not in paged
+    code = [
+        line
+        for block in (DOCS / "tour.md").read_text("utf-8").split("```")[1::2]
+        for line in block.splitlines()[1:]
+    ]
+    assert any(len(line) > 88 for line in code)
+    assert all(line in paged for line in code)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest(cli: Cli) -> None:

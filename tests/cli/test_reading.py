@@ -105,7 +105,6 @@ def test_with_a_user_their_facts_are_seen_and_no_other_agents(inside: Inside) ->
         (("fact", "edit", "f" * 23 + "1"), "--content"),
         (("fact", "delete", "f" * 23 + "1"), "--yes"),
         (("context", "show"), "--session"),
-        (("init",), "--yes"),
         (("consolidation", "restore", "--agent", "mira", "--user", "lena"), "--version"),
     ],
 )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import typer
 
+from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.tables import wrap_text
 from edenmem.errors import DiskFull, EdenmemError, ExitCode, is_disk_full
 from edenmem.text import one_line, printable
@@ -61,7 +62,12 @@ def _run(
     except typer.TyperException as error:
         # Raised by the parser, with its command.
         path = getattr(getattr(error, "ctx", None), "command_path", "edenmem")
-        print_error(one_line(error.format_message()), f"see '{path} --help'")
+        option = getattr(error, "option_name", None)
+        if option and hasattr(error, "possibilities"):
+            near = suggest(option, error.possibilities or ())
+            print_error(f"no such option: {option!r}", near or f"see '{path} --help'")
+        else:
+            print_error(one_line(error.format_message()), f"see '{path} --help'")
         return _end(ExitCode.USAGE, wants_traceback)
     except OSError as error:  # such as a full disk or a read-only folder
         if error.filename is None and not _is_output_writable():

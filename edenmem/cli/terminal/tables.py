@@ -187,7 +187,7 @@ def page(console: Console, content: RenderableType) -> None:
     """Print through the system's pager (``PAGER``)."""
     os.environ.setdefault("LESS", "FRX")  # as Git: keep color, exit if it fits one screen
     with console.pager(styles=True):
-        console.print(content)
+        console.print(content, crop=False)
 
 
 def markdown_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:

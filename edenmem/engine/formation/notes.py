@@ -51,11 +51,8 @@ async def remember(
         EmbeddingModelMismatch: a scope has vectors of another model only.
     """
     whole = demand_text(text)
-    if runtime.llm is None:
-        raise ConfigError(
-            "remembering a text requires a language model, but none is configured",
-            hint="set llm.base_url or an API key; 'edenmem fact add' stores one fact unchanged",
-        )
+    demand_model(runtime.llm is not None)
+    assert runtime.llm is not None
     pipeline = Pipeline(runtime)
     subject = "/".join(("remember", agent.username, *([user.username] if user else [])))
     changes: list[Change] = []
@@ -94,6 +91,19 @@ async def remember(
         changes=msgspec.structs.replace(made, changes=tuple(changes)) if made and dry_run else None,
     )
     return report_of_changes(report, changes, results)
+
+
+def demand_model(is_there: bool) -> None:
+    """Check that a language model is configured.
+
+    Raises:
+        ConfigError: none is.
+    """
+    if not is_there:
+        raise ConfigError(
+            "remembering a text requires a language model, but none is configured",
+            hint="set llm.base_url or an API key; 'edenmem fact add' stores one fact unchanged",
+        )
 
 
 def demand_text(text: str) -> str:

@@ -29,6 +29,9 @@ T = TypeVar("T")
 #: Minimum length of an ID prefix, as in `Store.find`.
 MIN_PREFIX = 4
 
+#: Kinds that also have names.
+_NAMED: frozenset[ReferenceKind] = frozenset({"agent", "user", "session"})
+
 _HINTS: dict[ReferenceKind, str] = {
     "agent": "list agents: edenmem agent list; add one: edenmem agent add NAME",
     "user": "list users: edenmem user list; add one: edenmem user add NAME",
@@ -282,6 +285,8 @@ class Resolver:
         return found
 
     def _unknown(self, kind: ReferenceKind, text: str) -> NotFoundError:
+        if kind not in _NAMED and (objection := object_to_id(text)):
+            return NotFoundError(objection, hint=_HINTS[kind])
         near = difflib.get_close_matches(text, self._names(kind), n=1) if self._suggest else []
         hint = f"did you mean {near[0]!r}? {_HINTS[kind]}" if near else _HINTS[kind]
         return NotFoundError(f"{kind} not found: {text!r}", hint=hint)
@@ -353,6 +358,15 @@ def _account(user: User) -> str:
     """Describe an account by ID, name and linked account."""
     link = f"  linked to {user.person_id}" if user.person_id != user.id else ""
     return f"{user.id}  {one_line(user.username, 50)}{link}"
+
+
+def object_to_id(text: str) -> str | None:
+    """Return why a text is neither an ID nor a prefix of one, or None."""
+    if not text or any(c not in "0123456789abcdef" for c in text.strip().lower()):
+        return f"not an ID: {text!r}"
+    if len(text.strip()) < MIN_PREFIX:
+        return f"ID prefix too short: {text!r} (at least {MIN_PREFIX} digits)"
+    return None
 
 
 def _is_prefix(text: str, whole: str) -> bool:

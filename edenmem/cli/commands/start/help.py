@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -19,6 +20,9 @@ from edenmem.errors import NotFoundError
 app = single()
 
 _GUIDES = files("edenmem") / "docs"
+
+_COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:)([^)\s]+)\)")
 
 
 def guide_names() -> list[str]:
@@ -57,7 +61,8 @@ def show(
         if name in guide_names():
             run.out.note(f"see also the guide: edenmem help --guide {name}")
     elif name in guide_names():
-        _show_guide(run.out, (_GUIDES / f"{name}.md").read_text("utf-8"))
+        text = (_GUIDES / f"{name}.md").read_text("utf-8")
+        _show_guide(run.out, _COMMENT.sub("", text), root)
     else:
         known = [*guide_names(), *root.command.list_commands(root)]
         raise NotFoundError(
@@ -95,14 +100,39 @@ def _list_both(out: Output, root: Any) -> None:
     page(Console(no_color=not color, width=out.width, highlight=False), Text.from_ansi(text))
 
 
-def _show_guide(out: Output, text: str) -> None:
+def _show_guide(out: Output, text: str, root: Any) -> None:
     """Print Markdown: rendered in a pager on a terminal, as source elsewhere."""
     if not sys.stdout.isatty() or out.format is OutputFormat.MARKDOWN:
         sys.stdout.write(text)
         return
     from rich.console import Console
-    from rich.markdown import Markdown
+    from rich.markdown import CodeBlock, Markdown
+    from rich.text import Text
+
+    class Code(CodeBlock):
+        """A code block without wrapping, for copying."""
+
+        def __rich_console__(self, console: Any, options: Any) -> Any:
+            code = str(self.text).rstrip()
+            yield Text(code, style="cyan", no_wrap=True, overflow="ignore")
+
+    class Guide(Markdown):
+        elements: ClassVar[Any] = {**Markdown.elements, "fence": Code, "code_block": Code}
 
     color = out.is_colored(sys.stdout)
     console = Console(no_color=not color, width=min(out.width, 88), highlight=False)
-    page(console, Markdown(text, hyperlinks=False))
+    page(console, Guide(_name_guides(text, root), hyperlinks=False))
+
+
+def _name_guides(text: str, root: Any) -> str:
+    """Replace links to other guides by the command that shows them; drop other relative links."""
+    commands = set(root.command.list_commands(root))
+
+    def replace(link: re.Match[str]) -> str:
+        name = link[2].partition("#")[0].removesuffix(".md")
+        if name not in guide_names():
+            return link[1]
+        option = "--guide " if name in commands else ""
+        return f"{link[1]} (`edenmem help {option}{name}`)"
+
+    return _LINK.sub(replace, text)

@@ -34,7 +34,7 @@ def init(
     ] = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Create the store, or what is missing from it. Safe to run again.
+    """Create the store, or any missing parts of it. Safe to run again.
 
     Existing indexes of the platform or an earlier version are reported and left unchanged.
 
@@ -59,7 +59,7 @@ def init(
         return
     target = Path("edenmem.toml")
     is_written = write_config and _is_written(target, store_uri(run.settings))
-    if not confirm(_question(plan, location), yes=yes, can_look=False):
+    if plan.steps and not confirm(_question(plan, location), yes=yes, can_look=False):
         run.out.note("nothing was created")
         return
     made = setup.make()

@@ -50,7 +50,8 @@ def remember(
     edenmem remember "The hall opens at 9 on Saturdays." --agent mira
     edenmem remember --agent mira --user lena --file notes.txt --dry-run
     """
-    from edenmem.engine.formation.notes import demand_text
+    from edenmem.engine.factory import has_llm
+    from edenmem.engine.formation.notes import demand_model, demand_text
 
     run = invocation(ctx)
     texts = text or []
@@ -62,6 +63,7 @@ def remember(
     account = run.resolver.user(user) if user else None
     given = read_text_option(texts[0] if texts else None, file)
     if given is None:
+        demand_model(has_llm(run.settings))
         given = _ask_text()
     demand_text(given)
     report = run.serve(
