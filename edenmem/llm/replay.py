@@ -26,12 +26,12 @@ class ReplayLLM:
 
     @property
     def description(self) -> str:
-        """Return the path of the file, and that no model was asked."""
+        """Return the path of the file, and that no language model is called."""
         try:
             self._answers  # noqa: B018 - reads the file
         except InputError:
             return f"the scripted answers in {self._path} cannot be read"
-        return f"scripted answers from {self._path}, no model was asked"
+        return f"Using scripted answers from {self._path}; no language model is called"
 
     async def ask(self, request: LLMRequest[AnswerT]) -> LLMAnswer[AnswerT]:
         """Return the answer of the file.

@@ -303,7 +303,7 @@ def _explain(entry: Entry, floor: float | None) -> dict[str, Any]:
 
 def _below_floor(fact_id: str, explain: dict[str, dict[str, Any]]) -> Cut:
     below = [
-        f"{name} score {of['score']:.3f} is below the floor {of['threshold']:g}"
+        f"{name} score {of['score']:.3f} is below the threshold {of['threshold']:g}"
         for name, of in explain.items()
         if "completed" not in of
     ]

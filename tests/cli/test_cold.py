@@ -154,7 +154,7 @@ def test_a_terminal_sees_what_goes_on(cold: Cold) -> None:
     cold.add("quiet")
     result = cold.cli.on_terminal("cold", "run", env=cold.env)
     assert result.code == 0
-    assert "looking for quiet sessions" in result.out
+    assert "looking for idle sessions" in result.out
     assert "1 range of 4 messages" in result.out
 
 
@@ -240,7 +240,7 @@ def test_a_provider_that_is_down_is_exit_5_and_loses_nothing(cold: Cold) -> None
     cold.endpoint.script.extend([failing(503)] * 12)
     result = cold("run", "--concurrency", "1")
     assert result.code == 5
-    assert "the run ended early" in result.err
+    assert "the run stopped early" in result.err
     assert len(cold.endpoint.requests) == 3
     cold.endpoint.script.clear()
     assert cold.report()["formed"] == 8

@@ -118,7 +118,7 @@ def test_why_not_tells_where_a_fact_is_lost(cli: Cli, endpoint: FakeOpenAI) -> N
     fact = "f" * 23 + "1"
     ask = ("search", "ninety lanterns", "--agent", "mira", "--why-not", fact)
     other = cli(*ask).ok()
-    assert "lost at scope" in other.out
+    assert "dropped at scope" in other.out
     assert "--user" in other.out
     named = cli(*ask, "--user", "lena").ok()
     assert "found" in named.out

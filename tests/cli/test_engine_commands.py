@@ -332,7 +332,7 @@ def test_an_error_names_its_session_and_what_was_done_is_told(talk: Cli) -> None
     assert "nothing new" in idle.out
     assert "all messages were formed; repeat with --again" in " ".join(idle.err.split())
     missing = talk("form", "kites", "--set", "llm.provider=replay", "--set", "llm.replay=none")
-    assert (missing.code, "no model was asked" in missing.err) == (2, False)
+    assert (missing.code, "no language model is called" in missing.err) == (2, False)
     talk("agent", "enable", "mira").ok()
     (again,) = (
         talk("form", "harbour", "--again", *scripted(talk, FORMED), "--format", "json").ok().data

@@ -82,7 +82,7 @@ def test_in_a_pipe_it_has_to_be_confirmed(town: Cli) -> None:
 def test_with_yes_it_forgets_and_leaves_a_receipt(town: Cli, here: Inside) -> None:
     done = town("forget", "--user", "lena", "--yes", "--receipt", "lena.json").ok()
     assert re.search(r"still found +nothing", done.out)
-    assert "kept 2 entries with mentions" in done.err
+    assert "kept 2 entries that mention" in done.err
     assert _facts_of_lena(town) == 0
     path = town.cwd / "lena.json"
     assert path.stat().st_mode & 0o777 == 0o600
@@ -137,7 +137,7 @@ def test_what_was_learned_is_treated_as_the_dry_run_says(town: Cli, here: Inside
     assert re.search(r"fact +learned +remove ", shown.out)
     assert listed() == ["keep"]
     kept = here("forget", "--user", "lena", "--yes").ok()
-    assert "kept 3 entries with mentions" in kept.err
+    assert "kept 3 entries that mention" in kept.err
     assert listed("--learned", "remove") == ["remove"]
     here("forget", "--user", "lena", "--yes", "--learned", "remove").ok()
     assert listed("--learned", "remove") == []

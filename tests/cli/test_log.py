@@ -52,7 +52,7 @@ def test_the_log_is_found_by_whatever_it_is_asked(inside: Inside) -> None:
     assert found("--since", "1h") == 11
     assert found("--until", "1h") == 0
     assert inside("log", "--target", "0000").code == 3
-    assert inside("log", "--limit", "2").err == ("showing the first 2; --limit 0 shows all\n")
+    assert inside("log", "--limit", "2").err == ("showing the newest 2; --limit 0 shows all\n")
 
 
 def test_one_entry_is_shown_with_what_it_changed(inside: Inside) -> None:
@@ -189,7 +189,7 @@ def test_where_a_fact_comes_from(inside: Inside) -> None:
     assert [entry["action"] for entry in data["changes"]] == ["add_fact", "revise_fact"]
     assert data["replaced"] == ["Lena folds whale lanterns."]
     assert inside("fact", "why", "0000").code == 3
-    assert "fact not found: 'zzzz'" in inside("fact", "why", "zzzz").err
+    assert "not an ID: 'zzzz'" in inside("fact", "why", "zzzz").err
 
 
 def test_where_a_fact_comes_from_that_is_gone(own: Inside) -> None:

@@ -109,7 +109,7 @@ def test_the_users_key_does_not_go_where_a_folder_says(shared_cli: Cli, tmp_path
 def test_why_not_names_the_stage(inside: Inside, model: Path) -> None:
     options = ("--set", f"search.rerank_path={model}", "--set", "search.rerank_floor=0.9")
     result = inside(*SEARCH, *options, "--rerank", "--why-not", "f" * 23 + "1").ok()
-    assert "lost at rerank" in result.out
+    assert "dropped at rerank" in result.out
     assert "relevance 0.269 is below 0.9" in result.out
     assert "search.rerank_floor" in result.out
     assert re.search(r"^rerank +0\.269 ", result.out, re.MULTILINE)

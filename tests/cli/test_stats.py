@@ -12,11 +12,11 @@ from tests.cli.conftest import Cli, Inside, controls
 
 SECTIONS = (
     "Formed per week",
-    "Memory by kind of scope",
+    "Memory by scope type",
     "Use of facts",
-    "Fullest of",
+    "Longest texts",
     "Oldest pending reflections",
-    "Cost of models",
+    "Model costs",
 )
 
 

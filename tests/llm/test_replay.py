@@ -69,7 +69,7 @@ async def test_answers_by_task_and_key(tmp_path: Path, content: str) -> None:
         assert answer.value == Text(text="Bo sails.")
         assert answer.usage == (), "no call was made"
     assert llm.is_scripted
-    assert llm.description == f"scripted answers from {path}, no model was asked"
+    assert llm.description == f"Using scripted answers from {path}; no language model is called"
 
 
 async def test_a_request_without_an_answer_is_an_error_that_names_it(tmp_path: Path) -> None:

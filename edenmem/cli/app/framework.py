@@ -135,7 +135,7 @@ def _global_options(
         bool,
         typer.Option(
             "--json",
-            help="Short for --format json.",
+            help="Same as --format json.",
             callback=_keep,
             expose_value=False,
         ),
@@ -184,7 +184,7 @@ def _global_options(
         bool,
         typer.Option(
             "--no-color",
-            help="Short for --color never.",
+            help="Same as --color never.",
             callback=_keep,
             expose_value=False,
         ),

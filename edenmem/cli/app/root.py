@@ -44,10 +44,10 @@ COMMANDS: dict[str, Entry] = {
     entry.name: entry
     for entry in (
         Entry(_BEGIN, "start", "demo", "Run an end-to-end demo in a new file."),
-        Entry(_BEGIN, "start", "init", "Create the store, or what is missing from it."),
-        Entry(_BEGIN, "start", "status", "Show where memory is stored, its size, and what is due."),
+        Entry(_BEGIN, "start", "init", "Create the store, or any missing parts of it."),
+        Entry(_BEGIN, "start", "status", "Show the store, its size, due work and failures."),
         Entry(_BEGIN, "start", "stats", "Show growth, size, use and cost of memory."),
-        Entry(_BEGIN, "start", "doctor", "Check the store and its memory; repair what is safe."),
+        Entry(_BEGIN, "start", "doctor", "Check the store and its memory; make safe repairs."),
         Entry(_BEGIN, "start", "config", "Show the settings and their origins.", True),
         Entry(_BEGIN, "start", "help", "Show the help of a command, or a guide."),
         Entry(_WHO, "people", "agent", "List, show, add, enable and disable agents.", True),
@@ -73,7 +73,7 @@ COMMANDS: dict[str, Entry] = {
         ),
         Entry(_MEMORY, "memory", "log", "Show who changed what, when and why."),
         Entry(_MEMORY, "memory", "undo", "Undo a change, or all changes of a run."),
-        Entry(_MEMORY, "memory", "browse", "Browse and edit memory on a full screen."),
+        Entry(_MEMORY, "memory", "browse", "Browse and edit memory in a full-screen view."),
         Entry(_WORK, "search", "search", "Find facts by meaning and by words."),
         Entry(_WORK, "search", "eval", "Measure search quality on labelled queries."),
         Entry(
@@ -87,7 +87,7 @@ COMMANDS: dict[str, Entry] = {
             "consolidate",
             "Merge pending reflections into the texts of their scopes.",
         ),
-        Entry(_WORK, "work", "cold", "Form memories from quiet sessions, from cron.", True),
+        Entry(_WORK, "work", "cold", "Form memories from idle sessions, from cron.", True),
         Entry(_WORK, "data", "forget", "Erase a user, session, group or agent completely."),
         Entry(
             _WORK, "indexes", "embed", "Create vectors for facts; switch embedding models.", True

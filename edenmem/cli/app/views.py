@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.money import format_amount, format_cost
-from edenmem.cli.terminal.tables import Column, format_cell
+from edenmem.cli.terminal.tables import Column, format_cell, many
 from edenmem.engine.history.descriptions import WEAK as WEAK
 from edenmem.engine.history.descriptions import describe_rejection
 from edenmem.engine.reports import EditReport, ScopeStatus
@@ -244,6 +244,22 @@ def print_judgements(run: Invocation, decisions: Sequence[Decision]) -> None:
             run.out.paragraph("  ", describe_rejection(decision), indent=4)
         elif decision.weak:
             run.out.paragraph("  ", f"{decision.content} ({WEAK})", indent=4)
+
+
+#: Kinds of records whose names are no countable nouns.
+_NOUNS = {
+    "audit": ("log entry", "log entries"),
+    "history": ("version", "versions"),
+    "policy": ("policy", "policies"),
+    "policies": ("policy", "policies"),
+    "usage": ("usage record", "usage records"),
+}
+
+
+def count_noun(kind: str, count: int) -> str:
+    """Return a count of records with its noun: "1 fact", "2 log entries"."""
+    one = kind.removesuffix("s")
+    return many(count, *_NOUNS.get(kind, (one, f"{one}s")))
 
 
 def usage_line(used: Sequence[CallUsage]) -> str:

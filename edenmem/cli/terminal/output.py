@@ -131,10 +131,12 @@ class Output:
         data: Callable[[T], dict[str, Any]] = to_data,
         empty: str = "nothing found",
         header: Sequence[str] | type[msgspec.Struct] = (),
+        order: str = "first",
     ) -> None:
         """Print rows, up to ``limit`` (0: no limit), with a note if there are more.
 
-        ``header`` is the keys of the data, or the type of the rows, for CSV without rows.
+        ``header`` is the keys of the data, or the type of the rows, for CSV without rows. The note
+        says that the ``order`` rows are shown, such as the "newest".
         """
         iterator = iter(rows)
         wanted = itertools.islice(iterator, limit) if limit else iterator
@@ -144,7 +146,7 @@ class Output:
         else:
             self._table(list(wanted), columns, empty)
         if limit and next(iterator, None) is not None:
-            self.note(f"showing the first {limit}; --limit 0 shows all")
+            self.note(f"showing the {order} {limit}; --limit 0 shows all")
 
     def record(
         self,

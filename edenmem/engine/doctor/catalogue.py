@@ -61,7 +61,7 @@ CATALOGUE: dict[str, Check] = {
         Check(
             "file",
             _STORE,
-            "the database file is undamaged",
+            "the database file is intact",
             _PROBLEM,
             "Pages or tables of the file are damaged or missing.",
             "restore a backup, or recover readable data with 'sqlite3 FILE .recover'; missing"
@@ -89,7 +89,7 @@ CATALOGUE: dict[str, Check] = {
         Check(
             "backups",
             _STORE,
-            "the last scheduled backup is recent and undamaged",
+            "the last scheduled backup is recent and intact",
             _WARNING,
             "Changes since the last good backup would be lost with the database.",
             "edenmem export --keep 14, and check the logs of its schedule",

@@ -58,7 +58,7 @@ def schema(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
             finding = Finding(target_type="migration", target_id=step.name, detail="pending")
             yield CheckFinding("schema", finding)
     if steps and steps[-1].applied_at is not None:
-        yield Remark("schema", f"schema version {steps[-1].name}")
+        yield Remark("schema", f"version {int(steps[-1].name.partition('_')[0])}")
 
 
 def permissions(context: DoctorContext) -> Iterator[CheckFinding]:

@@ -181,7 +181,7 @@ class Survey:
 
     def _stays(self) -> Iterator[str]:
         yield "audit entries: actor, action, time and IDs, without content"
-        yield "usage of models: counts and costs, without names"
+        yield "model usage: counts and costs, without names"
         if self._settings.llm.record:
             yield "the file of recorded answers (llm.record)"
         yield "backups, exports and other copies, and logs of other programs"

@@ -203,7 +203,7 @@ class Source:
         try:
             raw = Path(path).open("rb")  # noqa: SIM115 - closed below
         except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror}") from error
+            raise InputError(f"cannot read {path}: {error.strerror}") from error
         with raw:
             yield cls(raw, path)
 

@@ -104,7 +104,7 @@ def fact_fields(why: FactWhy, place: str) -> list[tuple[str, object]]:
     fact = why.fact
     return [
         ("fact", fact.id),
-        ("says", fact.content),
+        ("content", fact.content),
         ("state", _state(why)),
         ("where", place),
         ("version", fact.version),

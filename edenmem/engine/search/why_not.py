@@ -294,7 +294,7 @@ def _owner(scope: Scope) -> str:
 def _whose(scope: Scope) -> str:
     option = {"user": "--user", "group": "--group", "shard": "--shard"}.get(scope.kind.value)
     owner = f" {option} {scope.owner}" if option else ""
-    return f"search with --agent {scope.agent_id}{owner}, without another --scope"
+    return f"search with --agent {scope.agent_id}{owner}, and no other --scope"
 
 
 def _place(found: Sequence[Candidate], fact_id: str) -> tuple[int | None, float | None]:

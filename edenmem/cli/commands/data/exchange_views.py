@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from edenmem.cli.app.failures import print_error
+from edenmem.cli.app.views import count_noun
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.tables import Column, many
 
@@ -27,13 +28,13 @@ def print_export(run: Invocation, report: ExportReport, target: str) -> None:
     if len(report.problems) > _SHOWN:
         print_error(f"skipped {len(report.problems) - _SHOWN:,} more", None)
     total = many(report.records, "record")
-    parts = ", ".join(f"{kind} {count:,}" for kind, count in report.counts.items())
+    parts = ", ".join(count_noun(kind, count) for kind, count in report.counts.items())
     if target == "-":
         run.out.note(f"{total}: {parts}" if parts else total)
         return
     run.out.safe(f"wrote {total} to {target}")
     if parts:
-        run.out.safe(f"  {parts}")
+        run.out.paragraph("  ", parts)
 
 
 def print_backup(run: Invocation, report: BackupReport) -> None:
@@ -66,6 +67,9 @@ def print_import(run: Invocation, report: RestoreReport) -> None:
         lambda: run.out.listing(rows, _columns(used), empty="the file is empty"),
         data=lambda one: to_data(one) | {"problems": problems},
     )
+    if rows and not report.failed and set(used) == {"same"}:
+        total = many(sum(counts["same"] for _, counts in rows), "record")
+        run.out.note(f"nothing to import: all {total} exist already")
     if report.damage:
         print_error(f"the file is damaged: {report.damage}", None)
     for line, reason in report.problems[:_SHOWN]:

@@ -80,7 +80,7 @@ def export(
         bool, typer.Option("--vectors/--no-vectors", help="Include the vectors of facts.")
     ] = True,
     compress: Annotated[
-        bool, typer.Option("--gzip", help="Compress the file, as a name ending in .gz does.")
+        bool, typer.Option("--gzip", help="Compress the file (implied by a .gz name).")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 app = single()
 
 _FOR_EVER = (
-    "This cannot be undone, not even with 'undo' or history. Messages up to now are not formed"
-    " again."
+    "This cannot be undone, not even with 'undo' or history. No memory will be formed from"
+    " existing messages."
 )
 
 
@@ -126,10 +126,12 @@ def forget(
     if file is not None:
         file.write(report)
     if report.mentions["kept"]:
-        run.out.note(
-            f"kept {many(report.mentions['kept'], 'entry', 'entries')} with mentions, or learned"
-            " from messages; see --mentions and --learned"
+        kept = many(
+            report.mentions["kept"],
+            "entry that mentions the user or was learned",
+            "entries that mention the user or were learned",
         )
+        run.out.note(f"kept {kept} from their messages; see --mentions and --learned")
     for left in report.unfinished:
         print_error(left, "run the same command again")
     if not report.complete:

@@ -30,8 +30,8 @@ from edenmem.models.forgetting import Subject
 Row = tuple[str, int]
 
 _COUNTS: Sequence[Column[Row]] = (
-    Column("what", lambda row: row[0]),
-    Column("how many", lambda row: row[1], "number"),
+    Column("item", lambda row: row[0]),
+    Column("count", lambda row: row[1], "number"),
 )
 
 
@@ -74,14 +74,18 @@ def _show_plan(run: Invocation, plan: ForgetPlan, modes: Modes, *, messages: boo
         ]
     )
     rows = [*plan.counts.items(), *(plan.conversations.items() if messages else ())]
-    run.out.listing(rows, _COUNTS, empty="no memory found")
+    empty = "no memory found"
+    if plan.mentions and subject.kind == "user":
+        count = many(len(plan.mentions), "entry mentions", "entries mention")
+        empty = f"no memory of their own; {count} them"
+    run.out.listing(rows, _COUNTS, empty=empty)
     if plan.mentions:
         run.out.line()
         run.out.listing(plan.mentions, lambda shown: _mention_columns(run, shown, modes))
         run.out.note("--json shows all entries in full")
     run.out.line()
     for what in _staying(plan, messages=messages):
-        run.out.paragraph("stays: ", what)
+        run.out.paragraph("kept: ", what)
 
 
 def _staying(plan: ForgetPlan, *, messages: bool) -> list[str]:
@@ -89,8 +93,8 @@ def _staying(plan: ForgetPlan, *, messages: bool) -> list[str]:
     sessions = len(plan.traces.own) + len(plan.traces.shared)
     conversations = (
         [
-            f"messages ({said}); they are not formed again: the cursor moves past them in up to"
-            f" {many(sessions, 'session')}"
+            f"messages ({said}); no memory will be formed from them again"
+            f" ({many(sessions, 'session')} affected)"
         ]
         if said and not messages
         else []
@@ -175,7 +179,7 @@ def _show_report(run: Invocation, report: ForgetReport) -> None:
         ]
     )
     for what in report.compaction.beyond:
-        run.out.paragraph("out of reach: ", what)
+        run.out.paragraph("not erased: ", what)
 
 
 def _tally(mentions: Mapping[str, int]) -> str:

@@ -71,7 +71,7 @@ def import_(
     ] = False,
     allow_long: options.AllowLong = False,
     delete: Annotated[
-        bool, typer.Option("--delete", help="Markdown: delete memory whose line was removed.")
+        bool, typer.Option("--delete", help="Markdown: delete entries whose lines were removed.")
     ] = False,
     owner: Annotated[
         str | None,
@@ -105,7 +105,7 @@ def import_(
     changes nothing, and completes an interrupted import. A full backup restores its history; other
     lines are new changes that 'undo --run' can revert.
 
-    The minimum for a line:
+    A minimal line:
     {"type": "fact", "agent": "mira", "scope": "user", "user": "lena", "content": "…"}
     For all fields, see 'edenmem help --guide import'. --agent and --user are the defaults for
     memories of mem0 without them.

@@ -99,7 +99,9 @@ def status(
         str | None, typer.Argument(metavar="[RUN]", help="Show one run: ID or ID prefix.")
     ] = None,
 ) -> None:
-    """Show schema migrations and runs of 'migrate v1', latest first, or one run.
+    """Show schema migrations and runs of 'migrate v1', or one run.
+
+    The latest run is first.
 
     \b
     edenmem migrate status

@@ -94,7 +94,7 @@ app = group("Create vectors for facts, and switch embedding models.")
 
 @app.command("status", cls=Command)
 def status(ctx: typer.Context, agent: options.Agent = None) -> None:
-    """Count facts with a vector of the configured model, of another model, or none.
+    """Count facts by the model of their vector.
 
     Also shows a pending switch of the model. On MongoDB, this reads the length of every vector.
 
@@ -202,7 +202,9 @@ def backfill(
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Create vectors for facts whose vector is missing, invalid, or of another model.
+    """Create missing vectors of facts, and replace invalid ones.
+
+    Vectors of another model are replaced too.
 
     Shows the cost first, and asks before replacing vectors of another model. An interrupted run
     continues when repeated. A fact keeps its old vector until the new one is stored.
@@ -292,7 +294,9 @@ def switch_(
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Revert or complete a switch of the embedding model by 'embed backfill --switch'.
+    """Revert or complete a switch of the embedding model.
+
+    'embed backfill --switch' starts a switch.
 
     back: switch back to the old model at once, and keep the new vectors. drop-old: replace the old
     vectors permanently, on MongoDB in the field that the platform reads. abandon: remove the new

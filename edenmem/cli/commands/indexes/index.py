@@ -125,7 +125,7 @@ def status(
     wait: Annotated[bool, typer.Option("--wait", help="Wait until all indexes are built.")] = False,
     timeout: _Timeout = "15m",
 ) -> None:
-    """Show the state of search indexes, or of the named ones, and differences in definitions.
+    """Show the state of search indexes, and differing definitions.
 
     Also lists unique indexes that need to be replaced. Exits with 1 if an index cannot be queried
     or differs from the expected definition.
@@ -151,7 +151,9 @@ def status(
 
 @app.command("conflicts", cls=Command)
 def conflicts(ctx: typer.Context) -> None:
-    """List facts that the platform would delete if it recreated its own index.
+    """List facts that the platform's own index would delete.
+
+    The platform deletes them when it recreates its index.
 
     The unique index of the platform allows each sentence once per agent. When the platform
     recreates it, for example after edenmem is removed, it keeps one fact per sentence and deletes
@@ -180,7 +182,7 @@ def update(
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Update indexes that differ from the expected definition, after a confirmation.
+    """Update indexes that differ from their expected definition.
 
     An Atlas search index answers with its old definition until the new one is built. On SQLite,
     this rebuilds full text and quantized vectors from the facts.

@@ -39,7 +39,7 @@ def state_word(state: IndexState) -> str:
     """Return the label of a state."""
     if state.status == "building" and state.queryable:
         return "building, still answers with the old definition"
-    return state.status
+    return "not needed" if state.status == "unwanted" else state.status
 
 
 def what_of(state: IndexState) -> str:
@@ -51,7 +51,7 @@ _COLUMNS: list[Column[IndexState]] = [
     Column("name", lambda state: state.name, "name"),
     Column("kind", lambda state: "unique" if state.unique else state.kind),
     Column("collection", lambda state: state.collection),
-    Column("state", lambda state: state.status),
+    Column("state", lambda state: "not needed" if state.status == "unwanted" else state.status),
 ]
 _WITH_NOTES: list[Column[IndexState]] = [
     *_COLUMNS,

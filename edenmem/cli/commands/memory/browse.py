@@ -19,7 +19,7 @@ app = single()
 
 @app.command(cls=Command)
 def browse(ctx: typer.Context) -> None:
-    """Browse and edit scopes, facts, reflections, texts and the log on a full screen.
+    """Browse and edit scopes, facts, reflections, texts and the log in a full-screen view.
 
     The bottom line lists the keys; ? explains them. --read-only disables edits.
 
@@ -30,7 +30,7 @@ def browse(ctx: typer.Context) -> None:
     if find_spec("textual") is None:
         raise ConfigError("the browser is not installed", hint='pip install "edenmem[ui]"')
     run = invocation(ctx)
-    run.refuse_output_file("the browser is a full screen")
+    run.refuse_output_file("the browser is a full-screen view")
     if not (person_is_there() and sys.stdout.isatty()):
         raise UsageError(
             "'edenmem browse' needs a terminal", hint="without one, try 'edenmem scope list'"

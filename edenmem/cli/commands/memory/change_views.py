@@ -56,7 +56,7 @@ def log_columns(
             Column("who", lambda entry: entry.actor.name),
             Column("what", action_words),
             Column("where", place),
-            Column("says", summarise_entry, "text"),
+            Column("content", summarise_entry, "text"),
         ]
         if run.out.room >= _WIDE:  # values for 'undo --run' and --command
             shown[3:3] = [

@@ -55,7 +55,7 @@ def list_facts(
     since: options.Since = None,
     until: options.Until = None,
     weak: Annotated[
-        bool, typer.Option("--weak", help="Only facts that their sources confirm in part.")
+        bool, typer.Option("--weak", help="Only facts only partly supported by their sources.")
     ] = False,
     limit: options.Limit = 50,
     vectors: options.Vectors = False,
@@ -108,6 +108,10 @@ def show(ctx: typer.Context, fact: _Which, vectors: options.Vectors = False) -> 
     )
 
 
+def _times(count: int) -> str | None:
+    return {0: None, 1: "once"}.get(count, f"{count:,} times")
+
+
 def _fields(run: Invocation, fact: Fact) -> list[tuple[str, object]]:
     return [
         ("id", fact.id),
@@ -120,9 +124,9 @@ def _fields(run: Invocation, fact: Fact) -> list[tuple[str, object]]:
         ("weak", fact.weak or None),
         ("session", fact.session_id),
         ("messages", list(fact.source_message_ids)),
-        ("seen", f"{fact.access_count} times" if fact.access_count else None),
-        ("last seen", fact.last_accessed_at),
-        ("vector of", fact.embedding_model or "none yet"),
+        ("retrieved", _times(fact.access_count)),
+        ("last retrieved", fact.last_accessed_at),
+        ("vector model", fact.embedding_model or "none yet"),
         ("before", fact.previous_content),
     ]
 
@@ -154,7 +158,7 @@ def add(
     new = read_text_option(text if content is None else content, file)
     scope = choose_scope(run, named, new_group=True)
     if new is None:
-        new = ask_text("fact", "--content")
+        new = ask_text("text", "TEXT, --content or --file")
     report = run.edit(
         lambda editor: editor.add_fact(
             scope, new, private=private, allow_long=allow_long, reason=reason, dry_run=dry_run
@@ -265,7 +269,7 @@ def delete(
 
 @app.command("history", cls=Command)
 def history(ctx: typer.Context, fact: _Which) -> None:
-    """Show all versions of a fact; for a deleted one, give the full ID.
+    """Show all versions of a fact; deleted facts need the full ID.
 
     \b
     edenmem fact history 65a1f0

@@ -130,7 +130,14 @@ def log(
     if diff and not run.out.is_data:
         _story(run, entries, limit)
         return
-    run.out.listing(entries, log_columns(run), limit=limit, empty="no changes", header=AuditEntry)
+    run.out.listing(
+        entries,
+        log_columns(run),
+        limit=limit,
+        empty="no changes",
+        header=AuditEntry,
+        order="newest",
+    )
 
 
 def _parse_actions(given: Sequence[str]) -> list[str]:
@@ -198,7 +205,7 @@ def _story(run: Invocation, entries: Iterator[AuditEntry], limit: int) -> None:
     """Print entries in full."""
     for number, each in enumerate(entries):
         if limit and number == limit:
-            run.out.note(f"showing the first {limit}; --limit 0 shows all")
+            run.out.note(f"showing the newest {limit}; --limit 0 shows all")
             return
         if number:
             run.out.line()

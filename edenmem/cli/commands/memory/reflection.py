@@ -59,7 +59,7 @@ def list_reflections(
     until: options.Until = None,
     limit: options.Limit = 50,
 ) -> None:
-    """List reflections, newest first: of one scope, or of all scopes of the agent.
+    """List reflections of a scope or agent, newest first.
 
     \b
     edenmem reflection list --agent mira --pending
@@ -170,7 +170,7 @@ def edit(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Edit the text of a pending reflection, in $EDITOR or with --content.
+    """Edit a pending reflection, in $EDITOR or with --content.
 
     \b
     edenmem reflection edit 65a1f0 --content "Prefers short answers."

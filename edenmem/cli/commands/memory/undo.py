@@ -59,7 +59,7 @@ def undo(
 
     run = invocation(ctx)
     if (entry is None) == (run_id is None):
-        raise UsageError("specify one ENTRY, or --run RUN", hint="'edenmem log' lists them")
+        raise UsageError("give an ENTRY or --run RUN", hint="list entries: edenmem log")
     if entry is not None:
         _one(run, run.service.history.find_id("entry", entry), force, yes, dry_run, reason)
     else:

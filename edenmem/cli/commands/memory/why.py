@@ -27,7 +27,9 @@ def fact_why(
     ctx: typer.Context,
     fact: Annotated[str, typer.Argument(metavar="FACT", help="ID or ID prefix.")],
 ) -> None:
-    """Show the origin of a fact: its messages, the decision, and what it replaced.
+    """Show the origin of a fact.
+
+    Prints its messages, the decision, and what it replaced.
 
     \b
     edenmem fact why 65f3a1b2
@@ -44,7 +46,7 @@ def text_why(
         int | None, typer.Option("--version", min=1, metavar="N", help="Only version N.")
     ] = None,
 ) -> None:
-    """Show the sources and the author of each version of a text, newest first.
+    """Show the origin of each version of a text, newest first.
 
     \b
     edenmem consolidation why --agent mira --user lena

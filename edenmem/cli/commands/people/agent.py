@@ -92,7 +92,9 @@ def add(
         bool, typer.Option("--agent-memory/--no-agent-memory", help="Keep the agent's own memory.")
     ] = True,
 ) -> None:
-    """Add an agent with its memory on. A platform adds its agents itself.
+    """Add an agent with its memory enabled.
+
+    Not needed on a platform, which manages its own agents.
 
     \b
     edenmem agent add mira --name Mira --persona "Keeper of the Lantern Walk"
@@ -126,7 +128,7 @@ def enable(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Turn an agent's memory on: both kinds, or one.
+    """Enable an agent's memory (user, agent, or both).
 
     \b
     edenmem agent enable mira --user-memory
@@ -143,7 +145,7 @@ def disable(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Turn an agent's memory off: both kinds, or one. Nothing is removed.
+    """Disable an agent's memory (user, agent, or both). Nothing is removed.
 
     \b
     edenmem agent disable mira --user-memory --dry-run

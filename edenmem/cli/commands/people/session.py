@@ -143,7 +143,7 @@ def import_(
     ] = None,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Import sessions, one per line. Importing again adds only what is new.
+    """Import sessions, one per line. Importing again adds only new sessions and messages.
 
     \b
     {"session": "first-visit", "agent": "mira", "users": ["lena"], "messages":
@@ -176,8 +176,9 @@ def print_import(run: Invocation, report: ImportReport, *, dry_run: bool = False
 
     def show() -> None:
         run.out.line(
-            f"{'would import' if dry_run else 'imported'} {report.new_sessions} new sessions "
-            f"of {report.sessions}, {report.new_messages} new messages of {report.messages}"
+            f"{'would import' if dry_run else 'imported'} {report.new_sessions} of "
+            f"{many(report.sessions, 'session')}, {report.new_messages} of"
+            f" {many(report.messages, 'message')}"
         )
         for what, added in (("agents", report.agents_added), ("users", report.users_added)):
             if added:

@@ -84,7 +84,7 @@ def add(
     username: Annotated[str, typer.Argument(metavar="NAME", help="Username.")],
     hex_id: options.Hex = None,
 ) -> None:
-    """Add a user. A platform adds its users itself.
+    """Add a user. Not needed on a platform, which manages its own users.
 
     \b
     edenmem user add lena

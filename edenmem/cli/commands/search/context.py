@@ -62,7 +62,7 @@ def show(
         bool, typer.Option("--refresh", help="Rebuild the context instead of reading the cache.")
     ] = False,
 ) -> None:
-    """Print the context of a session as XML, and the sizes of its parts on stderr.
+    """Print the context of a session as XML; sizes go to stderr.
 
     Never writes the cache that agents are served from.
 

@@ -53,8 +53,11 @@ def _rest(row: tuple[str, Mapping[str, Any]]) -> str:
     rest = {name: value for name, value in row[1].items() if name not in _SHOWN_ELSEWHERE}
     parts = rest.pop("parts", {})
     total = " + ".join(f"{name} {figures(value)}" for name, value in parts.items())
-    failed = "below the threshold" if row[1].get("passed") is False else ""
-    return ", ".join(filter(None, (failed, total, figures(rest))))
+    failed = (
+        "below the threshold" if row[1].get("passed") is False and row[1].get("threshold") else ""
+    )
+    late = "scored afterwards" if rest.pop("completed", False) else ""
+    return ", ".join(filter(None, (failed, late, total, figures(rest))))
 
 
 _STAGES: list[Column[tuple[str, Mapping[str, Any]]]] = [
@@ -63,7 +66,7 @@ _STAGES: list[Column[tuple[str, Mapping[str, Any]]]] = [
     Column("score", lambda row: row[1].get("score"), "number"),
     Column("threshold", lambda row: row[1].get("threshold"), "number"),
     Column("normalised", lambda row: row[1].get("normalised"), "number"),
-    Column("figures", _rest, "text"),
+    Column("details", _rest, "text"),
 ]
 
 
@@ -117,7 +120,7 @@ _COLUMNS: list[Column[ListPlace]] = [
     Column("rank", lambda place: place.rank, "number"),
     Column("depth", lambda place: place.depth, "number"),
     Column("score", lambda place: place.score, "number"),
-    Column("floor", lambda place: place.floor, "number"),
+    Column("threshold", lambda place: place.floor, "number"),
 ]
 
 
@@ -148,8 +151,8 @@ def _show_why_not(run: Invocation, answer: WhyNot) -> None:
         run.out.line()
         print_stages(run, stages)
     run.out.line()
-    title = "found" if answer.stage == "found" else f"lost at {answer.stage}"
-    run.out.fields([(title, answer.why), ("to find it", answer.advice)])
+    title = "found" if answer.stage == "found" else f"dropped at {answer.stage}"
+    run.out.fields([(title, answer.why), ("fix", answer.advice)])
 
 
 app = single()
@@ -405,6 +408,7 @@ def _show_hits(
         for line in wrap_text(one_line(hit.fact.content), run.out.width - 4):
             run.out.line(f"    {_mark(line, queries, colored)}")
         if explain:
+            run.out.line()
             print_stages(run, hit.explain)
             run.out.line()
 

@@ -55,7 +55,7 @@ def doctor(
     ] = "15m",
     yes: options.Yes = False,
 ) -> None:
-    """Check the store and its memory, and repair what is safe.
+    """Check the store and its memory, and make safe repairs.
 
     Changes nothing without --fix, which shows the plan first and logs repairs in 'edenmem log'.
     --quiet prints only warnings and problems, for cron.

@@ -80,13 +80,17 @@ def _print_check(
     run: Invocation, check: CheckResult, label: Callable[[Any], str], *, detailed: bool
 ) -> None:
     seen = f"{check.count:,} found" if check.count else check.remark or check.title
+    is_provider = check.count == 1 and check.examples[0].target_type == "provider"
+    if is_provider:
+        seen = check.examples[0].detail
     title = f"  {_mark(run, check.state)} {check.name.ljust(_NAME)}  "
     run.out.paragraph(title, seen, indent=_NAME + 6)
     if check.state in (State.OK, State.SKIPPED):
         return
     run.out.paragraph(_INDENT, check.meaning)
     few = check.state is State.NOTE and not detailed
-    _print_examples(run, check.examples[: _OF_NOTES if few else None], check.count, label)
+    if not is_provider:
+        _print_examples(run, check.examples[: _OF_NOTES if few else None], check.count, label)
     run.out.paragraph(f"{_INDENT}> ", check.remedy)
 
 

@@ -117,23 +117,23 @@ def _show_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
         is_empty = not any(kind.facts or kind.reflections for kind in statistics.kinds)
         since = "yet" if is_empty else f"since {statistics.since:%Y-%m-%d}"
         out.note(f"nothing was formed {since}")
-    _section(run, "Memory by kind of scope")
+    _section(run, "Memory by scope type")
     out.listing([kind for kind in statistics.kinds if kind.facts or kind.reflections], _KINDS)
     _section(run, "Use of facts")
     out.fields(_use(statistics.use))
     if statistics.most_retrieved:
         out.line()
         out.listing(statistics.most_retrieved, _build_columns(labels))
-    _section(run, f"Fullest of {many(statistics.text_count, 'text')}")
+    _section(run, "Longest texts")
     if statistics.over_limit:
         out.note(f"{many(statistics.over_limit, 'text')} over the limit")
-    out.listing(statistics.texts, _texts(labels), empty="no texts yet")
+    out.listing(statistics.texts, _texts(labels), empty="none")
     _section(run, "Oldest pending reflections")
     out.listing(statistics.buffers, _buffers(labels), empty="nothing pending")
     if statistics.rejected:
         _section(run, "Rejected items of models")
         out.listing(list(statistics.rejected.items()), _REJECTED)
-    _section(run, "Cost of models")
+    _section(run, "Model costs")
     _print_cost(run, daily(statistics.days))
 
 
@@ -157,7 +157,7 @@ def _use(use: FactUse) -> list[tuple[str, object]]:
     return [
         ("facts", f"{use.facts:,}"),
         ("never retrieved", f"{use.never:,}{share}"),
-        ("accesses", f"{use.accesses:,}"),
+        ("retrievals", f"{use.accesses:,}"),
         ("in several scopes", f"{use.repeated:,}" if use.repeated else ""),
     ]
 
@@ -187,7 +187,7 @@ _DAYS: list[Column[UsageOnDay]] = [
 def _build_columns(labels: Labels) -> list[Column[Fact]]:
     return [
         Column("fact", lambda f: f.id, "id"),
-        Column("accesses", lambda f: f.access_count, "number"),
+        Column("retrievals", lambda f: f.access_count, "number"),
         Column("last", lambda f: f.last_accessed_at, "time"),
         Column("scope", lambda f: labels.full(f.home), "name"),
         Column("content", lambda f: f.content, "text"),

@@ -10,7 +10,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import dollars, token_count
+from edenmem.cli.app.views import count_noun, dollars, token_count
 from edenmem.cli.commands.indexes.switch_views import standing
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.scopes.overview import AgentOverview, ModelUsage, StoreOverview
@@ -23,7 +23,7 @@ app = single()
 
 @app.command(cls=Command)
 def status(ctx: typer.Context, agent: options.Agent = None) -> None:
-    """Show where memory is stored, its size, what is due, and what failed.
+    """Show the store, its size, due work and failures.
 
     \b
     edenmem status
@@ -71,7 +71,7 @@ def _fields(run: Invocation, overview: StoreOverview) -> list[tuple[str, object]
         ("schema", info.schema_version),
         ("size", size),
         ("search", overview.search),
-        ("holds", ", ".join(f"{count} {name}" for name, count in info.counts.items() if count)),
+        ("contains", ", ".join(count_noun(*each) for each in info.counts.items() if each[1])),
         ("vectors", vectors),
         (
             "switch",
@@ -97,7 +97,7 @@ def _periods(usage: Sequence[ModelUsage]) -> list[tuple[str, UsageTotal]]:
         for period, totals in (
             ("today", [one.today for one in usage]),
             ("7 days", [one.week for one in usage]),
-            ("ever", [one.ever for one in usage]),
+            ("all time", [one.ever for one in usage]),
         )
         for total in totals
         if total.calls
@@ -109,7 +109,7 @@ def _tokens(total: UsageTotal, tokens: int) -> int | str:
 
 
 _USAGE: list[Column[tuple[str, UsageTotal]]] = [
-    Column("spent", lambda row: row[0]),
+    Column("period", lambda row: row[0]),
     Column("model", lambda row: row[1].model, "text"),
     Column("calls", lambda row: row[1].calls, "number"),
     Column("tokens in", lambda row: _tokens(row[1], row[1].input_tokens), "number"),

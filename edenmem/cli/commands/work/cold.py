@@ -1,4 +1,4 @@
-"""``edenmem cold``: form memories from quiet sessions, from cron."""
+"""``edenmem cold``: form memories from idle sessions, from cron."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from edenmem.errors import ConflictError, UsageError
 from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.ids import utc_now
 
-app = group("Form memories from quiet sessions, from cron.")
+app = group("Form memories from idle sessions, from cron.")
 
 
 @app.command("run", cls=Command)
@@ -85,7 +85,7 @@ def run(
     ] = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Form memories from quiet sessions, longest quiet first.
+    """Form memories from idle sessions, longest idle first.
 
     Processes new messages of active sessions and of sessions that edenmem stores. Safe to run at
     any interval and on several hosts at once: no message is formed twice. --dry-run calls no model,
@@ -223,7 +223,7 @@ def retry(
     agent: options.Agent = None,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Let the next run retry failed formations, with a new count of attempts.
+    """Retry failed formations in the next run; reset their attempts.
 
     \b
     edenmem cold retry --all

@@ -30,7 +30,7 @@ _RULES: dict[str, str] = {
     "status": "not active (see --all-status)",
     "formed_by_platform": "formed by the platform (see --include-formed)",
     "incognito": "incognito",
-    "not_quiet": "not quiet yet",
+    "not_quiet": "not idle yet",
     "below_threshold": "below the threshold",
     "failed": "failed (see 'cold status')",
     "taken": "claimed by another worker",
@@ -40,7 +40,7 @@ _RULES: dict[str, str] = {
 }
 
 _LEFT_OUT: list[Column[LeftOut]] = [
-    Column("left out", lambda one: _RULES[one.rule]),
+    Column("skipped", lambda one: _RULES[one.rule]),
     Column("sessions", lambda one: one.sessions, "number"),
     Column("messages", lambda one: one.messages, "number"),
 ]
@@ -76,12 +76,14 @@ def print_report(run: Invocation, report: ColdReport, *, one_line: bool = False)
     for failure in report.failed:
         print_error(f"{failure.session}: {failure.reason}", _what_follows(failure))
     if report.stopped_early and report.stopped_early not in ("interrupted", "budget"):
-        print_error(f"the run ended early: {report.reason}", report.hint)
+        print_error(f"the run stopped early: {report.reason}", report.hint)
     elif report.stopped_early == "budget":
-        run.out.note(f"the run ended early: {report.reason}; the next run continues")
+        run.out.note(f"the run stopped early: {report.reason}; the next run continues")
 
 
 def _show_report(run: Invocation, report: ColdReport) -> None:
+    if report.stopped_early == "configuration":
+        return  # no session was read; the error says why
     run.out.fields(_fields(report))
     if report.dry_run:
         run.out.listing(report.planned, _build_plan_columns(run), empty="nothing due")
@@ -126,12 +128,12 @@ def _fields(report: ColdReport) -> list[tuple[str, object]]:
         ("waiting", f"{report.waiting} for a retry" if report.waiting else None),
         ("active again", report.active or None),
         ("incognito", report.incognito or None),
-        ("left out", ", ".join(f"{count:,} {why}" for count, why in left_out if count)),
+        ("skipped", ", ".join(f"{count:,} {why}" for count, why in left_out if count)),
         ("timed out", list(report.timed_out)),
         ("given back", list(report.given_back)),
         ("failed", len(report.failed) or None),
         ("models", usage),
-        ("ended early", report.stopped_early),
+        ("stopped", report.stopped_early),
         ("took", f"{report.duration:.1f} s"),
     ]
 
@@ -149,7 +151,7 @@ def _build_plan_columns(run: Invocation) -> Callable[[object], list[Column[ColdP
         return [
             Column("session", lambda plan: plan.session, "text"),
             Column("agent", lambda plan: agents[plan.agent_id]),
-            Column("to do", lambda plan: plan.work),
+            Column("action", lambda plan: plan.work),
             Column("messages", lambda plan: plan.messages, "number"),
             Column("tokens", lambda plan: plan.tokens, "number"),
         ]
@@ -166,7 +168,7 @@ def one_round(
         stop = asyncio.Event()
         with _Signals(stop.set):  # a signal may arrive while the report is printed
             with show_progress(run.out) as progress:
-                progress.say("looking for quiet sessions")
+                progress.say("looking for idle sessions")
                 report = await service.cold.run(
                     chosen,
                     stop=stop,
@@ -204,7 +206,7 @@ def _print_idle(run: Invocation, left_out: Sequence[LeftOut]) -> None:
         run.out.listing(left_out, _LEFT_OUT)
     minutes = run.settings.cold.quiet_minutes
     run.out.note(
-        f"nothing was formed: a session is quiet after {minutes} minutes without a message"
+        f"nothing was formed: a session is idle after {minutes} minutes without a message"
         " (cold.quiet_minutes)"
     )
 

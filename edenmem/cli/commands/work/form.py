@@ -104,7 +104,7 @@ def form(
     if (again or from_start) and not sessions:
         raise UsageError(
             "--again and --from-start need a SESSION",
-            hint="for all quiet sessions, use 'edenmem cold run --include-formed'",
+            hint="for all idle sessions, use 'edenmem cold run --include-formed'",
         )
     if not sessions and not due and not agent:
         raise UsageError("no sessions given", hint="specify SESSION, --due or --agent AGENT")

@@ -99,7 +99,7 @@ def systemd_service(job: Job) -> str:
     folder = f"WorkingDirectory={str(job.folder).replace('%', '%%')}\n" if job.folder else ""
     return (
         "[Unit]\n"
-        "Description=edenmem: form memories from quiet sessions\n\n"
+        "Description=edenmem: form memories from idle sessions\n\n"
         "[Service]\n"
         "Type=oneshot\n"
         f"{folder}"
@@ -113,7 +113,7 @@ def systemd_timer(job: Job) -> str:
     """Return a systemd timer for the service."""
     return (
         "[Unit]\n"
-        "Description=edenmem: form memories from quiet sessions\n\n"
+        "Description=edenmem: form memories from idle sessions\n\n"
         "[Timer]\n"
         "OnBootSec=2min\n"
         f"OnUnitInactiveSec={job.minutes}min\n"
