@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import stat
+import threading
 
 import pytest
 
+from edenmem import __version__
 from tests.cli.conftest import Cli, Inside
+from tests.support.disks import small_disk
 
 LIST = ("fact", "list", "--agent", "mira")
 
@@ -64,7 +68,108 @@ def test_an_export_takes_its_file_either_way(shared_cli: Cli) -> None:
     assert shared_cli("export", "two.jsonl", "-o", "one.jsonl").code == 2
 
 
-@pytest.mark.parametrize("command", [("log", "--follow"), ("cold", "run", "--watch"), ("mcp",)])
+@pytest.mark.parametrize(
+    "command", [("log", "--follow"), ("cold", "run", "--watch"), ("mcp",), ("serve",)]
+)
 def test_what_does_not_end_writes_no_file(command: tuple[str, ...], inside: Inside) -> None:
     result = inside(*command, "-o", "x")
     assert (result.code, "-o does not apply" in result.err) == (2, True)
+
+
+def test_files_in_use_are_never_overwritten(cli: Cli) -> None:
+    store = cli.cwd / "memory.db"
+    config = cli.cwd / "edenmem.toml"
+    config.write_text("[search]\ntop_k = 5\n")
+    (cli.cwd / "memory.db-wal").touch()
+    (cli.cwd / "link.db").symlink_to(store)
+    (cli.cwd / "hard.db").hardlink_to(store)
+    before = store.read_bytes()
+    for name in ("memory.db", "link.db", "hard.db", "memory.db-wal", "memory.db-shm", config.name):
+        for command in (
+            ("--force", "fact", "list", "-o", name),
+            ("export", "-o", name, "--force"),
+            ("export", name, "--force"),
+            ("stats", "--html", name, "--force"),
+            ("--force", "--version", "-o", name),
+            ("migrate", "v1", "--from", "dump", "--report", name),
+        ):
+            refused = cli(*command)
+            assert (refused.code, "edenmem is using" in refused.err) == (2, True), command
+    assert store.read_bytes() == before
+    assert config.read_text() == "[search]\ntop_k = 5\n"
+
+
+def test_the_files_of_a_mongodb_store(cli: Cli) -> None:
+    """Only the configuration is a file; a former database may be overwritten."""
+    cli.uri = "mongodb://127.0.0.1:1/eden"
+    config = cli.cwd / "edenmem.toml"
+    config.write_text("[search]\ntop_k = 5\n")
+    assert cli("--version", "-o", config.name, "--force").code == 2
+    cli("--version", "-o", "memory.db", "--force").ok()
+
+
+def test_devices_and_pipes_are_written_into(cli: Cli) -> None:
+    whole = cli(*LIST, "--json").ok().out
+    assert cli.process(*LIST, "--json", "-o", "/dev/stdout").ok().out == whole
+    assert cli(*LIST, "-o", "/dev/full").code == 5
+    pipe = cli.cwd / "pipe"
+    os.mkfifo(pipe)
+    for command in (("-o", "pipe"), ("-o", "pipe", "--force")):
+        read: list[str] = []
+        reader = threading.Thread(
+            target=lambda: read.append(pipe.read_text()),  # noqa: B023
+            daemon=True,
+        )
+        reader.start()
+        cli(*LIST, "--json", *command).ok()
+        reader.join(60)
+        assert read == [whole]
+        assert pipe.is_fifo()
+
+
+def test_a_link_stays_and_its_target_keeps_its_mode(cli: Cli) -> None:
+    folder = cli.cwd / "else"
+    folder.mkdir()
+    (cli.cwd / "link.json").symlink_to("else/facts.json")
+    target = folder / "facts.json"
+    cli(*LIST, "--json", "-o", "link.json").ok()  # a dangling link
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    target.write_text("mine")
+    target.chmod(0o644)
+    assert cli(*LIST, "--json", "-o", "link.json").code == 4
+    cli(*LIST, "--json", "-o", "link.json", "--force").ok()
+    assert (cli.cwd / "link.json").is_symlink()
+    assert json.loads(target.read_text())
+    assert stat.S_IMODE(target.stat().st_mode) == 0o644
+    assert cli(*LIST, "-o", "else", "--force").code == 2
+
+
+def test_a_result_whose_name_is_taken_meanwhile_is_kept(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edenmem.engine.exchange import files
+
+    def take(file: object) -> None:
+        (cli.cwd / "token.txt").write_text("mine")
+
+    monkeypatch.setattr(files, "save", take)
+    refused = cli("token", "create", "site", "--agent", "mira", "-o", "token.txt")
+    assert refused.code == 4
+    assert (cli.cwd / "token.txt").read_text() == "mine"
+    (kept,) = cli.cwd.glob("token.txt.*")
+    assert str(kept.name) in refused.err
+    assert "edm_" in kept.read_text()
+
+
+def test_a_full_disk_is_noticed_before_the_change(cli: Cli) -> None:
+    with small_disk(cli.cwd / "small", 64) as disk:
+        (disk / "noise").write_bytes(bytes(60 * 1024))
+        refused = cli("token", "create", "site", "--agent", "mira", "-o", str(disk / "token.txt"))
+        assert (refused.code, [path.name for path in disk.iterdir()]) == (5, ["noise"])
+    assert cli.json("token", "list") == []
+
+
+def test_the_version_goes_to_the_file(cli: Cli) -> None:
+    for command in (("-o", "a.txt", "--version"), ("-V", "-o", "b.txt")):
+        assert cli(*command).ok().out == ""
+    assert {(cli.cwd / f"{name}.txt").read_text() for name in "ab"} == {f"edenmem {__version__}\n"}

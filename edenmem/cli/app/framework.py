@@ -278,9 +278,9 @@ class Command(TyperCommand):
             run.out.note(f"warning: {old} is deprecated: use {new}")
         if run.output in (None, "-"):
             return super().invoke(ctx)
-        if "force" in ctx.params and Path(run.output).exists():  # another --force
+        if "force" in ctx.params and Path(run.output).is_file():  # another --force
             raise ConflictError(f"{run.output} exists", hint="take another name")
-        with redirect_output(run.output, force=run.overwrite):
+        with redirect_output(run.output, force=run.overwrite, in_use=run.files_in_use):
             try:
                 return super().invoke(ctx)
             except typer.Exit as end:  # the result is complete, such as a list of failures
@@ -296,11 +296,13 @@ def _replace_renamed(ctx: Any, args: list[str]) -> list[str]:
     end = args.index("--") if "--" in args else len(args)
     replaced = []
     for word in args[:end]:
-        name, *value = word.split("=", 1)
+        name, equals, value = word.partition("=")
+        if word[:2] in names and not equals:  # -k5
+            name, value = word[:2], word[2:]
         new = names.get(name)
         if new and isinstance(ctx.obj, Invocation):
             ctx.obj.renamed.append((name, new))
-        replaced.append("=".join([new or name, *value]))
+        replaced.append(f"{new or name}{equals}{value}")
     return replaced + args[end:]
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edenmem.cli.terminal.output import ColorWhen, Output, OutputFormat
-from edenmem.errors import EdenmemWarning, UsageError, WriteRefused
+from edenmem.errors import ConfigError, EdenmemWarning, UsageError, WriteRefused
 from edenmem.models.changes import Actor
 from edenmem.models.ids import new_id
-from edenmem.settings.paths import has_password
+from edenmem.settings.paths import has_password, sqlite_path
 
 if TYPE_CHECKING:
     import typer
@@ -154,6 +154,19 @@ class Invocation:
     def settings(self) -> Settings:
         """Return the settings."""
         return self.loaded.settings
+
+    def files_in_use(self) -> list[Path]:
+        """Return the configuration files and the files of a SQLite store."""
+        try:
+            loaded = self.loaded
+            store = sqlite_path(loaded.settings.store.uri)
+        except ConfigError:  # a command that needs settings fails
+            return [Path(self.config)] if self.config else []
+        if store is None:
+            return list(loaded.files)
+        real = Path(os.path.realpath(store))  # SQLite writes its side files next to it
+        sides = [real.with_name(real.name + end) for end in ("-wal", "-shm", "-journal")]
+        return [*loaded.files, real, *sides]
 
     def must_write(self, words: str) -> None:
         """Check that a command may write.

@@ -18,6 +18,7 @@ from edenmem.cli.app.failures import print_error, run_guarded
 from edenmem.cli.app.framework import Group, build_command, build_group, global_parameters
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.encoding import adapt_stream
+from edenmem.cli.terminal.files import redirect_output
 from edenmem.errors import ExitCode
 
 
@@ -150,6 +151,15 @@ class Root(Group):
         entry = COMMANDS.get(cmd_name)
         return load(entry) if entry else None
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, or print the version to stdout or the file of ``-o``."""
+        if not ctx.params["version"]:
+            return super().invoke(ctx)
+        run = ctx.obj
+        with redirect_output(run.output, force=run.overwrite, in_use=run.files_in_use):
+            sys.stdout.write(f"edenmem {__version__}\n")
+        return None
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Print the commands by section."""
         for section in dict.fromkeys(entry.section for entry in COMMANDS.values()):
@@ -168,12 +178,6 @@ app = typer.Typer(
 )
 
 
-def _version(value: bool) -> None:
-    if value:
-        sys.stdout.write(f"edenmem {__version__}\n")
-        raise typer.Exit
-
-
 @app.callback(
     epilog="Exit codes: 0 done, 1 some items failed, 2 usage, 3 not found, 4 conflict, "
     "5 database or provider unreachable, 130 interrupted."
@@ -181,9 +185,7 @@ def _version(value: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", "-V", help="Print the version.", callback=_version, is_eager=True
-        ),
+        typer.Option("--version", "-V", help="Print the version."),
     ] = False,
 ) -> None:
     """Long-term memory for AI agents, in SQLite or MongoDB.

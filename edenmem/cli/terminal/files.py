@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -31,19 +31,27 @@ def lines_of(file: str) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def redirect_output(file: str, *, force: bool) -> Iterator[None]:
+def redirect_output(
+    file: str | None, *, force: bool, in_use: Callable[[], Iterable[Path]]
+) -> Iterator[None]:
     """Send stdout to a file that takes its name only when all of it is written.
 
-    A name that ends in ``.gz`` is compressed. If the body raises, no file is left.
+    A name that ends in ``.gz`` is compressed. If the body raises, no file is left. ``in_use``
+    returns files never to overwrite. Without a file, or with ``-``, stdout stays.
 
     Raises:
         ConflictError: The file exists and ``force`` is false.
+        UsageError: The file is in use.
         InputError: The file cannot be written.
         DiskFull: The disk has no room for it.
     """
+    if file is None or file == "-":
+        yield
+        return
     from edenmem.engine.exchange.files import open_for_writing
 
-    with open_for_writing(file, compress=file.endswith(".gz"), force=force) as raw:
+    is_gzip = file.endswith(".gz")
+    with open_for_writing(file, compress=is_gzip, force=force, in_use=in_use) as raw:
         text = io.TextIOWrapper(raw, "utf-8", errors="backslashreplace", newline="\n")
         with contextlib.redirect_stdout(text):
             yield

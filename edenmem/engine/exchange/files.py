@@ -5,16 +5,25 @@ from __future__ import annotations
 import fcntl
 import gzip
 import os
+import re
 import secrets
 import shutil
+import stat
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from edenmem.errors import ConflictError, DiskFull, EdenmemError, InputError, is_disk_full
+from edenmem.errors import (
+    ConflictError,
+    DiskFull,
+    EdenmemError,
+    InputError,
+    UsageError,
+    is_disk_full,
+)
 
 #: Suffix of files and folders that are being written.
 PARTIAL = ".edenmem-partial"
@@ -22,27 +31,151 @@ PARTIAL = ".edenmem-partial"
 #: Maximum length of a line in bytes, far above that of any exported line.
 MAX_LINE = 64 * 1024 * 1024
 _GZIP = b"\x1f\x8b"
+#: Bytes reserved for an output, more than most commands print.
+_RESERVED = 64 * 1024
 
 
 @contextmanager
-def open_for_writing(target: str, *, compress: bool, force: bool) -> Iterator[IO[bytes]]:
-    """Open a file for atomic writing; only its owner can read the file (mode 0600).
+def open_for_writing(
+    target: str,
+    *,
+    compress: bool,
+    force: bool,
+    in_use: Callable[[], Iterable[Path]] = tuple,
+) -> Iterator[IO[bytes]]:
+    """Open a file for atomic writing; only its owner can read a new file (mode 0600).
+
+    An overwritten file keeps its mode. A symbolic link is followed. Devices and pipes are written
+    directly. Output that cannot get its name at the end is kept under another one.
+
+    Args:
+        target: The file, device, pipe or symbolic link.
+        compress: Compress the file.
+        force: Overwrite an existing file.
+        in_use: Returns files never to overwrite; called before and after the work.
 
     Raises:
         ConflictError: the file exists, and ``force`` is not set.
         InputError: the file cannot be written.
+        UsageError: the file is in use.
         DiskFull: the disk is full.
     """
     path = Path(target)
+    if path.is_symlink() and _descriptor_of(target) is None:
+        path = Path(os.path.realpath(path))
+    check_not_in_use(path, in_use())
+    if is_stream(path):
+        with _open_stream(path) as raw, open_compressor(raw, compress) as file:
+            yield file
+        return
     check_free(path, force=force)
     remove_abandoned(path.parent)
     with open_partial(path) as raw:
+        _reserve(raw.fileno())
         with open_compressor(raw, compress) as file:
             yield file
+        raw.truncate()
         save(raw)
-        check_free(path, force=force)
-        Path(raw.name).replace(path)
+        _finish(raw, path, force=force, in_use=in_use)
         sync_folder(path.parent)
+
+
+def _finish(
+    raw: IO[bytes], path: Path, *, force: bool, in_use: Callable[[], Iterable[Path]]
+) -> None:
+    """Give a complete file its name, or keep it under another name and raise the error."""
+    partial = Path(raw.name)
+    try:
+        check_not_in_use(path, in_use())
+        if force:
+            _copy_mode(path, raw.fileno())
+            partial.replace(path)
+        elif not publish(partial, path):
+            raise ConflictError(f"{path} exists")
+    except (OSError, EdenmemError) as error:
+        kept = partial.replace(path.with_name(f"{path.name}.{secrets.token_hex(4)}"))
+        failure = write_error(path, error) if isinstance(error, OSError) else error
+        failure.hint = f"the command is done, and its output is in {kept}"
+        raise failure from None
+
+
+def _copy_mode(path: Path, descriptor: int) -> None:
+    """Give an open file the owner and mode of an existing one."""
+    with suppress(FileNotFoundError):
+        old = path.stat()
+        with suppress(PermissionError):
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+        os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+
+
+def _reserve(descriptor: int) -> None:
+    """Reserve space for a short output, so that a full disk is noticed before the work.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(descriptor, 0, _RESERVED)
+        except OSError as error:  # otherwise the file system cannot reserve space
+            if is_disk_full(error):
+                raise
+
+
+def check_not_in_use(path: Path, files: Iterable[Path]) -> None:
+    """Check that a path is none of the given files, under any name.
+
+    Raises:
+        UsageError: the path is one of the files.
+    """
+    for file in files:
+        is_same = os.path.realpath(path) == os.path.realpath(file)
+        with suppress(OSError):
+            is_same = is_same or path.samefile(file)
+        if is_same:
+            raise UsageError(f"edenmem is using {path}", hint="choose another name")
+
+
+def is_stream(path: Path) -> bool:
+    """Check whether a path is a device, a pipe or an open descriptor.
+
+    Raises:
+        InputError: the path cannot be read, or is a folder.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return _descriptor_of(str(path)) is not None
+    except OSError as error:
+        raise write_error(path, error) from error
+    if stat.S_ISDIR(mode):
+        raise InputError(f"{path} is a folder", hint="specify a file")
+    return not stat.S_ISREG(mode) or _descriptor_of(str(path)) is not None
+
+
+def _descriptor_of(name: str) -> int | None:
+    """Return the descriptor of a name such as ``/dev/stdout``."""
+    named = re.fullmatch(r"/(?:dev|proc/self)/fd/(\d+)", name)
+    return int(named[1]) if named else {"/dev/stdout": 1, "/dev/stderr": 2}.get(name)
+
+
+@contextmanager
+def _open_stream(path: Path) -> Iterator[IO[bytes]]:
+    """Open a device, a pipe or a descriptor for writing.
+
+    Raises:
+        InputError: the device cannot be written.
+        DiskFull: the device is full.
+    """
+    named = _descriptor_of(str(path))
+    try:
+        opened = os.open(path, os.O_WRONLY) if named is None else os.dup(named)
+        with os.fdopen(opened, "wb") as raw:
+            yield raw
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise write_error(path, error) from error
 
 
 @contextmanager

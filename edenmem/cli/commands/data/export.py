@@ -124,7 +124,7 @@ def export(
     if target == "-":
         sink = open_compressor(sys.stdout.buffer, compress)
     else:
-        sink = open_for_writing(target, compress=compress, force=force)
+        sink = open_for_writing(target, compress=compress, force=force, in_use=run.files_in_use)
     with show_progress(run.out) as progress, sink as file:
         report = run.service.exchange.write(
             file, request, progress=lambda done: progress.step("writing", done, 0)

@@ -159,7 +159,7 @@ def v1(
         accept_incomplete=allow_incomplete,
     )
     if report is not None:
-        _check_report(Path(report))
+        _check_report(run, Path(report))
     if not dry_run and not run.service.setup.is_made:
         raise StoreError("the store does not exist yet", hint="create it with 'edenmem init'")
     with interrupted_by_sigterm(), open_plan(run, source, chosen.v1) as plan:
@@ -239,8 +239,11 @@ def _note_absent(run: Invocation, plan: V1Plan) -> None:
         run.out.note(f"no memory in the source for: {', '.join(absent)}")
 
 
-def _check_report(path: Path) -> None:
+def _check_report(run: Invocation, path: Path) -> None:
     """Check that the report can be written."""
+    from edenmem.engine.exchange.files import check_not_in_use
+
+    check_not_in_use(path, run.files_in_use())
     if path.is_dir() or not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
         raise InputError(f"cannot write {path}", hint="choose another file for --report")
 

@@ -67,9 +67,10 @@ def serve(
     edenmem serve --agent mira --user anna --model llama3.2
     edenmem serve --agent mira --upstream https://api.openai.com/v1
     """
+    run = invocation(ctx)
+    run.refuse_output_file("the server does not end")
     if not all(map(find_spec, ("fastapi", "httpx", "prometheus_client", "uvicorn"))):
         raise ConfigError("the server is not installed", hint='pip install "edenmem[server]"')
-    run = invocation(ctx)
     given = {
         "server.agent": agent,
         "server.user": user,

@@ -82,7 +82,9 @@ def stats(
 def _write_page(run: Invocation, statistics: MemoryStatistics, path: Path) -> None:
     from edenmem.engine.exchange.files import open_for_writing
 
-    with open_for_writing(str(path), compress=False, force=run.overwrite) as file:
+    with open_for_writing(
+        str(path), compress=False, force=run.overwrite, in_use=run.files_in_use
+    ) as file:
         file.write(run.service.stats.page(statistics).encode())
     run.out.note(f"wrote {path}")
 
