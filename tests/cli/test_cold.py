@@ -137,7 +137,7 @@ def test_one_report_as_one_object(cold: Cold) -> None:
 def test_a_person_is_told_why_nothing_was_formed(cold: Cold) -> None:
     cold.add("fresh", days=0)
     shown = cold.cli.on_terminal("cold", "run", env=cold.env).ok().out
-    assert "not quiet yet" in shown
+    assert "not idle yet" in shown
     assert "cold.quiet_minutes" in shown
 
 
