@@ -49,7 +49,7 @@ def test_exports_go_through_pipes_and_are_never_half(cli: Cli, tmp_path: Path) -
     rows = [json.loads(line) for line in piped.out.splitlines()]
     assert {row["type"] for row in rows} == {"header", "fact", "trailer"}
     assert all(row["embedding"] is None for row in rows if row["type"] == "fact")
-    assert "records: fact" in piped.err
+    assert " facts" in piped.err
     cli("export", "facts.jsonl").ok()
     refused = cli("export", "facts.jsonl")
     assert (refused.code, "--force" in refused.err) == (4, True)

@@ -324,7 +324,7 @@ def _a_damaged_log(place: SqlitePlace) -> None:
     place.execute("UPDATE audit SET after = '{' WHERE scope_id = ?", (number,))
     again = migrate(place, dump, Options())
     assert again.code == 5
-    assert "cannot read" in again.err
+    assert "cannot be read" in again.err
 
 
 LEDGER = {
