@@ -85,7 +85,7 @@ def test_status_shows_what_each_model_cost(cli: Cli) -> None:
     )
     store.database.close()
     shown = cli("status", columns=120).ok().out
-    for word in ("today", "7 days", "ever", "small", "0.5000", "unknown", "US dollars"):
+    for word in ("today", "7 days", "all time", "small", "0.5000", "unknown", "US dollars"):
         assert word in shown
     [overview] = cli.json("status")
     small, unpriced = overview["usage"]
