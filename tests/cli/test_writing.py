@@ -466,7 +466,7 @@ def test_a_person_is_asked_for_what_is_missing(cli: Cli) -> None:
     assert result.code == 0, result.out
     assert "starts at 17:30" in result.out
     added = cli.on_terminal(
-        "fact", "add", "--agent", "mira", answers=[("Fact:", "The sea is near.\r")]
+        "fact", "add", "--agent", "mira", answers=[("Text:", "The sea is near.\r")]
     )
     assert added.code == 0, added.out
     contents = [fact["content"] for fact in cli.json("fact", "list", "--agent", "mira")]

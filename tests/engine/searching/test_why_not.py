@@ -102,7 +102,7 @@ async def test_a_fact_below_the_floor(
     fact = add(store, embedder, "The tram leaves at nine.")
     answer = await detective.why_not(fact.id, QUERY, [SCOPE])
     assert answer.stage == "semantic"
-    assert "below the floor 0.6" in answer.why
+    assert "below the threshold 0.6" in answer.why
     assert "semantic_floor" in answer.advice
 
 
