@@ -252,7 +252,7 @@ def _read_rows(connection: sqlite3.Connection, source: Source, keys: list[_Key])
     try:
         named = json_array(last if isinstance(last, int) else last.decode() for *_, last in keys)
     except UnicodeDecodeError:  # cannot be encoded in JSON
-        select = source.select.replace(" FROM ", ", ? FROM ", 1)
+        select = source.select.replace(f" FROM {source.table}", f", ? FROM {source.table}", 1)
         select += f" WHERE {column} = CAST(? AS TEXT)"
         return (
             row
