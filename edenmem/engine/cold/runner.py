@@ -264,7 +264,7 @@ class _Run:
     # -- workers -----------------------------------------------------------------------------
 
     async def work(self, stop: asyncio.Event) -> None:
-        """Let the workers process all sessions, until the end of the run."""
+        """Process all sessions with the workers, until the end of the run."""
         workers = [asyncio.create_task(self._worker()) for _ in range(self._settings.concurrency)]
         watching = asyncio.create_task(self._watch(stop))
         cutting = asyncio.create_task(self._cut_off(workers))

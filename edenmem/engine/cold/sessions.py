@@ -60,7 +60,7 @@ class ColdSessions:
         return list(found)[::-1]
 
     def retry(self, formation: Formation, *, dry_run: bool = False) -> RetryReport:
-        """Let the next run retry a failed range; its attempts start from zero."""
+        """Schedule a failed range for the next run, with a new count of attempts."""
         why_not = None
         if formation.status is not FormationStatus.FAILED:
             why_not = f"status is {formation.status}, not failed"

@@ -153,7 +153,7 @@ class Consolidator:
         Args:
             scope: The scope.
             force: Ignore the threshold, and whether the scope is paused.
-            dry_run: Let the model draft the text, but write nothing.
+            dry_run: Draft the text with the model, but write nothing.
 
         Returns:
             The report. A failed model call or a rejected draft is reported as "failed" with the

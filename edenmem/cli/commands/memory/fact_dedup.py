@@ -44,7 +44,7 @@ def dedup(
             "--floor", min=50, max=100, metavar="PERCENT", help="Minimum similarity of vectors."
         ),
     ] = 95,
-    llm: Annotated[bool, typer.Option("--llm", help="Let a model propose merges.")] = False,
+    llm: Annotated[bool, typer.Option("--llm", help="Ask a model to propose merges.")] = False,
     limit: options.Limit = 50,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="With --llm: accept all proposals.")
@@ -69,7 +69,7 @@ def dedup(
     if not (dry_run or llm or person_is_there()):
         raise UsageError(
             "choosing what to merge needs a terminal",
-            hint="let a model propose merges with --llm, or list the groups with --dry-run",
+            hint="use --llm for merges proposed by a model, or list the groups with --dry-run",
         )
     chosen = choose_agent(run, named.agent)
     owners = resolve_accounts(run, named.user, named.account, agent_id=chosen.id)

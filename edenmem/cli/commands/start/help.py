@@ -72,7 +72,7 @@ def show(
 
 
 def _command_help(root: Any, words: Sequence[str]) -> str | None:
-    """Return the help of a command, or None if there is no such command."""
+    """Return the help of a command, or None for an unknown command."""
     context: Any = root
     for word in words:
         find = getattr(context.command, "get_command", None)

@@ -27,12 +27,12 @@ INDEX = "facts_source"
 _VOCABULARY = "facts_source_words"
 
 #: Messages that are not forgotten.
-_SEARCHABLE = "id NOT IN (SELECT id FROM forgotten_messages) AND content <> ''"
+_SEARCHABLE = "m.id NOT IN (SELECT id FROM forgotten_messages) AND m.content <> ''"
 #: Facts with source messages to index.
 INDEXABLE = (
     f"json_array_length(f.source_message_ids) BETWEEN 1 AND {MOST_SOURCES} AND EXISTS"
     " (SELECT 1 FROM json_each(f.source_message_ids) s JOIN messages m ON m.id = s.value"
-    f" WHERE {_SEARCHABLE.replace('id', 'm.id', 1)})"
+    f" WHERE {_SEARCHABLE})"
 )
 #: Facts in one transaction, small enough for other writers to wait only briefly.
 BATCH = 200
@@ -209,7 +209,8 @@ def _replace(
     if not 1 <= len(sources) <= MOST_SOURCES:
         return
     rows = connection.execute(
-        f"SELECT content FROM messages WHERE id {AMONG} AND {_SEARCHABLE} ORDER BY created_at, id",
+        f"SELECT m.content FROM messages m WHERE m.id {AMONG} AND {_SEARCHABLE}"
+        " ORDER BY m.created_at, m.id",
         (json_array(sources),),
     )
     text = source_text(content for (content,) in rows)

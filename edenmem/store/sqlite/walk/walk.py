@@ -252,19 +252,22 @@ def _read_rows(connection: sqlite3.Connection, source: Source, keys: list[_Key])
     try:
         named = json_array(last if isinstance(last, int) else last.decode() for *_, last in keys)
     except UnicodeDecodeError:  # cannot be encoded in JSON
-        select = source.select.replace(f" FROM {source.table}", f", ? FROM {source.table}", 1)
-        select += f" WHERE {column} = CAST(? AS TEXT)"
+        select = _select_with_place(source, "?", f"{source.table} WHERE {column} = CAST(? AS TEXT)")
         return (
             row
             for index, key in enumerate(keys)
             for row in connection.execute(select, (index, key[-1]))
         )
     listed = (
-        "FROM (SELECT key AS nth, value AS named FROM json_each(?)) CROSS JOIN"
+        "(SELECT key AS nth, value AS named FROM json_each(?)) CROSS JOIN"
         f" {source.table} ON {column} = named"
     )
-    select = source.select.replace(f" FROM {source.table}", f", nth {listed}", 1)
-    return connection.execute(select, (named,))
+    return connection.execute(_select_with_place(source, "nth", listed), (named,))
+
+
+def _select_with_place(source: Source, place: str, rows: str) -> str:
+    """Add the place of a row to its columns; sub-selects of the columns stay as they are."""
+    return source.select.replace(f" FROM {source.table}", f", {place} FROM {rows}", 1)
 
 
 class _Lenient:
