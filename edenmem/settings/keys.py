@@ -88,11 +88,11 @@ def flatten(table: Mapping[str, Any], where: str, prefix: str = "") -> dict[str,
                 raise ConfigError(f"{where}: {key} must be a table, [{key}]")
             flat |= flatten(value, where, f"{key}.")
         else:
-            raise unknown(key, (*defaults(), *tables()), where)
+            raise unknown(key, (*defaults(), *tables()), f"{where}: unknown setting")
     return flat
 
 
-def unknown(given: str, known: Iterable[str], where: str) -> ConfigError:
+def unknown(given: str, known: Iterable[str], problem: str) -> ConfigError:
     """Return the error for an unknown name, with the closest known name as a hint."""
     import difflib
 
@@ -102,7 +102,7 @@ def unknown(given: str, known: Iterable[str], where: str) -> ConfigError:
         several = [name for name in several if name.endswith(f"_{word}")]
     if len(several) > 1:  # "llm.model": there are several models
         return ConfigError(
-            f"{where}: unknown setting {given!r}",
+            f"{problem} {given!r}",
             hint=f"did you mean {', '.join(several[:-1])} or {several[-1]}?",
         )
     nearest = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
@@ -111,7 +111,7 @@ def unknown(given: str, known: Iterable[str], where: str) -> ConfigError:
         found = difflib.get_close_matches(given.rpartition(".")[2], last, n=1, cutoff=0.75)
         nearest = [last[word] for word in found]
     return ConfigError(
-        f"{where}: unknown setting {given!r}",
+        f"{problem} {given!r}",
         hint=f"did you mean {nearest[0]}?" if nearest else "list settings: edenmem config show",
     )
 

@@ -2,7 +2,7 @@
 
 The first source with a value wins:
 
-1. a flag of the command;
+1. an option of the command;
 2. an environment variable: ``EDENMEM_URI`` for ``store.uri``, ``EDENMEM_<SECTION>_<NAME>`` for
    others (``EDENMEM_SCOPES_USER_WORD_LIMIT``). Tables are JSON; an empty variable is unset;
 3. ``edenmem.toml`` in the working folder, then the user's file; ``--config`` or ``EDENMEM_CONFIG``
@@ -14,7 +14,7 @@ The first source with a value wins:
 A table of prices is one value. All profiles are checked, not only the selected one.
 
 An ``edenmem.toml`` in the working folder may be untrusted: an address from this file never receives
-a key from the user's file or ``OPENAI_API_KEY``, only a key from the same file, a flag or an
+a key from the user's file or ``OPENAI_API_KEY``, only a key from the same file, an option or an
 ``EDENMEM_`` variable.
 """
 
@@ -54,9 +54,9 @@ _ADDRESS_OF = {
 class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The effective settings and their origins.
 
-    ``origins`` maps each dotted key to "default", "flag", an environment variable, or a file with
-    the table of the profile. ``profiles`` are all known profiles. ``files`` lists the files read,
-    strongest first; ``warnings`` are sentences for stderr.
+    ``origins`` maps each dotted key to "default", an option of the command line ("--set"), an
+    environment variable, or a file with the table of the profile. ``profiles`` are all known
+    profiles. ``files`` lists the files read, strongest first; ``warnings`` are for stderr.
     """
 
     settings: Settings
@@ -89,10 +89,14 @@ def load_settings(
     config: Path | None = None,
     profile: str | None = None,
     overrides: Mapping[str, str] = {},
+    options: Mapping[str, str] = {},
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> LoadedSettings:
-    """Load the settings of this process. ``overrides`` are flags by dotted key ("store.uri").
+    """Load the settings of this process.
+
+    ``overrides`` are values by dotted key ("store.uri"). ``options`` names the option that set each
+    of them (default: "--set").
 
     Raises:
         ConfigError: a file is unreadable, a name is unknown, or a value is invalid.
@@ -105,9 +109,9 @@ def load_settings(
 
     for key in overrides:
         if key not in keys.defaults():
-            raise keys.unknown(key, keys.defaults(), "option")
+            raise keys.unknown(key, keys.defaults(), "--set: unknown setting")
     layers = [
-        _Layer(overrides, lambda key: "flag", cwd, text=True),
+        _Layer(overrides, lambda key: options.get(key, "--set"), cwd, text=True),
         _environment(environ, cwd),
         *(layer for file in files for layer in _file_layers(file, chosen)),
     ]
@@ -244,7 +248,8 @@ def _environment(environ: Mapping[str, str], cwd: Path) -> _Layer:
     names = keys.environment_names()
     for name in environ:
         if name.startswith("EDENMEM_") and name not in names and name not in _OTHER_VARIABLES:
-            raise keys.unknown(name, (*names, *_OTHER_VARIABLES), "environment")
+            known = (*names, *_OTHER_VARIABLES)
+            raise keys.unknown(name, known, "unknown environment variable")
     variables = {key: name for name, key in names.items() if environ.get(name)}
     values = {key: environ[name] for key, name in variables.items()}
     return _Layer(values, variables.__getitem__, cwd, text=True)

@@ -69,13 +69,13 @@ def sqlite_path(uri: str, base: Path | None = None) -> Path | None:
         plain = ""
     if not plain or plain.endswith("/"):
         raise ConfigError(
-            f"invalid store.uri: {redact_uri(uri)!r}",
+            f"invalid store URI {redact_uri(uri)!r}",
             hint="use sqlite:///path/to/file.db, mongodb://… or mongodb+srv://…",
         )
     if "?" in plain or plain == ":memory:":
         # Ignoring options would make one file of two addresses, and keep in-memory data on disk.
         raise ConfigError(
-            f"invalid store.uri: {redact_uri(uri)!r}: options and in-memory databases are not "
+            f"invalid store URI {redact_uri(uri)!r}: options and in-memory databases are not "
             "supported",
             hint="use sqlite:///path/to/file.db",
         )

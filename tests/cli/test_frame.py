@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from edenmem import __version__
+from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.app.root import COMMANDS, every_command, run
 from tests.cli.conftest import Cli, Inside
 
@@ -192,7 +193,49 @@ def test_a_flag_is_above_the_environment(shared_cli: Cli, cli: Cli) -> None:
     names = [a["username"] for a in shared_cli.json("agent", "list", "--uri", cli.uri)]
     assert "only-here" in names
     shown = shared_cli.json("config", "show", "store.uri", "--uri", cli.uri)
-    assert [(row["key"], row["origin"]) for row in shown] == [("store.uri", "flag")]
+    assert [(row["key"], row["origin"]) for row in shown] == [("store.uri", "--uri")]
+
+
+def test_an_error_names_the_option_or_variable_that_set_the_value(cli: Cli) -> None:
+    invalid = "invalid store URI 'foo://bar'"
+    assert f"--uri: {invalid}" in cli("status", "--uri", "foo://bar").err
+    assert f"EDENMEM_URI: {invalid}" in cli("status", env={"EDENMEM_URI": "foo://bar"}).err
+    assert "--set: search.top_k must be" in cli("status", "--set", "search.top_k=x").err
+    switch = cli("embed", "backfill", "--to", "dimensions=x")
+    assert "--to: embedding.dimensions must be" in switch.err
+
+
+@pytest.mark.parametrize(
+    ("given", "suggested"),
+    [
+        (["--uri", "sqlite:///new.db"], "'edenmem init --uri sqlite:///new.db'"),
+        (["--uri", "sqlite:///my $new.db"], "'edenmem init --uri \"sqlite:///my \\$new.db\"'"),
+        (
+            ["--config", "my.toml", "--profile", "x"],
+            "'edenmem init --config my.toml --profile x'",
+        ),
+        ([], "'edenmem init'"),
+    ],
+)
+def test_suggested_commands_repeat_the_options_of_the_store(
+    cli: Cli, given: list[str], suggested: str
+) -> None:
+    (cli.cwd / "my.toml").write_text("[profiles.x]\n")
+    missing = {"EDENMEM_URI": "" if "--uri" in given else "sqlite:///none.db"}
+    result = cli("agent", "list", *given, env=missing)
+    assert result.code == 5
+    assert f"hint: create it with {suggested}\n" in result.err
+    assert suggested in cli("status", *given, env=missing).err  # a note
+    assert suggested in cli("doctor", *given, env=missing).out.replace("\n        ", " ")
+
+
+def test_a_suggested_command_never_shows_a_password(cli: Cli) -> None:
+    invocation = Invocation()
+    invocation.uri = "mongodb://anna:pass@host/eden"
+    advice = invocation.repeat_options("run 'edenmem init' or see 'edenmem help mongodb'")
+    assert advice == (
+        "run 'edenmem init --uri \"mongodb://anna:***@host/eden\"' or see 'edenmem help mongodb'"
+    )
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ NAMES = st.builds(
 def test_settings_may_name_the_recipes_that_there_are(name: str) -> None:
     def allowed() -> bool:
         try:
-            keys.convert("search.recipe", name, "flag", text=True)
+            keys.convert("search.recipe", name, "--set", text=True)
         except ConfigError:
             return False
         return True

@@ -88,7 +88,7 @@ def test_each_source_is_stronger_than_those_below_it(machine: Machine) -> None:
     top_k(14, f"{machine.folder_file} [profiles.x]", profile="x")
     machine.environ["EDENMEM_SEARCH_TOP_K"] = "15"
     top_k(15, "EDENMEM_SEARCH_TOP_K", profile="x")
-    top_k(16, "flag", profile="x", overrides={"search.top_k": "16"})
+    top_k(16, "--set", profile="x", overrides={"search.top_k": "16"})
 
 
 def test_files_are_merged_key_by_key(machine: Machine) -> None:
@@ -245,7 +245,7 @@ def test_a_stronger_file_that_overrides_a_profile_warns(machine: Machine) -> Non
         ("llm.prices.x = 5", r"must be a table of model = \[input price, output price\]", None),
         ("embedding.prices.x = 'a'", "must be a table of model = price", None),
         ("\nllm = 'x' y", "is not valid TOML: .*line 2", None),
-        ("store.uri = 'redis://u:hunter2@h'", r"invalid store\.uri: 'redis://u:\*\*\*@h'", None),
+        ("store.uri = 'redis://u:hunter2@h'", r"invalid store URI 'redis://u:\*\*\*@h'", None),
     ],
 )
 def test_an_invalid_file_gives_its_path_key_and_expected_value(
@@ -280,11 +280,21 @@ def test_an_unreadable_file_is_an_error(machine: Machine) -> None:
         (
             "EDENMEM_LLM_FAST_MODLE",
             "x",
-            "unknown setting 'EDENMEM_LLM_FAST_MODLE'",
+            "unknown environment variable 'EDENMEM_LLM_FAST_MODLE'",
             "LLM_FAST_MODEL?",
         ),
-        ("EDENMEM_STORE_URI", "x", "unknown setting 'EDENMEM_STORE_URI'", "EDENMEM_URI?"),
-        ("EDENMEM_PROFIL", "x", "unknown setting 'EDENMEM_PROFIL'", "EDENMEM_PROFILE?"),
+        (
+            "EDENMEM_STORE_URI",
+            "x",
+            "unknown environment variable 'EDENMEM_STORE_URI'",
+            "EDENMEM_URI?",
+        ),
+        (
+            "EDENMEM_PROFIL",
+            "x",
+            "unknown environment variable 'EDENMEM_PROFIL'",
+            "EDENMEM_PROFILE?",
+        ),
         ("EDENMEM_SEARCH_TOP_K", "ten", "EDENMEM_SEARCH_TOP_K: search.top_k must be a whole", ""),
         ("EDENMEM_FORMATION_DEDUP", "maybe", "must be true or false, not 'maybe'", ""),
         ("EDENMEM_LLM_PRICES", "{", "must be a table of model", ""),
@@ -300,9 +310,9 @@ def test_an_invalid_variable_is_named(
 
 
 def test_an_invalid_flag_is_named(machine: Machine) -> None:
-    hint = machine.fails("option: .*'search.topk'", overrides={"search.topk": "3"})
+    hint = machine.fails("--set: unknown setting 'search.topk'", overrides={"search.topk": "3"})
     assert hint == "did you mean search.top_k?"
-    machine.fails("flag: search.top_k must be", overrides={"search.top_k": "x"})
+    machine.fails("--set: search.top_k must be", overrides={"search.top_k": "x"})
 
 
 def test_edenmem_variables_that_are_no_settings_are_accepted(machine: Machine) -> None:

@@ -24,12 +24,14 @@ def run_guarded(
     *,
     wants_traceback: Callable[[], bool],
     is_writing: Callable[[], bool] = lambda: False,
+    advise: Callable[[str], str] = str,
 ) -> int:
     """Run ``work``, and turn exceptions into a message and an exit code.
 
-    ``is_writing`` returns whether a closed pipe interrupts a change.
+    ``is_writing`` returns whether a closed pipe interrupts a change. ``advise`` completes the
+    commands that a hint suggests.
     """
-    code = _run(work, wants_traceback, is_writing)
+    code = _run(work, wants_traceback, is_writing, advise)
     try:
         sys.stdout.flush()
     except BrokenPipeError:  # the work is done
@@ -40,12 +42,15 @@ def run_guarded(
 
 
 def _run(
-    work: Callable[[], int], wants_traceback: Callable[[], bool], is_writing: Callable[[], bool]
+    work: Callable[[], int],
+    wants_traceback: Callable[[], bool],
+    is_writing: Callable[[], bool],
+    advise: Callable[[str], str],
 ) -> int:
     try:
         return work()
     except EdenmemError as error:
-        print_error(error.message, error.hint)
+        print_error(error.message, error.hint and advise(error.hint))
         return _end(error.exit_code, wants_traceback)
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("\n")

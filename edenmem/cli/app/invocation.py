@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +16,7 @@ from edenmem.cli.terminal.output import ColorWhen, Output, OutputFormat
 from edenmem.errors import ConfigError, EdenmemWarning, UsageError, WriteRefused
 from edenmem.models.changes import Actor
 from edenmem.models.ids import new_id
-from edenmem.settings.paths import has_password, sqlite_path
+from edenmem.settings.paths import has_password, redact_uri, sqlite_path
 
 if TYPE_CHECKING:
     import typer
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from edenmem.settings.schema import Settings
 
 T = TypeVar("T")
+
+
+#: A command of edenmem that a hint or note suggests.
+_SUGGESTED = re.compile(r"'edenmem (?!help\b)([^']+)(?<!--help)'")
 
 
 class LogFormat(StrEnum):
@@ -43,6 +49,7 @@ class Invocation:
         self.config: str | None = None
         self.profile: str | None = None
         self.overrides: dict[str, str] = {}
+        self._options: dict[str, str] = {}
         self.read_only = False
         self.format = OutputFormat.TABLE
         self.output: str | None = None
@@ -89,15 +96,33 @@ class Invocation:
         self.uri = uri
         self._reload()
 
-    def override(self, settings: dict[str, str]) -> None:
-        """Override settings for the rest of the run."""
+    def override(self, settings: Mapping[str, str], options: Mapping[str, str] = {}) -> None:
+        """Override settings for the rest of the run; ``options`` names the option of each."""
         self.overrides |= settings
+        self._options |= options
         self._reload()
 
     def _reload(self) -> None:
         self.close()
         for name in ("loaded", "service"):
             self.__dict__.pop(name, None)
+
+    def repeat_options(self, advice: str) -> str:
+        """Add the given options that select the store to the commands in a hint or note."""
+        given = {
+            "--uri": redact_uri(self.uri) if self.uri else None,
+            "--config": self.config,
+            "--profile": self.profile,
+        }
+
+        def complete(found: re.Match[str]) -> str:
+            command = found[1]
+            for option, value in given.items():
+                if value and option not in command:
+                    command += f" {option} {_quote(value)}"
+            return f"'edenmem {command}'"
+
+        return _SUGGESTED.sub(complete, advice)
 
     def close(self) -> None:
         """Close the store if it is open."""
@@ -116,27 +141,34 @@ class Invocation:
 
             self._has_log = True
             notes = note_logger()
-        return Output(self.format, quiet=self.quiet, color=self.color, notes=notes)
+        return Output(
+            self.format,
+            quiet=self.quiet,
+            color=self.color,
+            notes=notes,
+            advise=self.repeat_options,
+        )
 
     @cached_property
     def loaded(self) -> LoadedSettings:
         """Load the settings with their origins."""
         from edenmem.settings.load import load_settings
 
-        overrides = dict(self.overrides)
+        overrides, options = dict(self.overrides), dict(self._options)
         if self.uri is not None:
-            overrides["store.uri"] = self.uri
+            overrides["store.uri"], options["store.uri"] = self.uri, "--uri"
             if has_password(self.uri):
                 self.out.note(
                     "warning: the password in --uri is visible in the process list; use"
                     " EDENMEM_URI or a configuration file instead"
                 )
         if self.read_only:
-            overrides["store.read_only"] = "true"
+            overrides["store.read_only"], options["store.read_only"] = "true", "--read-only"
         loaded = load_settings(
             config=Path(self.config) if self.config else None,
             profile=self.profile,
             overrides=overrides,
+            options=options,
         )
         for warning in loaded.warnings:
             self.out.note(f"warning: {warning}")
@@ -175,9 +207,9 @@ class Invocation:
             WriteRefused: ``store.read_only`` is set.
         """
         if self.settings.store.read_only:
-            origin = self.loaded.origins.get("store.read_only", "")
-            by = "--read-only" if self.read_only else f"store.read_only of {origin}"
-            raise WriteRefused(f"'{words}' writes to the store, but {by} is set")
+            origin = self.loaded.origins["store.read_only"]
+            what = "--read-only is set" if self.read_only else f"{origin} sets store.read_only"
+            raise WriteRefused(f"'{words}' writes to the store, but {what}")
 
     @cached_property
     def service(self) -> MemoryService:
@@ -245,6 +277,14 @@ class Invocation:
                 return await service.edit(work)
 
         return _run(main())
+
+
+def _quote(word: str) -> str:
+    """Quote a word for a shell, in double quotes, since the whole command is in single ones."""
+    if shlex.quote(word) == word:
+        return word
+    escaped = re.sub(r'(["\\$`])', r"\\\1", word)
+    return f'"{escaped}"'
 
 
 def _run(main: Coroutine[Any, Any, T]) -> T:

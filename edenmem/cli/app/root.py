@@ -207,6 +207,7 @@ def run(arguments: Sequence[str]) -> int:
         lambda: _dispatch(arguments, invocation),
         wants_traceback=lambda: invocation.traceback,
         is_writing=lambda: invocation.is_writing,
+        advise=invocation.repeat_options,
     )
 
 

@@ -66,8 +66,11 @@ class Output:
         quiet: bool = False,
         color: ColorWhen | None = None,
         notes: Callable[[str], None] | None = None,
+        advise: Callable[[str], str] = str,
     ) -> None:
         self.format = format
+        #: Complete the commands that a text suggests.
+        self.advise = advise
         self._quiet = quiet
         self._notes = notes
         self._color = color or _color_from_environment()
@@ -114,6 +117,7 @@ class Output:
 
     def note(self, text: str) -> None:
         """Print a note on stderr, unless ``--quiet``."""
+        text = self.advise(text)
         if self._notes is not None and not self._quiet:
             self._notes(text)
         elif not self._quiet:

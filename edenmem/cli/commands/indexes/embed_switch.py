@@ -130,6 +130,7 @@ def _settings_after(run: Invocation, chosen: SwitchOptions) -> Settings:
         config=Path(run.config) if run.config else None,
         profile=chosen.profile or run.profile,
         overrides={**kept, **chosen.changes},
+        options=dict.fromkeys(chosen.changes, "--to"),
     )
     return loaded.settings
 

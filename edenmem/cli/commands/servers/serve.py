@@ -81,8 +81,23 @@ def serve(
         **_formation_model(run, upstream, model),
     }
     if chosen := {key: str(value) for key, value in given.items() if value is not None}:
-        run.override(chosen)
+        run.override(chosen, _OPTION_OF)
     _serve(run)
+
+
+#: The option of each setting that it overrides.
+_OPTION_OF = {
+    "server.agent": "--agent",
+    "server.user": "--user",
+    "server.host": "--host",
+    "server.port": "--port",
+    "server.upstream_url": "--upstream",
+    "server.store_chats": "--no-store",
+    "llm.fast_model": "--model",
+    "llm.slow_model": "--model",
+    "llm.premium_model": "--model",
+    "llm.base_url": "--upstream",
+}
 
 
 def _serve(run: Invocation) -> None:

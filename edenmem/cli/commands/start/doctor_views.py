@@ -73,7 +73,7 @@ def _show_health(run: Invocation, report: DoctorReport, *, detailed: bool) -> No
         run.out.line()
         if skipped:
             run.out.paragraph(f"skipped {many(len(skipped), 'check')}: ", skipped[-1].remark)
-        run.out.line(_summary(report))
+        run.out.line(run.out.advise(_summary(report)))
 
 
 def _print_check(
@@ -91,7 +91,7 @@ def _print_check(
     few = check.state is State.NOTE and not detailed
     if not is_provider:
         _print_examples(run, check.examples[: _OF_NOTES if few else None], check.count, label)
-    run.out.paragraph(f"{_INDENT}> ", check.remedy)
+    run.out.paragraph(f"{_INDENT}> ", run.out.advise(check.remedy))
 
 
 def _print_examples(

@@ -147,7 +147,16 @@ def _override(
             ) from None
         settings["llm.max_cost"] = max_cost
     if settings:
-        run.override(settings)
+        run.override(settings, _OPTION_OF)
+
+
+#: The option of each setting that it overrides.
+_OPTION_OF = {
+    "cold.concurrency": "--concurrency",
+    "cold.session_timeout_seconds": "--session-timeout",
+    "llm.max_tokens": "--max-tokens",
+    "llm.max_cost": "--max-cost",
+}
 
 
 @app.command("status", cls=Command)

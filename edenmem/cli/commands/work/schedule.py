@@ -49,7 +49,7 @@ def cold_job(run: Invocation, *, minutes: int) -> Job:
         words += ["--config", str(Path(config).expanduser().absolute())]
     if profile := run.profile or os.environ.get("EDENMEM_PROFILE"):
         words += ["--profile", profile]
-    if run.loaded.origins["store.uri"] in ("flag", "EDENMEM_URI", "EDENMEM_STORE_URI"):
+    if run.loaded.origins["store.uri"] in ("--uri", "--set", "EDENMEM_URI"):
         words += ["--uri", _without_secret("the store URI", run.settings.store.uri)]
     for key, value in run.overrides.items():
         if key in SECRETS:
@@ -78,11 +78,10 @@ def program() -> list[str]:
 
 def environment_settings(run: Invocation) -> list[str]:
     """Return settings from environment variables, which cron and systemd do not pass on."""
-    passed_on = {"EDENMEM_URI", "EDENMEM_STORE_URI"}
     return [
         f"{key} ({origin})"
         for key, origin in run.loaded.origins.items()
-        if origin in os.environ and origin not in passed_on
+        if origin in os.environ and origin != "EDENMEM_URI"
     ]
 
 
