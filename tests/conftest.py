@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -156,9 +157,7 @@ def atlas(_atlas_server: AtlasServer) -> AtlasServer:
 
 
 @pytest.fixture
-def open_store(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], Store]]:
+def open_store(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Store]]:
     """Return a function that opens an empty store of a kind, closed after the test."""
     from tests.support import stores
 
@@ -167,7 +166,9 @@ def open_store(
         def open_one(kind: str) -> Store:
             match kind:
                 case "sqlite":
-                    context = stores.sqlite_store(tmp_path_factory.mktemp("store"))
+                    # One of 2,000: pytest would keep them all until the end.
+                    folder = opened.enter_context(TemporaryDirectory(prefix="store-"))
+                    context = stores.sqlite_store(Path(folder))
                 case "mongomock":
                     context = stores.mongomock_store()
                 case "secantus":
