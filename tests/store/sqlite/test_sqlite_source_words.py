@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from pathlib import Path
 
 import pytest
@@ -140,12 +139,12 @@ def test_others_can_write_between_the_steps_of_a_build(
     other = SqliteStore(store.database.info().location, busy_timeout=0)
     written: list[int] = []
 
-    def write(seconds: float) -> None:
+    def write() -> None:
         said = make_message(town.lone, "Later.", sender=town.bruno.id)
         other.host.add_messages(town.lone.id, [said])
         written.append(1)
 
-    monkeypatch.setattr(time, "sleep", write)
+    monkeypatch.setattr(source_words, "yield_to_writers", write)
     store.indexes.create_index(INDEX, WISH)
     assert len(written) > 7 + 1  # batches and more than one step of the merge
     assert state(store).status == "ready"

@@ -39,7 +39,7 @@ BATCH = 200
 #: The row of an incomplete index with the last indexed fact; facts have positive numbers.
 PROGRESS = -1
 #: Seconds between transactions, in which other processes can write.
-YIELD = 0.02
+_YIELD = 0.02
 #: Pages of the index to write in one step of a merge (about 4 kB each).
 _MERGE_PAGES = 250
 #: Changed rows of a merge that had something to do; see "merge" in the documentation of FTS5.
@@ -140,7 +140,12 @@ def merge_index(db: Connections) -> None:
             connection.execute(f"INSERT INTO {INDEX} ({INDEX}, rank) VALUES ('merge', ?)", (pages,))
             has_more = connection.total_changes - before >= _MERGE_WORK
         pages = _MERGE_PAGES
-        time.sleep(YIELD)
+        yield_to_writers()
+
+
+def yield_to_writers() -> None:
+    """Pause between two transactions, so that waiting writers get their turn."""
+    time.sleep(_YIELD)
 
 
 def _write_progress(connection: sqlite3.Connection, last: int | None) -> None:

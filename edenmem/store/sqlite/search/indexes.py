@@ -10,7 +10,6 @@ them in a damaged file, and creates the optional index of source messages.
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Collection, Iterator
 
 import msgspec
@@ -144,7 +143,7 @@ class Indexes(Part):
         while last is not None:
             with self._db.writing() as connection:
                 last = source_words.index_batch(connection, last)
-            time.sleep(source_words.YIELD)
+            source_words.yield_to_writers()
         source_words.merge_index(self._db)
         with self._db.writing() as connection:
             connection.execute("UPDATE scopes SET revision = revision + 1")
