@@ -25,7 +25,6 @@ from edenmem.store.protocol.log import AuditKey, command_prefixes
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, time, to_list, to_ms
 from edenmem.store.sqlite.core.part import BATCH, Part, json_array
-from edenmem.store.sqlite.memory import log
 
 #: The action of a tombstone.
 REMOVED = "delete"
@@ -35,7 +34,7 @@ AUDIT = (
     " a.target_type, a.target_id, a.agent_id, a.before, a.after, a.reason, a.undoes, a.audit_no"
     " FROM audit a LEFT JOIN scopes s USING (scope_id)"
 )
-SHOWN = f"a.action <> '{log.VOID}'"
+SHOWN = f"a.action <> '{VOID}'"
 
 #: Expression by kind of ID; the same as in the indexes.
 _COLUMNS: dict[AuditKey, str] = {
