@@ -144,8 +144,14 @@ def accepted_values(key: str) -> str:
 def _type(key: str) -> Any:
     section: Any = Settings
     for name in key.split("."):
-        section = next(f.type for f in msgspec.structs.fields(section) if f.name == name)
+        section = _types(section)[name]
     return section
+
+
+@functools.cache
+def _types(section: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the types of a section's fields, which msgspec evaluates slowly."""
+    return {field.name: field.type for field in msgspec.structs.fields(section)}
 
 
 def _describe_value(key: str, raw: object) -> str:
