@@ -52,7 +52,7 @@ def test_nobody_is_shown_what_is_not_theirs(tmp_path: Path) -> None:
             super().teardown()
             self.store.database.close()
 
-    run_state_machine_as_test(OnSqlite, settings=budget(10, 50))
+    run_state_machine_as_test(OnSqlite, settings=budget(6, 50))
 
 
 @pytest.mark.timeout(0 if MORE else 900)

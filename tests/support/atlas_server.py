@@ -23,7 +23,7 @@ from tests.support.atlas_query import (
     text_search,
     vector_search,
 )
-from tests.support.mongo_server import secantus_server
+from tests.support.mongo_server import Databases, secantus_server
 
 Document = dict[str, Any]
 _STAGES = ("$vectorSearch", "$search", "$listSearchIndexes")
@@ -39,10 +39,11 @@ class AtlasServer:
     writes are visible; ``failure``: error of builds, if any; ``commands``: all search commands.
     """
 
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
+    def __init__(self, databases: Databases) -> None:
+        self.databases = databases
+        self.uri = databases.uri
         self.reset()
-        self._client: MongoClient[Document] = MongoClient(uri)
+        self._client: MongoClient[Document] = MongoClient(self.uri)
         self._indexes: dict[tuple[str, str], dict[str, Index]] = {}
         self._looks = 0
         self._lock = RLock()
@@ -263,7 +264,7 @@ def atlas_server() -> Iterator[AtlasServer]:
     """Start a fake Atlas server on a free port, with a separate folder."""
     _extend_secantus()
     with secantus_server() as server:
-        atlas = AtlasServer(server.uri)
+        atlas = AtlasServer(server.databases)
         key = id(server.storage)
         _SERVERS[key] = atlas
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import cache, wraps
@@ -35,7 +36,8 @@ class Databases:
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self._client: Any = MongoClient(uri)
-        self._resting: list[str] = []
+        #: Unused databases of each kind, oldest first.
+        self._resting: defaultdict[str, list[str]] = defaultdict(list)
         #: The initial documents of each database, by collection.
         self._first: dict[str, dict[str, list[Any]]] = {}
         #: The changed collections of each database; None: unknown changes.
@@ -52,10 +54,11 @@ class Databases:
         elif name not in _READING or "$out" in str(command) or "$merge" in str(command):
             self._written[database] = None
 
-    def take(self, make: Callable[[str], None]) -> str:
-        """Return the name of a database in the state of ``make``."""
-        while len(self._resting) > _RESTING:
-            name = self._resting.pop(0)
+    def take(self, make: Callable[[str], None], kind: str = "") -> str:
+        """Return the name of a database in the state of ``make``, of which each kind has one."""
+        resting = self._resting[kind]
+        while len(resting) > _RESTING:
+            name = resting.pop(0)
             if self._emptied(name):
                 return name
             self._client.drop_database(name)
@@ -69,9 +72,9 @@ class Databases:
         self._written[name] = set()
         return name
 
-    def give_back(self, name: str) -> None:
+    def give_back(self, name: str, kind: str = "") -> None:
         """Return the database for other tests."""
-        self._resting.append(name)
+        self._resting[kind].append(name)
 
     def _emptied(self, name: str) -> bool:
         """Restore the initial state of the database, and return whether that worked."""
@@ -105,7 +108,8 @@ def secantus_server() -> Iterator[Any]:
     folder = tempfile.mkdtemp(prefix="edenmem-secantus-")
     try:
         with (
-            SecantusDBServer(storage_path=folder) as server,
+            # Without a journal: the folder does not outlive the server.
+            SecantusDBServer(storage_path=folder, durable=False, cache_size="256M") as server,
             closing(Databases(server.uri)) as databases,
         ):
             server.databases = databases

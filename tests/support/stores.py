@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
@@ -86,34 +86,41 @@ def secantus_store(uri: str) -> Iterator[MongoStore]:
 
 
 @contextmanager
-def used_store(databases: Databases) -> Iterator[MongoStore]:
-    """Open a reused, empty database."""
+def used_store(
+    databases: Databases, prepare: Callable[[MongoStore], None] | None = None, kind: str = ""
+) -> Iterator[MongoStore]:
+    """Open a reused, empty database, which ``prepare`` prepared when it was made."""
     from edenmem.store.mongo import MongoStore
 
     def make(name: str) -> None:
         store = MongoStore(databases.uri, StoreSettings(database=name))
         with closing(store.database):
             store.database.initialise()
+            if prepare is not None:
+                prepare(store)
 
-    name = databases.take(make)
+    name = databases.take(make, kind)
     store = MongoStore(databases.uri, StoreSettings(database=name))
     try:
         yield store
     finally:
         store.database.close()
-        databases.give_back(name)
+        databases.give_back(name, kind)
 
 
 @contextmanager
 def atlas_store(server: AtlasServer, *, dimensions: int = 32) -> Iterator[MongoStore]:
-    """Open a new database on the fake Atlas server, with both search indexes."""
+    """Open a reused, empty database on the fake Atlas server, with both search indexes."""
     from edenmem.models.indexes import IndexWish
     from edenmem.store.mongo.core.collections import TEXT_INDEX, VECTOR_INDEX
 
     wish = IndexWish(dimensions=dimensions, analyzer="lucene.english")
-    with secantus_store(server.uri) as store:
+
+    def create_indexes(store: MongoStore) -> None:
         for name in (VECTOR_INDEX, TEXT_INDEX):
             store.indexes.create_index(name, wish)
         while not all(state.queryable for state in store.indexes.list_indexes(wish)):
             pass  # each read advances the build
+
+    with used_store(server.databases, create_indexes, f"{dimensions}") as store:
         yield store

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 #: Few of each: by the first of two looks every scope is in the cache of search, which has a limit
 #: of its own.
 _AGENTS, _USERS, _MESSAGES = 2, 2, 12
-_FIRST, _LAST = 80, 110
+_FIRST, _LAST = 40, 60
 #: Bytes for each session: less than one prompt, or its messages. Four more facts in the cache of
 #: search are much less.
 _BYTES = 2_000

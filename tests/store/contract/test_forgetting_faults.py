@@ -189,7 +189,7 @@ def test_interruption_at_any_write_to_mongodb(open_store: Callable[[str], MongoS
     points = breaker.points
     _nothing_left(store)
     assert points > 60
-    for at in range(5, points, 24):  # interruptions before one write and after another: both occur
+    for at in range(5, points, 31):  # interruptions before one write and after another: both occur
         template.restore()
         with pytest.raises(StoreError):
             _forget(opened(_WriteBreaker(at)))
