@@ -81,6 +81,7 @@ class serving:
     """A server in a thread."""
 
     def __init__(self, service: MemoryService, settings: Settings, **options: Any) -> None:
+        self._service = service
         self._app = create_app(service, settings, is_local=True, **options)
         self._listener = process.open_socket("127.0.0.1", 0)
         self._ready = threading.Event()
@@ -95,6 +96,7 @@ class serving:
         async def main() -> None:
             self._server = process.make_server(self._app, shutdown_seconds=5, ready=self._ready.set)
             await self._server.serve(sockets=[self._listener])
+            await self._service.close_models()
 
         asyncio.run(main())
 

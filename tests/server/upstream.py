@@ -54,7 +54,8 @@ class Seen:
 class FakeUpstream:
     """The server, in a thread with a loop of its own.
 
-    ``gate``: models whose name begins with "gated" go on when it is set.
+    ``gate``: models whose name begins with "gated" go on when it is set. ``forms``: the answers of
+    the model "forming", by the name of the JSON schema that is asked for.
     """
 
     seen: list[Seen] = field(default_factory=list)
@@ -62,6 +63,7 @@ class FakeUpstream:
     hung_up: threading.Event = field(default_factory=threading.Event)
     gate: threading.Event = field(default_factory=threading.Event)
     reached: threading.Event = field(default_factory=threading.Event)
+    forms: dict[str, dict[str, Any]] = field(default_factory=dict)
     port: int = 0
 
     @property
@@ -247,6 +249,18 @@ async def _plain(out: _Out, body: dict[str, Any], reader: asyncio.StreamReader) 
     await _stream(out, [COMMENT, *events, b"data: [DONE]\n\n"])
 
 
+async def _forming(out: _Out, body: dict[str, Any], reader: asyncio.StreamReader) -> None:
+    schema = body["response_format"]["json_schema"]
+    assert schema["strict"]
+    missing = set(schema["schema"]["required"]) - out.upstream.forms[schema["name"]].keys()
+    assert not missing, f"the script of {schema['name']} lacks {missing}"
+    content = json.dumps(out.upstream.forms[schema["name"]])
+    message = {"role": "assistant", "content": content, "refusal": None}
+    choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
+    whole = {"id": "f", "object": "chat.completion", "created": 1, "model": "forming"}
+    await out.answer(200, {**whole, "choices": [choice], **_usage_of()})
+
+
 def _usage_of() -> dict[str, Any]:
     return {"usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}}
 
@@ -364,6 +378,7 @@ _BEHAVIOURS = {
     "choices": _choices,
     "cut": _cut,
     "stall": _stall,
+    "forming": _forming,
     "gated": _gated,
     "limited": _limited,
     "nonsense": _nonsense,
