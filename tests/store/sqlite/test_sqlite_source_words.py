@@ -5,10 +5,12 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from edenmem.engine.indexes.manager import IndexKeeper
 from edenmem.errors import ConflictError, StoreError
+from edenmem.models.backup import RecordKind, StoredMessage
 from edenmem.models.host import Message
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.memory import Fact
@@ -148,6 +150,20 @@ def test_others_can_write_between_the_steps_of_a_build(
     store.indexes.create_index(INDEX, WISH)
     assert len(written) > 7 + 1  # batches and more than one step of the merge
     assert state(store).status == "ready"
+
+
+def test_a_message_loaded_after_its_fact_is_found(town: Town) -> None:
+    store, scope = town.store, town.his()
+    store.indexes.create_index(INDEX, WISH)
+    late = make_message(town.shared, "The gearbox of the trawler.", sender=town.bruno.id)
+    fact = make_fact(scope, "It leaks.", source_message_ids=(late.id,))
+    add_facts(store, fact)
+    assert found(town, "trawler") == set()
+    before = store.memory.revisions([scope])[scope]
+    for _ in range(2):
+        store.walk.load(RecordKind.MESSAGE, [StoredMessage(**msgspec.structs.asdict(late))])
+        assert found(town, "trawler") == {fact.id}
+        assert store.memory.revisions([scope])[scope] == before + 1
 
 
 def test_a_message_that_changes_takes_its_old_words_along(town: Town) -> None:

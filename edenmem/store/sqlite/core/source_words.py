@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from edenmem.errors import ConflictError, StoreError
 from edenmem.search.words import MOST_SOURCES, TOKENIZER, normalise_for_index, source_text
@@ -183,12 +183,7 @@ def refresh_words(connection: sqlite3.Connection, message_ids: Iterable[str]) ->
             (f"scope : {quote(message_id)}",),
         )
     }
-    for number, scope_id, sources in rows.values():
-        _replace(connection, number, scope_id, from_list(sources))
-    connection.execute(
-        f"UPDATE scopes SET revision = revision + 1 WHERE scope_id {AMONG}",
-        (json_array({scope_id for _, scope_id, _ in rows.values()}),),
-    )
+    _index_again(connection, rows.values())
 
 
 def index_late_messages(connection: sqlite3.Connection, message_ids: Iterable[str]) -> None:
@@ -196,15 +191,25 @@ def index_late_messages(connection: sqlite3.Connection, message_ids: Iterable[st
 
     Reads all facts, unless there is no index.
     """
-    if not has_index(connection):
+    ids = list(message_ids)
+    if not ids or not has_index(connection):
         return
     rows = connection.execute(
         "SELECT f.fact_no, f.scope_id, f.source_message_ids FROM facts f"
         f" WHERE EXISTS (SELECT 1 FROM json_each(f.source_message_ids) WHERE value {AMONG})",
-        (json_array(message_ids),),
+        (json_array(ids),),
     ).fetchall()
+    _index_again(connection, rows)
+
+
+def _index_again(connection: sqlite3.Connection, rows: Collection[tuple[int, int, str]]) -> None:
+    """Index facts again, given as (fact number, scope, source messages)."""
     for number, scope_id, sources in rows:
         _replace(connection, number, scope_id, from_list(sources))
+    connection.execute(
+        f"UPDATE scopes SET revision = revision + 1 WHERE scope_id {AMONG}",
+        (json_array({scope_id for _, scope_id, _ in rows}),),
+    )
 
 
 def _replace(

@@ -80,7 +80,9 @@ class Loader:
         results = [put(self, record) for record in records]
         if kind is RecordKind.MESSAGE and not self._dry_run:
             self._mark_forgotten(records, results)
-            index_late_messages(self._db, [record.id for record in records])
+            added = zip(records, results, strict=True)
+            late = [record.id for record, result in added if result.status is LoadStatus.ADDED]
+            index_late_messages(self._db, late)
         return results
 
     def _mark_forgotten(self, records: Sequence[Record], results: Sequence[LoadResult]) -> None:
