@@ -40,6 +40,11 @@ def to_ms(moment: datetime | None) -> int | None:
 EVER = -(2**62)
 
 
+def select_more(select: str, *columns: str) -> str:
+    """Return the statement with more columns at the end of each row."""
+    return select.replace(" FROM ", f", {', '.join(columns)} FROM ", 1)
+
+
 def day_of(column: str) -> str:
     """Return an SQL expression for the UTC day of a column of milliseconds."""
     return f"strftime('%Y-%m-%d', {column} / 1000, 'unixepoch')"

@@ -9,14 +9,22 @@ import msgspec
 
 from edenmem.models.backup import StoredUser
 from edenmem.models.host import Agent, Message, Session, ToolCall, User
-from edenmem.store.sqlite.core.codec import Row, from_list, optional_time, time, to_list, to_ms
+from edenmem.store.sqlite.core.codec import (
+    Row,
+    from_list,
+    optional_time,
+    select_more,
+    time,
+    to_list,
+    to_ms,
+)
 
 AGENT = (
     "SELECT id, username, name, persona, owner, user_memory_enabled, agent_memory_enabled,"
     " created_at FROM agents"
 )
 USER = "SELECT id, username, eden_user_id, subscription_tier, feature_flags, created_at FROM users"
-STORED_USER = USER.replace(" FROM", ", deleted FROM")
+STORED_USER = select_more(USER, "deleted")
 SESSION = (
     "SELECT id, owner, group_id, name, title, status, platform, incognito, deleted,"
     " last_activity, created_at, imported, parent FROM sessions s"

@@ -78,7 +78,7 @@ class Memory(Part):
         left = limit
         last: tuple[int, str] | None = None
         # The keys are appended to the selected columns, as the last two of the row.
-        select = select.replace(" FROM ", f", {moment}, {row_id} FROM ", 1)
+        select = codec.select_more(select, moment, row_id)
         tail = f" ORDER BY {moment} DESC, {row_id} LIMIT ?"
         while left is None or left > 0:
             size = BATCH if left is None else min(BATCH, left)
@@ -104,7 +104,7 @@ class Memory(Part):
             left = None if left is None else left - size
 
     def recent_facts(self, scopes_: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
-        select = codec.FACT.replace(" FROM ", ", f.recent_at, f.id FROM ", 1)
+        select = codec.select_more(codec.FACT, "f.recent_at", "f.id")
         found: list[Row] = []
         with self._db.reading() as connection:
             for number in scopes.numbers_of(connection, scopes_).values():

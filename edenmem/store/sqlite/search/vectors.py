@@ -168,7 +168,7 @@ class Vectors(Part):
         Rows come by scope and age, as in the index. Each page continues after the previous one,
         with the rest of that scope.
         """
-        select = codec.FACT.replace(" FROM ", ", f.scope_id, f.fact_no FROM ", 1)
+        select = codec.select_more(codec.FACT, "f.scope_id", "f.fact_no")
         select += f" WHERE f.model_id IS ? AND {_NONE_STAGED}"
         values: list[object] = [model_id, wanted, dimensions]
         if agent_id is not None:

@@ -30,7 +30,7 @@ from edenmem.models.host import Message
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.store.sqlite.core import codec, scopes
-from edenmem.store.sqlite.core.codec import to_list, to_ms
+from edenmem.store.sqlite.core.codec import select_more, to_list, to_ms
 from edenmem.store.sqlite.core.part import json_array
 from edenmem.store.sqlite.core.source_words import index_late_messages, refresh_words
 from edenmem.store.sqlite.formations.formations import find_formation, insert_formation
@@ -96,7 +96,7 @@ class Loader:
     # -- what the platform owns --------------------------------------------------------------
 
     def put_agent(self, agent: StoredAgent) -> LoadResult:
-        row = self._by_id(AGENT.replace(" FROM ", ", deleted FROM ", 1), "id", agent.id)
+        row = self._by_id(select_more(AGENT, "deleted"), "id", agent.id)
         if row is not None:
             stored = StoredAgent(**msgspec.structs.asdict(agent_from(row)), deleted=bool(row[-1]))
             return compare_records(RecordKind.AGENT, stored, agent)

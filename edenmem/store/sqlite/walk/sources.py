@@ -408,16 +408,12 @@ def _check_ids(ids: tuple[Any, ...]) -> None:
 # -- the table -------------------------------------------------------------------------------------
 
 
-def _with(select: str, *columns: str) -> str:
-    return select.replace(" FROM ", f", {', '.join(columns)} FROM ", 1)
-
-
 SOURCES: dict[RecordKind, Source] = {
     RecordKind.AGENT: Source(
         table="agents",
         order=("agents.id",),
         number=None,
-        select=_with(AGENT, "deleted", "id", "''"),
+        select=codec.select_more(AGENT, "deleted", "id", "''"),
         narrow=_agents,
         decode=_agent,
         long=(3,),
@@ -426,7 +422,7 @@ SOURCES: dict[RecordKind, Source] = {
         table="users",
         order=("users.id",),
         number=None,
-        select=_with(STORED_USER, "id", "''"),
+        select=codec.select_more(STORED_USER, "id", "''"),
         narrow=_users,
         decode=_user,
         long=(),
@@ -435,7 +431,7 @@ SOURCES: dict[RecordKind, Source] = {
         table="sessions s",
         order=("s.id",),
         number=None,
-        select=_with(SESSION, "last_memory_message_id", "id", "''"),
+        select=codec.select_more(SESSION, "last_memory_message_id", "id", "''"),
         narrow=_sessions,
         decode=_session,
         long=(),
@@ -444,7 +440,9 @@ SOURCES: dict[RecordKind, Source] = {
         table="messages m",
         order=("m.session_id", "m.id"),
         number=None,
-        select=_with(MESSAGE, "m.id IN (SELECT id FROM forgotten_messages)", "m.id", "''"),
+        select=codec.select_more(
+            MESSAGE, "m.id IN (SELECT id FROM forgotten_messages)", "m.id", "''"
+        ),
         narrow=_messages,
         decode=_message,
         long=(3, 7),
@@ -454,7 +452,7 @@ SOURCES: dict[RecordKind, Source] = {
         joined="scopes s CROSS JOIN ",
         order=("s.agent_id", "s.kind", "s.owner"),
         number="p.scope_id",
-        select=_with(codec.POLICY, "p.id", "s.agent_id"),
+        select=codec.select_more(codec.POLICY, "p.id", "s.agent_id"),
         narrow=_policies,
         decode=_policy,
         long=(4, 5),
@@ -463,7 +461,7 @@ SOURCES: dict[RecordKind, Source] = {
         table="consolidations c",
         order=("c.id",),
         number="c.scope_id",
-        select=_with(codec.CONSOLIDATION, "c.id", "s.agent_id"),
+        select=codec.select_more(codec.CONSOLIDATION, "c.id", "s.agent_id"),
         narrow=_consolidations,
         decode=_consolidation,
         long=(4,),
@@ -472,7 +470,7 @@ SOURCES: dict[RecordKind, Source] = {
         table="reflections r",
         order=("r.id",),
         number="r.reflection_no",
-        select=_with(codec.REFLECTION, "r.id", "s.agent_id"),
+        select=codec.select_more(codec.REFLECTION, "r.id", "s.agent_id"),
         narrow=_reflections,
         decode=_reflection,
         long=(5,),
@@ -481,7 +479,7 @@ SOURCES: dict[RecordKind, Source] = {
         table="facts f",
         order=("f.id",),
         number="f.fact_no",
-        select=_with(codec.FACT, "f.id", "s.agent_id"),
+        select=codec.select_more(codec.FACT, "f.id", "s.agent_id"),
         narrow=_facts,
         decode=_fact,
         long=(5, 10, 17),
@@ -509,7 +507,7 @@ SOURCES: dict[RecordKind, Source] = {
         table="audit a",
         order=("a.id",),
         number="a.audit_no",
-        select=_with(AUDIT, "a.id", "a.agent_id"),
+        select=codec.select_more(AUDIT, "a.id", "a.agent_id"),
         narrow=_audit,
         decode=_audit_entry,
         long=(11, 12),
@@ -518,7 +516,7 @@ SOURCES: dict[RecordKind, Source] = {
         table="history h",
         order=("h.target_id",),
         number="h.history_no",
-        select=_with(HISTORY, "h.id", "s.agent_id"),
+        select=codec.select_more(HISTORY, "h.id", "s.agent_id"),
         narrow=_history,
         decode=_version,
         long=(7, 13),
@@ -531,7 +529,7 @@ SOURCES: dict[RecordKind, Source] = {
 }
 
 FACTS_WITH_VECTORS = SOURCES[RecordKind.FACT]._replace(
-    select=_with(codec.FACT_WITH_VECTOR, "f.id", "s.agent_id")
+    select=codec.select_more(codec.FACT_WITH_VECTOR, "f.id", "s.agent_id")
 )
 
 #: The single version of each fact without history.
