@@ -96,6 +96,15 @@ def test_with_yes_it_forgets_and_leaves_a_receipt(town: Cli, here: Inside) -> No
     assert "facts" not in again["removed"]
 
 
+@pytest.mark.parametrize("subject", [("--user", "lena"), ("--session", "first-visit")])
+def test_plan_and_result_have_the_same_lines(here: Inside, subject: tuple[str, str]) -> None:
+    words = ("forget", *subject, "--messages")
+    (plan,) = here.json(*words, "--dry-run")
+    (done,) = here.json(*words, "--yes")
+    assert plan["remove"].keys() >= {"sessions", "messages"}
+    assert done["removed"] == plan["remove"]
+
+
 def test_rewriting_by_the_model_in_a_pipe(
     town: Cli, here: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:

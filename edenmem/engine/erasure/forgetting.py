@@ -228,16 +228,13 @@ class Forgetter:
         settled = await in_thread(self._store.erasure.settle_formations, plan.traces, at=at)
         removed["formations (emptied)"] += settled
         unfinished = [*failed, *await self._write(decisions, "rewrite")]
+        copies = 0
         if any(one.mention.removed for one in decisions):
             # Before the absorbed reflections go, by which a later run would find these texts.
-            removed["copies of texts of others (emptied)"] += await in_thread(
-                self._empty_copies, plan, decisions
-            )
+            copies += await in_thread(self._empty_copies, plan, decisions)
         unfinished += await self._write(decisions, "remove")
         removed.update(await in_thread(self._store.erasure.erase, plan.traces, plan.derived, at=at))
-        removed["copies of texts of others (emptied)"] += await in_thread(
-            self._empty_copies, plan, decisions
-        )
+        copies += await in_thread(self._empty_copies, plan, decisions)
         if messages:
             removed.update(await in_thread(self._store.erasure.erase_messages, plan.traces))
         if self._shelf is not None:
@@ -261,7 +258,7 @@ class Forgetter:
             begun_at=begun.begun_at,
             finished_at=finished,
             removed=counts,
-            mentions=_tally(plan, decisions),
+            mentions={**_tally(plan, decisions), "copies emptied": copies},
             stays=plan.stays,
             probe=probe,
             compaction=compaction,

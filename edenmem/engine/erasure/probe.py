@@ -56,7 +56,7 @@ class Prober:
         """Search for removed memory, and for names outside of ``kept`` memory."""
         self._by_words = ""
         found: Counter[str] = Counter(
-            await in_thread(self._store.erasure.count_traces, plan.traces)
+            await in_thread(self._store.erasure.count_traces, plan.traces, plan.derived)
         )
         for kind in _ALIVE:
             del found[kind]

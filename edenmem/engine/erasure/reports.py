@@ -147,7 +147,10 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a forgetting. ``unfinished`` lists failed steps and remedies."""
+    """The result of a forgetting. ``unfinished`` lists failed steps and remedies.
+
+    ``removed`` has the kinds of `ForgetPlan.counts` and, with messages, ``conversations``.
+    """
 
     subject: Subject
     by: Actor

@@ -43,9 +43,7 @@ class Survey:
         derived = self.find_derived(traces)
         agents = {*traces.agents, *(one.agent_id for one in derived)}
         traces = msgspec.structs.replace(traces, agents=tuple(sorted(agents)))
-        counts = self._store.erasure.count_traces(traces)
-        if derived:
-            counts["derived reflections"] = len(derived)
+        counts = self._store.erasure.count_traces(traces, [one.id for one in derived])
         if tokens := sum(1 for _ in find_tokens(self._store.tokens, subject)):
             counts["tokens"] = tokens
         names = Names(subject.names)

@@ -18,13 +18,16 @@ class Erasure(Protocol):
     """Finds and removes traces."""
 
     def count_conversations(self, traces: Traces) -> dict[str, int]:
-        """Count the host's sessions and messages that `erase_messages` would remove.
+        """Count the sessions, messages and accounts that `erase_messages` would remove.
 
         Kinds with a count of 0 are left out.
         """
 
-    def count_traces(self, traces: Traces) -> dict[str, int]:
-        """Count the traces to remove, by kind; kinds with a count of 0 are left out."""
+    def count_traces(self, traces: Traces, derived: Sequence[str]) -> dict[str, int]:
+        """Count what `erase` would remove, by kind, and the formations to be emptied.
+
+        Kinds with a count of 0 are left out.
+        """
 
     def begin_forgetting(self, forgetting: Forgetting) -> Forgetting:
         """Store a forgetting as open; if it is open already, only add its blocks."""
@@ -41,7 +44,7 @@ class Erasure(Protocol):
         """
 
     def settle_formations(self, traces: Traces, *, at: datetime) -> int:
-        """Prevent past messages from being formed later; return how many formations changed.
+        """Prevent past messages from being formed later; return how many formations were emptied.
 
         Recorded changes are applied unless blocked. Claims are revoked, so no worker can record an
         outcome. Messages without a formation get a finished one. Decisions and errors are emptied.
@@ -54,13 +57,14 @@ class Erasure(Protocol):
         contexts dropped. Memory that remains no longer names the accounts.
 
         Returns:
-            What was removed, by kind.
+            What was removed, by the kinds of `count_traces`, without formations.
         """
 
     def erase_messages(self, traces: Traces) -> dict[str, int]:
         """Remove the ``own`` sessions with their messages, and the accounts.
 
-        In ``shared`` sessions only the accounts' messages and memberships are removed.
+        In ``shared`` sessions only the accounts' messages and memberships are removed. Returns what
+        was removed, by the kinds of `count_conversations`.
 
         Raises:
             UsageError: another program keeps the messages in this database.

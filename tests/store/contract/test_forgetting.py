@@ -443,7 +443,14 @@ def test_only_copies_of_kept_texts_remain(town: Town) -> None:
 
     report = forget(store, [MentionDecision(mention=old, treatment="redact")], plan=plan)
     assert report.complete
-    assert report.mentions == {"found": 2, "rewritten": 0, "removed": 0, "emptied": 1, "kept": 1}
+    assert report.mentions == {
+        "found": 2,
+        "rewritten": 0,
+        "removed": 0,
+        "emptied": 1,
+        "kept": 1,
+        "copies emptied": 4,
+    }
     now = store.memory.fact(fact.id)
     assert now is not None
     assert (now.content, now.previous_content) == ("The gate opens at six.", None)

@@ -173,7 +173,7 @@ def test_traces_are_found_by_scope_and_by_source(
         or (d.kind is not RecordKind.CONSOLIDATION and d.record.session_id in sources)  # type: ignore[union-attr]
     ]
     assert 0 < len(found) < len(documents)
-    counts = store.erasure.count_traces(traces)
+    counts = store.erasure.count_traces(traces, [])
     assert counts["facts"] == len([d for d in found if d.kind is RecordKind.FACT])
     with store.connections.reading() as connection:
         connection.set_trace_callback(None)

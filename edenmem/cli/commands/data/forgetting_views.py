@@ -93,7 +93,7 @@ def _staying(plan: ForgetPlan, *, messages: bool) -> list[str]:
     sessions = len(plan.traces.own) + len(plan.traces.shared)
     conversations = (
         [
-            f"messages ({said}); no memory will be formed from them again"
+            f"conversations ({said}); no memory will be formed from them again"
             f" ({many(sessions, 'session')} affected)"
         ]
         if said and not messages

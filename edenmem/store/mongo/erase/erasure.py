@@ -35,7 +35,14 @@ from edenmem.store.mongo.core.filters import (
 )
 from edenmem.store.mongo.core.transactions import Transaction, Transactions, touch
 from edenmem.store.mongo.erase.settlement import settle_session
-from edenmem.store.mongo.erase.traces import FULL, context_filters, count_traces
+from edenmem.store.mongo.erase.traces import (
+    DERIVED,
+    ENTRIES,
+    FULL,
+    VERSIONS,
+    context_filters,
+    count_traces,
+)
 from edenmem.store.mongo.host.contexts import CONTEXT_FIELDS
 from edenmem.store.mongo.memory.history import audit_document
 from edenmem.store.mongo.walk.sources import narrow
@@ -43,10 +50,6 @@ from edenmem.store.protocol.formations import Formations
 from edenmem.store.protocol.store import batched
 
 _AT_ONCE = 500
-
-#: Kinds of what is removed, as `Erasure.count_traces` names them too.
-VERSIONS, ENTRIES = "versions in history", "audit entries (emptied)"
-
 
 #: The platform's session fields with cached memory, or its time.
 _CACHES = (
@@ -106,12 +109,15 @@ class MongoErasure:
             "messages in shared sessions": sum(
                 self._db.messages.count(filter) for filter in shared
             ),
+            "accounts": sum(
+                self._db.users.count({"_id": {"$in": part}}) for part in id_parts(traces.accounts)
+            ),
         }
         return {kind: number for kind, number in counts.items() if number}
 
-    def count_traces(self, traces: Traces) -> dict[str, int]:
+    def count_traces(self, traces: Traces, derived: Sequence[str]) -> dict[str, int]:
         """See `Erasure.count_traces`."""
-        return count_traces(self._db, traces)
+        return count_traces(self._db, traces, derived)
 
     # -- forgettings -------------------------------------------------------------------------
 
@@ -178,7 +184,7 @@ class MongoErasure:
         removed: Counter[str] = Counter()
         for reflection_id in derived:
             found = self._db.reflections.find({"_id": object_id(reflection_id)})
-            self._erase_reflections("derived reflections", list(found), removed)
+            self._erase_reflections(DERIVED, list(found), removed)
         wanted = Selection(traces=traces)
         for filter in narrow(RecordKind.FACT, wanted):
             for page in self._pages(self._db.facts, filter):
@@ -190,7 +196,8 @@ class MongoErasure:
             for page in self._pages(self._db.consolidated, filter):
                 found_in = (codec.find_text_scope(document) for document in page)
                 touched = [scope for scope in found_in if scope is not None]
-                removed["texts"] += self._delete(names.CONSOLIDATED, page, touched)
+                removed["texts"] += sum(codec.read_version(document) > 0 for document in page)
+                self._delete(names.CONSOLIDATED, page, touched)
         for filter in narrow(RecordKind.POLICY, wanted):
             removed["policies"] += self._db.policies.count({**filter, "version": {"$gt": 0}})
             self._db.policies.update_many(filter, _EMPTY_POLICY)

@@ -66,7 +66,7 @@ def settle_session(
         gone = dict.fromkeys(("unfinished", "changes", "next_step"), "")
         db.formations.update_one({"_id": document["_id"]}, {"$set": fields, "$unset": gone})
         settled += 1
-    settled += _count_as_done(db, session_id, agent_id, messages, at)
+    _count_as_done(db, session_id, agent_id, messages, at)
     _pass_over(db, session_id, messages, accounts)
     return settled
 
@@ -77,11 +77,10 @@ def _count_as_done(
     agent_id: str | None,
     messages: dict[Any, Document],
     at: datetime,
-) -> int:
+) -> None:
     """Give pending messages a finished, empty formation."""
     session = db.sessions.find_one({"_id": object_id(session_id)}, {"agents": 1})
     agents = codec.text_ids(session.get("agents")) if session else ()
-    made = 0
     for agent in agents if agent_id is None else (agent_id,):
         for _ in range(_TRIES):
             done = _build_formation(db, session_id, agent, messages, at)
@@ -91,14 +90,12 @@ def _count_as_done(
                 db.formations.insert_one(formation_document(done))
             except DuplicateKeyError:  # another worker has claimed some of them
                 continue
-            made += 1
             break
         else:
             raise ConflictError(
                 f"other workers keep claiming messages of session {session_id}",
                 hint="stop the workers, or try again",
             )
-    return made
 
 
 def _build_formation(

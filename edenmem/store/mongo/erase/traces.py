@@ -27,7 +27,12 @@ UNSETTLED: list[Filter] = [
 ]
 
 
-def count_traces(db: Connection, traces: Traces) -> dict[str, int]:
+#: Kinds of removed data.
+VERSIONS, ENTRIES = "versions in history", "audit entries (emptied)"
+DERIVED = "derived reflections"
+
+
+def count_traces(db: Connection, traces: Traces, derived: Sequence[str]) -> dict[str, int]:
     """Count the traces to remove; see `Erasure.count_traces`."""
     selection = Selection(traces=traces)
 
@@ -47,11 +52,17 @@ def count_traces(db: Connection, traces: Traces) -> dict[str, int]:
         "reflections": different(RecordKind.REFLECTION),
         "texts": sum(bool(getattr(found.record, "version", 0)) for found in texts),
         "policies": count(RecordKind.POLICY, {"version": {"$gt": 0}}),
-        "versions in history": count(RecordKind.HISTORY),
-        "audit entries (emptied)": count(RecordKind.AUDIT, FULL),
+        VERSIONS: count(RecordKind.HISTORY),
+        ENTRIES: count(RecordKind.AUDIT, FULL),
+        DERIVED: 0,
         "formations (emptied)": sum(1 for _ in _find_unsettled(db, traces)),
         "cached contexts": _count_contexts(db, traces.agents),
     }
+    for part in id_parts(derived):
+        about = {"target_type": "reflection", "target_id": {"$in": part}}
+        counts[DERIVED] += db.reflections.count({"_id": {"$in": part}})
+        counts[VERSIONS] += db.history.count(about)
+        counts[ENTRIES] += db.audit.count({"target_id": {"$in": part}, **FULL})
     return {kind: number for kind, number in counts.items() if number}
 
 

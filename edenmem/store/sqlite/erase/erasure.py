@@ -41,6 +41,7 @@ from edenmem.store.sqlite.walk.walk import Walk
 
 #: Kinds of removed data, also named by `count_traces`.
 _VERSIONS, _ENTRIES = "versions in history", "audit entries (emptied)"
+_DERIVED = "derived reflections"
 #: Facts and reflections in one transaction.
 _AT_ONCE = 500
 
@@ -109,9 +110,12 @@ class Erasure(Part):
                 "messages": count_rows(connection, RecordKind.MESSAGE, own),
                 "messages in shared sessions": count_rows(connection, RecordKind.MESSAGE, shared),
             }
+            (counts["accounts"],) = connection.execute(
+                f"SELECT count(*) FROM users WHERE id {AMONG}", (json_array(traces.accounts),)
+            ).fetchone()
         return {kind: number for kind, number in counts.items() if number}
 
-    def count_traces(self, traces: Traces) -> dict[str, int]:
+    def count_traces(self, traces: Traces, derived: Sequence[str]) -> dict[str, int]:
         wanted = Selection(traces=traces)
         with self._db.reading() as connection:
             counts = {
@@ -122,6 +126,16 @@ class Erasure(Part):
                 f"SELECT count(*) FROM cached_contexts WHERE agent_id {AMONG}",
                 (json_array(traces.agents),),
             ).fetchone()
+            about = f"target_type = 'reflection' AND target_id {AMONG}"
+            for kind, rows in (
+                (_DERIVED, f"reflections WHERE id {AMONG}"),
+                (_VERSIONS, f"history WHERE {about}"),
+                (_ENTRIES, f"audit WHERE {about} AND {_FULL}"),
+            ):
+                (number,) = connection.execute(
+                    f"SELECT count(*) FROM {rows}", (json_array(derived),)
+                ).fetchone()
+                counts[kind] = counts.get(kind, 0) + number
         return {kind: number for kind, number in counts.items() if number}
 
     # -- forgettings -------------------------------------------------------------------------------
@@ -179,7 +193,7 @@ class Erasure(Part):
     def erase(self, traces: Traces, derived: Sequence[str], *, at: datetime) -> dict[str, int]:
         removed: Counter[str] = Counter()
         for reflection_id in derived:
-            self._erase_reflections("derived reflections", [reflection_id], at, removed)
+            self._erase_reflections(_DERIVED, [reflection_id], at, removed)
         for ids in self._ids("facts", traces):
             self._erase_facts(ids, at, removed)
         for ids in self._ids("reflections", traces):
@@ -189,12 +203,13 @@ class Erasure(Part):
         for kind, table in (("texts", "consolidations"), ("policies", "policies")):
             with self._db.writing() as connection:
                 gone = connection.execute(
-                    f"DELETE FROM {table} WHERE scope_id {AMONG} RETURNING scope_id", (whole,)
+                    f"DELETE FROM {table} WHERE scope_id {AMONG} RETURNING scope_id, version > 0",
+                    (whole,),
                 ).fetchall()
                 # In the same transaction: cached contexts depend on the revision.
-                for (scope_id,) in gone:
+                for scope_id, is_written in gone:
                     scopes.touch(connection, scope_id, to_ms(at))
-                removed[kind] += len(gone)
+                    removed[kind] += is_written
         for kind, statement, among in (
             (_VERSIONS, f"DELETE FROM history WHERE scope_id {AMONG}", whole),
             (_ENTRIES, _EMPTY_AUDIT.format(f"scope_id {AMONG}"), whole),
@@ -302,19 +317,19 @@ class Erasure(Part):
         for kind, statement, values in (
             ("messages", f"DELETE FROM messages WHERE session_id {AMONG}", (own,)),
             (
-                "messages",
+                "messages in shared sessions",
                 f"DELETE FROM messages WHERE session_id {AMONG} AND sender {AMONG}",
                 (shared, accounts),
             ),
-            ("formations", f"DELETE FROM formations WHERE session_id {AMONG}", (own,)),
+            ("", f"DELETE FROM formations WHERE session_id {AMONG}", (own,)),  # emptied before
             ("sessions", f"DELETE FROM sessions WHERE id {AMONG}", (own,)),
             (
-                "memberships",
+                "",
                 f"DELETE FROM session_members WHERE member_id {AMONG} AND role = 'user'",
                 (accounts,),
             ),
             (
-                "owned sessions",
+                "",
                 f"UPDATE sessions SET owner = NULL WHERE id {AMONG} AND owner {AMONG}",
                 (shared, accounts),
             ),
@@ -322,7 +337,7 @@ class Erasure(Part):
         ):
             with self._db.writing() as connection:
                 removed[kind] += connection.execute(statement, values).rowcount
-        return {kind: number for kind, number in removed.items() if number}
+        return {kind: number for kind, number in removed.items() if kind and number}
 
 
 #: Messages in the subject's own sessions, or by its accounts.
@@ -409,21 +424,20 @@ def _settle(
         f" WHERE session_id = ? AND NOT ({_SETTLED}){narrowed}{said}",
         (to_ms(at), session_id, *value, *saying),
     ).rowcount
-    settled += _count_as_done(connection, session_id, traces, everything, at)
+    _count_as_done(connection, session_id, traces, everything, at)
     _pass_over(connection, session_id, None if everything else traces.accounts)
     return settled
 
 
 def _count_as_done(
     connection: sqlite3.Connection, session_id: str, traces: Traces, everything: bool, at: datetime
-) -> int:
+) -> None:
     """Mark the pending messages as formed, by an empty formation."""
     agents = connection.execute(
         "SELECT member_id FROM session_members WHERE session_id = ? AND role = 'agent'"
         " ORDER BY place",
         (session_id,),
     ).fetchall()
-    made = 0
     for (agent_id,) in agents:
         if traces.agent_id not in (None, agent_id):
             continue
@@ -438,8 +452,6 @@ def _count_as_done(
         ).fetchall()
         if waiting:
             _insert_done(connection, session_id, agent_id, waiting, at)
-            made += 1
-    return made
 
 
 def _pass_over(
