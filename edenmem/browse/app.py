@@ -56,6 +56,10 @@ All changes are logged; 'edenmem undo' also undoes them.
 --read-only disables changes."""
 
 
+#: Actions that need an open scope, and those that change memory.
+_IN_SCOPE = frozenset({"search", "edit", "delete", "undo", "why", "context"})
+_WRITES = frozenset({"edit", "delete", "undo"})
+
 #: Tab → text without rows.
 _EMPTY = {
     "facts": "no facts",
@@ -224,6 +228,7 @@ class Browser(App[None]):
         else:
             self.show_tab()
         self._update_heading()
+        self.refresh_bindings()
         if self._tab == "text":
             self._main.query_one("#detail").focus()
         else:
@@ -306,9 +311,21 @@ class Browser(App[None]):
 
     # -- keys ------------------------------------------------------------------------------------
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Dim the keys that need an open scope, or that a read-only store refuses."""
+        if action in _IN_SCOPE and self._chosen is None:
+            return None
+        return None if action in _WRITES and self._is_read_only else True
+
     def on_key(self, event: events.Key) -> None:
-        """Start the filter on letters without a command, and leave it on the down arrow."""
-        if self.focused is self._main.query_one("#filter") and event.key == "down":
+        """Start the filter on letters without a command, and leave it on the down arrow.
+
+        A dimmed key says why it does nothing.
+        """
+        command = self.screen.active_bindings.get(event.key)
+        if command is not None and not command.enabled:
+            self._explain_dimmed()
+        elif self.focused is self._main.query_one("#filter") and event.key == "down":
             self._rows("scopes").focus()
         elif (
             self.focused is self._rows("scopes")
@@ -350,8 +367,7 @@ class Browser(App[None]):
 
     def action_search(self) -> None:
         """Switch to the search."""
-        if self._needs_scope():
-            self.action_tab("search")
+        self.action_tab("search")
 
     def action_help(self) -> None:
         """Show the keys."""
@@ -362,15 +378,17 @@ class Browser(App[None]):
         self.read_scopes()
         self.show_tab(keep=True)
 
-    def _needs_scope(self) -> Place | None:
-        if self._chosen is None:
-            self.notify("Open a scope first: highlight it and press Enter.", severity="warning")
+    @property
+    def _open_place(self) -> Place:
+        """Return the open scope, for keys that are dimmed without one."""
+        assert self._chosen is not None
         return self._chosen
 
-    def _may_write(self) -> bool:
-        if self._is_read_only:
+    def _explain_dimmed(self) -> None:
+        if self._chosen is None:
+            self.notify("Open a scope first: highlight it and press Enter.", severity="warning")
+        else:
             self.notify("The store is read-only.", severity="warning")
-        return not self._is_read_only
 
     # -- search ----------------------------------------------------------------------------------
 
@@ -414,9 +432,7 @@ class Browser(App[None]):
     @work(exclusive=True, group="change")
     async def action_edit(self) -> None:
         """Edit the highlighted item or the text."""
-        place = self._needs_scope()
-        if place is None or not self._may_write():
-            return
+        place = self._open_place
         target = await self._read_target()
         if isinstance(target, Fact):
             draft = memory.fact_draft(self._service, target)
@@ -447,8 +463,6 @@ class Browser(App[None]):
     @work(exclusive=True, group="change")
     async def action_delete(self) -> None:
         """Delete the highlighted item after a confirmation."""
-        if self._needs_scope() is None or not self._may_write():
-            return
         target = await self._read_target()
         if target is None:
             self.notify("Highlight a fact or reflection to delete.")
@@ -471,9 +485,7 @@ class Browser(App[None]):
     @work(exclusive=True, group="change")
     async def action_undo(self) -> None:
         """Undo the highlighted log entry, or the latest change in the scope."""
-        place = self._needs_scope()
-        if place is None or not self._may_write():
-            return
+        place = self._open_place
         item = self._item
         if self._tab == "log" and isinstance(item, AuditEntry):
             entry: AuditEntry | None = item
@@ -515,9 +527,7 @@ class Browser(App[None]):
     @work(exclusive=True, group="why")
     async def action_why(self) -> None:
         """Show the origin of the highlighted item or the text."""
-        place = self._needs_scope()
-        if place is None:
-            return
+        place = self._open_place
         service, item = self._service, self._item
         target = await self._read_target()
         if isinstance(target, Fact):
@@ -537,9 +547,7 @@ class Browser(App[None]):
 
     def action_context(self) -> None:
         """Show the context of a session."""
-        place = self._needs_scope()
-        if place is None:
-            return
+        place = self._open_place
         scope, service = place.scope, self._service
         self.push_screen(
             ContextScreen(

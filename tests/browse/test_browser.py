@@ -386,6 +386,20 @@ async def test_the_context_is_the_one_that_the_agent_gets(world: World) -> None:
         assert "Press Enter to choose a session" in screen.text()
 
 
+async def test_keys_that_need_a_scope_are_dimmed_until_one_is_open(world: World) -> None:
+    def dimmed() -> set[str]:
+        keys = screen.app.query("FooterKey.-disabled")
+        return {str(key.render()).split()[0] for key in keys}
+
+    async with browser(world) as screen:
+        assert dimmed() == {"/", "e", "d", "u", "w", "c"}
+        await screen.press("e", "c")
+        assert len(screen.app.screen_stack) == 1
+        assert "Open a scope first" in screen.notices()
+        await screen.open("lena")
+        assert dimmed() == set()
+
+
 async def test_read_only_keys_change_nothing_and_say_so(world: World) -> None:
     settings = Settings(store=StoreSettings(read_only=True))
     async with browser(world, settings) as screen:
