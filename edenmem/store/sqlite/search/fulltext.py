@@ -282,12 +282,13 @@ class TextQuery:
         if not facts:
             return _Size(0, 0.0)
         rows = self._db.execute(
-            f"SELECT d.sz FROM (SELECT f.fact_no {within} ORDER BY f.recent_at DESC, f.id LIMIT ?)"
+            "SELECT count(*), CAST(group_concat(d.sz, '') AS BLOB) FROM"
+            f" (SELECT f.fact_no {within} ORDER BY f.recent_at DESC, f.id LIMIT ?)"
             f" JOIN {self._index.sizes} d ON d.id = fact_no",
             (*values, _MEASURED),
         )
-        lengths = [_LENGTHS[sizes] for (sizes,) in rows]
-        return _Size(facts, facts * sum(lengths) / max(len(lengths), 1))
+        ((count, sizes),) = rows
+        return _Size(facts, facts * sum(_lengths(sizes or b"", count)) / max(count, 1))
 
     def _having(self, term: Term, written: str) -> int:
         """Count the searched facts that have a term."""
@@ -310,10 +311,10 @@ class TextQuery:
         posting: Posting | None = self._known.get(key)
         if posting is None:
             join = f"JOIN {self._index.sizes} d ON d.id = t.rowid"
-            rows = self._ask(part, "t.rowid, d.sz", join, written)
-            numbers, sizes = zip(*rows, strict=True) if rows else ((), ())
-            posting = Posting(array("q", numbers), array("L", map(_LENGTHS.__getitem__, sizes)))
-            self._known.put(key, posting, len(rows) + 1)
+            ((numbers, sizes),) = self._ask(part, _POSTING, join, written)
+            facts = array("q", map(int, numbers.split(","))) if numbers else array("q")
+            posting = Posting(facts, _lengths(sizes or b"", len(facts)))
+            self._known.put(key, posting, len(facts) + 1)
         return posting
 
     def _ask(self, part: _Part, columns: str, join: str, written: str) -> list[Any]:
@@ -394,21 +395,26 @@ def _written_forms(stems: Sequence[str]) -> dict[Term, str]:
     return {(stem,): written[(stem,)] for stem in stems if (stem,) in written}
 
 
-class _Lengths(dict[bytes, int]):
-    """The second number in FTS5's record of sizes.
+#: The columns of a posting, in one row: thousands of rows cost more than their lookup.
+_POSTING = "group_concat(t.rowid), CAST(group_concat(d.sz, '') AS BLOB)"
 
-    It has seven bits per byte, highest first; the first number is one byte.
+
+def _lengths(sizes: bytes, count: int) -> array[int]:
+    """Read the second number of each of ``count`` records of sizes of FTS5.
+
+    A number has seven bits per byte, highest first, and the highest bit is set in all bytes but the
+    last. The first number is one byte.
     """
-
-    def __missing__(self, sizes: bytes) -> int:
+    if len(sizes) == 2 * count:
+        return array("L", list(sizes[1::2]))
+    lengths = array("L")
+    places = iter(sizes)
+    for _ in places:
         length = 0
-        for byte in sizes[1:]:
-            length = length << 7 | byte & 0x7F
-        self[sizes] = length
-        return length
-
-
-_LENGTHS = _Lengths()
+        while (byte := next(places)) & 0x80:
+            length = (length | byte & 0x7F) << 7
+        lengths.append(length | byte)
+    return lengths
 
 
 def _beginning(stem: str) -> str:
