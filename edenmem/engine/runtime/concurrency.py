@@ -27,14 +27,36 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
     Before this, the coroutine may await only functions of this module.
     """
-    try:
-        main.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
+    done = _start(main)
+    if done is not None:
+        return done[0]
     import asyncio
 
     return asyncio.run(_resume(main))
+
+
+async def run_in_thread(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in one thread of the shared pool up to its first `demand_loop`.
+
+    The rest runs in the caller's event loop. A search makes many short store calls, and a change of
+    threads for each costs more than most of them.
+    """
+    if not _has_loop():
+        return await main
+    try:
+        done = await in_thread(_start, main)
+        return done[0] if done is not None else await _delegate(main)
+    finally:
+        main.close()
+
+
+def _start(main: Coroutine[Any, Any, T]) -> tuple[T] | None:
+    """Run a coroutine up to its first `demand_loop`; return its result if it has ended."""
+    try:
+        main.send(None)
+    except StopIteration as done:
+        return (done.value,)
+    return None
 
 
 async def _resume(main: Coroutine[Any, Any, T]) -> T:

@@ -9,13 +9,15 @@ so nothing outside the filter can be returned. Every failure is an error: an out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from edenmem.engine.embeddings.status import explain_mismatch, vector_advice
 from edenmem.engine.reports import DroppedCandidate, SearchHit, SearchReport
-from edenmem.engine.runtime.concurrency import gather_or_cancel, in_thread
+from edenmem.engine.runtime.concurrency import gather_or_cancel, in_thread, run_in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.runtime.stopwatch import Stopwatch
 from edenmem.engine.search.query_vectors import QueryVectors
@@ -33,6 +35,23 @@ from edenmem.models.search import Candidate, Completion, FactFilter, ListName, S
 from edenmem.observation import observed
 from edenmem.search.ranking import Pool, join
 from edenmem.search.recipes import Recipe, Stage, fuse, gaps_of
+
+#: The candidates of each list, by query.
+_Lists = Mapping[ListName, Sequence[Sequence[Candidate]]]
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A valid search: what is asked, of which facts, and how the store searches."""
+
+    plan: Recipe
+    texts: tuple[str, ...]
+    filter: FactFilter
+    ability: SearchAbility
+    model: str
+    depth: int
+    top_k: int
+    exact: bool
+    clock: Stopwatch
 
 
 class Searcher:
@@ -141,34 +160,60 @@ class Searcher:
             model = await model_of_vectors(
                 self._store, self._embedder, filter, texts, vectors, vector_model
             )
-        depth = plan.depth(self._settings, count)
-        asked: list[Coroutine[Any, Any, Any]] = [
-            self._lists(
-                plan, filter, texts, vectors, model=model, depth=depth, exact=exact, clock=clock
-            )
-        ]
+        in_process = ability.kind == "embedded"
+        if in_process and plan.semantic and vectors is None:
+            vectors = await self._embed(texts, clock)
+        work = self._find(
+            _Request(
+                plan=plan,
+                texts=texts,
+                filter=filter,
+                ability=ability,
+                model=model,
+                depth=plan.depth(self._settings, count),
+                top_k=count,
+                exact=exact,
+                clock=clock,
+            ),
+            vectors,
+            notices,
+            track=track,
+            with_vectors=with_vectors,
+        )
+        return await (run_in_thread(work) if in_process else work)
+
+    async def _find(
+        self,
+        asked: _Request,
+        vectors: Sequence[bytes] | None,
+        notices: list[str],
+        *,
+        track: bool,
+        with_vectors: bool,
+    ) -> SearchReport:
+        """Run a valid search."""
+        plan, clock = asked.plan, asked.clock
+        work: list[Coroutine[Any, Any, Any]] = [self._lists(asked, vectors)]
         if plan.semantic:  # concurrent with the lists, so it adds no time
-            asked.append(in_thread(self._not_yet_embedded, filter, model))
-        (lists, embedded), *said = await gather_or_cancel(asked)
+            work.append(in_thread(self._not_yet_embedded, asked.filter, asked.model))
+        (lists, vectors), *said = await gather_or_cancel(work)
         if plan.semantic and any(lists["semantic"]):
             notices += said[0]
         elif plan.semantic:
-            notices += await in_thread(self._why_no_vectors, filter, ability, model)
+            notices += await in_thread(self._why_no_vectors, asked)
         completion = None
         if plan.needs_both_scores:
             with clock.stage("complete"):
-                completion = await self._complete(filter, lists, texts, embedded, model=model)
+                completion = await self._complete(asked, lists, vectors)
         with clock.stage("fusion"):
-            pools = self._fuse(
-                plan, lists, completion, len(texts), ability, depth=depth, model=model
-            )
+            pools = self._fuse(asked, lists, completion)
         pools, facts = await self._stages.run(
             plan,
             pools,
-            texts,
-            filter.scopes,
-            model=model,
-            top_k=count,
+            asked.texts,
+            asked.filter.scopes,
+            model=asked.model,
+            top_k=asked.top_k,
             with_vectors=with_vectors,
             known=completion.facts if completion else {},
             watch=clock,
@@ -178,7 +223,7 @@ class Searcher:
             with clock.stage("track"):
                 notices += await self._track([hit.fact_id for hit in joined.hits])
         return SearchReport(
-            queries=texts,
+            queries=asked.texts,
             recipe=plan.name,
             hits=tuple(
                 SearchHit(fact=facts[hit.fact_id], score=hit.score, explain=hit.explain)
@@ -194,103 +239,84 @@ class Searcher:
             notices=tuple(notices),
         )
 
+    async def _embed(self, texts: Sequence[str], clock: Stopwatch) -> Sequence[bytes]:
+        assert self._vectors is not None
+        with clock.stage("embed"):
+            return await self._vectors.of(texts)
+
     async def _lists(
-        self,
-        plan: Recipe,
-        filter: FactFilter,
-        texts: Sequence[str],
-        vectors: Sequence[bytes] | None,
-        *,
-        model: str,
-        depth: int,
-        exact: bool,
-        clock: Stopwatch,
-    ) -> tuple[dict[ListName, list[list[Candidate]]], Sequence[bytes]]:
+        self, asked: _Request, vectors: Sequence[bytes] | None
+    ) -> tuple[_Lists, Sequence[bytes]]:
         """Return the candidates of each list and query, and the query vectors.
 
         The lists are requested concurrently.
         """
-        given = vectors
+        clock, search = asked.clock, self._store.search
 
         async def semantic() -> list[list[Candidate]]:
-            nonlocal given
-            if given is None:
-                assert self._vectors is not None
-                with clock.stage("embed"):
-                    given = await self._vectors.of(texts)
+            nonlocal vectors
+            if vectors is None:
+                vectors = await self._embed(asked.texts, clock)
             with clock.stage("semantic"):
                 try:
                     return await in_thread(
-                        self._store.search.semantic_candidates,
-                        filter,
-                        given,
-                        model=model,
-                        limit=depth,
-                        exact=exact,
+                        search.semantic_candidates,
+                        asked.filter,
+                        vectors,
+                        model=asked.model,
+                        limit=asked.depth,
+                        exact=asked.exact,
                     )
                 except EmbeddingModelMismatch as error:
                     await in_thread(explain_mismatch, self._store, self._all_settings, error)
                     error.add_hint("--recipe text searches by words alone")
                     raise
 
-        async def text() -> list[list[Candidate]]:
-            with clock.stage("text"):
+        async def words(name: ListName) -> list[list[Candidate]]:
+            with clock.stage(name):
                 return await in_thread(
-                    self._store.search.text_candidates, filter, texts, limit=depth
+                    search.text_candidates,
+                    asked.filter,
+                    asked.texts,
+                    limit=asked.depth,
+                    source=name == "source",
                 )
 
-        async def source() -> list[list[Candidate]]:
-            with clock.stage("source"):
-                return await in_thread(
-                    self._store.search.text_candidates, filter, texts, limit=depth, source=True
-                )
-
-        ways: dict[ListName, Callable[[], Coroutine[Any, Any, list[list[Candidate]]]]]
-        ways = {"semantic": semantic, "text": text, "source": source}
-        found = await gather_or_cancel([ways[name]() for name in plan.lists])
-        return dict(zip(plan.lists, found, strict=True)), given or ()
+        names = asked.plan.lists
+        found = await gather_or_cancel(
+            [semantic() if name == "semantic" else words(name) for name in names]
+        )
+        return dict(zip(names, found, strict=True)), vectors or ()
 
     async def _complete(
-        self,
-        filter: FactFilter,
-        lists: Mapping[ListName, Sequence[Sequence[Candidate]]],
-        texts: Sequence[str],
-        vectors: Sequence[bytes],
-        *,
-        model: str,
+        self, asked: _Request, lists: _Lists, vectors: Sequence[bytes]
     ) -> Completion:
         """Read the scores that each list lacks for candidates of the others, and the reach."""
-        gaps = gaps_of(lists, texts, vectors)
+        gaps = gaps_of(lists, asked.texts, vectors)
         found = dict.fromkeys(c.fact_id for of in lists.values() for one in of for c in one)
         if not found:
             return Completion(semantic=tuple({} for _ in gaps), text=tuple({} for _ in gaps))
         return await in_thread(
-            self._store.search.complete_scores, filter, gaps, model=model, load=tuple(found)
+            self._store.search.complete_scores,
+            asked.filter,
+            gaps,
+            model=asked.model,
+            load=tuple(found),
         )
 
-    def _fuse(
-        self,
-        plan: Recipe,
-        lists: Mapping[ListName, Sequence[Sequence[Candidate]]],
-        completion: Completion | None,
-        queries: int,
-        ability: SearchAbility,
-        *,
-        depth: int,
-        model: str,
-    ) -> list[Pool]:
+    def _fuse(self, asked: _Request, lists: _Lists, completion: Completion | None) -> list[Pool]:
         return [
             fuse(
-                plan,
+                asked.plan,
                 {name: found[number] for name, found in lists.items()},
                 self._settings,
-                depth=depth,
-                text_floor=ability.text_floor,
-                model=model,
+                depth=asked.depth,
+                text_floor=asked.ability.text_floor,
+                model=asked.model,
                 completed=completion.of(number) if completion else {},
                 reach=completion.reach_of(number) if completion else {},
             )
-            for number in range(queries)
+            for number in range(len(asked.texts))
         ]
 
     def _not_yet_embedded(self, filter: FactFilter, model: str) -> list[str]:
@@ -310,12 +336,13 @@ class Searcher:
             f"{vector_advice(self._store, self._all_settings, model, others)}"
         ]
 
-    def _why_no_vectors(self, filter: FactFilter, ability: SearchAbility, model: str) -> list[str]:
+    def _why_no_vectors(self, asked: _Request) -> list[str]:
         """Return notices that explain an empty semantic list. Blocks."""
+        filter, model = asked.filter, asked.model
         models = self._store.vectors.vector_models(filter.scopes)
         without = models.get("", 0)
         narrowed = filter.since or filter.until or filter.session_id
-        if ability.kind == "atlas" and models.get(model) and not narrowed:
+        if asked.ability.kind == "atlas" and models.get(model) and not narrowed:
             return [
                 f"{models[model]:,} facts have vectors, and none was found: Atlas indexes new "
                 "facts with a short delay"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -376,13 +377,12 @@ class TestBadRequests:
 
 
 class TestTogether:
-    async def test_both_lists_are_asked_for_at_the_same_time(
+    async def test_a_server_is_asked_for_both_lists_at_the_same_time(
         self, store: Store, embedder: FakeEmbedder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Each list waits for the other one to have begun: in turn, they would never end."""
-        import threading
-
         add(store, embedder, TEXTS)
+        monkeypatch.setattr(store.search, "search_ability", lambda: SearchAbility(kind="scan"))
         both = threading.Barrier(2, timeout=60)
         for name in ("semantic_candidates", "text_candidates"):
             original = getattr(store.search, name)
@@ -394,6 +394,25 @@ class TestTogether:
             monkeypatch.setattr(store.search, name, wait)
         searcher = Searcher(make_runtime(store, LOW_FLOOR, embedder=embedder))
         assert (await searcher.search(["cat"], [SCOPE])).hits
+
+    async def test_an_embedded_store_is_searched_in_one_thread_beside_the_loop(
+        self, store: Store, embedder: FakeEmbedder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        add(store, embedder, TEXTS)
+        threads = set()
+        for name in ("semantic_candidates", "text_candidates", "complete_scores"):
+            original = getattr(store.search, name)
+
+            def note(*args: Any, _original: Any = original, **kwargs: Any) -> Any:
+                threads.add(threading.get_ident())
+                return _original(*args, **kwargs)
+
+            monkeypatch.setattr(store.search, name, note)
+        ability = SearchAbility(kind="embedded")
+        monkeypatch.setattr(store.search, "search_ability", lambda: ability)
+        searcher = Searcher(make_runtime(store, LOW_FLOOR, embedder=embedder))
+        assert (await searcher.search(["cat"], [SCOPE])).hits
+        assert len(threads - {threading.get_ident()}) == len(threads) == 1
 
     async def test_searches_may_run_at_once(
         self, searcher: Searcher, store: Store, embedder: FakeEmbedder
@@ -409,7 +428,7 @@ class TestTogether:
     ) -> None:
         (fact,) = add(store, embedder, TEXTS[:1])
 
-        def low(filter: FactFilter, queries: Sequence[str], *, limit: int) -> Any:
+        def low(filter: FactFilter, queries: Sequence[str], **_: Any) -> Any:
             return [[Candidate(fact.id, 1.0)] for _ in queries]
 
         monkeypatch.setattr(store.search, "text_candidates", low)

@@ -9,7 +9,13 @@ import threading
 import pytest
 
 from edenmem.engine.runtime import concurrency as offload
-from edenmem.engine.runtime.concurrency import demand_loop, gather_or_cancel, in_thread, run
+from edenmem.engine.runtime.concurrency import (
+    demand_loop,
+    gather_or_cancel,
+    in_thread,
+    run,
+    run_in_thread,
+)
 
 who = contextvars.ContextVar("who", default="nobody")
 
@@ -134,3 +140,42 @@ def test_the_first_failure_of_work_without_a_loop_closes_the_rest(with_loop: boo
 
     with pytest.raises(ZeroDivisionError):  # a coroutine that is never awaited warns
         run(main())
+
+
+async def test_a_coroutine_runs_in_one_thread_until_it_demands_the_loop() -> None:
+    def here() -> int:
+        return threading.get_ident()
+
+    async def main() -> tuple[set[int], int, int]:
+        before = {here(), await in_thread(here), *await gather_or_cancel([in_thread(here)])}
+        await demand_loop()
+        await asyncio.sleep(0)
+        return before, here(), await in_thread(here)
+
+    before, after, call = await run_in_thread(main())
+    assert len(before) == 1
+    assert here() not in before
+    assert after == here() != call
+
+
+async def test_a_cancelled_coroutine_in_a_thread_ends_its_call_and_goes_no_further() -> None:
+    begun, go_on, seen = threading.Event(), threading.Event(), list[str]()
+
+    def write() -> None:
+        begun.set()
+        go_on.wait(60)
+        seen.append("written")
+
+    async def main() -> None:
+        await in_thread(write)
+        await demand_loop()
+        seen.append("too far")
+
+    task = asyncio.create_task(run_in_thread(main()))
+    await asyncio.to_thread(begun.wait, 60)
+    task.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["written"]
