@@ -121,6 +121,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         memory: Existing memory, if the model was shown it (reflections).
         template: The prompt's own text with its examples, without any of the above.
         user: The person's name, if the conversation has only one person.
+        agent: The name of the agent that remembers, even if it says nothing in the range.
     """
 
     messages: tuple[SourceMessage, ...]
@@ -128,6 +129,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     memory: tuple[str, ...] = ()
     template: str = ""
     user: str | None = None
+    agent: str = ""
 
     # Computed once for a range, for any number of items.
 
@@ -342,13 +344,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def agents(self) -> tuple[str, ...]:
-        """Return the names of the agents that speak, without additions in brackets."""
+        """Return the names of the agents, without additions in brackets."""
         labels = {
             message.speaker.partition(" (")[0].strip()
             for message in self.messages
             if message.author in ("agent", "other agent")
         }
-        return tuple(sorted(labels - {""}))
+        return tuple(sorted((labels | {self.agent}) - {""}))
 
     @cached_property
     def numbers_of_segments(self) -> tuple[frozenset[float], ...]:
@@ -512,6 +514,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         sources: Numbers of the cited messages.
         is_shared: Whether more than one person reads the target scope.
         takes_orders: Whether the scope (a shard) has the rule about orders switched off.
+        said: The model's wording, if the speaker's name has replaced its first person.
     """
 
     content: str
@@ -519,6 +522,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[int, ...] = ()
     is_shared: bool = False
     takes_orders: bool = False
+    said: str = ""
 
 
 class Violation(msgspec.Struct, frozen=True):

@@ -236,6 +236,12 @@ def judge(
                     "words", f"has {1 - share:.0%} of its words from outside the conversation"
                 )
             )
+    if candidate.said:  # a name must not hide what the model's wording breaks
+        own = msgspec.structs.replace(candidate, content=candidate.said, said="")
+        wording = judge(own, evidence, settings, is_last=is_last)
+        broken = {"statement", *(each.rule for each in violations)}
+        violations += [each for each in wording.violations if each.rule not in broken]
+        is_weak = is_weak or wording.is_weak
     return Judgement(
         content=content,
         sources=tuple(sources),

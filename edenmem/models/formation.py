@@ -186,6 +186,10 @@ class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
     estimated: int = 0
 
 
+#: Note on an item in which the speaker's name replaces "I".
+NAMED = "the speaker's name replaces the first person"
+
+
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The decision about one item of a model, with its reason.
 

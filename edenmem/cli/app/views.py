@@ -20,7 +20,7 @@ from edenmem.models.changes import (
     RemoveFact,
     ReviseFact,
 )
-from edenmem.models.formation import CallUsage, Decision, UsageTotal
+from edenmem.models.formation import NAMED, CallUsage, Decision, UsageTotal
 from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.models.scope import Scope
 
@@ -238,12 +238,14 @@ def change_line(change: Change) -> str:
 
 
 def print_judgements(run: Invocation, decisions: Sequence[Decision]) -> None:
-    """Print rejected and weak items with their full reasons."""
+    """Print rejected, weak and changed items with their full reasons."""
     for decision in decisions:
         if decision.action == "REJECTED":
             run.out.paragraph("  ", describe_rejection(decision), indent=4)
-        elif decision.weak:
-            run.out.paragraph("  ", f"{decision.content} ({WEAK})", indent=4)
+        elif decision.weak or NAMED in decision.reason:
+            notes = (WEAK if decision.weak else "", NAMED if NAMED in decision.reason else "")
+            said = "; ".join(filter(None, notes))
+            run.out.paragraph("  ", f"{decision.content} ({said})", indent=4)
 
 
 #: Kinds of records whose names are no countable nouns.

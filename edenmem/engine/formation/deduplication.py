@@ -36,7 +36,7 @@ from edenmem.errors import (
 )
 from edenmem.models.changes import AddFact, Change, RemoveFact, ReviseFact, SetPrivacy
 from edenmem.models.embedding_scale import scale_of
-from edenmem.models.formation import Decision
+from edenmem.models.formation import NAMED, Decision
 from edenmem.models.memory import Fact, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
@@ -403,11 +403,12 @@ def _object(material: Material, template: str, new: NewFact, target: Fact, text:
 
 
 def _decision(fact: NewFact, verdict: Verdict) -> Decision:
+    named = NAMED if fact.named and verdict.action != "NONE" else ""
     return Decision(
         content=fact.content,
         action=verdict.action,
         target_id=verdict.target.id if verdict.target else None,
-        reason=verdict.reason,
+        reason="; ".join(filter(None, (verdict.reason, named))),
         weak=fact.weak and verdict.action != "NONE",
     )
 

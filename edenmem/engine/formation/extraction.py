@@ -11,7 +11,7 @@ from edenmem.acceptance.evidence import Candidate, SourceMessage
 from edenmem.acceptance.words import normal
 from edenmem.engine.formation.formation_input import Material, NewFact, NewReflection
 from edenmem.engine.formation.quotas import ScopeQuota
-from edenmem.engine.formation.review import Review, review
+from edenmem.engine.formation.review import Review, name_speaker_of, review
 from edenmem.engine.runtime.answers import (
     ExtractedFact,
     FactsAnswer,
@@ -19,6 +19,7 @@ from edenmem.engine.runtime.answers import (
     ReflectionsAnswer,
     SingleAnswer,
 )
+from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker, render_own_words
 from edenmem.models.formation import Decision
 from edenmem.models.memory import content_hash
@@ -119,8 +120,9 @@ async def _extract(
             parts = answer
         case SingleAnswer():
             items, parts = answer.facts, answer.reflections
-    facts, refused_facts = _propose_facts(items, material, settings)
-    thoughts, refused_thoughts = _propose_reflections(parts, material, settings)
+    # In a thread: reading a long range must not block other sessions.
+    facts, refused_facts = await in_thread(_propose_facts, items, material, settings)
+    thoughts, refused_thoughts = await in_thread(_propose_reflections, parts, material, settings)
     if kind is not FactsAnswer:
         memory = tuple(quota.memory for quota in quotas.items if quota.memory)
         evidence = msgspec.structs.replace(evidence, memory=memory)
@@ -153,13 +155,14 @@ def _propose_facts(
     refused: list[Decision] = []
     for item in items:
         content = tidy(item.content, settings.fact_words)
-        quota = _choose_quota(item, content, item.sources, material)
+        candidate = Candidate(content=content, sources=tuple(item.sources))
+        candidate = name_speaker_of(candidate, material, settings.fact_words)
+        quota = _choose_quota(item, candidate.content, item.sources, material)
         if quota is None:
             refused.append(_nowhere(item, content))
             continue
-        candidate = Candidate(
-            content=content,
-            sources=tuple(item.sources),
+        candidate = msgspec.structs.replace(
+            candidate,
             is_shared=quota.kind in _SHARED,
             takes_orders=quota.takes_orders,
         )
@@ -188,7 +191,7 @@ def _keep_facts(
             continue
         sources = material.transcript.find_sources(reviewed.sources)
         ids = tuple(each.id for each in sources)
-        new = NewFact(quota.scope, content, item.private, ids, reviewed.is_weak)
+        new = NewFact(quota.scope, content, item.private, ids, reviewed.is_weak, reviewed.is_named)
         key, offer = (quota.scope, content_hash(content)), (quota.kind, quota.shard)
         if same := kept.get(key):
             kept[key] = _join(same, new)
@@ -272,6 +275,7 @@ def _propose_reflections(
                 is_shared=is_shared,
                 takes_orders=quota.takes_orders,
             )
+            candidate = name_speaker_of(candidate, material, settings.reflection_words)
             proposed.append(_ProposedReflection(name, quota, candidate, item.private))
     return proposed, refused
 

@@ -25,7 +25,7 @@ class NewFact(msgspec.Struct, frozen=True):
     """A fact that was extracted and checked, but is not in memory.
 
     ``source_ids`` are its source messages; empty for the whole range. ``weak``: not all of it was
-    confirmed.
+    confirmed. ``named``: the speaker's name has replaced the first person.
     """
 
     scope: Scope
@@ -33,6 +33,7 @@ class NewFact(msgspec.Struct, frozen=True):
     private: bool = False
     source_ids: tuple[str, ...] = ()
     weak: bool = False
+    named: bool = False
 
 
 class NewReflection(msgspec.Struct, frozen=True):
@@ -131,6 +132,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             messages=self.transcript.messages,
             context=tuple(dict.fromkeys(part for part in context if part)),
             user=people[0] if len(people) == 1 else None,
+            agent=tidy_name(self.agent.label),
         )
 
     @cached_property

@@ -12,6 +12,7 @@ import msgspec
 
 from edenmem.acceptance.evidence import Candidate, Evidence, Judgement, Violation
 from edenmem.acceptance.rules import judge
+from edenmem.acceptance.speaker import name_speaker
 from edenmem.engine.formation.formation_input import Material
 from edenmem.engine.runtime.answers import RewriteAnswer, RewrittenItem
 from edenmem.engine.runtime.concurrency import in_thread
@@ -34,12 +35,14 @@ _FENCED = Violation("echo", "contains the marks that fence data in the prompt")
 class Review(msgspec.Struct, frozen=True, kw_only=True):
     """The result for a candidate, accepted if no violation is left.
 
-    ``note`` says why it was not sent back or not rewritten.
+    ``note`` says why it was not sent back or not rewritten. ``is_named``: the speaker's name has
+    replaced the first person.
     """
 
     content: str
     sources: tuple[int, ...] = ()
     is_weak: bool = False
+    is_named: bool = False
     violations: tuple[Violation, ...] = ()
     note: str = ""
 
@@ -92,7 +95,7 @@ async def review(
     judgements = await in_thread(
         lambda: [judge(each, evidence, material.acceptance) for each in candidates]
     )
-    reviews = [_conclude(each) for each in judgements]
+    reviews = list(map(_conclude, candidates, judgements))
     places = [place for place, first in enumerate(reviews) if first.violations]
     if not places:
         return reviews
@@ -111,13 +114,26 @@ async def review(
         if new is None and not note:  # the model chose to leave it out
             reviews[place] = msgspec.structs.replace(reviews[place], note="left out when sent back")
         else:
-            again = old if new is None else _apply(new, old, item.word_limit)
+            again = old
+            if new is not None:
+                again = await in_thread(_apply, new, old, material, item.word_limit)
             last = await in_thread(judge, again, evidence, material.acceptance, is_last=True)
-            reviews[place] = _conclude(last, note)
+            reviews[place] = _conclude(again, last, note)
     return reviews
 
 
-def _conclude(judgement: Judgement, note: str = "") -> Review:
+def name_speaker_of(candidate: Candidate, material: Material, word_limit: int) -> Candidate:
+    """Return the candidate with the speaker's name for its first person, where that is certain."""
+    if not material.acceptance.statement:
+        return candidate
+    said = candidate.content
+    named = name_speaker(said, candidate.sources, material.evidence)
+    if named == said:
+        return candidate
+    return msgspec.structs.replace(candidate, content=tidy(named, word_limit), said=said)
+
+
+def _conclude(candidate: Candidate, judgement: Judgement, note: str = "") -> Review:
     violations = judgement.violations
     if not judgement.content:
         violations = (_EMPTY,)
@@ -127,6 +143,7 @@ def _conclude(judgement: Judgement, note: str = "") -> Review:
         content=judgement.content,
         sources=judgement.sources,
         is_weak=judgement.is_weak,
+        is_named=bool(candidate.said),
         violations=violations,
         note=note,
     )
@@ -136,12 +153,14 @@ def _word_limit(candidate: Candidate, settings: FormationSettings) -> int:
     return settings.fact_words if candidate.kind == "fact" else settings.reflection_words
 
 
-def _apply(new: RewrittenItem, old: Candidate, word_limit: int) -> Candidate:
-    return msgspec.structs.replace(
+def _apply(new: RewrittenItem, old: Candidate, material: Material, word_limit: int) -> Candidate:
+    candidate = msgspec.structs.replace(
         old,
         content=tidy(new.content, word_limit),
         sources=tuple(new.sources) or old.sources,
+        said="",
     )
+    return name_speaker_of(candidate, material, word_limit)
 
 
 async def _send_back(

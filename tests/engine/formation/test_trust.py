@@ -31,7 +31,7 @@ BAD = (
     (fact("Anna's brother Rafael lives in Lisbon.", sources=[1]), "names"),
     (fact("Zebras graze quietly beneath distant volcanoes.", sources=[1]), "words"),
     (fact("Where does the ferry to Almada leave?", "agent", sources=[4]), "statement"),
-    (fact("I moved to Lisbon with my dog Pixel.", sources=[1]), "statement"),
+    (fact("We moved to Lisbon with our dog Pixel.", sources=[1]), "statement"),
     (
         fact("A fact answers a question that may be asked months from now.", "agent", sources=[1]),
         "echo",
