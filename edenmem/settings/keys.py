@@ -6,6 +6,7 @@ The type of a key is the type of its field in `edenmem.settings.schema`.
 from __future__ import annotations
 
 import functools
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args
@@ -134,6 +135,18 @@ def convert(key: str, raw: object, where: str, *, text: bool) -> object:
             f"{where}: {key} must be {_describe_type(kind)}{_describe_value(key, raw)}"
         ) from error
     return value
+
+
+def format_value(value: object) -> str:
+    """Format a value as in a configuration file: true, "text", [1, 2]; "" if it is not set."""
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        pairs = (f"{format_value(name)} = {format_value(each)}" for name, each in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(format_value, value))}]"
+    return json.dumps(value, ensure_ascii=False)  # in TOML, scalars are written as in JSON
 
 
 def accepted_values(key: str) -> str:

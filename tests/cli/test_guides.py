@@ -63,10 +63,27 @@ def test_an_unknown_name_is_refused_with_the_nearest(cli: Cli) -> None:
     assert "did you mean 'mongodb'?" in failed.err
 
 
+def test_long_descriptions_are_paged(cli: Cli) -> None:
+    pager = {"PAGER": "sed 's/^/paged: /'"}
+    long = cli.on_terminal("config", "show", "--describe", env=pager).out
+    assert "paged: " in long
+    short = cli.on_terminal("config", "show", "--describe", "search.top_k", env=pager).out
+    assert "search.top_k = 10" in short
+    assert "paged: " not in short
+
+
 def test_settings_are_described_for_people_and_programs(cli: Cli) -> None:
     shown = cli("config", "show", "--describe", "search.top_k").ok().out
     assert shown.splitlines()[0] == "search.top_k = 10"
     assert "Maximum number of results." in shown
+    assert shown.count(" = ") == 1
+    for value in ("acceptance.names = true", 'search.recipe = "convex"', "llm.prices = {}"):
+        assert value in cli("config", "show", "--describe", value.split()[0]).ok().out
+    prices = ("--set", 'llm.prices={"small": [0.1, 2]}')
+    priced = cli("config", "show", "--describe", "llm.prices", *prices).ok().out
+    assert 'llm.prices = {"small" = [0.1, 2.0]}' in priced
+    everything = cli("config", "show", "--describe").ok()
+    assert "'edenmem config show --describe KEY-PREFIX'" in everything.err
     (row,) = cli.json("config", "show", "--describe", "search.top_k")
     assert row["accepts"] == "a whole number from 1 to 100"
     assert row["default"] == 10

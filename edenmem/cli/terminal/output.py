@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import os
 import shutil
@@ -238,6 +240,15 @@ class Output:
         for line in others:
             self.line(" " * indent + line)
 
+    def paged(self, show: Callable[[], None]) -> None:
+        """Print what ``show`` prints, on a terminal through the pager if it is long."""
+        if not self.is_screen:
+            show()
+            return
+        with contextlib.redirect_stdout(_Screen()) as screen:
+            show()
+        tables.page_text(screen.getvalue(), color=self.is_colored(sys.stdout))
+
     def passage(self, title: str, text: str) -> None:
         """Print a title, and an indented text below it."""
         self.line(tables.style(one_line(title), "1", self.is_colored(sys.stdout)))
@@ -319,6 +330,13 @@ class Output:
             return
         for item in itertools.chain([first], iterator):
             writer.writerow({key: _csv_cell(value) for key, value in item.items()})
+
+
+class _Screen(io.StringIO):
+    """Text in memory, formatted as on a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def _csv_cell(value: object) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
@@ -188,6 +189,18 @@ def page(console: Console, content: RenderableType) -> None:
     os.environ.setdefault("LESS", "FRX")  # as Git: keep color, exit if it fits one screen
     with console.pager(styles=True):
         console.print(content, crop=False)
+
+
+def page_text(text: str, *, color: bool) -> None:
+    """Print text with ANSI styles, through the pager if it is longer than the terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(no_color=not color, highlight=False)
+    if text.count("\n") < console.height:
+        sys.stdout.write(text)
+    else:
+        page(console, Text.from_ansi(text.rstrip("\n")))
 
 
 def markdown_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:

@@ -11,7 +11,7 @@ from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import invocation
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.output import Output
-from edenmem.cli.terminal.tables import Column, format_cell
+from edenmem.cli.terminal.tables import Column
 from edenmem.errors import NotFoundError
 from edenmem.settings.schema import Settings
 
@@ -24,7 +24,10 @@ _Row = tuple[str, object, str]
 def show(
     ctx: typer.Context,
     keys: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY]…", help="Only keys with this prefix.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY-PREFIX]…", help="Only these settings, such as search or llm.fast_model."
+        ),
     ] = None,
     changed: Annotated[
         bool, typer.Option("--changed", help="Only settings that differ from the default.")
@@ -57,7 +60,9 @@ def show(
     elif run.out.is_data or not rows:
         run.out.listing(rows, _COLUMNS, data=_described_data, empty=empty)
     else:
-        _print_descriptions(run.out, rows)
+        run.out.paged(lambda: _print_descriptions(run.out, rows))
+        if not keys:
+            run.out.note("for fewer settings: 'edenmem config show --describe KEY-PREFIX'")
 
 
 def _check_known(given: Sequence[str], known: Sequence[str]) -> None:
@@ -93,8 +98,10 @@ def _data(row: _Row) -> dict[str, Any]:
     return {"key": key, "value": value, "origin": origin}
 
 
-def _value(row: _Row) -> object:
-    return f"{row[1]:g}" if isinstance(row[1], float) else row[1]
+def _value(row: _Row) -> str:
+    from edenmem.settings.keys import format_value
+
+    return format_value(row[1])
 
 
 def _described_data(row: _Row) -> dict[str, Any]:
@@ -113,7 +120,7 @@ def _described_data(row: _Row) -> dict[str, Any]:
 def _print_descriptions(out: Output, rows: Sequence[_Row]) -> None:
     for row in rows:
         about = _described_data(row)
-        out.heading(f"{row[0]} = {format_cell(_value(row)) or '(empty)'}")
+        out.heading(f"{row[0]} = {_value(row) or '(not set)'}")
         out.paragraph("  ", about["description"])
         out.paragraph("  ", f"Accepts {about['accepts']}. Set by: {row[2]}.")
 

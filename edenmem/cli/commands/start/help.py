@@ -14,7 +14,7 @@ from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import invocation
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.output import Output, OutputFormat
-from edenmem.cli.terminal.tables import page, wrap_text
+from edenmem.cli.terminal.tables import page, page_text, wrap_text
 from edenmem.errors import NotFoundError
 
 app = single()
@@ -93,11 +93,7 @@ def _list_both(out: Output, root: Any) -> None:
     if not sys.stdout.isatty():
         sys.stdout.write(f"{text}\n")
         return
-    from rich.console import Console
-    from rich.text import Text
-
-    color = out.is_colored(sys.stdout)
-    page(Console(no_color=not color, width=out.width, highlight=False), Text.from_ansi(text))
+    page_text(f"{text}\n", color=out.is_colored(sys.stdout))
 
 
 def _show_guide(out: Output, text: str, root: Any) -> None:

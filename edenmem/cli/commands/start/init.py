@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -168,7 +167,8 @@ def _warn_overridden(run: Invocation, target: Path) -> None:
 
 def _write(target: Path, uri: str) -> None:
     """Write the configuration, for its owner alone: a URI may hold a password."""
+    from edenmem.settings.keys import format_value
+
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
-        # A JSON string is a TOML basic string.
-        file.write(f"[store]\nuri = {json.dumps(uri, ensure_ascii=False)}\n")
+        file.write(f"[store]\nuri = {format_value(uri)}\n")
