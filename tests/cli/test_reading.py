@@ -259,3 +259,17 @@ def test_a_chat_is_told_from_an_import(cli: Cli) -> None:
     listed = cli("session", "list").ok().out
     states = {line.split()[1]: line.split()[-1] for line in listed.splitlines()[1:]}
     assert (states["walk"], states["quay"]) == ("imported", "chat")
+
+
+def test_why_not_names_the_scope_that_was_not_searched(inside: Inside) -> None:
+    facts = inside.json("fact", "list", "--agent", "mira", "--user", "lena")
+    fact = next(each for each in facts if each["scope"] == "user")
+    asked = ("search", "lanterns", "--why-not", fact["id"])
+    shown = inside(*asked, "--agent", "mira").ok().out
+    assert "in mira: user lena, which is not searched" in shown
+    assert "add --user lena; include user in --scope, or omit --scope" in shown
+    assert f"fact      {fact['id'][:14]}" in shown
+    other = inside(*asked, "--agent", "otto").ok().out
+    assert "add --agent mira --user lena; " in other
+    assert MIRA not in other
+    assert LENA not in other

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ from edenmem.engine.search.highlight import match_spans
 from edenmem.errors import UsageError
 from edenmem.models.host import Agent
 from edenmem.models.memory import Fact
-from edenmem.models.scope import ScopeKind
+from edenmem.models.scope import Scope, ScopeKind
 from edenmem.text import one_line
 
 if TYPE_CHECKING:
@@ -124,20 +125,24 @@ _COLUMNS: list[Column[ListPlace]] = [
 ]
 
 
-def print_why_not(run: Invocation, answer: WhyNot) -> None:
-    """Print the explanation."""
+def print_why_not(run: Invocation, answer: WhyNot, agent: Agent) -> None:
+    """Print the explanation for a search with this agent."""
     for notice in answer.notices:
         run.out.note(notice)
-    run.out.report([answer], lambda: _show_why_not(run, answer))
+    run.out.report([answer], lambda: _show_why_not(run, answer, agent))
 
 
-def _show_why_not(run: Invocation, answer: WhyNot) -> None:
-    label = run.service.scopes.labels([answer.fact.home]).within_agent
+def _show_why_not(run: Invocation, answer: WhyNot, agent: Agent) -> None:
+    home, why, advice = answer.fact.home, answer.why, answer.advice
+    labels = run.service.scopes.labels([home])
+    if answer.stage == "scope":  # by names, not IDs
+        why = f"in {labels.full(home)}, which is not searched"
+        advice = _scope_advice(home, labels, agent)
     run.out.fields(
         [
-            ("fact", answer.fact.id),
+            ("fact", unique_beginnings([answer.fact.id])[answer.fact.id]),
             ("content", answer.fact.content),
-            ("scope", label(answer.fact.home)),
+            ("scope", labels.within_agent(home)),
             ("in scope", "yes" if answer.in_scope else "no"),
             ("vector", answer.vector),
             ("recipe", answer.recipe),
@@ -152,7 +157,16 @@ def _show_why_not(run: Invocation, answer: WhyNot) -> None:
         print_stages(run, stages)
     run.out.line()
     title = "found" if answer.stage == "found" else f"dropped at {answer.stage}"
-    run.out.fields([(title, answer.why), ("fix", answer.advice)])
+    run.out.fields([(title, why), ("fix", advice)])
+
+
+def _scope_advice(scope: Scope, labels: Mapping[str, str], agent: Agent) -> str:
+    """Return the options of a search that includes the scope."""
+    option = {"user": "--user", "group": "--group", "shard": "--shard"}.get(scope.kind.value)
+    words = ["--agent", labels[scope.agent_id]] if scope.agent_id != agent.id else []
+    words += [option, labels[scope.owner]] if option and scope.owner else []
+    include = f"include {scope.kind.value} in --scope, or omit --scope"
+    return f"add {shlex.join(words)}; {include}" if words else include
 
 
 app = single()
@@ -279,7 +293,8 @@ def search(
     }
     if why_not is not None:
         fact_id = run.resolver.fact(why_not).id
-        print_why_not(run, look(run, fact_id, texts[0], chosen, reader, wanted))
+        answer = look(run, fact_id, texts[0], chosen, reader, wanted)
+        print_why_not(run, answer, chosen)
         return
     report = run.serve(
         lambda service: service.search(
@@ -389,8 +404,9 @@ def _list_hits(run: Invocation, report: SearchReport, *, explain: bool, vectors:
     header = [*keys_of(Fact, vectors=vectors), "score", *(["explain"] if explain else [])]
     run.out.listing(report.hits, _columns(run), data=data, empty="nothing found", header=header)
     if explain and not run.out.is_data:
+        short = unique_beginnings([hit.fact.id for hit in report.hits])
         for place, hit in enumerate(report.hits, 1):
-            run.out.safe(f"\n{place}. {hit.fact.id}")
+            run.out.safe(f"\n{place}. {short[hit.fact.id]}")
             print_stages(run, hit.explain)
 
 
@@ -435,7 +451,9 @@ def _print_remains(run: Invocation, report: SearchReport) -> None:
         stages = Counter(dropped.stage for dropped in report.dropped)
         counts = ", ".join(f"{count} at {stage}" for stage, count in stages.items())
         nearest = report.dropped[0]
-        best = f"best: {nearest.fact_id}, {_reason(nearest)}"
+        fact = run.resolver.fact(nearest.fact_id)
+        short = unique_beginnings([nearest.fact_id])[nearest.fact_id]
+        best = f"best: {short} {one_line(fact.content, 60)!r}, {_reason(nearest)}"
         run.out.paragraph("dropped: ", f"{counts}; {best}")
     run.out.paragraph("", how)
 
