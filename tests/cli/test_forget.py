@@ -79,6 +79,19 @@ def test_in_a_pipe_it_has_to_be_confirmed(town: Cli) -> None:
     assert not (town.cwd / "r.json").exists()
 
 
+def test_a_receipt_overwrites_nothing_without_force(town: Cli) -> None:
+    old = town.cwd / "old.json"
+    old.write_text("an older receipt")
+    command = ("forget", "--user", "lena", "--yes", "--receipt", "old.json")
+    refused = town(*command)
+    assert (refused.code, "old.json exists" in refused.err) == (4, True)
+    assert _facts_of_lena(town) == 3
+    assert old.read_text() == "an older receipt"
+    assert town(*command[:-1], "memory.db", "--force").code == 2  # the store itself
+    town(*command, "--force").ok()
+    assert json.loads(old.read_text())["state"] == "complete"
+
+
 def test_with_yes_it_forgets_and_leaves_a_receipt(town: Cli, here: Inside) -> None:
     done = town("forget", "--user", "lena", "--yes", "--receipt", "lena.json").ok()
     assert re.search(r"still found +nothing", done.out)
@@ -161,7 +174,7 @@ def test_what_was_learned_is_treated_as_the_dry_run_says(town: Cli, here: Inside
         (("--user", "lena", "--group", "g"), 2, "exclude"),
         (("--group", "g"), 2, "--agent"),
         (("--agent", "mira", "--messages"), 2, "--messages"),
-        (("--user", "lena", "--receipt", "no/such/folder/r.json"), 2, "--receipt"),
+        (("--user", "lena", "--receipt", "no/such/folder/r.json"), 2, "cannot be written"),
         (("--user", "lena", "--mentions", "ask"), 2, "--mentions"),
         (("--user", "lena", "--learned", "ask"), 2, "--learned"),
     ],

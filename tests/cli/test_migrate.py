@@ -69,7 +69,11 @@ def test_a_migration_from_its_plan_to_its_way_back(
     there = counts(new_cli)
     assert there["facts"] == plan["facts"]
 
-    again = new_cli(*command).ok()
+    refused = new_cli(*command)
+    assert refused.code == 4
+    assert "report.json exists" in refused.err
+    again = new_cli(*command, "--force").ok()
+    assert json.loads(report.read_text())["run"]["id"] != run_id
     assert "already present" in again.out
     assert {name: n for name, n in counts(new_cli).items() if name != "audit"} == {
         name: n for name, n in there.items() if name != "audit"
@@ -232,7 +236,11 @@ def test_what_is_wrong_is_said_at_once(new_cli: Inside, dump: Path) -> None:
     for arguments, code, said in (
         (("v1", "--yes"), 2, "--from"),
         (("v1", "--from", "nowhere", "--yes"), 3, "nowhere"),
-        (("v1", "--from", str(dump), "--yes", "--report", "no/such/folder"), 2, "--report"),
+        (
+            ("v1", "--from", str(dump), "--yes", "--report", "no/such/folder"),
+            2,
+            "cannot be written",
+        ),
         (("v1", "--from", str(dump), "--on-conflict", "burn"), 2, "burn"),
         (("v1", "--from", str(EXAMPLE), "--agent", "nora", "--yes"), 3, "mira, otto"),
         (("status", "abcd"), 3, "migrate status"),

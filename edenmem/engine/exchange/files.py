@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gzip
 import os
@@ -60,15 +61,11 @@ def open_for_writing(
         UsageError: the file is in use.
         DiskFull: the disk is full.
     """
-    path = Path(target)
-    if path.is_symlink() and _descriptor_of(target) is None:
-        path = Path(os.path.realpath(path))
-    check_not_in_use(path, in_use())
+    path = check_target(target, force=force, in_use=in_use)
     if is_stream(path):
         with _open_stream(path) as raw, open_compressor(raw, compress) as file:
             yield file
         return
-    check_free(path, force=force)
     remove_abandoned(path.parent)
     with open_partial(path) as raw:
         _reserve(raw.fileno())
@@ -78,6 +75,27 @@ def open_for_writing(
         save(raw)
         _finish(raw, path, force=force, in_use=in_use)
         sync_folder(path.parent)
+
+
+def check_target(target: str, *, force: bool, in_use: Callable[[], Iterable[Path]] = tuple) -> Path:
+    """Return the file to write for a name; the arguments are those of `open_for_writing`.
+
+    Raises:
+        ConflictError: the file exists, and ``force`` is not set.
+        InputError: the file cannot be written.
+        UsageError: the file is in use.
+    """
+    path = Path(target)
+    if path.is_symlink() and _descriptor_of(target) is None:
+        path = Path(os.path.realpath(path))
+    check_not_in_use(path, in_use())
+    if not is_stream(path):
+        check_free(path, force=force)
+        folder = path.absolute().parent
+        if not os.access(folder, os.W_OK | os.X_OK):
+            code = errno.EACCES if folder.exists() else errno.ENOENT
+            raise write_error(path, OSError(code, os.strerror(code)))
+    return path
 
 
 def _finish(

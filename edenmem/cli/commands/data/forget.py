@@ -12,10 +12,11 @@ from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.data.forgetting_views import (
     MentionReview,
-    ReceiptFile,
+    format_receipt,
     show_plan,
     show_report,
 )
+from edenmem.cli.terminal.files import open_report
 from edenmem.cli.terminal.prompts import ask_text, confirm, person_is_there
 from edenmem.cli.terminal.tables import many
 from edenmem.engine.erasure.reports import MentionMode
@@ -73,7 +74,9 @@ def forget(
     receipt: Annotated[
         str | None,
         typer.Option(
-            "--receipt", metavar="FILE", help="Write a JSON receipt without names or contents."
+            "--receipt",
+            metavar="FILE",
+            help="Write a JSON receipt without names or contents; --force overwrites the file.",
         ),
     ] = None,
     yes: options.Yes = False,
@@ -93,6 +96,8 @@ def forget(
     edenmem forget --session first-visit --yes
     edenmem forget --agent mira
     """
+    from edenmem.engine.exchange.files import check_target
+
     run = invocation(ctx)
     if not (yes or dry_run or person_is_there()):
         confirm("", yes=False)  # names the missing option
@@ -104,7 +109,8 @@ def forget(
             )
     asking = MentionMode.ASK if person_is_there() and not yes else MentionMode.KEEP
     modes = (mentions or asking, learned or asking)
-    file = ReceiptFile(receipt) if receipt else None
+    if receipt is not None:
+        check_target(receipt, force=run.overwrite, in_use=run.files_in_use)
     subject = run.service.erasure.find_subject(
         user=user, session=session, group=group, agent=agent, names=name or ()
     )
@@ -121,10 +127,10 @@ def forget(
     if not _confirm(run, plan, yes=yes):
         run.out.note("nothing was changed")
         return
-    report = _carry_out(run, plan, decisions, messages=messages, failed=deciding.failed)
+    with open_report(receipt, force=run.overwrite, in_use=run.files_in_use) as write:
+        report = _carry_out(run, plan, decisions, messages=messages, failed=deciding.failed)
+        write(format_receipt(report))
     show_report(run, report)
-    if file is not None:
-        file.write(report)
     if report.mentions["kept"]:
         kept = many(
             report.mentions["kept"],

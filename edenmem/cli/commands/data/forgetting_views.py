@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from edenmem.cli.app.invocation import Invocation
@@ -186,28 +183,9 @@ def _tally(mentions: Mapping[str, int]) -> str:
     return ", ".join(f"{number:,} {what}" for what, number in mentions.items() if number)
 
 
-class ReceiptFile:
-    """The file of a receipt, checked before anything is removed.
-
-    Raises:
-        UsageError: The file cannot be written.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
-        folder = self._path.parent
-        if not folder.is_dir() or not os.access(folder, os.W_OK) or self._path.is_dir():
-            raise UsageError(f"cannot write --receipt {path}", hint="choose another file")
-
-    def write(self, report: ForgetReport) -> None:
-        """Write the receipt atomically, readable only by the owner."""
-        handle, made = tempfile.mkstemp(dir=self._path.parent, prefix=".receipt-")  # mode 0600
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(receipt_of(report), file, indent=2, ensure_ascii=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        Path(made).replace(self._path)
+def format_receipt(report: ForgetReport) -> str:
+    """Format the receipt of an erasure as JSON."""
+    return json.dumps(receipt_of(report), indent=2, ensure_ascii=False)
 
 
 class MentionReview:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,12 +22,12 @@ from edenmem.cli.commands.data.v1_source import (
     open_plan,
 )
 from edenmem.cli.terminal.data import to_data, to_json
+from edenmem.cli.terminal.files import open_report
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.times import parse_when
 from edenmem.errors import (
     ExitCode,
-    InputError,
     StoreError,
 )
 
@@ -114,7 +112,11 @@ def v1(
     ] = 500,
     report: Annotated[
         str | None,
-        typer.Option("--report", metavar="FILE", help="Also write the report to a file as JSON."),
+        typer.Option(
+            "--report",
+            metavar="FILE",
+            help="Also write the report to a file as JSON; --force overwrites it.",
+        ),
     ] = None,
     database: Database = None,
     files: Files = None,
@@ -140,6 +142,7 @@ def v1(
         since = since.replace(hour=0, minute=0, second=0, microsecond=0)
     import msgspec
 
+    from edenmem.engine.exchange.files import check_target
     from edenmem.engine.migration.reports import RunOptions
 
     chosen = RunOptions(
@@ -159,7 +162,7 @@ def v1(
         accept_incomplete=allow_incomplete,
     )
     if report is not None:
-        _check_report(run, Path(report))
+        check_target(report, force=run.overwrite, in_use=run.files_in_use)
     if not dry_run and not run.service.setup.is_made:
         raise StoreError("the store does not exist yet", hint="create it with 'edenmem init'")
     with interrupted_by_sigterm(), open_plan(run, source, chosen.v1) as plan:
@@ -177,10 +180,10 @@ def v1(
         if not confirm(f"Migrate {sum(plan.totals.values()):,} documents into {target}?", yes=yes):
             run.out.note("nothing was changed")
             return
-        made = _migrate(run, plan, chosen)
+        with open_report(report, force=run.overwrite, in_use=run.files_in_use) as write:
+            made = _migrate(run, plan, chosen)
+            write(to_json(to_data(made), indent=2))
     views.print_report(run, made)
-    if report is not None:
-        Path(report).write_text(to_json(to_data(made), indent=2) + "\n", "utf-8")
     if _has_failed(made):
         raise typer.Exit(ExitCode.SOME_FAILED)
 
@@ -237,15 +240,6 @@ def _note_absent(run: Invocation, plan: V1Plan) -> None:
     known = {person.id for person in plan.agents()}
     if absent := [agent for agent in plan.options.agents if agent not in known]:
         run.out.note(f"no memory in the source for: {', '.join(absent)}")
-
-
-def _check_report(run: Invocation, path: Path) -> None:
-    """Check that the report can be written."""
-    from edenmem.engine.exchange.files import check_not_in_use
-
-    check_not_in_use(path, run.files_in_use())
-    if path.is_dir() or not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-        raise InputError(f"cannot write {path}", hint="choose another file for --report")
 
 
 for _rest in (ledger.up, ledger.down, ledger.status, ledger.verify, ledger.rollback):
