@@ -175,6 +175,11 @@ def _show(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
+def is_displayable(name: str) -> bool:
+    """Check that a name is one line without control codes or changes of direction."""
+    return not (_NOT_PRINTABLE.search(name) or "\n" in name or "\t" in name)
+
+
 def flat(text: str) -> str:
     """Return the `clean` text on one line."""
     return " ".join(clean(text).split())

@@ -61,6 +61,19 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
         assert [path.name for path in disk.glob("*.*") if "memory.db" not in path.name] == []
 
 
+def test_long_output_on_a_full_disk_keeps_the_old_file(cli: Cli, tmp_path: Path) -> None:
+    cli("agent", "add", "long", "--persona", "x" * 120_000).ok()
+    command = ("agent", "show", "long", "--json")
+    with small_disk(tmp_path / "disk", 100) as disk:
+        old = disk / "long.json"
+        old.write_text("old")
+        refused = cli.process(*command, "-o", str(old), "--force")
+        assert (refused.code, "long.json: the disk is full" in refused.err) == (5, True)
+        assert [(path.name, path.read_text()) for path in disk.iterdir()] == [("long.json", "old")]
+        assert cli.process(*command, "-o", str(disk / "new.json")).code == 5
+        assert [path.name for path in disk.iterdir()] == ["long.json"]
+
+
 @pytest.mark.parametrize("stored", ["é", "e\u0301"], ids=["composed", "decomposed"])
 def test_names_are_found_however_accents_are_encoded(cli: Cli, stored: str) -> None:
     from edenmem.store.sqlite import SqliteStore

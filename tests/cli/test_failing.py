@@ -224,8 +224,8 @@ def test_a_full_disk_behind_stdout_is_named(unbuffered: str, cli: Cli) -> None:
     with Path("/dev/full").open("w") as full:
         env = {"PYTHONUNBUFFERED": unbuffered}
         done = run_to(full.fileno(), "config", "show", cli=cli, env=env)
-    assert done.returncode == 1
-    assert done.stderr.startswith("edenmem: error: cannot write to standard output: No space")
+    assert done.returncode == 5
+    assert done.stderr.startswith("edenmem: error: cannot write to standard output: the disk is")
     assert done.stderr.count("\n") == 2
     assert "  hint: " in done.stderr
 

@@ -160,6 +160,9 @@ def test_an_option_of_the_version_before_is_taken_with_a_warning(
         (["demo", "--format", "json"], "does not support --format json"),
         (["agent", "add", "x", "--id", "xyz"], "24 hex digits"),
         (["user", "add", "   "], "invalid username"),
+        (["user", "add", "le\x1b[2Jna"], "no control characters"),
+        (["agent", "add", "mi\nra"], "no control characters"),
+        (["agent", "add", "\u202eexe.arim"], "no control characters"),
     ],
 )
 def test_a_wrong_request_is_one_message_and_exit_2(
@@ -171,6 +174,13 @@ def test_a_wrong_request_is_one_message_and_exit_2(
     assert result.err.startswith("edenmem: error: ")
     assert said in result.err
     assert len(result.err.splitlines()) <= 2
+
+
+def test_a_name_that_a_shell_changes_is_accepted_with_a_note(cli: Cli) -> None:
+    added = cli("user", "add", "zen garden!").ok()
+    assert "in commands, write the name as 'zen garden!'" in added.err
+    assert cli("user", "add", "zen.1234").ok().err == ""
+    assert cli.json("user", "show", "zen garden!")[0]["username"] == "zen garden!"
 
 
 def test_a_group_alone_shows_its_help(shared_cli: Cli) -> None:

@@ -142,11 +142,13 @@ def _is_output_writable() -> bool:
 
 def _refuse_output(error: OSError, wants_traceback: Callable[[], bool]) -> int:
     _discard_output()
+    is_full = is_disk_full(error)
+    why = "the disk is full" if is_full else error.strerror or type(error).__name__
     print_error(
-        f"cannot write to standard output: {error.strerror or type(error).__name__}",
+        f"cannot write to standard output: {why}",
         "write to a file on a disk with free space: -o FILE",
     )
-    return _end(ExitCode.SOME_FAILED, wants_traceback)
+    return _end(ExitCode.UNAVAILABLE if is_full else ExitCode.SOME_FAILED, wants_traceback)
 
 
 def _discard_output() -> None:

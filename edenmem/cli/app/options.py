@@ -12,7 +12,7 @@ from edenmem.cli.terminal.times import parse_when
 from edenmem.errors import UsageError
 from edenmem.models.ids import is_id, new_id
 from edenmem.models.scope import ScopeKind
-from edenmem.text import clean, normalize_name
+from edenmem.text import is_displayable, normalize_name
 
 Agent = Annotated[
     str | None,
@@ -165,15 +165,18 @@ def parse_id(given: str | None) -> str:
 
 
 def parse_username(given: str) -> str:
-    """Return a username in its stored form.
+    """Return the username of a new account in its stored form.
+
+    Usernames of a platform are read as they are.
 
     Raises:
-        UsageError: The username is blank or looks like an ID.
+        UsageError: The username is blank, looks like an ID, or has control characters.
     """
-    name = normalize_name(clean(given).strip())
-    if not name or is_id(name.lower()):
+    name = normalize_name(given.strip())
+    if not name or is_id(name.lower()) or not is_displayable(name):
         raise UsageError(
-            f"invalid username: {given!r}", hint="it must not be blank or look like an ID"
+            f"invalid username: {given!r}",
+            hint="use letters, digits, spaces and punctuation; no control characters, no ID",
         )
     return name
 

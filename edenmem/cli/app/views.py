@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -25,6 +26,12 @@ from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.models.scope import Scope
 
 T = TypeVar("T")
+
+
+def note_quoting(run: Invocation, username: str) -> None:
+    """Print how to write a new username in commands if a shell would read it differently."""
+    if (quoted := shlex.quote(username)) != username:
+        run.out.note(f"in commands, write the name as {quoted}")
 
 
 def agent_name(run: Invocation, agent_id: str) -> str:

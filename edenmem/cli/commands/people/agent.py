@@ -9,7 +9,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import print_edit
+from edenmem.cli.app.views import note_quoting, print_edit
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import ConflictError
 from edenmem.models.host import Agent
@@ -117,6 +117,7 @@ def add(
             hint="see 'edenmem agent list'",
         )
     run.out.record(agent, [("added agent", agent.username), ("id", agent.id)])
+    note_quoting(run, agent.username)
 
 
 @app.command("enable", cls=Command)

@@ -10,7 +10,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import agent_name
+from edenmem.cli.app.views import agent_name, note_quoting
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.tables import Column
@@ -98,6 +98,7 @@ def add(
     if not run.service.accounts.add(user):
         raise ConflictError(f"username or ID is taken: {username!r}")
     run.out.record(user, [("added user", user.username), ("id", user.id)])
+    note_quoting(run, user.username)
 
 
 @app.command("merge", cls=Command)
