@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from edenmem.models.search import Candidate, ListName
-from edenmem.search.ranking import Cut, Pool, ScoredFact, by_score, rank_hits
+from edenmem.search.ranking import Cut, Pool, ScoredFact, by_score
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,36 +269,36 @@ def _pool(
     explain_score: Callable[[str], dict[str, Any]],
 ) -> Pool:
     """Rank the candidates that pass a floor, with an explanation of each score."""
-    hits: list[ScoredFact] = []
-    cuts: list[Cut] = []
     kept = passing(entries, {listing.name: listing.floor for listing in listings})
-    for fact_id in candidates_of(entries):
-        explain: dict[str, dict[str, Any]] = {
-            listing.name: _explain(entries[listing.name][fact_id], listing.floor)
+
+    def explain(fact_id: str) -> dict[str, dict[str, Any]]:
+        return {
+            listing.name: _explain(entry, listing.floor)
             for listing in listings
-            if fact_id in entries[listing.name]
+            if (entry := entries[listing.name].get(fact_id)) is not None
         }
-        if fact_id not in kept:
-            cuts.append(_below_floor(fact_id, explain))
-            continue
+
+    hits: list[ScoredFact] = []
+    for rank, fact_id in enumerate(sorted(kept, key=lambda id: (-scores[id], id)), 1):
         score = scores[fact_id]
-        figures = explain_score(fact_id)
-        explain["fusion"] = {"recipe": recipe, "score": score, "threshold": None, **figures}
-        hits.append(ScoredFact(fact_id=fact_id, score=score, explain=explain))
-    return rank_hits("fusion", hits, cuts)
+        figures = {"rank": rank, "recipe": recipe, "score": score, "threshold": None}
+        explained = {**explain(fact_id), "fusion": figures | explain_score(fact_id)}
+        hits.append(ScoredFact(fact_id=fact_id, score=score, explain=explained))
+    cut = [fact_id for fact_id in candidates_of(entries) if fact_id not in kept]
+    return Pool(hits=tuple(hits), cuts=tuple(_below_floor(each, explain(each)) for each in cut))
 
 
 def _explain(entry: Entry, floor: float | None) -> dict[str, Any]:
     figures = {
-        "rank": None,
+        "rank": None if entry.rank is None else entry.rank + 1,
         "score": entry.score,
         "threshold": floor,
         "passed": entry.passes(floor),
         "normalised": entry.share,
     }
     if entry.rank is None:
-        return {**figures, "completed": True}
-    return {**figures, "rank": entry.rank + 1}
+        figures["completed"] = True
+    return figures
 
 
 def _below_floor(fact_id: str, explain: dict[str, dict[str, Any]]) -> Cut:
