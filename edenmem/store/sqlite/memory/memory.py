@@ -229,22 +229,32 @@ class Memory(Part):
     # -- texts and policies ------------------------------------------------------------------------
 
     def consolidations(self, scopes_: Sequence[Scope]) -> dict[Scope, Consolidation]:
-        found = {}
         with self._db.reading() as connection:
-            for scope, number in scopes.numbers_of(connection, scopes_).items():
-                consolidation = consolidation_of(connection, number)
-                if consolidation is not None:
-                    found[scope] = consolidation
-        return found
+            numbers = scopes.numbers_of(connection, scopes_)
+            among = (json_array(numbers.values()),)
+            rows = connection.execute(f"{codec.CONSOLIDATION} WHERE c.scope_id {AMONG}", among)
+            found = {codec.scope_of(*row[:3]): row for row in rows}
+            pending: dict[int, list[str]] = {}
+            for number, reflection_id in connection.execute(
+                f"SELECT scope_id, id FROM reflections WHERE scope_id {AMONG} AND absorbed = 0"
+                " ORDER BY formed_at, place, id",
+                among,
+            ):
+                pending.setdefault(number, []).append(reflection_id)
+        return {
+            scope: codec.consolidation_from(found[scope], pending.get(number, ()))
+            for scope, number in numbers.items()
+            if scope in found
+        }
 
     def policies(self, scopes_: Sequence[Scope]) -> dict[Scope, Policy]:
-        found = {}
         with self._db.reading() as connection:
-            for scope, number in scopes.numbers_of(connection, scopes_).items():
-                policy = policy_of(connection, number)
-                if policy is not None:
-                    found[scope] = policy
-        return found
+            numbers = scopes.numbers_of(connection, scopes_)
+            rows = connection.execute(
+                f"{codec.POLICY} WHERE p.scope_id {AMONG}", (json_array(numbers.values()),)
+            )
+            found = {codec.scope_of(*row[:3]): codec.policy_from(row) for row in rows}
+        return {scope: found[scope] for scope in numbers if scope in found}
 
     def shards(self, agent_id: str) -> list[Policy]:
         with self._db.reading() as connection:
