@@ -120,9 +120,10 @@ def _before_marks(text: str, start: int, cut: int) -> int:
 
 # -- storage -------------------------------------------------------------------------------------
 
-_RETURNS = re.compile("\r\n?")
-_NOT_STORABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
-_SURROGATES = re.compile("[\ud800-\udfff]")
+# Patterns are compiled on first use: together they take longer than most commands.
+_RETURNS = "\r\n?"
+_NOT_STORABLE = "[\x00-\x08\x0b-\x1f\x7f]"
+_SURROGATES = "[\ud800-\udfff]"
 
 
 def clean(text: str) -> str:
@@ -133,8 +134,8 @@ def clean(text: str) -> str:
     """
     if text.isprintable():
         return text
-    kept = _NOT_STORABLE.sub("", _RETURNS.sub("\n", text))
-    if _SURROGATES.search(kept):
+    kept = re.sub(_NOT_STORABLE, "", re.sub(_RETURNS, "\n", text))
+    if re.search(_SURROGATES, kept):
         kept = kept.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore")
     return kept
 
@@ -156,9 +157,7 @@ def name_spellings(name: str) -> tuple[str, ...]:
 
 #: C0 except tab and newline, DEL and C1, line and paragraph separators, bidirectional
 #: embeddings, overrides and isolates, surrogates.
-_NOT_PRINTABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
+_NOT_PRINTABLE = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 
 
 def _show(match: re.Match[str]) -> str:
@@ -200,7 +199,7 @@ def printable(text: str) -> str:
     overrides and isolates become escapes, surrogates �. Tabs, newlines, joiners (emoji, Persian)
     and directional marks (Arabic, Hebrew) stay.
     """
-    return _NOT_PRINTABLE.sub(_show, text.replace("\r\n", "\n"))
+    return re.sub(_NOT_PRINTABLE, _show, text.replace("\r\n", "\n"))
 
 
 def one_line(text: str, width: int | None = None) -> str:
@@ -263,10 +262,10 @@ def iso(moment: datetime) -> str:
 
 # -- XML -----------------------------------------------------------------------------------------
 
-_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_NOT_XML = "[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]"
 _XML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#13;"})
 #: Characters to drop or escape; most texts have none.
-_ALTERED = re.compile(f'{_NOT_XML.pattern[:-1]}&<>"\r]')
+_ALTERED = f'{_NOT_XML[:-1]}&<>"\r]'
 
 
 def escape_xml(text: str) -> str:
@@ -275,4 +274,4 @@ def escape_xml(text: str) -> str:
     Characters that are invalid in XML 1.0 are dropped. Apostrophes stay: escaped ones would cost
     the model several tokens each.
     """
-    return _NOT_XML.sub("", text).translate(_XML) if _ALTERED.search(text) else text
+    return re.sub(_NOT_XML, "", text).translate(_XML) if re.search(_ALTERED, text) else text

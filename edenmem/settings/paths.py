@@ -12,7 +12,8 @@ from edenmem.errors import ConfigError
 
 FILE_NAME = "edenmem.toml"
 _FILE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):", re.IGNORECASE)
+# Patterns are compiled on first use: together they take longer than most commands.
+_SCHEME = r"(?i)([a-z][a-z0-9+.-]*):"
 
 
 def user_config_file(environ: Mapping[str, str] = os.environ) -> Path:
@@ -63,7 +64,7 @@ def sqlite_path(uri: str, base: Path | None = None) -> Path | None:
         path = uri.removeprefix("sqlite:///")
         local = "/" not in path or path.startswith(("./", "../", "~"))
         plain = path if local or path.startswith("/") else f"/{path}"
-    elif _SCHEME.match(uri) is None and uri.endswith(_FILE_SUFFIXES):
+    elif re.match(_SCHEME, uri) is None and uri.endswith(_FILE_SUFFIXES):
         plain = uri
     else:
         plain = ""
@@ -83,7 +84,7 @@ def sqlite_path(uri: str, base: Path | None = None) -> Path | None:
 
 
 #: A byte that is not UTF-8, as `format_path` writes it.
-_ESCAPED_BYTE = re.compile(rb"\\x([0-9a-f]{2})")
+_ESCAPED_BYTE = rb"\\x([0-9a-f]{2})"
 
 
 def format_path(path: Path | str) -> str:
@@ -96,20 +97,17 @@ def parse_path(text: str) -> Path:
     path = Path(text)
     if "\\x" not in text or os.path.lexists(path):
         return path
-    raw = _ESCAPED_BYTE.sub(lambda found: bytes([int(found[1], 16)]), os.fsencode(text))
+    raw = re.sub(_ESCAPED_BYTE, lambda found: bytes([int(found[1], 16)]), os.fsencode(text))
     return Path(os.fsdecode(raw))
 
 
 # The user part may hold an unescaped "@" or "/" by mistake: match up to the last "@".
-_USERINFO = re.compile(
-    r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^:@/\s]*):(?P<secret>\S*)@", re.I
+_USERINFO = r"(?i)(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^:@/\s]*):(?P<secret>\S*)@"
+_QUERY_CREDENTIAL = (
+    r"(?i)(?P<name>[?&;][^=&;\s]*(?:password|passwd|secret|token|key|properties|sig)[^=&;\s]*=)"
+    r"[^&;\s]+"
 )
-_QUERY_SECRET = re.compile(
-    r"(?P<name>[?&;][^=&;\s]*(?:password|passwd|secret|token|key|properties|sig)[^=&;\s]*=)"
-    r"[^&;\s]+",
-    re.IGNORECASE,
-)
-_USER_TOKEN = re.compile(r"(?P<scheme>https?://)[^/\s:@]+@", re.IGNORECASE)
+_USER_CREDENTIAL = r"(?i)(?P<scheme>https?://)[^/\s:@]+@"
 MASK = "***"
 
 
@@ -120,6 +118,6 @@ def has_password(uri: str) -> bool:
 
 def redact_uri(uri: str) -> str:
     """Mask passwords and keys in ``uri``, so that it is safe to print."""
-    without = _USERINFO.sub(rf"\g<scheme>\g<user>:{MASK}@", uri)
-    without = _USER_TOKEN.sub(rf"\g<scheme>{MASK}@", without)
-    return _QUERY_SECRET.sub(rf"\g<name>{MASK}", without)
+    without = re.sub(_USERINFO, rf"\g<scheme>\g<user>:{MASK}@", uri)
+    without = re.sub(_USER_CREDENTIAL, rf"\g<scheme>{MASK}@", without)
+    return re.sub(_QUERY_CREDENTIAL, rf"\g<name>{MASK}", without)

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 from edenmem.engine.runtime.concurrency import run
+from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.search.searcher import Searcher
 from edenmem.models.scope import Scope, ScopeKind
+from edenmem.settings.schema import Settings
 from edenmem.store.sqlite import SqliteStore
-from tests.support.runtime import make_runtime
 
 
 def main() -> None:
@@ -21,7 +22,7 @@ def main() -> None:
         kind, agent, owner = (*key.split(":"), "")[:3]
         scopes.append(Scope(ScopeKind(kind), agent, owner))
     store = SqliteStore(Path(sys.argv[1]))
-    searcher = Searcher(make_runtime(store))
+    searcher = Searcher(Runtime(store, Settings()))
     report = run(
         searcher.search(
             [query["text"]],

@@ -12,7 +12,6 @@ import msgspec
 
 from edenmem.engine.scopes.people import person_with, resolve_person, user_scopes
 from edenmem.errors import NotFoundError, ScopeError
-from edenmem.memory import closed_reason
 from edenmem.models.host import Agent, Message, Person, Session, User
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import Store
@@ -191,6 +190,8 @@ def reader_scopes(
 
 def still_open(store: Store, agent_id: str, scopes: Sequence[Scope]) -> frozenset[Scope]:
     """Return the scopes that are neither paused nor switched off."""
+    from edenmem.memory import closed_reason  # loads the rules of all changes
+
     agent, policies = store.host.agent(agent_id), store.memory.policies(scopes)
     return frozenset(
         scope for scope in scopes if not closed_reason(scope, agent, policies.get(scope))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from edenmem.models.forgetting import Compaction
-from edenmem.models.indexes import Preparation
-from edenmem.models.integrity import Finding
-from edenmem.models.migration import MigrationRun, SchemaStep
+if TYPE_CHECKING:  # a command loads what it uses
+    from edenmem.models.forgetting import Compaction
+    from edenmem.models.indexes import Preparation
+    from edenmem.models.integrity import Finding
+    from edenmem.models.migration import MigrationRun, SchemaStep
 
 
 class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from edenmem.models.backup import StoredUser
-from edenmem.models.forgetting import Passage
-from edenmem.models.host import Agent, CachedContext, Message, Session, User
-from edenmem.models.integrity import Finding
+if TYPE_CHECKING:  # a command loads what it uses
+    from edenmem.models.backup import StoredUser
+    from edenmem.models.forgetting import Passage
+    from edenmem.models.host import Agent, CachedContext, Message, Session, User
+    from edenmem.models.integrity import Finding
 
 ReferenceKind = Literal["agent", "user", "session", "fact", "reflection", "formation"]
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from edenmem.models.indexes import IndexState
-from edenmem.models.integrity import Finding
-from edenmem.models.memory import Fact
-from edenmem.models.scope import Scope
-from edenmem.models.switch import SwitchPhase, VectorSwitch
+if TYPE_CHECKING:  # a command loads what it uses
+    from edenmem.models.indexes import IndexState
+    from edenmem.models.integrity import Finding
+    from edenmem.models.memory import Fact
+    from edenmem.models.scope import Scope
+    from edenmem.models.switch import SwitchPhase, VectorSwitch
 
 
 class VectorCount(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, overload
@@ -62,17 +61,27 @@ def optional_time(ms: int | None) -> datetime | None:
 
 def to_list(items: Sequence[str]) -> str | None:
     """Encode a JSON array; None for an empty list."""
-    return json.dumps(list(items)) if items else None
+    if not items:
+        return None
+    import json  # loaded on first use: most commands read no lists
+
+    return json.dumps(list(items))
 
 
 def from_list(column: str | None) -> tuple[str, ...]:
     """Decode the items of a JSON array."""
-    return tuple(json.loads(column)) if column else ()
+    return _decode(column) if column else ()
 
 
 def to_versions(column: str | None) -> tuple[int, ...]:
     """Decode the numbers of a JSON array."""
-    return tuple(json.loads(column)) if column else ()
+    return _decode(column) if column else ()
+
+
+def _decode(column: str) -> tuple[Any, ...]:
+    import json
+
+    return tuple(json.loads(column))
 
 
 def optional_bool(column: int | None) -> bool | None:

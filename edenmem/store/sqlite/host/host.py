@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from edenmem.errors import NotFoundError
-from edenmem.models.backup import StoredUser
 from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.integrity import Finding
 from edenmem.store.protocol.host import Reference, ReferenceKind
@@ -41,6 +40,9 @@ from edenmem.store.sqlite.host.rows import (
     user_from,
     user_of,
 )
+
+if TYPE_CHECKING:
+    from edenmem.models.backup import StoredUser
 
 _IN_ORDER = "ORDER BY m.created_at, m.id"
 #: Skips from sender to sender along the index, so that long sessions cost no more.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from edenmem.models.backup import StoredUser
 from edenmem.models.host import Agent, Message, Session, ToolCall, User
 from edenmem.store.sqlite.core.codec import (
     Row,
@@ -18,6 +18,9 @@ from edenmem.store.sqlite.core.codec import (
     to_list,
     to_ms,
 )
+
+if TYPE_CHECKING:
+    from edenmem.models.backup import StoredUser
 
 AGENT = (
     "SELECT id, username, name, persona, owner, user_memory_enabled, agent_memory_enabled,"
@@ -63,6 +66,8 @@ def user_from(row: Row) -> User:
 
 def stored_user_from(row: Row) -> StoredUser:
     """Decode a row of `STORED_USER`."""
+    from edenmem.models.backup import StoredUser  # loads what most commands do not use
+
     return StoredUser(**msgspec.structs.asdict(user_from(row)), deleted=bool(row[6]))
 
 

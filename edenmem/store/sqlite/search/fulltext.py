@@ -223,8 +223,8 @@ class TextQuery:
         found: dict[str, float] = {}
         repeated: dict[str, str] = {}
         for number, fact_id, content in rows:
-            if number in scores:
-                found[fact_id] = query.sum_up((scores[number],))
+            if (score := scores.get(number)) is not None:
+                found[fact_id] = query.sum_up((score,))
                 if _may_repeat(content, beginnings):
                     repeated[fact_id] = content
         if repeated:
@@ -426,14 +426,14 @@ def _beginning(stem: str) -> str:
 
 
 #: Accents, which the index ignores.
-_MARKS = re.compile("[\u0300-\u036f]")
+_MARKS = "[\u0300-\u036f]"
 
 
 def _may_repeat(content: str, beginnings: set[str]) -> bool:
     """Return whether a text may have one of the words twice."""
     folded = content.lower()
     if not folded.isascii():
-        folded = _MARKS.sub("", unicodedata.normalize("NFKD", folded))
+        folded = re.sub(_MARKS, "", unicodedata.normalize("NFKD", folded))
     return max(map(folded.count, beginnings), default=0) > 1
 
 

@@ -15,18 +15,23 @@ import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from edenmem.models.search import SCORE_DECIMALS, Candidate
 from edenmem.store.sqlite.core.connections import map_file
 from edenmem.store.sqlite.core.part import json_array
 
-Numbers = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
-Scores = npt.NDArray[np.float32]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.int64]
+    Words = npt.NDArray[np.uint64]
+    Scores = npt.NDArray[np.float32]
+    #: The type of exact scores: in float32 the square of a number may underflow or overflow, and
+    #: the last decimal of a sum depends on the order.
+    Exact = npt.NDArray[np.float64]
 
 
 class Block(NamedTuple):
@@ -138,10 +143,6 @@ def among(block: Block, only: Numbers) -> Block:
     kept = np.isin(block.facts, only, assume_unique=True)
     return Block(block.facts[kept], block.words[:, kept], block.ones[kept])
 
-
-#: The type of exact scores: in float32 the square of a number may underflow or overflow, and the
-#: last decimal of a sum depends on the order.
-Exact = npt.NDArray[np.float64]
 
 #: Compared exactly: this many times the limit, and at least this many.
 OVERSAMPLING = 4
