@@ -114,7 +114,10 @@ class Limits:
         except TimeoutError:
             if answer.status is not None or not answer.timeout.expired():
                 raise
-            await self._refuse(scope, receive, answer, "time", 504, "time limit exceeded")
+            detail = "the request took too long"
+            if scope["method"] not in ("GET", "HEAD"):
+                detail += "; the change may have been made: see GET /api/log before repeating it"
+            await self._refuse(scope, receive, answer, "time", 504, detail)
         finally:
             if body.refused:
                 self._metrics.refused.labels(body.refused).inc()

@@ -141,10 +141,13 @@ async def _answer_invalid(request: Request, error: Exception) -> Response:
     """Return the invalid fields, without their values."""
     assert isinstance(error, RequestValidationError)
     errors = [
-        {"at": ".".join(str(part)[:40] for part in each["loc"]), "message": str(each["msg"])}
+        {
+            "at": ".".join(str(part)[:40] for part in each["loc"]),
+            "message": _explain_invalid(str(each["type"]), each.get("ctx") or {}),
+        }
         for each in error.errors()[:20]
     ]
-    detail = "; ".join(f"{each['at']}: {each['message']}" for each in errors[:3])
+    detail = "; ".join(f"{each['at']} {each['message']}" for each in errors[:3])
     detail = detail.encode("utf-8", "replace").decode()
     clean = [
         {key: value.encode("utf-8", "replace").decode() for key, value in each.items()}
@@ -153,11 +156,49 @@ async def _answer_invalid(request: Request, error: Exception) -> Response:
     return problem(request.scope, 422, detail, errors=clean)
 
 
+#: What is wrong with a field, by the beginning of Pydantic's type of error.
+_INVALID = {
+    "missing": "is missing",
+    "extra_forbidden": "is not a known field",
+    "json_invalid": "is not valid JSON",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_too_short": "must not be empty",
+    "too_long": "must have at most {max_length} values",
+    "too_short": "must not be empty",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
+    "string": "must be text",
+    "int": "must be a whole number",
+    "bool": "must be true or false",
+    "datetime": "must be a time in ISO 8601, such as 2026-01-31T09:30:00Z",
+    "timezone": "must be a time in ISO 8601, such as 2026-01-31T09:30:00Z",
+    "list": "must be a list",
+    "model": "must be a JSON object",
+    "dict": "must be a JSON object",
+}
+
+
+def _explain_invalid(kind: str, limits: Mapping[str, Any]) -> str:
+    """Explain an error of validation, without the value."""
+    known = next((text for start, text in _INVALID.items() if kind.startswith(start)), None)
+    return known.format_map(limits) if known else "is invalid"
+
+
+#: Details of errors that the web framework raises.
+_OF_FRAMEWORK = {
+    400: "the body cannot be read: it must be JSON in UTF-8",
+    404: "no such path",
+    405: "this path does not support the method",
+}
+
+
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     detail = str(error.detail)
-    if error.status_code == 404 and detail == "Not Found":
-        detail = "no such path"
+    if not isinstance(error, Refused):
+        detail = _OF_FRAMEWORK.get(error.status_code, detail)
     return problem(request.scope, error.status_code, detail, headers=error.headers)
 
 

@@ -86,7 +86,9 @@ async def test_an_answer_takes_no_longer_than_it_may() -> None:
         await _never()
 
     limits = Limits(app, ServerSettings(request_seconds=0.01), Metrics())
-    assert (await _ask(limits)).status_code == 504
+    answer = await _ask(limits)
+    assert answer.status_code == 504
+    assert b"the change may have been made: see GET /api/log" in answer.content
 
 
 async def test_a_stream_that_has_begun_has_all_the_time() -> None:

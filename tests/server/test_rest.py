@@ -334,6 +334,41 @@ async def test_it_is_the_same_on_mongodb(store: Store) -> None:
 # -- errors, and bodies that are none ------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("params", "body", "detail"),
+    [
+        ({"limit": "x"}, None, "query.limit must be a whole number"),
+        ({"limit": 0}, None, "query.limit must be at least 1"),
+        ({"limit": 900}, None, "query.limit must be at most 200"),
+        ({"since": "yesterday"}, None, "query.since must be a time in ISO 8601"),
+        ({"scope": "x"}, None, "query.scope.0 must be 'agent', "),
+        ({"agent": ""}, None, "query.agent must not be empty"),
+        ({}, {}, "body.content is missing"),
+        ({}, {"content": 1, "x": 2}, "body.content must be text; body.x is not a known field"),
+        ({}, {"content": "x", "private": "perhaps"}, "body.private must be true or false"),
+        ({}, [1], "body must be a JSON object"),
+        ({}, b"{", "body.1 is not valid JSON"),
+    ],
+)
+async def test_an_invalid_field_is_explained(
+    town: Town, params: dict[str, Any], body: Any, detail: str
+) -> None:
+    async with town.client("mira") as client:
+        if body is None:
+            answer = await client.get("/api/facts", params=params)
+        else:
+            text = body if isinstance(body, bytes) else json.dumps(body).encode()
+            answer = await client.post(
+                "/api/facts", content=text, headers={"Content-Type": "application/json"}
+            )
+    problem = answer.json()
+    assert answer.status_code == 422
+    assert problem["detail"].startswith(detail)
+    assert [f"{each['at']} {each['message']}" for each in problem["errors"]] == problem[
+        "detail"
+    ].split("; ")
+
+
 async def test_every_error_is_a_problem(town: Town) -> None:
     async with town.client("mira") as client:
         for method, path, status in (
