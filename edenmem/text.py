@@ -199,6 +199,8 @@ def printable(text: str) -> str:
     overrides and isolates become escapes, surrogates �. Tabs, newlines, joiners (emoji, Persian)
     and directional marks (Arabic, Hebrew) stay.
     """
+    if text.isprintable():
+        return text
     return re.sub(_NOT_PRINTABLE, _show, text.replace("\r\n", "\n"))
 
 

@@ -118,6 +118,8 @@ def has_password(uri: str) -> bool:
 
 def redact_uri(uri: str) -> str:
     """Mask passwords and keys in ``uri``, so that it is safe to print."""
+    if "@" not in uri and "=" not in uri:
+        return uri
     without = re.sub(_USERINFO, rf"\g<scheme>\g<user>:{MASK}@", uri)
     without = re.sub(_USER_CREDENTIAL, rf"\g<scheme>{MASK}@", without)
     return re.sub(_QUERY_CREDENTIAL, rf"\g<name>{MASK}", without)
