@@ -97,7 +97,7 @@ def _is_copy_without_subject(item: Item) -> bool:
         return False
     first, *others = item.tokens
     if item.languages[0] == "de":  # all nouns are capitals: a subject follows its article
-        others = others[:1]
+        others = others[: 2 if first.folded in word_set("statement.german_articles") else 1]
     if any(word.written[0].isupper() for word in others) or first.folded in word_set(
         "statement.articles"
     ):

@@ -552,6 +552,19 @@ def test_nobody_is_the_user_where_there_are_several_people() -> None:
     assert "'the user'" in reasons(judgement)
 
 
+@pytest.mark.parametrize(
+    ("content", "is_refused"),
+    [
+        ("Die neue Wohnung hat 94 Quadratmeter.", False),  # an adjective before the subject
+        ("Die Wohnung hat 94 Quadratmeter.", False),
+        ("Und bitte den Bauzaun erst am Freitag aufstellen.", True),
+    ],
+)
+def test_a_german_copy_needs_a_subject_after_its_article(content: str, is_refused: bool) -> None:
+    evidence = said(f"anna: {content} Das ist gut.")
+    assert bool(ask("statement", content, evidence, 1).violations) is is_refused
+
+
 # -- relative dates, secrets, orders -------------------------------------------------------------
 
 
