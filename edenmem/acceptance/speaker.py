@@ -21,6 +21,7 @@ from edenmem.acceptance.tables import language_pattern, pattern, rows, word_set
 
 #: Minimum share of a sentence's own words that the sentence of the message contains.
 _SAID = 0.7
+#: Maximum length of items and of the sentences of messages that are compared with them.
 _MOST_CHARACTERS = 1000
 
 _TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|[^\w\s]")
@@ -30,11 +31,12 @@ _ENDS = frozenset(".!?;:")
 _NAME = re.compile(r"[^\W\d_][\w .'’-]{0,58}[\w.]")
 #: The mark of a quotation that does not end.
 _MARK = re.compile('["“”„«»]')
-#: A line that quotes another person, announces or names them: "Anna: …".
+#: The start of a line that quotes another person, announces or names them: "Anna: …".
 _OTHERS_LINE = re.compile(
-    r"(?i:\s*(?:>|from: |fwd|.*forwarded)|.*:\s*\Z)"
+    r"(?i:\s*(?:>|from: |fwd|.*forwarded))"
     r"|[\W\d]*(?:\w[\w.'’-]*|[A-Z]\w*(?: [A-Z]\w*){1,2})\s*(?:[:>|]|[-–—])\s"
 )
+_OTHERS_CHARACTERS = 80
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -143,15 +145,19 @@ def _is_held(own: Collection[str], keys: frozenset[str]) -> bool:
 def _own_sentences(message: str) -> Iterator[str]:
     """Yield the sentences that state something, in the writer's own words."""
     lines = words.without_quotes(message).splitlines()
-    for line in takewhile(lambda line: not _OTHERS_LINE.match(line), lines):
+    for line in takewhile(lambda line: not _is_others(line), lines):
         for text in SENTENCE.split(line):
-            if text and not (
+            if 0 < len(text) <= _MOST_CHARACTERS and not (
                 _MARK.search(text)
                 or QUESTION.search(text)
                 or pattern("speech.jokes").search(text)
                 or language_pattern("speech.open", "en").search(text)
             ):
                 yield text
+
+
+def _is_others(line: str) -> bool:
+    return line.rstrip().endswith(":") or bool(_OTHERS_LINE.match(line[:_OTHERS_CHARACTERS]))
 
 
 def _is_claimed(tokens: Sequence[_Token], said: Sequence[_Token], at: int) -> bool:

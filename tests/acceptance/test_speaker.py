@@ -134,6 +134,7 @@ Never call me before noon.
 Let me work.
 I take the first one. Book it, I have a card.
 Please remember that I live in Faro.
+I am allergic to nuts, pls remember.
 I ain't going.
 Let's go, I have a car.
 I were there.
@@ -301,6 +302,13 @@ def test_what_was_done_without_saying_i_is_the_writers() -> None:
 )
 def test_the_writer_says_it_of_themselves(line: str, content: str) -> None:
     assert name_speaker(content, [1], said(line)) == content
+
+
+def test_a_phone_number_is_no_laughter() -> None:
+    """Thai people write 555 where others write "haha"."""
+    line = "My cell is 617-555-0148."
+    assert name_speaker(line, [1], said(f"marco: {line}")) == "marco's cell is 617-555-0148."
+    assert name_speaker(LIVE, [1], said("marco: I live in Lisbon 5555")) == LIVE
 
 
 def test_several_sentences_need_one_writer() -> None:
