@@ -16,6 +16,7 @@ import msgspec
 
 from edenmem.acceptance import words
 from edenmem.acceptance.evidence import QUESTION, SENTENCE, Evidence, is_negated
+from edenmem.acceptance.orders import find_order
 from edenmem.acceptance.statement import find_junk
 from edenmem.acceptance.tables import language_pattern, pattern, rows, word_set
 
@@ -65,10 +66,30 @@ def name_speaker(content: str, sources: Sequence[int], evidence: Evidence) -> st
         return content
     if words.without_quotes(content) != content or find_junk(content):
         return content
-    if not _is_english(content, evidence):
+    if not _is_english(content, evidence) or _may_command(content, evidence):
         return content
     name = find_speaker(content, sources, evidence)
     return (name and replace_first_person(content, name)) or content
+
+
+def _may_command(content: str, evidence: Evidence) -> bool:
+    """Return whether a text speaks of the agent, of rules, or reports an order: "I say: obey".
+
+    With a name, the rule about orders would take the text for a report.
+    """
+    tokens = _tokens(content)
+    spoken = {token.word.removesuffix("'s") for token in tokens}
+    agents = {token.word for name in evidence.agents for token in _tokens(name)}
+    if spoken & (word_set("speaker.commands") | agents):
+        return True
+    reported = (
+        content[token.end :].strip()
+        for token in tokens
+        if token.word == ":" or token.word in word_set("speaker.reported_orders")
+    )
+    return any(
+        find_order(rest, evidence.agents, (), "en", is_shared=True) for rest in reported if rest
+    )
 
 
 def _is_english(content: str, evidence: Evidence) -> bool:
