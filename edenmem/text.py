@@ -176,7 +176,7 @@ def _show(match: re.Match[str]) -> str:
 
 def is_displayable(name: str) -> bool:
     """Check that a name is one line without control codes or changes of direction."""
-    return not (_NOT_PRINTABLE.search(name) or "\n" in name or "\t" in name)
+    return not (re.search(_NOT_PRINTABLE, name) or "\n" in name or "\t" in name)
 
 
 def flat(text: str) -> str:
