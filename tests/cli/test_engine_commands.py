@@ -392,6 +392,19 @@ def test_weak_and_rejected_facts_are_told_when_they_are_made(talk: Cli) -> None:
     assert "weak: not fully confirmed" in talk("fact", "why", only["id"]).ok().out
 
 
+def test_a_fact_in_the_first_person_is_kept_with_the_name_and_says_so(talk: Cli) -> None:
+    said = "I keep the hall keys."
+    item = {"content": said, "scope": "user", "shard": None, "private": False, "sources": [1]}
+    answers: dict[Any, Any] = {("facts", f"remember/mira/lena/{said}"): {"facts": [item]}}
+    options = ("--agent", "mira", "--user", "lena", *scripted(talk, answers))
+    told = talk("remember", said, *options, "--set", "acceptance.statement=true").ok().out
+    note = "the speaker's name replaces the first person"
+    assert f"lena keeps the hall keys. ({note})" in " ".join(told.split())
+    facts = talk.json("fact", "list", "--agent", "mira", "--user", "lena", "--scope", "user")
+    (only,) = (fact["id"] for fact in facts if fact["content"] == "lena keeps the hall keys.")
+    assert note in " ".join(talk("fact", "why", only).ok().out.split())
+
+
 def test_what_cannot_be_remembered_says_why(talk: Cli) -> None:
     options = ("--agent", "mira", *scripted(talk, REMEMBERED))
     empty = talk("remember", "  ", *options)

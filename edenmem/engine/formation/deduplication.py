@@ -348,7 +348,7 @@ class Deduplicator:
         vectors: Mapping[str, bytes | None],
         material: Material,
     ) -> list[Change]:
-        origin, target, why = material.origin, verdict.target, verdict.reason
+        origin, target, why = material.origin, verdict.target, _reason(item.new, verdict)
         if verdict.action == "NONE" and target is not None:
             return _keep_private(item.new, target, origin.at)
         model = self._embedder.model if self._embedder is not None else None
@@ -403,14 +403,18 @@ def _object(material: Material, template: str, new: NewFact, target: Fact, text:
 
 
 def _decision(fact: NewFact, verdict: Verdict) -> Decision:
-    named = NAMED if fact.named and verdict.action != "NONE" else ""
     return Decision(
         content=fact.content,
         action=verdict.action,
         target_id=verdict.target.id if verdict.target else None,
-        reason="; ".join(filter(None, (verdict.reason, named))),
+        reason=_reason(fact, verdict),
         weak=fact.weak and verdict.action != "NONE",
     )
+
+
+def _reason(fact: NewFact, verdict: Verdict) -> str:
+    named = NAMED if fact.named and verdict.action != "NONE" else ""
+    return "; ".join(filter(None, (verdict.reason, named)))
 
 
 def _keep_private(new: NewFact, existing: Fact, at: datetime) -> list[Change]:
