@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -11,6 +12,10 @@ from pathlib import Path
 # process of a test compiles edenmem.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Processes of tests inherit it: shells ignore the signal in their background jobs.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Memory that must be free to keep temporary files in it: three workers take 3 GB in all.
 _ENOUGH = 6_000_000_000
