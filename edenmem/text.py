@@ -1,4 +1,4 @@
-"""Count, cut and sanitise text from users, models and databases.
+"""Count, cut and sanitize text from users, models and databases.
 
 Each function is linear in the length of the text and raises for no ``str``.
 """
@@ -130,7 +130,7 @@ def clean(text: str) -> str:
     """Remove what stores cannot hold: surrogates, and control codes except tab and newline.
 
     Line ends become newlines, and surrogate pairs become one character. The text is not
-    normalised. The function is idempotent.
+    normalized. The function is idempotent.
     """
     if text.isprintable():
         return text

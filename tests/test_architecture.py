@@ -169,7 +169,7 @@ def imports(path: Path) -> list[tuple[int, str]]:
 
 
 def declared(requirements: Sequence[str]) -> set[str]:
-    """Return the normalised package names of requirements."""
+    """Return the normalized package names of requirements."""
     names = (re.match(r"[\w.-]+", each) for each in requirements)
     return {re.sub(r"[-_.]+", "-", name[0]).lower() for name in names if name}
 

@@ -104,7 +104,7 @@ class DroppedCandidate(msgspec.Struct, frozen=True, kw_only=True):
 class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
     """A found fact.
 
-    ``score`` is from the last stage, in [0, 1] for recipes with a normalised score. ``explain``
+    ``score`` is from the last stage, in [0, 1] for recipes with a normalized score. ``explain``
     maps each stage to rank, score and threshold.
     """
 

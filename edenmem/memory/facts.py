@@ -40,7 +40,7 @@ def add(change: AddFact, state: State, context: ChangeSet) -> Effect:
 
 
 def revise(change: ReviseFact, state: State, context: ChangeSet) -> Effect:
-    """Plan a new text: in place, next to a changed target, or in favour of a duplicate."""
+    """Plan a new text: in place, next to a changed target, or in favor of a duplicate."""
     old = fact_in(state, change.scope, change.fact_id)
     if old is None or old.version != change.expected_version:
         if change.or_add is not None:

@@ -244,7 +244,7 @@ def _undo_add_fact(entry: AuditEntry, state: State, past: Past, at: datetime) ->
 def _undo_revise_fact(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
     if entry.before is None:  # its target had changed, so it was added instead
         return _undo_add_fact(entry, state, past, at)
-    if entry.after is None:  # it went in favour of one that had the text
+    if entry.after is None:  # it went in favor of one that had the text
         return _undo_remove_fact(entry, state, past, at)
     home = _home(entry)
     old, new = msgspec.convert(entry.before, Fact), msgspec.convert(entry.after, Fact)
@@ -262,7 +262,7 @@ def _undo_revise_fact(entry: AuditEntry, state: State, past: Past, at: datetime)
         differs=is_taken or now.content != new.content,
         why=_twin_words(twin) if is_taken else "",
         now=now,
-        notices=(f"{now.id} goes in favour of {twin}",) if is_taken else (),
+        notices=(f"{now.id} goes in favor of {twin}",) if is_taken else (),
     )
 
 

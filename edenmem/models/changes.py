@@ -61,7 +61,7 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
 
     If the fact was removed, or its version differs from ``expected_version``, ``or_add`` is
     inserted instead (so that a formation loses nothing); without it, the change is a conflict. If
-    another fact of the scope already has the new text, the target is removed in its favour.
+    another fact of the scope already has the new text, the target is removed in its favor.
 
     ``source_message_ids`` are added to the sources, ``dropped_source_ids`` removed; related users
     likewise. A revision with the same text keeps the vector. The fact becomes weak with ``weak``,

@@ -32,7 +32,7 @@ def open_socket(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         # With the protocol named, asyncio sets TCP_NODELAY on each connection; without it, small
-        # writes wait 40 ms for the acknowledgement of the ones before.
+        # writes wait 40 ms for the acknowledgment of the ones before.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))

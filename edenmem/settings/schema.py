@@ -161,13 +161,13 @@ class FormationSettings(_Section, frozen=True, kw_only=True):
     min_messages: Count = 4
     """Minimum number of messages at the end of a session and in a cold run."""
     weight_user: Share = 1.0
-    """Share of a user's tokens that counts towards the interval."""
+    """Share of a user's tokens that counts toward the interval."""
     weight_tool: Share = 0.5
-    """Share of a tool's tokens that counts towards the interval."""
+    """Share of a tool's tokens that counts toward the interval."""
     weight_agent: Share = 0.2
-    """Share of the agent's tokens that counts towards the interval."""
+    """Share of the agent's tokens that counts toward the interval."""
     weight_other: Share = 0.5
-    """Share of all other tokens that counts towards the interval."""
+    """Share of all other tokens that counts toward the interval."""
     characters_per_token: Annotated[float, Meta(gt=0)] = 4.5
     """Estimated characters per token."""
     max_messages: Count = 200

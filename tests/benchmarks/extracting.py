@@ -1,6 +1,6 @@
 """``python -m tests.benchmarks.extracting --base-url URL --model NAME``: what a model extracts.
 
-Twelve labelled conversations of our own go through ``edenmem form`` in a fresh process and a fresh
+Twelve labeled conversations of our own go through ``edenmem form`` in a fresh process and a fresh
 SQLite store each, and what is in memory afterwards is compared with the labels. Any
 OpenAI-compatible endpoint will do; a key is taken from ``OPENAI_API_KEY``.
 
@@ -112,7 +112,7 @@ class Score(NamedTuple):
 
 
 def read_conversations(path: Path = CONVERSATIONS) -> list[Conversation]:
-    """The labelled conversations."""
+    """The labeled conversations."""
     lines = path.read_bytes().splitlines()
     return [msgspec.json.decode(line, type=Conversation) for line in lines]
 

@@ -107,7 +107,7 @@ def _compare(
     asked: Sequence[bytes],
 ) -> list[Row]:
     """Recall of ten candidates alone, which is harder than of the first ten of a hundred, and
-    the time of both ways. A neighbour as near as the tenth counts as found."""
+    the time of both ways. A neighbor as near as the tenth counts as found."""
     filter = FactFilter(scopes=scopes)
     whole = unit(whole)
     found = 0.0

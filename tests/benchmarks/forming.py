@@ -48,7 +48,7 @@ _MESSAGE = re.compile(r"^\[(\d+)\] \d\d:\d\d [^:]+: (.+)$", re.MULTILINE)
 
 
 class _Way(NamedTuple):
-    """How is formed: the setting, whether the new facts have neighbours, the most LLM calls."""
+    """How is formed: the setting, whether the new facts have neighbors, the most LLM calls."""
 
     extraction: Literal["two-step", "single"]
     neighbours: bool

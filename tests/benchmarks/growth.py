@@ -73,7 +73,7 @@ def table(sizes: dict[int, Figures]) -> str:
 def plot(sizes: dict[int, Figures], path: Path) -> None:
     """Draw the time of a hybrid search against the number of facts, both axes logarithmic.
 
-    The page behind it may be light or dark: everything is drawn in colours that show on both.
+    The page behind it may be light or dark: everything is drawn in colors that show on both.
     """
     from matplotlib import rcParams
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Labelled facts and queries, and a store made of them.
+"""Labeled facts and queries, and a store made of them.
 
 Our own set is in ``labelled/``, another in six languages in ``languages/``, and a small set whose
 facts have source messages in ``sources/``. ``facts.jsonl``: the scope of each fact, its text,

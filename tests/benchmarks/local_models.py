@@ -1,6 +1,6 @@
 """``python -m tests.benchmarks.local_models``: both local models, in English and six languages.
 
-Measures on the labelled sets, in SQLite stores that are removed afterwards, with the defaults. The
+Measures on the labeled sets, in SQLite stores that are removed afterwards, with the defaults. The
 interval is of the mean difference: 10,000 resamples of the queries, 95 %. Processor time is that
 of one thread, for the facts of the sets one by one.
 """

@@ -1,6 +1,6 @@
 """``python -m tests.benchmarks.quality``: how well each recipe finds what it should.
 
-Measures on our own labelled set, with ``--sources`` on the set whose facts have source messages, or
+Measures on our own labeled set, with ``--sources`` on the set whose facts have source messages, or
 with ``--locomo PATH`` on LoCoMo's published file, with the local embedding model, in a temporary
 SQLite store. With ``--rerank-path FOLDER``, or ``--rerank-url URL --rerank-model NAME`` (and a key
 in ``EDENMEM_SEARCH_RERANK_API_KEY``), also with a reranker.

@@ -1,4 +1,4 @@
-"""The labelled conversations are sound, and the benchmark counts what it says it counts."""
+"""The labeled conversations are sound, and the benchmark counts what it says it counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The labelled set is sound, the figures can be made, and LoCoMo's file can be read."""
+"""The labeled set is sound, the figures can be made, and LoCoMo's file can be read."""
 
 from __future__ import annotations
 

@@ -312,7 +312,7 @@ def test_the_platforms_index_is_replaced_on_request(
 def test_an_empty_database_is_told_from_the_platforms(
     secantus_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """A misspelt name gave the same list as the right one."""
+    """A misspelled name gave the same list as the right one."""
     name = f"test_{new_id()}"
     eden = Inside(Cli(f"{secantus_uri.rstrip('/')}/{name}", tmp_path), monkeypatch, capsys)
     checked = eden("init", "--dry-run").ok()

@@ -129,7 +129,7 @@ class Worker:
         )
 
     def _decide(self, request: LLMRequest[Any]) -> dict[str, Any]:
-        """Each new fact takes the place of its first neighbour, in one way or the other."""
+        """Each new fact takes the place of its first neighbor, in one way or the other."""
         decisions: dict[str, dict[str, Any]] = {}
         new = ""
         for line in request.user.splitlines():

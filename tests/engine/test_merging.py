@@ -112,7 +112,7 @@ class TestFinding:
     def test_a_chain_of_small_differences_is_not_a_group(
         self, cast: Cast, embedder: FakeEmbedder
     ) -> None:
-        """Neighbours in the chain are near, but the first and last are not."""
+        """Neighbors in the chain are near, but the first and last are not."""
         words = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"]
         chain = [" ".join(words[start : start + 8]) for start in range(0, 9, 2)]
         put(cast.store, embedder, cast.anna_scope, *chain)

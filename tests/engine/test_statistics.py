@@ -92,7 +92,7 @@ def test_an_empty_memory_has_statistics_and_a_page(cast: Cast) -> None:
     assert len(statistics.weeks) == 5
     assert (statistics.text_count, statistics.texts, statistics.days) == (0, (), ())
     words = _Page(page(statistics, cast.store, place="here")).words
-    assert "There is no text yet." in words
+    assert "No texts yet." in words
     assert "Nothing was formed in this time." in words
 
 

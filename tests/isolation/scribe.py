@@ -268,7 +268,7 @@ class Scribe(FakeLLM):
 
 
 def _offered(prompt: str) -> dict[int, tuple[str, list[tuple[int, str]]]]:
-    """Each new fact's number with its text and its neighbours, as the prompt has them."""
+    """Each new fact's number with its text and its neighbors, as the prompt has them."""
     found: dict[int, tuple[str, list[tuple[int, str]]]] = {}
     near: list[tuple[int, str]] = []
     for line in prompt.splitlines():

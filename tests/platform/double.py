@@ -1,6 +1,6 @@
 """A double of the platform's memory: what its own processes do to the database that we share.
 
-It is written from the behaviour of the public platform, reduced to what can meet edenmem: which
+It is written from the behavior of the public platform, reduced to what can meet edenmem: which
 indexes a process makes when it starts, which documents it can load, which messages it forms, what
 it writes, and what it serves. One `Platform` is one process. Like the platform it swallows its own
 errors; they are kept in ``errors``, so that a test can demand that there were none.

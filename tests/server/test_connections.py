@@ -73,7 +73,7 @@ def test_a_client_that_does_not_read_is_closed(url: str, monkeypatch: pytest.Mon
 
 
 async def test_small_writes_are_sent_at_once() -> None:
-    """Without TCP_NODELAY each answer waited 40 ms for an acknowledgement."""
+    """Without TCP_NODELAY each answer waited 40 ms for an acknowledgment."""
     accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     class Accepting(asyncio.Protocol):

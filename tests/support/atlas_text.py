@@ -44,7 +44,7 @@ def _stem(word: str) -> str:
 
 
 def one_edit(one: str, other: str) -> bool:
-    """Check for one inserted, deleted or replaced letter, or two swapped neighbours."""
+    """Check for one inserted, deleted or replaced letter, or two swapped neighbors."""
     if abs(len(one) - len(other)) > 1 or one == other:
         return one == other
     start = next(

@@ -32,7 +32,7 @@ class Behaviour(Enum):
 HANG, NONSENSE, ADVERSARIAL = Behaviour.HANG, Behaviour.NONSENSE, Behaviour.ADVERSARIAL
 
 #: The script of a task: a pydantic model, plain data or JSON text to validate, an error to raise, a
-#: behaviour, a function from the request to any of these (or an awaitable), or a list of them.
+#: behavior, a function from the request to any of these (or an awaitable), or a list of them.
 Script = Any
 
 

@@ -169,7 +169,7 @@ def mongomock_client() -> Any:
 
 @cache
 def _patch_mongomock() -> None:
-    """Add behaviour of real servers to the mock.
+    """Add behavior of real servers to the mock.
 
     The mock rejects the ``sort`` of newer drivers in bulk updates (always None in the store), and
     updates documents in several steps that other threads can see.

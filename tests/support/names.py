@@ -1,4 +1,4 @@
-"""IDs of parametrised cases."""
+"""IDs of parametrized cases."""
 
 from __future__ import annotations
 

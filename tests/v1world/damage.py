@@ -1,4 +1,4 @@
-"""The catalogue of damage: what somebody's hands, a bad script or a broken disk do to migrated
+"""The catalog of damage: what somebody's hands, a bad script or a broken disk do to migrated
 memory past edenmem, and what a check must say of each.
 
 A damage is a function of a place and of what it held when it was whole.
@@ -65,7 +65,7 @@ def damage(*stores: str, unseen: bool = False) -> Callable[[Do], Do]:
 
 
 def hash_of(content: str) -> str:
-    """Return the hash by which equal facts are recognised."""
+    """Return the hash by which equal facts are recognized."""
     return md5(content.encode(), usedforsecurity=False).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The catalogue of damage: a check finds each kind on both stores, and lets pass what the log
+"""The catalog of damage: a check finds each kind on both stores, and lets pass what the log
 explains."""
 
 from __future__ import annotations

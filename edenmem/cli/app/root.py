@@ -76,7 +76,7 @@ COMMANDS: dict[str, Entry] = {
         Entry(_MEMORY, "memory", "undo", "Undo a change, or all changes of a run."),
         Entry(_MEMORY, "memory", "browse", "Browse and edit memory in a full-screen view."),
         Entry(_WORK, "search", "search", "Find facts by meaning and by words."),
-        Entry(_WORK, "search", "eval", "Measure search quality on labelled queries."),
+        Entry(_WORK, "search", "eval", "Measure search quality on labeled queries."),
         Entry(
             _WORK, "search", "context", "Show the context that goes into an agent's prompt.", True
         ),

@@ -204,7 +204,7 @@ class Output:
             self.report([row], show, data=dict)
 
     def fields(self, fields: Sequence[tuple[str, object]]) -> None:
-        """Print labelled values, without empty ones."""
+        """Print labeled values, without empty ones."""
         pairs = [(label, value) for label, value in fields if value not in (None, "", (), [])]
         if self.format is OutputFormat.MARKDOWN:
             columns: list[Column[tuple[str, object]]] = [

@@ -32,7 +32,7 @@ _DIGITS = 7
 
 
 def plain(text: str) -> str:
-    """Normalise a text for comparison: NFKC, without invisible format characters."""
+    """Normalize a text for comparison: NFKC, without invisible format characters."""
     if text.isascii():
         return text
     shown = unicodedata.normalize("NFKC", text)
@@ -103,7 +103,7 @@ def has_contact(text: str) -> bool:
 def find_name(text: str, names: Iterable[str]) -> str | None:
     """Return the first of these names that a text contains, or None.
 
-    A whole name matches in any case; a part of one ("Anna" of "Anna Lind") only if capitalised,
+    A whole name matches in any case; a part of one ("Anna" of "Anna Lind") only if capitalized,
     since many parts are also common words.
     """
     tokens = words(text)

@@ -65,7 +65,7 @@ def sign(message: str, known: str) -> str | None:
     """Return why ``message`` seems to need memories that ``known`` lacks, or None.
 
     The signs: a phrase that asks to remember; a question word and a word of the past in one
-    sentence; two or more capitalised names that are not in ``known`` (the XML of a context).
+    sentence; two or more capitalized names that are not in ``known`` (the XML of a context).
     Only whole words match ("somehow" does not match "how"), and the first word of a sentence
     does not count as a name.
     """
@@ -87,7 +87,7 @@ def sign(message: str, known: str) -> str | None:
 
 
 def _names(sentences: list[str]) -> list[str]:
-    """Return the distinct capitalised words that do not begin a sentence."""
+    """Return the distinct capitalized words that do not begin a sentence."""
     names: dict[str, str] = {}
     for sentence in sentences:
         if sentence.isupper():

@@ -78,7 +78,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
-    """All checks in the order of the catalogue. ``reachable``: the database responded."""
+    """All checks in the order of the catalog. ``reachable``: the database responded."""
 
     location: str
     checks: tuple[CheckResult, ...]

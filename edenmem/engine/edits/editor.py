@@ -552,7 +552,7 @@ class Editor:
         before, after = (entry.before, entry.after) if entry is not None else (None, None)
         if result.status is ChangeStatus.DUPLICATE:
             was = "would be" if dry_run else "was"
-            gone = f", and {before['id']} {was} removed in its favour" if before else ""
+            gone = f", and {before['id']} {was} removed in its favor" if before else ""
             notices = (f"the scope already has this fact: {result.target_id}{gone}",)
             after = plain(self._store.memory.fact(result.target_id))
         return EditReport(

@@ -38,9 +38,9 @@ from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store, batched
 from edenmem.text import flat, one_line, tidy
 
-#: Facts per query for neighbours.
+#: Facts per query for neighbors.
 BATCH = 200
-#: Maximum number of neighbours per fact; further copies are found by the next run.
+#: Maximum number of neighbors per fact; further copies are found by the next run.
 NEIGHBOURS = 10
 
 
@@ -71,7 +71,7 @@ def find_groups(
 ) -> Iterator[FactGroup]:
     """Yield the groups of one scope, ordered by their oldest fact.
 
-    Facts are read in batches; only IDs, times and neighbours are kept.
+    Facts are read in batches; only IDs, times and neighbors are kept.
 
     Args:
         store: The store.
@@ -126,7 +126,7 @@ def _group_facts(
     scores: dict[str, dict[str, float]] = {}
 
     def join(one: str, other: str, score: float) -> None:
-        for a, b in ((one, other), (other, one)):  # neighbour lists are not symmetric
+        for a, b in ((one, other), (other, one)):  # neighbor lists are not symmetric
             row = scores.setdefault(a, {})
             row[b] = max(score, row.get(b, 0.0))
 

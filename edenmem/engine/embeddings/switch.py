@@ -1,7 +1,7 @@
 """Switch a whole store to another embedding model without interrupting searches.
 
 The new vectors are staged next to the old ones, which stay in force until all new vectors are
-searchable and, with labelled queries, as good. The switch itself is one small write. The new model
+searchable and, with labeled queries, as good. The switch itself is one small write. The new model
 is in force from then on; readers with the old model are served until the old vectors are dropped.
 
 Every step can be interrupted and repeated: the store records the phase of the switch, and the

@@ -1,4 +1,4 @@
-"""Evaluation of search on labelled queries, and tuning of its settings.
+"""Evaluation of search on labeled queries, and tuning of its settings.
 
 May import: runtime, scopes, search, sessions.
 """

@@ -1,4 +1,4 @@
-"""Evaluation of recipes on labelled queries.
+"""Evaluation of recipes on labeled queries.
 
 The candidates of each query are fetched once, to the depth of the deepest recipe. They are fused
 for every recipe and run through its stages by the code of the search. Nothing is written, and no
@@ -101,7 +101,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evaluator:
-    """Measures recipes on labelled queries. Only reads.
+    """Measures recipes on labeled queries. Only reads.
 
     ``prepared``: use the staged vectors of a switch to the embedder's model too.
     """
@@ -123,7 +123,7 @@ class Evaluator:
         """Measure recipes on the queries.
 
         Args:
-            queries: The labelled queries.
+            queries: The labeled queries.
             recipes: Names, with or without stages. Without names: all fusions that can run, and the
                 configured recipe.
             top_k: The k of recall; None is the configured number of results.

@@ -1,4 +1,4 @@
-"""Labelled queries: the operator's file, and the facts that its labels name."""
+"""Labeled queries: the operator's file, and the facts that its labels name."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class LabelledSet(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unanswerable(self) -> int:
-        """Return the number of queries labelled as having no answer."""
+        """Return the number of queries labeled as having no answer."""
         return sum(not query.relevant for query in self.queries)
 
 

@@ -1,4 +1,4 @@
-"""Tuning of search settings on labelled queries, with a test against chance.
+"""Tuning of search settings on labeled queries, with a test against chance.
 
 Settings that are chosen and measured on the same queries look better than they are. So the queries
 are split into folds: the settings that are best on all other folds are measured on the fold (k-fold
@@ -92,7 +92,7 @@ async def compare_models(
 
     Args:
         switch: The switch.
-        queries: The labelled queries.
+        queries: The labeled queries.
         old: The runtime with the settings in force and their embedding model.
         new: The runtime with the settings after the switch.
         top_k: The k of recall; None is the configured number of results.

@@ -200,7 +200,7 @@ def _open_stream(path: Path) -> Iterator[IO[bytes]]:
 def open_partial(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file in the folder of ``path``; remove the file unless it was renamed.
 
-    The file is locked while its writer runs, so that `remove_abandoned` recognises the files of
+    The file is locked while its writer runs, so that `remove_abandoned` recognizes the files of
     killed processes.
 
     Raises:

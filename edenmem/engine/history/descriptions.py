@@ -54,7 +54,7 @@ def action_words(entry: AuditEntry) -> str:
 
 
 def summarise_entry(entry: AuditEntry) -> str:
-    """Summarise an entry in one line: the text, or the changed fields."""
+    """Summarize an entry in one line: the text, or the changed fields."""
     before, after = entry.before or {}, entry.after or {}
     for name in _TEXTS:
         old, new = before.get(name), after.get(name)
@@ -100,7 +100,7 @@ def describe_rejection(decision: Decision) -> str:
 
 
 def fact_fields(why: FactWhy, place: str) -> list[tuple[str, object]]:
-    """Return the labelled fields of a fact; ``place`` is the label of its scope."""
+    """Return the labeled fields of a fact; ``place`` is the label of its scope."""
     fact = why.fact
     return [
         ("fact", fact.id),

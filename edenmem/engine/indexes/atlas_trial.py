@@ -81,7 +81,7 @@ class AtlasWorld:
 
 
 def _angle(place: int) -> float:
-    """Return an angle; neighbours are far enough apart that rounding keeps the order."""
+    """Return an angle; neighbors are far enough apart that rounding keeps the order."""
     return place * math.pi / 7
 
 
@@ -99,7 +99,7 @@ class CheckStep(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one step.
 
     ``outcome`` is "passed", "failed", or "skipped" after the failure of a required step; ``seen``
-    describes the behaviour of the cluster.
+    describes the behavior of the cluster.
     """
 
     name: str

@@ -27,7 +27,7 @@ class Setup:
 
     @property
     def is_made(self) -> bool:
-        """Return whether the store is initialised."""
+        """Return whether the store is initialized."""
         return self._store.database.info().initialised
 
     def make(self) -> list[str]:

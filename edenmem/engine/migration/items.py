@@ -1,7 +1,7 @@
 """Convert the v1 items of a plan to v2 changes: IDs, reasons, outcomes.
 
 The ID of a change is derived from the item and the content of its documents. An interrupted run
-therefore resumes without duplicates, and a later run recognises items already migrated, even if
+therefore resumes without duplicates, and a later run recognizes items already migrated, even if
 they were edited or deleted since: migrating again never reverts later edits. After a rollback the
 IDs change (with the number of the ``round``), so that the items can be migrated again.
 """

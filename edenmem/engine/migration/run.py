@@ -1,7 +1,7 @@
 """Run a migration: batches of items into the store, and the ledger after each, under a lease.
 
 The ledger is written after each batch. If the process is killed in between, the next process
-applies the last batch again, which changes nothing, and recognises its own items by their audit
+applies the last batch again, which changes nothing, and recognizes its own items by their audit
 entries.
 """
 

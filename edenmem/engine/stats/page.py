@@ -19,7 +19,7 @@ _MOST_LABELS = 14
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """A drawing, and the names of its series in the order of colours."""
+    """A drawing, and the names of its series in the order of colors."""
 
     svg: str
     legend: tuple[str, ...]
@@ -28,7 +28,7 @@ class Chart(msgspec.Struct, frozen=True):
 def draw_stacked_bars(labels: Sequence[str], series: Mapping[str, Sequence[float]]) -> Chart | None:
     """Draw one stacked bar per label; return None if all values are zero.
 
-    The series have the colours ``--series-1``, ``--series-2``, … of the page; each segment has a
+    The series have the colors ``--series-1``, ``--series-2``, … of the page; each segment has a
     tooltip with its label, name and value.
 
     Args:

@@ -57,7 +57,7 @@ class Notes:
 
 
 def format_value(value: Any) -> str:
-    """Return a recognisable form of a value, for a note."""
+    """Return a recognizable form of a value, for a note."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 

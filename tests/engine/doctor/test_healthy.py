@@ -84,7 +84,7 @@ async def _live(store: Store, settings: Settings) -> None:
     await service.assemble_context(next(iter(store.host.sessions())).id)
 
 
-# -- the catalogue -----------------------------------------------------------------------------
+# -- the catalog -----------------------------------------------------------------------------
 
 #: Checks whose damage is outside documents: see `test_surroundings`.
 _OF_SURROUNDINGS = {

@@ -320,7 +320,7 @@ class TestEditFact:
         """Known failure 22: the old fact goes and the new one is not there."""
         old, there = world.fact("Anna lives in Lisbon."), world.fact("Anna lives in Porto.")
         dry = await editor.edit_fact(old.id, there.content, expected_version=1, dry_run=True)
-        assert dry.notices[0].endswith(f"and {old.id} would be removed in its favour")
+        assert dry.notices[0].endswith(f"and {old.id} would be removed in its favor")
         assert world.stored(old.id) == old
         report = await editor.edit_fact(old.id, there.content, expected_version=1)
         assert (dry.target_id, dry.before, dry.after) == (

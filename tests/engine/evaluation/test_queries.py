@@ -1,4 +1,4 @@
-"""Reading labelled queries."""
+"""Reading labeled queries."""
 
 from __future__ import annotations
 

@@ -439,7 +439,7 @@ def _cancel(task: Any) -> None:
 
 
 def test_other_options_start_another_run(store: Store, migrate: Migrate) -> None:
-    """The other run recognises the existing memory."""
+    """The other run recognizes the existing memory."""
     migrate(whole_plan())
     second = migrate(whole_plan(), on_conflict="replace")
     assert second.run.counts["already"] == 12

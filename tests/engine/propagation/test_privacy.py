@@ -1,4 +1,4 @@
-"""Private content is recognised in any form."""
+"""Private content is recognized in any form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparison of two models on the same labelled queries."""
+"""Comparison of two models on the same labeled queries."""
 
 from __future__ import annotations
 

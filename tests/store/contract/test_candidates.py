@@ -414,7 +414,7 @@ def test_completion_loads_the_requested_facts(store: Store) -> None:
 def test_stores_rank_equally(open_store: Callable[[str], Store]) -> None:
     """The same facts must get the scores of a reference without an index.
 
-    Includes completed scores, inflected and misspelt words, other scripts, duplicates and other
+    Includes completed scores, inflected and misspelled words, other scripts, duplicates and other
     users.
     """
     contents = [

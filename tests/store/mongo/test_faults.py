@@ -173,7 +173,7 @@ def _prepare(store: Store) -> None:
 
 
 def _state(store: Store) -> dict[str, Any]:
-    """Everything that the changes could alter, with new IDs normalised."""
+    """Everything that the changes could alter, with new IDs normalized."""
     scopes = (SCOPE, Scope.group(AGENT.id, "g"))
     texts = store.memory.consolidations(scopes)
     names = {text.id: scope.key for scope, text in texts.items()}

@@ -551,7 +551,7 @@ def test_nothing_is_added_without_its_unique_index(
         lambda: store.changes.apply(change_set(AddReflection(reflection=thought, word_limit=9))),
     ]
     for attempt in attempts:
-        with pytest.raises(StoreError, match="not initialised") as caught:
+        with pytest.raises(StoreError, match="not initialized") as caught:
             attempt()
         assert caught.value.hint == "run 'edenmem init'"
     assert list(store.log.audit()) == []

@@ -209,7 +209,7 @@ def _incomplete(found: Sequence[V1Damage]) -> list[tuple[str, object]]:
 
 
 def _lines(name: str, texts: Sequence[str]) -> list[tuple[str, object]]:
-    """Return a line for each text, labelled with the name."""
+    """Return a line for each text, labeled with the name."""
     return [("" if number else name, text) for number, text in enumerate(texts)]
 
 

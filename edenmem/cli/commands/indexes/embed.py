@@ -180,7 +180,7 @@ def backfill(
         typer.Option(
             "--compare",
             metavar="QUERIES",
-            help="Compare both models on labelled queries before the switch (see eval).",
+            help="Compare both models on labeled queries before the switch (see eval).",
         ),
     ] = None,
     max_loss: Annotated[

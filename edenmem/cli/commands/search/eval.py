@@ -1,4 +1,4 @@
-"""``edenmem eval``: measure search quality on labelled queries."""
+"""``edenmem eval``: measure search quality on labeled queries."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def evaluate(
         bool, typer.Option("--tune", help="Search for better settings and print them.")
     ] = False,
 ) -> None:
-    """Measure search recipes on labelled queries.
+    """Measure search recipes on labeled queries.
 
     Each line holds a query, its options as in 'edenmem search', and the relevant facts by ID or
     exact text, or an empty list if nothing answers the query. No accesses are counted.

@@ -189,7 +189,7 @@ def _print_repair(run: Invocation, repair: Repair, text: str) -> None:
     run.out.paragraph(f"  {repair.check.ljust(_NAME)}  ", text)
 
 
-# -- the catalogue -----------------------------------------------------------------------------
+# -- the catalog -----------------------------------------------------------------------------
 
 _CHECKS: list[Column[Check]] = [
     Column("check", lambda check: check.name, "name"),

@@ -306,7 +306,7 @@ class Collection:
             reason = str(others[0].get("errmsg", "")) if others else "not acknowledged"
             raise StoreError(
                 f"bulk write was refused in part by MongoDB at {self._location}: {reason}",
-                hint="run it again; what was written is recognised",
+                hint="run it again; what was written is recognized",
             ) from error
         return {int(failure["index"]): index_in(failure) for failure in failures}
 

@@ -95,7 +95,7 @@ class Readiness:
                 continue
             if not has_keys(self._db.collection(key.collection).indexes(), key):
                 raise StoreError(
-                    f"the database is not initialised: {self._db.full_name} "
+                    f"the database is not initialized: {self._db.full_name} "
                     f"({key.collection} has no unique index {key.name})",
                     hint="run 'edenmem init'",
                 )
@@ -126,7 +126,7 @@ class Readiness:
             )
         if not keys.protects:
             raise StoreError(
-                f"the database is not initialised: {self._db.full_name} "
+                f"the database is not initialized: {self._db.full_name} "
                 f"({FACT_KEY.collection} has no unique index {FACT_KEY.name})",
                 hint=f"run '{REPLACE}'" if keys.obsolete else "run 'edenmem init'",
             )

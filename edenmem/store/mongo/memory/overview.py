@@ -1,4 +1,4 @@
-"""List agents and scopes, and summarise their contents."""
+"""List agents and scopes, and summarize their contents."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def agents_with_memory(db: Connection) -> list[str]:
 def summarise_scopes(
     db: Connection, agent_id: str, kinds: Sequence[ScopeKind], user_ids: Sequence[str] | None
 ) -> dict[Scope, ScopeSummary]:
-    """Summarise an agent's scopes of these kinds, optionally only those of these accounts."""
+    """Summarize an agent's scopes of these kinds, optionally only those of these accounts."""
     found: dict[Scope, ScopeSummary] = {}
     for kind in kinds:
         match: Filter = {"agent_id": object_id(agent_id), "scope": kind.value}

@@ -96,7 +96,7 @@ def _clause(path: str, value: Any) -> Filter:
 
 #: The maximum number of candidates, and so of results, on Atlas.
 _MAX_CANDIDATES = 10_000
-#: Neighbours considered per result; MongoDB recommends 20.
+#: Neighbors considered per result; MongoDB recommends 20.
 _OVERSAMPLING = 20
 #: Seconds for which a usable index is not checked again.
 _CACHE_SECONDS = 60.0

@@ -45,7 +45,7 @@ _BY_ID = (("_id", 1),)
 #: The header of a binary vector: its type, and the number of unused bits in its last byte.
 _HEADER = 2
 
-#: Filters that recognise a vector without reading all of it.
+#: Filters that recognize a vector without reading all of it.
 _PLAIN_VECTORS: tuple[Filter, ...] = (
     {"embedding.0": {"$nin": [None, 0]}},
     {"embedding": {"$type": "binData"}},
