@@ -31,6 +31,7 @@ _SUBJECTS = (
     ("hybrid search, new process", "ms"),
     ("recall@10", "share"),
     ("size on disk", "MiB"),
+    ("memory of a search", "MiB"),
 )
 _LEFT_OUT = ("accesses counted", ": time")
 _EDENMEM = "edenmem"
@@ -41,6 +42,7 @@ Figures = dict[str, dict[str, float]]  # "subject, unit" → who → figure
 def measure(bench: Bench) -> Figures:
     """The figures of one size, of edenmem and of each baseline."""
     rows = [*searching.measure(bench), *finding.synthetic(bench), *disk.measure(bench)]
+    rows += searching.memory(bench)
     return figures(rows)
 
 

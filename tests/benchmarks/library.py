@@ -1,4 +1,7 @@
-"""One hybrid search with edenmem as a library, in a new process: ``library.py FILE QUERY.json``."""
+"""One hybrid search with edenmem as a library, in a new process: ``library.py FILE QUERY.json``.
+
+``library.py FILE QUERY.json memory`` prints the private memory after the search, in MiB.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,13 @@ def main() -> None:
             track=query["track"],
         )
     )
+    if sys.argv[3:] == ["memory"]:
+        from tests.benchmarks.memory import private
+
+        sys.stdout.write(str(private()))
+    else:
+        sys.stdout.write(json.dumps([hit.fact.id for hit in report.hits]))
     store.database.close()
-    sys.stdout.write(json.dumps([hit.fact.id for hit in report.hits]))
 
 
 if __name__ == "__main__":

@@ -180,11 +180,17 @@ def _marks(values: Sequence[object]) -> str:
 
 
 def main() -> None:
-    """Answer the query of a file, as JSON."""
+    """Answer the query of a file as JSON, or print the private memory after it in MiB."""
     query = json.loads(Path(sys.argv[2]).read_bytes())
     vector = bytes.fromhex(query["vector"]) if query["vector"] else None
-    ids = Searcher(Path(sys.argv[1])).search(query["text"], vector, query["scopes"])
-    sys.stdout.write(json.dumps(ids))
+    searcher = Searcher(Path(sys.argv[1]))
+    ids = searcher.search(query["text"], vector, query["scopes"])
+    if sys.argv[3:] == ["memory"]:
+        from tests.benchmarks.memory import private
+
+        sys.stdout.write(str(private()))
+    else:
+        sys.stdout.write(json.dumps(ids))
 
 
 if __name__ == "__main__":

@@ -72,6 +72,17 @@ def _new_process(bench: Bench, asked: Question) -> list[Row]:
     return rows
 
 
+def memory(bench: Bench) -> list[Row]:
+    """The private memory of a process after one search."""
+    query = bench.folder / "query.json"
+    _write(query, questions(1, bench.size)[0])
+    own, plain_own = (
+        float(bench.script(script, file, query, "memory"))
+        for script, file in (("library", bench.world.edenmem), ("plain", bench.world.plain))
+    )
+    return [Row(f"memory of a search, {bench.size:,} facts", "MiB", own, PLAIN, plain_own)]
+
+
 def _write(path: Path, asked: Question, *, vector: bool = True, track: bool = False) -> None:
     query = {
         "text": asked.text,
