@@ -113,8 +113,11 @@ def test_with_yes_it_forgets_and_leaves_a_receipt(town: Cli, here: Inside) -> No
 def test_plan_and_result_have_the_same_lines(here: Inside, subject: tuple[str, str]) -> None:
     words = ("forget", *subject, "--messages")
     (plan,) = here.json(*words, "--dry-run")
+    (kept,) = here.json("forget", *subject, "--dry-run")
     (done,) = here.json(*words, "--yes")
     assert plan["remove"].keys() >= {"sessions", "messages"}
+    assert ("1 account" in kept["stays"]) == (subject[0] == "--user")
+    assert not any("conversations" in line for line in plan["stays"])
     assert done["removed"] == plan["remove"]
 
 

@@ -86,17 +86,17 @@ def _show_plan(run: Invocation, plan: ForgetPlan, modes: Modes, *, messages: boo
 
 
 def _staying(plan: ForgetPlan, *, messages: bool) -> list[str]:
-    said = ", ".join(f"{kind}: {number:,}" for kind, number in plan.conversations.items())
-    sessions = len(plan.traces.own) + len(plan.traces.shared)
-    conversations = (
-        [
+    counts = {} if messages else dict(plan.conversations)
+    accounts = counts.pop("accounts", 0)
+    kept = [many(accounts, "account")] if accounts else []
+    if counts:
+        said = ", ".join(f"{kind}: {number:,}" for kind, number in counts.items())
+        sessions = len(plan.traces.own) + len(plan.traces.shared)
+        kept.append(
             f"conversations ({said}); no memory will be formed from them again"
             f" ({many(sessions, 'session')} affected)"
-        ]
-        if said and not messages
-        else []
-    )
-    return [*conversations, *plan.stays]
+        )
+    return [*kept, *plan.stays]
 
 
 def _mention_columns(
