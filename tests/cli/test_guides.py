@@ -83,7 +83,7 @@ def test_settings_are_described_for_people_and_programs(cli: Cli) -> None:
     priced = cli("config", "show", "--describe", "llm.prices", *prices).ok().out
     assert 'llm.prices = {"small" = [0.1, 2.0]}' in priced
     everything = cli("config", "show", "--describe").ok()
-    assert "'edenmem config show --describe KEY-PREFIX'" in everything.err
+    assert "'edenmem config show --describe KEY'" in everything.err
     (row,) = cli.json("config", "show", "--describe", "search.top_k")
     assert row["accepts"] == "a whole number from 1 to 100"
     assert row["default"] == 10

@@ -26,7 +26,7 @@ def show(
     keys: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KEY-PREFIX]…", help="Only these settings, such as search or llm.fast_model."
+            metavar="[KEY]…", help="Only keys with this prefix, such as search or llm.fast."
         ),
     ] = None,
     changed: Annotated[
@@ -62,7 +62,7 @@ def show(
     else:
         run.out.paged(lambda: _print_descriptions(run.out, rows))
         if not keys:
-            run.out.note("for fewer settings: 'edenmem config show --describe KEY-PREFIX'")
+            run.out.note("for fewer settings: 'edenmem config show --describe KEY'")
 
 
 def _check_known(given: Sequence[str], known: Sequence[str]) -> None:
