@@ -489,7 +489,7 @@ def _is_title(text: str, start: int, written: str) -> bool:
 
 
 def _is_title_of_words(written: str) -> bool:
-    """Return whether all words are capitalised ("Last Friday Night")."""
+    """Return whether all words are capitalized ("Last Friday Night")."""
     return all(word[0].isupper() for word in written.split())
 
 

@@ -581,7 +581,7 @@ def _is_in_thousands(evidence: Evidence, value: float) -> bool:
 
 
 def _has_same_neighbour(item: Item, number: numbers.Number) -> bool:
-    """Return whether a number has the same neighbour in the item and elsewhere: "plot 14"."""
+    """Return whether a number has the same neighbor in the item and elsewhere: "plot 14"."""
     digits = re.sub(r"\D", "", number.written)
     own = _neighbours(item.digits, number.start, number.end)
     for line in item.evidence.lines.splitlines() if digits and own else ():

@@ -1,4 +1,4 @@
-"""Apply the rules to an item and combine their findings into a judgement."""
+"""Apply the rules to an item and combine their findings into a judgment."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def judge(
     *,
     is_last: bool = False,
 ) -> Judgement:
-    """Check an item against the messages. Pure: the same input gives the same judgement.
+    """Check an item against the messages. Pure: the same input gives the same judgment.
 
     Args:
         candidate: The item as the model wrote it.

@@ -113,7 +113,7 @@ def missing(lists: Mapping[ListName, Sequence[Candidate]]) -> dict[ListName, lis
 
 
 def convex(*listings: Listing, weights: Weights) -> Pool:
-    """Add up the scores of the lists, each normalised to [0, 1] and times its weight.
+    """Add up the scores of the lists, each normalized to [0, 1] and times its weight.
 
     A fact has the scores of all lists, no matter which list found it; a score that was neither
     found nor completed is 0. A floor decides which facts a list brings in and does not change

@@ -1,4 +1,4 @@
-"""Measures of a ranking against facts that a person has labelled as relevant.
+"""Measures of a ranking against facts that a person has labeled as relevant.
 
 Relevance is binary. All three measures are in [0, 1], higher is better, and undefined for a query
 without an answer, which means leave out. A ranking names each fact once, best first.
@@ -39,7 +39,7 @@ def reciprocal_rank(ranking: Sequence[str], relevant: Collection[str], *, k: int
 
 
 def ndcg(ranking: Sequence[str], relevant: Collection[str], *, k: int) -> float:
-    """Return the normalised discounted cumulative gain.
+    """Return the normalized discounted cumulative gain.
 
     DCG@k = Σ gain / log2(rank + 1), divided by the DCG of the ideal ranking, which has the relevant
     facts first. A gain is 1 or 0. Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR

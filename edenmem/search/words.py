@@ -1,7 +1,7 @@
 """The words of texts and queries, in the form of the full-text index.
 
 FTS5 splits, folds and stems: in the index of a file, or in memory. Two more steps are taken here,
-for facts and queries: compatibility normalisation (NFKC), and segmentation of scripts without
+for facts and queries: compatibility normalization (NFKC), and segmentation of scripts without
 spaces. There each character is a word of the index, and a query is split into overlapping pairs
 (Han, kana, Hangul) or threes (Thai, Lao, Burmese, Khmer).
 """
@@ -24,7 +24,7 @@ _THREES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\ua9e0-\ua9ff\uaa60-\uaa7f"
 #: The tokenizer of the index in a SQLite file. A change needs a migration.
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 
-#: Shorter words have too many neighbours ("cat", "car"); longer ones are not misspellings.
+#: Shorter words have too many neighbors ("cat", "car"); longer ones are not misspellings.
 _SHORTEST_FUZZY, _LONGEST_FUZZY = 4, 32
 
 _POSSESSIVE = re.compile("['\u2019]s\\W*$")

@@ -2,7 +2,7 @@
 
 Only facts of the same scope are compared; for a user, those of all their accounts. Existing facts
 stay under their account, whether kept, updated or deleted. The model sees small numbers, each new
-fact with its own neighbours. A decision about anything else, or a missing one, counts as ADD. So
+fact with its own neighbors. A decision about anything else, or a missing one, counts as ADD. So
 does every decision if the call fails, because a duplicate does less harm than a lost fact. Only
 a model that will refuse all later calls ends the work.
 """
@@ -56,7 +56,7 @@ class Neighbour(msgspec.Struct, frozen=True):
 
 
 class ComparedFact(msgspec.Struct, frozen=True):
-    """A new fact with its vector and its neighbours."""
+    """A new fact with its vector and its neighbors."""
 
     number: int
     new: NewFact
@@ -69,7 +69,7 @@ class ComparedFact(msgspec.Struct, frozen=True):
         return self.new.content
 
     def find_neighbour(self, number: int | None) -> Fact | None:
-        """Return the neighbour with this number; None if it was not offered for this fact."""
+        """Return the neighbor with this number; None if it was not offered for this fact."""
         return next((each.fact for each in self.neighbours if each.number == number), None)
 
 
@@ -237,7 +237,7 @@ class Deduplicator:
     async def _compare(
         self, facts: Sequence[NewFact], vectors: Sequence[bytes | None], quotas: ScopeQuotas
     ) -> list[ComparedFact]:
-        """Return each fact with its nearest neighbours, numbered across the prompt."""
+        """Return each fact with its nearest neighbors, numbered across the prompt."""
         near = await self._near(facts, vectors, quotas)
         numbers: dict[str, int] = {}
         compared: list[ComparedFact] = []
