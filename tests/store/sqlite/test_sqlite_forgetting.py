@@ -100,7 +100,8 @@ def test_conversations_and_accounts_go_if_they_are_ours(store: SqliteStore) -> N
     assert {message.sender for message in store.host.messages(town.shared.id)} == {None}
     assert store.host.user(town.zenobia.id) is None
     assert store.host.user(town.bruno.id) == town.bruno
-    assert report.removed["messages"] == 6
+    assert report.removed["messages"] == 4
+    assert report.removed["messages in shared sessions"] == 2
     assert report.removed["accounts"] == 2
 
 
