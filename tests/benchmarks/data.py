@@ -160,6 +160,14 @@ class Question(NamedTuple):
         return seen_by(self.agent, self.user)
 
 
+def wide_scopes(question: Question) -> tuple[Scope, ...]:
+    """Return 30 scopes with half of all facts: six agents with four users each."""
+    agents = [(question.agent + step) % AGENTS for step in range(6)]
+    users = [(question.user + step) % USERS for step in range(4)]
+    owned = (Scope.user(agent_id(agent), user_id(user)) for agent in agents for user in users)
+    return *(Scope.agent(agent_id(agent)) for agent in agents), *owned
+
+
 def questions(count: int, size: int) -> list[Question]:
     """Questions about facts among the first ``size``, from all agents."""
     chance = np.random.default_rng(20260316)

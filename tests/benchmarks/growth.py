@@ -32,6 +32,8 @@ _SUBJECTS = (
     ("recall@10", "share"),
     ("size on disk", "MiB"),
     ("memory of a search", "MiB"),
+    ("hybrid search in 30 scopes", "ms p50"),
+    ("hybrid search in 30 scopes", "ms p95"),
 )
 _LEFT_OUT = ("accesses counted", ": time")
 _EDENMEM = "edenmem"
@@ -42,7 +44,7 @@ Figures = dict[str, dict[str, float]]  # "subject, unit" → who → figure
 def measure(bench: Bench) -> Figures:
     """The figures of one size, of edenmem and of each baseline."""
     rows = [*searching.measure(bench), *finding.synthetic(bench), *disk.measure(bench)]
-    rows += searching.memory(bench)
+    rows += [*searching.memory(bench), *searching.wide(bench)]
     return figures(rows)
 
 
