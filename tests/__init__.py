@@ -20,7 +20,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 #: Memory that must be free to keep temporary files in it: three workers take 3 GB in all.
 _ENOUGH = 6_000_000_000
 _MEMORY = Path("/dev/shm")
-_PREFIX = "edenmem-tests-"
+_PREFIX = "edenmem-run-"
 
 
 def _free_memory() -> int:
