@@ -56,6 +56,11 @@ class Index:
             self.documents = self._seen = read()
             self._coming = []
 
+    def catch_up_at_once(self, documents: list[Document]) -> None:
+        """Serve these documents, whatever is still on its way."""
+        self.documents = self._seen = documents
+        self._coming.clear()
+
     def catch_up(self, now: int, lag: int, read: Callable[[], list[Document]]) -> None:
         """Record writes, and show those that are due."""
         if self.served is None:

@@ -55,6 +55,12 @@ class AtlasServer:
         self.failure = ""
         self.commands: list[Document] = []
 
+    def settle(self, database: str) -> None:
+        """Let the indexes of a reused database serve what it has now."""
+        for (name, collection), indexes in self._indexes.items():
+            for index in indexes.values() if name == database else ():
+                index.catch_up_at_once(list(self._client[database][collection].find()))
+
     def close(self) -> None:
         """Close the server's client."""
         self._client.close()

@@ -123,4 +123,5 @@ def atlas_store(server: AtlasServer, *, dimensions: int = 32) -> Iterator[MongoS
             pass  # each read advances the build
 
     with used_store(server.databases, create_indexes, f"{dimensions}") as store:
+        server.settle(store.connection.database.name)
         yield store
