@@ -377,7 +377,7 @@ def test_what_the_models_wording_breaks_stays_broken() -> None:
 
 
 def test_of_the_labelled_items_only_true_ones_pass_with_a_name() -> None:
-    """All labelled as bad only because nobody can tell who "I" is."""
+    """The bad ones that pass are bad only for an "I" without a name."""
     changed = []
     for kind in ("good", "bad"):
         for row in read(kind):

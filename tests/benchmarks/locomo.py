@@ -1,4 +1,4 @@
-"""LoCoMo as a labeled set: whoever has its published file (``locomo10.json``) can measure on it.
+"""LoCoMo as a labeled set, read from its published file (``locomo10.json``).
 
 Maharana et al., "Evaluating Very Long-Term Conversational Memory of LLM Agents" (2024). Each
 conversation becomes a user of one agent. The facts are the observations, which are statements

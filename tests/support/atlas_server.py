@@ -56,7 +56,7 @@ class AtlasServer:
         self.commands: list[Document] = []
 
     def settle(self, database: str) -> None:
-        """Let the indexes of a reused database serve what it has now."""
+        """Update the indexes of a reused database to its documents."""
         for (name, collection), indexes in self._indexes.items():
             for index in indexes.values() if name == database else ():
                 index.catch_up_at_once(list(self._client[database][collection].find()))

@@ -47,6 +47,7 @@ from edenmem.search.recipes import (
     semantic_floor,
     weights_of,
 )
+from edenmem.settings.keys import format_value
 from edenmem.settings.schema import SearchSettings
 
 #: The recipes that depend on the embedding model.
@@ -198,10 +199,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
 
     def toml(self) -> str:
         """Return the lines of ``edenmem.toml`` for ``best``."""
-        lines = [
-            f"{name} = {msgspec.json.encode(value).decode()}"
-            for name, value in self.changes.items()
-        ]
+        lines = [f"{name} = {format_value(value)}" for name, value in self.changes.items()]
         return "\n".join(["[search]", *lines])
 
 

@@ -272,6 +272,6 @@ def _print_configuration(run: Invocation, plan: SwitchPlan, chosen: SwitchOption
 
 
 def _toml(value: str) -> str:
-    import json
+    from edenmem.settings.keys import format_value
 
-    return value if value.isdigit() else json.dumps(value, ensure_ascii=False)
+    return format_value(int(value) if value.isdecimal() else value)
