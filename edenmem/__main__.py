@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from edenmem import __version__
+
+#: New objects between two searches for garbage: more than a short command creates. Python's 700
+#: would search what was just imported some fifty times, for nothing.
+_GARBAGE_AFTER = 50_000
 
 
 def main() -> None:
@@ -14,9 +19,12 @@ def main() -> None:
     if arguments == ["--version"] and sys.stdout is not None:
         sys.stdout.write(f"edenmem {__version__}\n")
         return
+    gc.set_threshold(_GARBAGE_AFTER)
     from edenmem.cli.app.root import run
 
-    sys.exit(run(arguments))
+    code = run(arguments)
+    gc.freeze()  # exempts everything from the last search, before the process ends
+    sys.exit(code)
 
 
 if __name__ == "__main__":

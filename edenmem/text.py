@@ -210,7 +210,12 @@ def one_line(text: str, width: int | None = None) -> str:
     Runs of white space become one space. Wide characters take two columns, combining marks none.
     """
     line = " ".join(printable(text).split())
-    if width is None or (len(line) <= width and line.isascii()):
+    return line if width is None else cut_line(line, width)
+
+
+def cut_line(line: str, width: int) -> str:
+    """Return the result of `one_line`, cut with "…" to ``width`` columns."""
+    if len(line) <= width and line.isascii():
         return line
     used, cut = 0, 0
     for place, character in enumerate(line):

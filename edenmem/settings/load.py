@@ -245,13 +245,16 @@ def _choose_profile(requested: str | None, files: Iterable[_File]) -> str | None
 
 
 def _environment(environ: Mapping[str, str], cwd: Path) -> _Layer:
-    names = keys.environment_names()
-    for name in environ:
-        if name.startswith("EDENMEM_") and name not in names and name not in _OTHER_VARIABLES:
+    ours = [name for name in environ if name.startswith("EDENMEM_")]
+    names = keys.environment_names() if ours else {}
+    variables: dict[str, str] = {}
+    for name in ours:
+        if name in names:
+            variables[names[name]] = name
+        elif name not in _OTHER_VARIABLES:
             known = (*names, *_OTHER_VARIABLES)
             raise keys.unknown(name, known, "unknown environment variable")
-    variables = {key: name for name, key in names.items() if environ.get(name)}
-    values = {key: environ[name] for key, name in variables.items()}
+    values = {key: environ[name] for key, name in variables.items() if environ[name]}
     return _Layer(values, variables.__getitem__, cwd, text=True)
 
 

@@ -36,7 +36,7 @@ def measure(bench: Bench) -> list[Row]:
             median(taken["scopes"]),
             baseline,
             unit,
-            Target("ratio", 2.5),
+            Target("ratio", 1.8),
             agrees=listed.count("\n") >= 1,
         ),
     ]

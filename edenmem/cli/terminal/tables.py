@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
 from edenmem.cli.terminal.times import ago, iso
-from edenmem.text import display_width, one_line
+from edenmem.text import cut_line, display_width, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -137,7 +137,7 @@ def _widths(columns: Sequence[Column[T]], cells: list[list[str]], width: int) ->
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
     parts = []
     for cell, width, is_number in zip(cells, widths, right, strict=True):
-        text = one_line(cell, width)
+        text = cut_line(cell, width)
         space = " " * (width - display_width(text))
         parts.append(space + text if is_number else text + space)
     return (" " * _GAP).join(parts).rstrip()
@@ -176,7 +176,7 @@ def print_rich_table(columns: Sequence[Column[T]], rows: Sequence[T], *, color: 
         )
     for row in range(len(rows)):
         table.add_row(
-            *(Text(one_line(cells[i][row], w)) for i, w in zip(kept, widths, strict=True))
+            *(Text(cut_line(cells[i][row], w)) for i, w in zip(kept, widths, strict=True))
         )
     if len(rows) + _HEAD > console.height:
         page(console, table)
