@@ -155,7 +155,7 @@ class Policy(_OwnedRecord, frozen=True, kw_only=True):
 
 
 class ScopeSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of one scope, from the store."""
+    """Counts and times of one scope, and the limits that its own policy sets; from the store."""
 
     scope: Scope
     facts: int = 0
@@ -163,4 +163,7 @@ class ScopeSummary(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
     words: int = 0
     active: bool = True
+    consolidate_at: int | None = None
+    word_limit: int | None = None
+    last_consolidated_at: datetime | None = None
     updated_at: datetime | None = None

@@ -7,9 +7,6 @@ from collections.abc import Iterable
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
 
-#: Maximum number of session labels to look up; further sessions are shown by ID.
-SESSION_LABELS = 200
-
 
 class Labels(dict[str, str]):
     """Names by ID. ``labels[id]`` is the ID itself if the name is unknown."""
@@ -29,8 +26,7 @@ class Labels(dict[str, str]):
 def load_labels(store: Store, items: Iterable[Scope | str]) -> Labels:
     """Load the labels of scopes (agents and owners), and of IDs of agents or users.
 
-    Agents and users take one query each; up to `SESSION_LABELS` sessions take one query per
-    session. Deleted objects have no label.
+    Agents, users and sessions take one query each. Deleted objects have no label.
     """
     accounts: dict[str, None] = {}
     sessions: dict[str, None] = {}
@@ -52,8 +48,7 @@ def load_labels(store: Store, items: Iterable[Scope | str]) -> Labels:
         if people:
             users = store.host.users_by_ids(people)
             labels.update((id, user.username) for id, user in users.items())
-    for session_id in list(sessions)[:SESSION_LABELS]:
-        session = store.host.session(session_id)
-        if session is not None:
-            labels[session_id] = session.label
+    if sessions:
+        known = store.host.sessions_by_ids(list(sessions))
+        labels.update((id, session.label) for id, session in known.items())
     return labels

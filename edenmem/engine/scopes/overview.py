@@ -14,16 +14,15 @@ import msgspec
 from edenmem.engine.reports import ScopeStatus
 from edenmem.models.formation import Formation, FormationStatus, UsageTotal
 from edenmem.models.ids import as_utc, utc_now
-from edenmem.models.memory import Consolidation, Policy, ScopeSummary
+from edenmem.models.memory import Policy, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.switch import VectorSwitch
 from edenmem.settings.schema import ScopeSettings, Settings
 from edenmem.store.protocol.database import StoreInfo
 from edenmem.store.protocol.store import Store, batched
 
-#: Scopes per query for policies and texts.
+#: Scopes per query for pending reflections.
 _BATCH = 500
-
 
 _UNFINISHED = (FormationStatus.CLAIMED, FormationStatus.RELEASED, FormationStatus.RECORDED)
 
@@ -76,13 +75,15 @@ def defaults_of(settings: Settings, kind: ScopeKind) -> ScopeSettings:
     return found
 
 
-def word_limit_of(settings: Settings, scope: Scope, policy: Policy | None) -> int:
+def word_limit_of(settings: Settings, scope: Scope, policy: Policy | ScopeSummary | None) -> int:
     """Return the maximum length of the scope's text in words."""
     own = policy.word_limit if policy is not None else None
     return own or defaults_of(settings, scope.kind).word_limit
 
 
-def consolidate_at_of(settings: Settings, scope: Scope, policy: Policy | None) -> int:
+def consolidate_at_of(
+    settings: Settings, scope: Scope, policy: Policy | ScopeSummary | None
+) -> int:
     """Return the number of pending reflections after which the scope is due."""
     own = policy.consolidate_at if policy is not None else None
     return own or defaults_of(settings, scope.kind).consolidate_at
@@ -100,21 +101,29 @@ def scope_statuses(
 ) -> Iterator[ScopeStatus]:
     """Yield all stored scopes with sizes and effective limits, by agent, kind and owner.
 
-    Reads in batches. ``details`` adds the time of the oldest pending reflection, with one lookup
-    per scope.
+    Reads in batches. ``details`` adds the time of the oldest pending reflection, with two lookups
+    per batch.
     """
     summaries = store.memory.scopes(
         agent_id=agent_id, kinds=kinds, user_ids=user_ids, min_pending=min_pending
     )
     for batch in batched(filterfalse(_is_undone, summaries), _BATCH):
-        scopes = [summary.scope for summary in batch]
-        policies = store.memory.policies(scopes)
-        wanted = [s.scope for s in batch if s.version or (details and s.pending)]
-        texts = store.memory.consolidations(wanted) if wanted else {}
+        oldest = _oldest_pending(store, batch) if details else {}
         for summary in batch:
-            text = texts.get(summary.scope)
-            policy = policies.get(summary.scope)
-            yield _status(store, settings, summary, policy, text, details=details)
+            consolidate_at = consolidate_at_of(settings, summary.scope, summary)
+            yield ScopeStatus(
+                scope=summary.scope,
+                facts=summary.facts,
+                pending=summary.pending,
+                consolidate_at=consolidate_at,
+                due=summary.active and summary.pending >= consolidate_at,
+                active=summary.active,
+                version=summary.version,
+                words=summary.words,
+                word_limit=word_limit_of(settings, summary.scope, summary),
+                last_consolidated_at=summary.last_consolidated_at,
+                oldest_pending_at=oldest.get(summary.scope),
+            )
 
 
 def _is_undone(summary: ScopeSummary) -> bool:
@@ -123,34 +132,11 @@ def _is_undone(summary: ScopeSummary) -> bool:
     return bool(summary.version and not held and summary.active)
 
 
-def _status(
-    store: Store,
-    settings: Settings,
-    summary: ScopeSummary,
-    policy: Policy | None,
-    text: Consolidation | None,
-    *,
-    details: bool,
-) -> ScopeStatus:
-    consolidate_at = consolidate_at_of(settings, summary.scope, policy)
-    active = policy.active if policy is not None else summary.active
-    oldest = None
-    if details and text is not None and text.unabsorbed_ids:
-        reflection = store.memory.reflection(text.unabsorbed_ids[0])
-        oldest = reflection.formed_at if reflection is not None else None
-    return ScopeStatus(
-        scope=summary.scope,
-        facts=summary.facts,
-        pending=summary.pending,
-        consolidate_at=consolidate_at,
-        due=active and summary.pending >= consolidate_at,
-        active=active,
-        version=summary.version,
-        words=summary.words,
-        word_limit=word_limit_of(settings, summary.scope, policy),
-        last_consolidated_at=text.last_consolidated_at if text is not None else None,
-        oldest_pending_at=oldest,
-    )
+def _oldest_pending(store: Store, summaries: Sequence[ScopeSummary]) -> dict[Scope, datetime]:
+    buffers = store.memory.buffers([summary.scope for summary in summaries if summary.pending])
+    oldest = {scope: pending[0] for scope, pending in buffers.items() if pending}
+    found = store.memory.reflections_by_ids(list(oldest.values()))
+    return {scope: found[id].formed_at for scope, id in oldest.items() if id in found}
 
 
 def store_overview(

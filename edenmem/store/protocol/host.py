@@ -78,6 +78,9 @@ class Host(Protocol):
     def session(self, session_id: str) -> Session | None:
         """Return the session with this ID, unless it is deleted."""
 
+    def sessions_by_ids(self, session_ids: Sequence[str]) -> dict[str, Session]:
+        """Return the sessions with these IDs that are not deleted."""
+
     def sessions_of(
         self, *, accounts: Sequence[str] = (), agent_id: str | None = None, group_id: str = ""
     ) -> Iterator[Session]:

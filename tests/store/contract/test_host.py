@@ -192,6 +192,16 @@ def test_a_session_comes_back_as_it_was_put(store: Store) -> None:
     assert store.host.session(new_id()) is None
 
 
+def test_sessions_come_by_id_each_with_its_own_members(store: Store) -> None:
+    sessions = [make_session([new_id(), new_id()], [new_id()], title=name) for name in "abc"]
+    deleted = make_session(sessions[0].agents, [new_id()], deleted=True)
+    for session in (*sessions, deleted):
+        store.host.put_session(session)
+    wanted = [sessions[2].id, new_id(), deleted.id, sessions[0].id, "no id"]
+    assert store.host.sessions_by_ids(wanted) == {s.id: s for s in (sessions[0], sessions[2])}
+    assert store.host.sessions_by_ids([]) == {}
+
+
 def test_putting_again_adds_agents_and_users_and_takes_nothing_away(store: Store) -> None:
     """Known failure 14: rewriting the whole session document undid other writes."""
     agents, users = [new_id(), new_id(), new_id()], [new_id(), new_id()]

@@ -123,6 +123,10 @@ def test_counts_of_one_scope_come_together(store: Store) -> None:
     (summary,) = store.memory.scopes()
     assert (summary.scope, summary.facts, summary.pending) == (SCOPE, 1, 2)
     assert (summary.version, summary.words, summary.active) == (1, 2, True)
+    assert (summary.word_limit, summary.consolidate_at) == (5, None)
+    assert summary.last_consolidated_at is not None
+    (text,) = store.memory.consolidations([SCOPE]).values()
+    assert summary.last_consolidated_at == text.last_consolidated_at
 
 
 def test_scopes_match_all_filters(store: Store) -> None:

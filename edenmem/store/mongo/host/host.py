@@ -198,6 +198,11 @@ class MongoHost:
         found = self._db.sessions.find_one({"_id": object_id(session_id), **NOT_DELETED})
         return None if found is None else host_codec.session_from(found)
 
+    def sessions_by_ids(self, session_ids: Sequence[str]) -> dict[str, Session]:
+        """See `Host.sessions_by_ids`."""
+        found = self._db.find_by_ids(self._db.sessions, session_ids, **NOT_DELETED)
+        return {session.id: session for session in map(host_codec.session_from, found)}
+
     def sessions_of(
         self, *, accounts: Sequence[str] = (), agent_id: str | None = None, group_id: str = ""
     ) -> Iterator[Session]:

@@ -53,12 +53,20 @@ def summarise_scopes(
                 pending=len(text.unabsorbed_ids),
                 version=text.version,
                 words=word_count(text.consolidated_content),
+                last_consolidated_at=text.last_consolidated_at,
                 at=text.updated_at,
             )
         for document in db.policies.find(match):
             policy = codec.policy_from(document)
             if policy is not None:
-                _add(found, document, active=policy.active, at=policy.updated_at)
+                _add(
+                    found,
+                    document,
+                    active=policy.active,
+                    consolidate_at=policy.consolidate_at,
+                    word_limit=policy.word_limit,
+                    at=policy.updated_at,
+                )
     return found
 
 
@@ -91,14 +99,14 @@ def _add(
     fields: Document,
     *,
     at: datetime | None = None,
-    **numbers: Any,
+    **values: Any,
 ) -> None:
     scope = scope_of(fields)
     if scope is None:
         return
     summary = found.get(scope) or ScopeSummary(scope=scope)
     times = [time for time in (summary.updated_at, at or fields.get("at")) if time is not None]
-    found[scope] = msgspec.structs.replace(summary, updated_at=max(times, default=None), **numbers)
+    found[scope] = msgspec.structs.replace(summary, updated_at=max(times, default=None), **values)
 
 
 def scope_of(fields: Document) -> Scope | None:

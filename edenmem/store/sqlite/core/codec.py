@@ -12,7 +12,7 @@ import msgspec
 
 from edenmem.errors import ScopeError
 from edenmem.models.ids import as_utc
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 
 Row = tuple[Any, ...]
@@ -231,4 +231,29 @@ def policy_from(row: Row) -> Policy:
         version=row[14],
         updated_at=optional_time(row[15]),
         orders=optional_bool(row[16]),
+    )
+
+
+#: Start of a query for summaries of scopes; the tables are ``s``, ``c`` and ``p``.
+SUMMARY = (
+    "SELECT s.agent_id, s.kind, s.owner, s.facts, s.pending, coalesce(c.version, 0),"
+    " coalesce(c.words, 0), coalesce(p.active, 1), p.consolidate_at, p.word_limit,"
+    " c.last_consolidated_at, s.updated_at FROM scopes s"
+    " LEFT JOIN consolidations c USING (scope_id) LEFT JOIN policies p USING (scope_id)"
+)
+
+
+def summary_from(row: Row) -> ScopeSummary:
+    """Decode a row of `SUMMARY`."""
+    return ScopeSummary(
+        scope=scope_of(row[1], row[0], row[2]),
+        facts=row[3],
+        pending=row[4],
+        version=row[5],
+        words=row[6],
+        active=bool(row[7]),
+        consolidate_at=row[8],
+        word_limit=row[9],
+        last_consolidated_at=optional_time(row[10]),
+        updated_at=optional_time(row[11]),
     )

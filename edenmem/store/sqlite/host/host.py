@@ -34,8 +34,8 @@ from edenmem.store.sqlite.host.rows import (
     message_from,
     message_row,
     reset_cold_note,
-    session_from,
     session_of,
+    sessions_from,
     stored_user_from,
     user_from,
     user_of,
@@ -129,7 +129,7 @@ class Host(Part):
     def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
         with self._db.reading() as connection:
             rows = connection.execute(
-                f"{USER} WHERE id IN (SELECT value FROM json_each(?))", (json_array(user_ids),)
+                f"{USER} WHERE id {AMONG}", (json_array(user_ids),)
             ).fetchall()
         return {user.id: user for user in map(user_from, rows)}
 
@@ -199,7 +199,7 @@ class Host(Part):
                     f"{SESSION} WHERE {where}{after} ORDER BY {activity} DESC, id LIMIT ?",
                     (*values, *keys, BATCH),
                 ).fetchall()
-                sessions = [session_from(connection, row) for row in rows]
+                sessions = sessions_from(connection, rows)
             yield from sessions
             if len(rows) < BATCH:
                 return
@@ -208,6 +208,13 @@ class Host(Part):
     def session(self, session_id: str) -> Session | None:
         with self._db.reading() as connection:
             return session_of(connection, session_id)
+
+    def sessions_by_ids(self, session_ids: Sequence[str]) -> dict[str, Session]:
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                f"{SESSION} WHERE id {AMONG} AND NOT deleted", (json_array(session_ids),)
+            ).fetchall()
+            return {found.id: found for found in sessions_from(connection, rows)}
 
     def people_of(self, session_ids: Sequence[str]) -> dict[str, frozenset[str]]:
         people: dict[str, set[str]] = {}

@@ -1,5 +1,7 @@
 """Rows of agents, accounts, sessions and messages."""
 
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
+
 from __future__ import annotations
 
 import sqlite3
@@ -18,6 +20,7 @@ from edenmem.store.sqlite.core.codec import (
     to_list,
     to_ms,
 )
+from edenmem.store.sqlite.core.part import AMONG, json_array
 
 if TYPE_CHECKING:
     from edenmem.models.backup import StoredUser
@@ -119,33 +122,40 @@ def insert_user(connection: sqlite3.Connection, user: User) -> bool:
     return added.rowcount == 1
 
 
-def _members(connection: sqlite3.Connection, session_id: str, role: str) -> tuple[str, ...]:
-    rows = connection.execute(
-        "SELECT member_id FROM session_members WHERE session_id = ? AND role = ? ORDER BY place",
-        (session_id, role),
-    )
-    return tuple(member for (member,) in rows)
-
-
 def session_from(connection: sqlite3.Connection, row: Row) -> Session:
     """Decode a row of `SESSION`, with its members."""
-    return Session(
-        id=row[0],
-        agents=_members(connection, row[0], "agent"),
-        users=_members(connection, row[0], "user"),
-        owner=row[1],
-        group_id=row[2],
-        name=row[3],
-        title=row[4],
-        status=row[5],
-        platform=row[6],
-        incognito=bool(row[7]),
-        deleted=bool(row[8]),
-        last_activity=optional_time(row[9]),
-        created_at=optional_time(row[10]),
-        imported=bool(row[11]),
-        parent=row[12],
-    )
+    return sessions_from(connection, [row])[0]
+
+
+def sessions_from(connection: sqlite3.Connection, rows: Sequence[Row]) -> list[Session]:
+    """Decode rows of `SESSION`, with their members."""
+    members: dict[tuple[str, str], list[str]] = {}
+    for session_id, role, member in connection.execute(
+        f"SELECT session_id, role, member_id FROM session_members WHERE session_id {AMONG}"
+        " ORDER BY place",
+        (json_array(row[0] for row in rows),),
+    ):
+        members.setdefault((session_id, role), []).append(member)
+    return [
+        Session(
+            id=row[0],
+            agents=tuple(members.get((row[0], "agent"), ())),
+            users=tuple(members.get((row[0], "user"), ())),
+            owner=row[1],
+            group_id=row[2],
+            name=row[3],
+            title=row[4],
+            status=row[5],
+            platform=row[6],
+            incognito=bool(row[7]),
+            deleted=bool(row[8]),
+            last_activity=optional_time(row[9]),
+            created_at=optional_time(row[10]),
+            imported=bool(row[11]),
+            parent=row[12],
+        )
+        for row in rows
+    ]
 
 
 def session_of(connection: sqlite3.Connection, session_id: str) -> Session | None:

@@ -300,10 +300,7 @@ class Memory(Part):
 
     def _summaries(self, where: str, values: Sequence[Any]) -> Iterator[ScopeSummary]:
         select = (
-            "SELECT s.agent_id, s.kind, s.owner, s.facts, s.pending, coalesce(c.version, 0),"
-            " coalesce(c.words, 0), coalesce(p.active, 1), s.updated_at FROM scopes s"
-            " LEFT JOIN consolidations c USING (scope_id) LEFT JOIN policies p USING (scope_id)"
-            " WHERE (s.agent_id, s.kind, s.owner) > (?, ?, ?) AND (s.facts > 0"
+            f"{codec.SUMMARY} WHERE (s.agent_id, s.kind, s.owner) > (?, ?, ?) AND (s.facts > 0"
             " OR s.reflections > 0 OR c.version > 0 OR p.scope_id IS NOT NULL)"
             f"{where} ORDER BY s.agent_id, s.kind, s.owner LIMIT {BATCH}"
         )
@@ -311,16 +308,7 @@ class Memory(Part):
         while True:
             with self._db.reading() as connection:
                 rows = connection.execute(select, (*last, *values)).fetchall()
-            for agent_id, kind, owner, facts, pending, version, words, active, updated_at in rows:
-                yield ScopeSummary(
-                    scope=codec.scope_of(kind, agent_id, owner),
-                    facts=facts,
-                    pending=pending,
-                    version=version,
-                    words=words,
-                    active=bool(active),
-                    updated_at=codec.optional_time(updated_at),
-                )
+            yield from map(codec.summary_from, rows)
             if len(rows) < BATCH:
                 return
             last = rows[-1][:3]
