@@ -324,12 +324,9 @@ class MemoryService:
             UsageError: ``recall`` is combined with ``as_of``.
             StoreError: the database cannot be used.
         """
-        session, agents = await in_thread(
-            lookups.session_and_agents, self._store, session_id, agent_id
-        )
         return await self._contexts.build(
-            session,
-            agents[0],
+            session_id,
+            agent_id,
             speaker=await self._speaker(user_id),
             message=message,
             recall=recall,
@@ -349,12 +346,9 @@ class MemoryService:
         force_refresh: bool = False,
     ) -> str:
         """Build the memory for an agent's prompt, as XML; see `assemble_context`."""
-        session, agents = await in_thread(
-            lookups.session_and_agents, self._store, session_id, agent_id
-        )
         report = await self._contexts.build(
-            session,
-            agents[0],
+            session_id,
+            agent_id,
             speaker=await self._speaker(user_id),
             message=message,
             recall=recall,

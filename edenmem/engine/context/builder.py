@@ -26,6 +26,7 @@ from edenmem.engine.context.xml import (
 from edenmem.engine.reports import ContextReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.scopes.lookups import session_and_agents
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.scopes.visibility import SessionView, current_view
 from edenmem.errors import StoreReadOnly, UsageError
@@ -39,6 +40,8 @@ from edenmem.text import word_count
 class _StandingPart(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a context that does not depend on the message."""
 
+    session: Session
+    agent: Agent
     xml: str
     view: SessionView
     built_at: datetime
@@ -110,8 +113,8 @@ class ContextBuilder:
 
     async def build(
         self,
-        session: Session,
-        agent: Agent,
+        session: Session | str,
+        agent: Agent | str | None,
         *,
         speaker: str | None = None,
         message: str | None = None,
@@ -124,8 +127,8 @@ class ContextBuilder:
         """Build the context of ``agent`` in ``session``, or return the cached one.
 
         Args:
-            session: The conversation.
-            agent: An agent of the session.
+            session: The conversation, or its ID or name.
+            agent: An agent of the session, or its ID or username (None: the first).
             speaker: Account that the agent is about to answer, if known. It counts as a
                 participant: a stranger makes the session a group chat.
             message: Message to recall memories for (None: the newest user message).
@@ -137,6 +140,7 @@ class ContextBuilder:
             measured: Count the words of each part, which takes half as long as the build.
 
         Raises:
+            NotFoundError: the session does not exist, or the agent is not part of it.
             UsageError: ``recall`` is combined with ``as_of``.
             StoreError: the database cannot be used.
         """
@@ -148,8 +152,8 @@ class ContextBuilder:
         recalled = await self._recaller.recall(
             recall or self._settings.context.recall,
             message,
-            session=session,
-            agent=agent,
+            session=standing.session,
+            agent=standing.agent,
             view=standing.view,
             known=standing.xml,
         )
@@ -212,9 +216,25 @@ class ContextBuilder:
 
     # -- store access, in a thread -------------------------------------------------------------
 
+    def _find(self, session: Session | str, agent: Agent | str | None) -> tuple[Session, Agent]:
+        if isinstance(session, Session) and isinstance(agent, Agent):
+            return session, agent
+        found, agents = session_and_agents(
+            self._store,
+            session if isinstance(session, str) else session.id,
+            agent.id if isinstance(agent, Agent) else agent,
+        )
+        return found, agents[0]
+
     def _standing(
-        self, session: Session, agent: Agent, speaker: str | None, force_refresh: bool, keep: bool
+        self,
+        session_or_id: Session | str,
+        agent_or_id: Agent | str | None,
+        speaker: str | None,
+        force_refresh: bool,
+        keep: bool,
     ) -> _StandingPart:
+        session, agent = self._find(session_or_id, agent_or_id)
         now = self._clock()
         view = current_view(self._store, session, agent, speaker=speaker)
         # Read before everything else, so that a later change invalidates the fingerprint.
@@ -223,7 +243,12 @@ class ContextBuilder:
             cached = self._store.contexts.find_context(session.id, agent.id)
             if cached is not None and self._is_good(cached, state, now):
                 return _StandingPart(
-                    xml=cached.xml, view=view, built_at=cached.built_at, cached=True
+                    session=session,
+                    agent=agent,
+                    xml=cached.xml,
+                    view=view,
+                    built_at=cached.built_at,
+                    cached=True,
                 )
         xml = self._render(view.reads, view, now)
         context = CachedContext(xml=xml, fingerprint=_fingerprint(state, xml), built_at=now)
@@ -232,7 +257,9 @@ class ContextBuilder:
                 self._store.contexts.cache_context(
                     session.id, agent.id, context, shared=_is_shareable(session, view)
                 )
-        return _StandingPart(xml=xml, view=view, built_at=now, cached=False)
+        return _StandingPart(
+            session=session, agent=agent, xml=xml, view=view, built_at=now, cached=False
+        )
 
     def _render(self, scopes: Sequence[Scope], view: SessionView, now: datetime) -> str:
         memories = self._merge_accounts(self._memories(scopes), view)
@@ -308,29 +335,20 @@ class ContextBuilder:
     def _newest_pending(
         self, documents: Mapping[Scope, Consolidation]
     ) -> dict[Scope, tuple[Reflection, ...]]:
-        """Return the newest pending reflections of each scope, oldest first.
-
-        One query reads all short buffers; each long buffer has its own query, so that a full
-        buffer does not hide the others.
-        """
+        """Return the newest pending reflections of each scope in buffer order, in one query."""
         limit = self._settings.context.reflections_limit
         if not limit:
             return {}
-        short = [
-            s for s, document in documents.items() if 0 < len(document.unabsorbed_ids) <= limit
-        ]
-        long = [s for s, document in documents.items() if len(document.unabsorbed_ids) > limit]
-        found: dict[Scope, list[Reflection]] = {}
-        if short:
-            for reflection in self._store.memory.reflections(short, absorbed=False):
-                found.setdefault(reflection.home, []).append(reflection)
-        for scope in long:
-            found[scope] = list(
-                self._store.memory.reflections((scope,), absorbed=False, limit=limit)
-            )
+        newest = {scope: text.unabsorbed_ids[-limit:] for scope, text in documents.items()}
+        ids = [each for buffer in newest.values() for each in buffer]
+        found = self._store.memory.reflections_by_ids(ids) if ids else {}
+
+        def is_pending(id: str, scope: Scope) -> bool:
+            return id in found and not found[id].absorbed and found[id].home == scope
+
         return {
-            scope: _in_buffer_order(reflections, documents[scope])
-            for scope, reflections in found.items()
+            scope: tuple(found[id] for id in buffer if is_pending(id, scope))
+            for scope, buffer in newest.items()
         }
 
     def _facts(self, scopes: Sequence[Scope], now: datetime) -> list[Fact]:
@@ -343,8 +361,13 @@ class ContextBuilder:
         return now - timedelta(hours=self._settings.context.facts_max_age_hours)
 
     def _past(
-        self, session: Session, agent: Agent, speaker: str | None, moment: datetime
+        self,
+        session_or_id: Session | str,
+        agent_or_id: Agent | str | None,
+        speaker: str | None,
+        moment: datetime,
     ) -> ContextReport:
+        session, agent = self._find(session_or_id, agent_or_id)
         view = current_view(self._store, session, agent, speaker=speaker)
         past = {scope: self._memory_at(scope, moment) for scope in view.reads}
         memories = self._merge_accounts(past, view)
@@ -392,19 +415,6 @@ def first_lines(text: str, words: int) -> str:
             break
         kept.append(line)
     return "\n".join(kept)
-
-
-def _in_buffer_order(
-    reflections: Sequence[Reflection], document: Consolidation
-) -> tuple[Reflection, ...]:
-    """Sort reflections by buffer position, without reflections that left the buffer meanwhile.
-
-    Reflections of one formation have the same time, so time alone does not sort them.
-    """
-    place = {reflection_id: index for index, reflection_id in enumerate(document.unabsorbed_ids)}
-    pending = [reflection for reflection in reflections if reflection.id in place]
-    pending.sort(key=lambda reflection: place[reflection.id])
-    return tuple(pending)
 
 
 def _fingerprint(state: str, xml: str) -> str:

@@ -79,9 +79,13 @@ def with_retrieved(xml: str, facts: Sequence[Fact], *, now: datetime) -> str:
 
 
 def fact_line(fact: Fact, now: datetime) -> str:
-    """Render ``- [scope] text (3d ago)``; the age counts from the last correction."""
-    label = f"shard {fact.shard}" if fact.scope is ScopeKind.SHARD else str(fact.scope)
-    return f"- [{item(label)}] {item(fact.content)} ({age(fact.recent_at, now)})"
+    """Render ``- [scope] text (3d ago)``, or "" without text.
+
+    The age counts from the last correction.
+    """
+    text = item(fact.content)
+    label = item(f"shard {fact.shard}") if fact.scope is ScopeKind.SHARD else fact.scope.value
+    return f"- [{label}] {text} ({age(fact.recent_at, now)})" if text else ""
 
 
 def item(text: str) -> str:
@@ -151,7 +155,7 @@ def _memory(memories: Iterable[ScopeMemory], *, indent: int) -> str:
     memories = list(memories)
     consolidated = "".join(_render_text(memory, indent) for memory in memories)
     items = (item(each) for memory in memories for each in memory.reflections)
-    reflections = _lines(f"- {line}" for line in items if line)
+    reflections = _lines(line and f"- {line}" for line in items)
     return consolidated + _element("RecentReflections", reflections, indent=indent)
 
 
@@ -166,8 +170,9 @@ def _render_text(memory: ScopeMemory, indent: int) -> str:
 
 
 def _fact_lines(facts: Sequence[Fact], now: datetime) -> str:
-    return _lines(fact_line(fact, now) for fact in facts if item(fact.content))
+    return _lines(fact_line(fact, now) for fact in facts)
 
 
 def _lines(lines: Iterable[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
+    """Return the lines that are not empty, each with its end."""
+    return "".join(f"{line}\n" for line in lines if line)

@@ -316,6 +316,22 @@ def test_a_full_disk_undoes_the_whole_set(opened: SqliteStore) -> None:
     add_facts(opened, facts[0])
 
 
+def test_only_a_cache_is_written_without_waiting_for_the_disk(opened: SqliteStore) -> None:
+    def level(connection: sqlite3.Connection) -> int:
+        return int(connection.execute("PRAGMA synchronous").fetchone()[0])
+
+    full, normal = 2, 1
+    with opened.connections.writing() as connection:
+        assert level(connection) == full
+    with opened.connections.writing(durable=False) as connection:
+        assert level(connection) == normal
+    with pytest.raises(KeyError), opened.connections.writing(durable=False):
+        raise KeyError
+    with opened.connections.writing() as again:
+        assert again is connection
+        assert level(again) == full
+
+
 def test_a_damaged_file_is_said_to_be_so(opened: SqliteStore, path: Path) -> None:
     add_facts(opened, *(make_fact(SCOPE, f"fact {n} " + "x" * 900) for n in range(300)))
     opened.database.close()

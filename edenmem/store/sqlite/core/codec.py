@@ -51,12 +51,12 @@ def day_of(column: str) -> str:
 
 def time(ms: int) -> datetime:
     """Convert a column to a time."""
-    return _EPOCH + timedelta(milliseconds=ms)
+    return _EPOCH + ms * _MILLISECOND
 
 
 def optional_time(ms: int | None) -> datetime | None:
     """Convert a column to a time, if it has a value."""
-    return None if ms is None else _EPOCH + timedelta(milliseconds=ms)
+    return None if ms is None else _EPOCH + ms * _MILLISECOND
 
 
 def to_list(items: Sequence[str]) -> str | None:

@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -75,14 +75,19 @@ class Connections:
                     connection.execute("ROLLBACK")
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection in a transaction that is rolled back if the body raises."""
+    def writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        """Yield a connection in a transaction that is rolled back if the body raises.
+
+        ``durable``: wait until the commit is on the disk. Otherwise a power failure may lose it,
+        which only caches can afford.
+        """
         if self._read_only:
             raise WriteRefused(f"{self.path} is open for reading only")
         with (
             translate_errors(self.path),
             self._write_lock_held(),
             self._borrow() as connection,
+            nullcontext() if durable else _without_waiting(connection),
             _transaction(connection),
         ):
             yield connection
@@ -375,6 +380,16 @@ def _retry(work: Callable[[], None], timeout: float) -> None:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                 raise
         time.sleep(_PAUSE)
+
+
+@contextmanager
+def _without_waiting(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let commits return before they are on the disk; the file stays consistent."""
+    connection.execute("PRAGMA synchronous = NORMAL")
+    try:
+        yield
+    finally:
+        connection.execute("PRAGMA synchronous = FULL")
 
 
 @contextmanager

@@ -28,7 +28,7 @@ class Contexts(Part):
     def cache_context(
         self, session_id: str, agent_id: str, context: CachedContext, *, shared: bool = True
     ) -> None:
-        with self._db.writing() as connection:
+        with self._db.writing(durable=False) as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO cached_contexts VALUES (?, ?, ?, ?, ?)",
                 (session_id, agent_id, context.xml, context.fingerprint, to_ms(context.built_at)),

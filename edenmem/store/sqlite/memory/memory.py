@@ -104,17 +104,21 @@ class Memory(Part):
             left = None if left is None else left - size
 
     def recent_facts(self, scopes_: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
-        select = codec.select_more(codec.FACT, "f.recent_at", "f.id")
-        found: list[Row] = []
+        newest: list[tuple[int, str, int]] = []
         with self._db.reading() as connection:
+            # Only the index, since most of these rows are not among the newest of all scopes.
             for number in scopes.numbers_of(connection, scopes_).values():
-                found += connection.execute(
-                    f"{select} WHERE f.scope_id = ? AND f.recent_at >= ?"
-                    " ORDER BY f.recent_at DESC, f.id LIMIT ?",
+                newest += connection.execute(
+                    "SELECT -recent_at, id, fact_no FROM facts WHERE scope_id = ?"
+                    " AND recent_at >= ? ORDER BY recent_at DESC, id LIMIT ?",
                     (number, to_ms(since), max(0, limit)),
                 )
-        found.sort(key=lambda row: (-row[-2], row[-1]))
-        return [codec.fact_from(row) for row in found[: max(0, limit)]]
+            newest = sorted(newest)[: max(0, limit)]
+            rows = connection.execute(
+                f"{codec.FACT} WHERE f.fact_no {AMONG}", (json_array(no for *_, no in newest),)
+            ).fetchall()
+        facts = {fact.id: fact for fact in map(codec.fact_from, rows)}
+        return [facts[fact_id] for _, fact_id, _ in newest]
 
     def fact(self, fact_id: str, *, with_vector: bool = False) -> Fact | None:
         select = codec.FACT_WITH_VECTOR if with_vector else codec.FACT
