@@ -149,13 +149,20 @@ def test_a_client_that_hangs_up_in_a_stream(door: Door) -> None:
     assert door.said(session)[1] == ("assistant", f"half of\n\n{CUT_OFF}: the client disconnected]")
 
 
-def test_a_client_that_hangs_up_before_an_answer_stops_the_upstream(door: Door) -> None:
+def test_a_client_that_hangs_up_before_an_answer_stops_the_upstream_and_has_spoken(
+    door: Door,
+) -> None:
+    def is_stored() -> bool:
+        (session, *_) = door.store.host.sessions(limit=1)
+        return ("user", "Nobody waits.") in door.said(session.id)
+
     host, port = door.url.removeprefix("http://").removesuffix("/v1").split(":")
     body = json.dumps({"model": "stall", "messages": turns("Nobody waits.")}).encode()
     with socket.create_connection((host, int(port))) as client:
         head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n"
         client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         assert door.upstream.reached.wait(10)
+        until(is_stored)  # while the upstream is silent
     assert door.upstream.hung_up.wait(4)  # before the upstream's own limit of 5 s
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+import httpx
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 
@@ -137,13 +138,7 @@ class _Exchange:
         self._size = len(data)
         await self._reserve_use(estimate_answer(body))
         try:
-            response = await self._proxy.upstream.send(
-                "POST",
-                "/chat/completions",
-                _headers(self._request),
-                data,
-                pass_token=_may_pass_token(self._request),
-            )
+            response = await self._forward(data)
         except UpstreamFailed as error:
             if error.status_code != 504:  # a late answer may have used the reservation
                 await self._settle_use(0)
@@ -161,10 +156,28 @@ class _Exchange:
             chunks(response), response.status_code, headers, encoding, is_json="json" in kind
         )
 
+    async def _forward(self, data: bytes) -> httpx.Response:
+        """Send a body to the upstream, and store the turn meanwhile.
+
+        Raises:
+            UpstreamFailed: there is no answer; the turn is stored.
+        """
+        storing = asyncio.create_task(self._store_turn())
+        try:
+            return await self._proxy.upstream.send(
+                "POST",
+                "/chat/completions",
+                _headers(self._request),
+                data,
+                pass_token=_may_pass_token(self._request),
+            )
+        finally:
+            await storing  # also if the client disconnected
+
     # -- memory --------------------------------------------------------------------------------
 
     async def _add_memory(self, body: ChatBody) -> bytes:
-        """Store the turn, and return the body with memory."""
+        """Return the body with memory."""
         fields, settings = body.memory, self._settings
         agent, user, host_user = await self._who(body)
         if agent is None:
@@ -189,8 +202,7 @@ class _Exchange:
             return body.with_memory("", "")
         self._turn = turn
         message, retrieval = body.last_user_message, self._retrieval(fields)
-        _, context, (searched, self._hits) = await asyncio.gather(
-            self._store_turn(turn),
+        context, (searched, self._hits) = await asyncio.gather(
             self._stages.run(
                 "context",
                 self._chats.memory.context(turn),
@@ -311,12 +323,12 @@ class _Exchange:
 
     # -- storage -------------------------------------------------------------------------------
 
-    async def _store_turn(self, turn: ChatTurn) -> None:
-        if not self._state.stores_chats:
+    async def _store_turn(self) -> None:
+        if self._turn is None or not self._state.stores_chats:
             return
         await self._stages.run(
             "store",
-            in_thread(self._chats.store_turn, turn),
+            in_thread(self._chats.store_turn, self._turn),
             self._settings.store_timeout_seconds,
             or_else=None,
             must_end=True,
