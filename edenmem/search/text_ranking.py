@@ -28,7 +28,6 @@ _B = 0.75
 MANY = 10_000
 #: Maximum number of similar words for an unknown word; most frequent first.
 MOST_NEIGHBOURS = 10
-#: Rounding, so that sums of the same weights in another order are equal.
 _DIGITS = 12
 
 
@@ -45,10 +44,12 @@ class WeighedQuery(msgspec.Struct, frozen=True):
 
     def score(self, words: Sequence[str]) -> float:
         """Score a text, given as index words; 0 if the text has no term."""
-        return self.sum_up(
-            self.share(term, count, len(words))
-            for term in self.weights
-            if (count := count_term(term, words))
+        return round_score(
+            sum(
+                self.share(term, count, len(words))
+                for term in self.weights
+                if (count := count_term(term, words))
+            )
         )
 
     def share(self, term: Term, count: int, length: int) -> float:
@@ -56,9 +57,10 @@ class WeighedQuery(msgspec.Struct, frozen=True):
         relative = length / self.mean_length
         return self.weights[term] * count / (count + _K1 * (1 - _B + _B * relative))
 
-    def sum_up(self, shares: Iterable[float]) -> float:
-        """Add up shares to a score."""
-        return round(sum(shares), _DIGITS)
+
+def round_score(score: float) -> float:
+    """Round a sum of shares, so that equal scores are equal in any order of addition."""
+    return round(score, _DIGITS)
 
 
 def weigh(

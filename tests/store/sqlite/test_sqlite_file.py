@@ -316,7 +316,7 @@ def test_a_full_disk_undoes_the_whole_set(opened: SqliteStore) -> None:
     add_facts(opened, facts[0])
 
 
-def test_only_a_cache_is_written_without_waiting_for_the_disk(opened: SqliteStore) -> None:
+def test_only_what_may_be_lost_is_written_without_waiting_for_the_disk(opened: SqliteStore) -> None:
     def level(connection: sqlite3.Connection) -> int:
         return int(connection.execute("PRAGMA synchronous").fetchone()[0])
 

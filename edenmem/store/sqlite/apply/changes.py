@@ -39,7 +39,7 @@ class Changes(Part):
     def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
         if not fact_ids:
             return
-        with self._db.writing() as connection:
+        with self._db.writing(durable=False) as connection:
             connection.execute(
                 "UPDATE facts SET access_count = access_count + 1,"
                 " last_accessed_at = max(coalesce(last_accessed_at, ?1), ?1)"

@@ -79,7 +79,7 @@ class Connections:
         """Yield a connection in a transaction that is rolled back if the body raises.
 
         ``durable``: wait until the commit is on the disk. Otherwise a power failure may lose it,
-        which only caches can afford.
+        which only caches and counts of accesses can afford.
         """
         if self._read_only:
             raise WriteRefused(f"{self.path} is open for reading only")

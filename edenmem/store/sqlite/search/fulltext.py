@@ -24,6 +24,7 @@ from edenmem.search.text_ranking import (
     Term,
     WeighedQuery,
     query_terms,
+    round_score,
     weigh,
 )
 from edenmem.search.words import index_words, is_fuzzy, within_one_edit
@@ -224,7 +225,7 @@ class TextQuery:
         repeated: dict[str, str] = {}
         for number, fact_id, content in rows:
             if (score := scores.get(number)) is not None:
-                found[fact_id] = query.sum_up((score,))
+                found[fact_id] = round_score(score)
                 if _may_repeat(content, beginnings):
                     repeated[fact_id] = content
         if repeated:
