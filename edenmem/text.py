@@ -270,9 +270,8 @@ def iso(moment: datetime) -> str:
 # -- XML -----------------------------------------------------------------------------------------
 
 _NOT_XML = "[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]"
-_XML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#13;"})
-#: Characters to drop or escape; most texts have none.
-_ALTERED = f'{_NOT_XML[:-1]}&<>"\r]'
+#: Characters of markup and their escapes; the ampersand first.
+_ESCAPES = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("\r", "&#13;"))
 
 
 def escape_xml(text: str) -> str:
@@ -281,4 +280,8 @@ def escape_xml(text: str) -> str:
     Characters that are invalid in XML 1.0 are dropped. Apostrophes stay: escaped ones would cost
     the model several tokens each.
     """
-    return re.sub(_NOT_XML, "", text).translate(_XML) if re.search(_ALTERED, text) else text
+    if not text.isprintable():
+        text = re.sub(_NOT_XML, "", text)
+    for character, escaped in _ESCAPES:
+        text = text.replace(character, escaped)
+    return text

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, overload
 
 import msgspec
@@ -94,7 +95,8 @@ def scope_of(kind: str, agent_id: str, owner: str) -> Scope:
     return Scope(ScopeKind(kind), agent_id, owner)
 
 
-def _owner_fields(kind: str, agent_id: str, owner: str) -> dict[str, Any]:
+@lru_cache(maxsize=64)
+def _owner_fields(kind: str, agent_id: str, owner: str) -> Mapping[str, Any]:
     fields: dict[str, Any] = {"scope": ScopeKind(kind), "agent_id": agent_id}
     if kind == "user":
         fields["user_id"] = owner
@@ -125,7 +127,7 @@ def fact_from(row: Row) -> Fact:
     """Decode a row of `FACT` or `FACT_WITH_VECTOR`."""
     owner = _owner_fields(*row[:3])
     if row[3] is not None:
-        owner["session_id"] = row[3]
+        owner = {**owner, "session_id": row[3]}
     return Fact(
         **owner,
         id=row[4],
@@ -160,7 +162,7 @@ def reflection_from(row: Row) -> Reflection:
     """Decode a row of `REFLECTION`."""
     owner = _owner_fields(*row[:3])
     if row[3] is not None:
-        owner["session_id"] = row[3]
+        owner = {**owner, "session_id": row[3]}
     return Reflection(
         **owner,
         id=row[4],

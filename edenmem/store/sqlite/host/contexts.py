@@ -30,7 +30,9 @@ class Contexts(Part):
     ) -> None:
         with self._db.writing(durable=False) as connection:
             connection.execute(
-                "INSERT OR REPLACE INTO cached_contexts VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO cached_contexts VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT (session_id, agent_id) DO UPDATE SET xml = excluded.xml,"
+                " fingerprint = excluded.fingerprint, built_at = excluded.built_at",
                 (session_id, agent_id, context.xml, context.fingerprint, to_ms(context.built_at)),
             )
 
