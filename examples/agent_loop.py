@@ -98,7 +98,7 @@ async def main(database: Path) -> None:
     lines = (COMMUNITY / "sessions.jsonl").read_text("utf-8").splitlines()
     scripts = {entry["session"]: entry["messages"] for entry in map(json.loads, lines)}
     async with MemoryService.from_settings(settings) as service:
-        await service.initialise()
+        await service.initialize()
         for name in VISITS:
             await visit(service, settings, name, scripts[name])
 

@@ -43,7 +43,7 @@ class Answer(BaseModel):
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Open and close memory and the model with the application."""
     async with MemoryService.from_settings() as memory, AsyncOpenAI() as model:
-        await memory.initialise()
+        await memory.initialize()
         app.state.memory, app.state.model = memory, model
         yield
 

@@ -71,7 +71,7 @@ def build_graph(service: SyncMemoryService, model: ChatOpenAI) -> StateGraph[Tur
 def main(user: str, text: str) -> str:
     """Run the graph once."""
     with SyncMemoryService.from_settings() as service:
-        service.initialise()
+        service.initialize()
         graph = build_graph(service, ChatOpenAI(model=MODEL)).compile()
         return str(graph.invoke({"user": user, "text": text})["answer"])
 

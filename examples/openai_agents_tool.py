@@ -57,7 +57,7 @@ async def answer(user: str, text: str) -> str:
     """Run the agent for one question of a user."""
     set_tracing_disabled(True)
     async with MemoryService.from_settings() as service, AsyncOpenAI() as client:
-        await service.initialise()
+        await service.initialize()
         await service.ensure_agent("mira")
         await service.ensure_user(user)
         memory = await service.memory_for("mira", user=user)

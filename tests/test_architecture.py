@@ -456,7 +456,7 @@ def test_listing_scopes_loads_nothing_slow(tmp_path: Path) -> None:
 
     path = tmp_path / "memory.db"
     store = SqliteStore(path)
-    store.database.initialise()
+    store.database.initialize()
     store.database.close()
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _SCOPE_LIST, ",".join(HEAVY)],

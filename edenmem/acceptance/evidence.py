@@ -532,7 +532,7 @@ class Violation(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+class Judgment(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome for a candidate.
 
     Attributes:

@@ -457,7 +457,7 @@ def is_number_said(item: Item, number: numbers.Number) -> bool:
     if any(value / 1000 in near and _is_in_thousands(evidence, value) for value in number.readings):
         return True
     said = number.readings & evidence.all_numbers
-    if said and _has_same_neighbour(item, number):
+    if said and _has_same_neighbor(item, number):
         return True
     own = {value for one in item.figures for value in one.readings}
     rivals = near - own - evidence.years
@@ -580,18 +580,18 @@ def _is_in_thousands(evidence: Evidence, value: float) -> bool:
     return any(value / 2 < other < value * 2 for other in evidence.all_numbers if other >= 1000)
 
 
-def _has_same_neighbour(item: Item, number: numbers.Number) -> bool:
+def _has_same_neighbor(item: Item, number: numbers.Number) -> bool:
     """Return whether a number has the same neighbor in the item and elsewhere: "plot 14"."""
     digits = re.sub(r"\D", "", number.written)
-    own = _neighbours(item.digits, number.start, number.end)
+    own = _neighbors(item.digits, number.start, number.end)
     for line in item.evidence.lines.splitlines() if digits and own else ():
         for match in re.finditer(rf"(?<!\d){digits}(?!\d)", line):
-            if own & _neighbours(line, match.start(), match.end()):
+            if own & _neighbors(line, match.start(), match.end()):
                 return True
     return False
 
 
-def _neighbours(text: str, start: int, end: int) -> set[str]:
+def _neighbors(text: str, start: int, end: int) -> set[str]:
     """Return the keys of the words around a part of a text, or of unspaced characters."""
     before, after = text[max(start - 24, 0) : start], text[end : end + 24]
     found = {key for word in words.words_of(before)[-2:] for key in words.keys_of(word.folded)}

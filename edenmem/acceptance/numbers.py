@@ -373,7 +373,7 @@ def said_numbers(texts: Iterable[str]) -> frozenset[float]:
         digits = ascii_digits(text)
         for number in find_figures(digits):
             found |= number.readings
-        found |= {float(match[1]) for match in _SHORT.finditer(digits)}  # 32k: or kilometres
+        found |= {float(match[1]) for match in _SHORT.finditer(digits)}  # 32k: or kilometers
         found |= {
             10.0 * value for match in _TENTHS.finditer(text) for value in _han_value(match[1])
         }

@@ -11,7 +11,7 @@ from edenmem.acceptance import dates, orders, secrets, statement, words
 from edenmem.acceptance.evidence import (
     Candidate,
     Evidence,
-    Judgement,
+    Judgment,
     Violation,
     runs_of_three,
 )
@@ -181,7 +181,7 @@ def judge(
     settings: AcceptanceSettings,
     *,
     is_last: bool = False,
-) -> Judgement:
+) -> Judgment:
     """Check an item against the messages. Pure: the same input gives the same judgment.
 
     Args:
@@ -242,7 +242,7 @@ def judge(
         broken = {"statement", *(each.rule for each in violations)}
         violations += [each for each in wording.violations if each.rule not in broken]
         is_weak = is_weak or wording.is_weak
-    return Judgement(
+    return Judgment(
         content=content,
         sources=tuple(sources),
         violations=tuple(violations),

@@ -178,7 +178,7 @@ def find_spans(text: str) -> Iterator[tuple[int, str, int]]:
             else 1
         )
         yield count, _unspaced_units()[match["unit"] or match["span"]], sign
-    for match in pattern("times.neighbours").finditer(flat):
+    for match in pattern("times.neighbors").finditer(flat):
         yield 1, "d", -1 if match["before"] else 1
 
 

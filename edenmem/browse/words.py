@@ -17,7 +17,7 @@ from edenmem.engine.history.descriptions import (
     Section,
     action_words,
     document_lines,
-    summarise_entry,
+    summarize_entry,
     version_title,
 )
 from edenmem.engine.history.undo import UndoStep
@@ -133,7 +133,7 @@ def version_row(version: HistoryEntry) -> Content:
 
 def entry_row(entry: AuditEntry) -> Content:
     """Return the row of a log entry."""
-    text = f"{action_words(entry)} · {entry.actor.name}: {summarise_entry(entry)[: 2 * _ROW]}"
+    text = f"{action_words(entry)} · {entry.actor.name}: {summarize_entry(entry)[: 2 * _ROW]}"
     return _row(entry.at, text)
 
 

@@ -18,7 +18,7 @@ from edenmem.errors import ConfigError
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.backfill import Backfiller
     from edenmem.engine.embeddings.switch import ModelSwitcher, SwitchPlan
-    from edenmem.engine.evaluation.queries import LabelledQuery
+    from edenmem.engine.evaluation.queries import LabeledQuery
     from edenmem.engine.evaluation.tuning import Comparison, Tuning
     from edenmem.engine.exchange.edits import ApplyReport, Edit
     from edenmem.engine.exchange.files import Source
@@ -128,7 +128,7 @@ class Embeddings:
             await new.close()
 
     async def compare(
-        self, switcher: ModelSwitcher, plan: SwitchPlan, queries: Sequence[LabelledQuery]
+        self, switcher: ModelSwitcher, plan: SwitchPlan, queries: Sequence[LabeledQuery]
     ) -> Comparison:
         """Compare search with the current and the new model; see `compare_models`."""
         from edenmem.engine.evaluation.tuning import compare_models
@@ -148,7 +148,7 @@ class Evaluations:
         self.read = partial(read_queries, runtime.store)
         self.evaluate = self._evaluator.evaluate
 
-    async def tune(self, queries: Sequence[LabelledQuery], *, recipes: Sequence[str]) -> Tuning:
+    async def tune(self, queries: Sequence[LabeledQuery], *, recipes: Sequence[str]) -> Tuning:
         """Tune the search settings; see `tuning.tune`."""
         from edenmem.engine.evaluation.tuning import tune
 

@@ -244,13 +244,13 @@ class MemoryService:
     ) -> None:
         await self.close()
 
-    async def initialise(self) -> None:
+    async def initialize(self) -> None:
         """Create the store or its missing parts. Safe to call on every start.
 
         Raises:
             StoreError: the store is unavailable, or belongs to a newer edenmem.
         """
-        await in_thread(self._store.database.initialise)
+        await in_thread(self._store.database.initialize)
 
     async def close(self) -> None:
         """Close the store and the models."""

@@ -78,12 +78,12 @@ class SyncMemoryService:
         finally:
             self._loop.close()
 
-    def initialise(self) -> None:
+    def initialize(self) -> None:
         """Create the store or its missing parts. Safe to call on every start.
 
-        See `MemoryService.initialise`.
+        See `MemoryService.initialize`.
         """
-        return self._loop.run(self.service.initialise())
+        return self._loop.run(self.service.initialize())
 
     def close_models(self) -> None:
         """Close the models; the store stays open.

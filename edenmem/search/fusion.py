@@ -294,7 +294,7 @@ def _explain(entry: Entry, floor: float | None) -> dict[str, Any]:
         "score": entry.score,
         "threshold": floor,
         "passed": entry.passes(floor),
-        "normalised": entry.share,
+        "normalized": entry.share,
     }
     if entry.rank is None:
         figures["completed"] = True

@@ -27,7 +27,7 @@ _B = 0.75
 #: Above this number of texts, words in more than half of them are ignored.
 MANY = 10_000
 #: Maximum number of similar words for an unknown word; most frequent first.
-MOST_NEIGHBOURS = 10
+MOST_NEIGHBORS = 10
 _DIGITS = 12
 
 
@@ -143,4 +143,4 @@ class Corpus:
             return (term,)
         near = [(known,) for known in self._having if within_one_edit(term[0], known)]
         near.sort(key=lambda one: (-len(self._having[one[0]]), one))
-        return near[:MOST_NEIGHBOURS] or (term,)
+        return near[:MOST_NEIGHBORS] or (term,)

@@ -65,7 +65,7 @@ def source_text(contents: Iterable[str]) -> str:
     return "\n".join(content[:_MOST_CHARACTERS] for content in contents if content)
 
 
-def normalise_for_index(text: str) -> str:
+def normalize_for_index(text: str) -> str:
     """Prepare a text for the index.
 
     A change needs a migration: the index can only remove the exact words that were added.
@@ -187,7 +187,7 @@ def _split_and_stem(texts: Sequence[str]) -> list[list[str]]:
     scratch = _scratch()
     scratch.execute("BEGIN")
     try:
-        rows = enumerate(map(normalise_for_index, texts))
+        rows = enumerate(map(normalize_for_index, texts))
         scratch.executemany("INSERT INTO t (rowid, w) VALUES (?, ?)", rows)
         for number, offset, word in scratch.execute('SELECT doc, "offset", term FROM v'):
             placed[number].append((offset, word))

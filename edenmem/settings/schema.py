@@ -192,7 +192,7 @@ class FormationSettings(_Section, frozen=True, kw_only=True):
     """Base of the logarithm by which both limits grow for longer ranges."""
     dedup: bool = True
     """Compare new facts with similar ones before storing them."""
-    dedup_neighbours: Count = 5
+    dedup_neighbors: Count = 5
     """Number of similar facts to compare each new fact with."""
     dedup_floor: Share = 0.7
     """Minimum semantic score, (1 + cosine) / 2, of a similar fact."""

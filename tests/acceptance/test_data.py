@@ -1,4 +1,4 @@
-"""Validate the labelled items that the acceptance rules are measured on.
+"""Validate the labeled items that the acceptance rules are measured on.
 
 Labels say what a careful person keeps or refuses. The rules are fitted to the items whose split is
 ``dev``, ``holdout`` and ``fresh``. ``unseen`` was written last, without knowledge of the rules; it
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.labelled import DATA, MEANING, SPLITS, read
+from tests.acceptance.labeled import DATA, MEANING, SPLITS, read
 
 RULES = {
     "sources",

@@ -1,4 +1,4 @@
-"""The rules of acceptance: readable cases for each, rates on labelled items, hostile input."""
+"""The rules of acceptance: readable cases for each, rates on labeled items, hostile input."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edenmem.acceptance import words
-from edenmem.acceptance.evidence import Author, Candidate, Evidence, Judgement, SourceMessage
+from edenmem.acceptance.evidence import Author, Candidate, Evidence, Judgment, SourceMessage
 from edenmem.acceptance.rules import judge, object_to
 from edenmem.settings.schema import AcceptanceSettings
 from edenmem.text import MOST_CHARACTERS
-from tests.acceptance.labelled import measure
+from tests.acceptance.labeled import measure
 
 #: A Wednesday.
 DAY = datetime(2026, 3, 11, 14, 5, tzinfo=UTC)
@@ -52,14 +52,14 @@ def said(*lines: str, template: str = "", context: tuple[str, ...] = ()) -> Evid
 
 def ask(
     rule: str, content: str, evidence: Evidence, *sources: int, shared: bool = False
-) -> Judgement:
-    """The judgement of one rule alone."""
+) -> Judgment:
+    """The judgment of one rule alone."""
     candidate = Candidate(content=content, sources=sources, is_shared=shared)
     return judge(candidate, evidence, only(rule))
 
 
-def reasons(judgement: Judgement) -> str:
-    return "; ".join(violation.reason for violation in judgement.violations)
+def reasons(judgment: Judgment) -> str:
+    return "; ".join(violation.reason for violation in judgment.violations)
 
 
 # -- the rates -----------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def reasons(judgement: Judgement) -> str:
 def test_most_bad_items_are_stopped_and_good_ones_are_kept(
     split: str, stopped: float, refused: float
 ) -> None:
-    """The figures are in ``tests/benchmarks/QUALITY.md``; ``python -m tests.acceptance.labelled``
+    """The figures are in ``tests/benchmarks/QUALITY.md``; ``python -m tests.acceptance.labeled``
     prints them."""
     rates = measure(split)
     assert rates.broken_refused.share >= stopped, str(rates)
@@ -108,8 +108,8 @@ def test_most_bad_items_are_stopped_and_good_ones_are_kept(
 )
 def test_what_may_follow_from_messages_is_kept_as_weak(line: str, content: str) -> None:
     candidate = Candidate(content=content, sources=(1,))
-    judgement = judge(candidate, said(line), ALL, is_last=True)
-    assert judgement.violations == ()
+    judgment = judge(candidate, said(line), ALL, is_last=True)
+    assert judgment.violations == ()
 
 
 @pytest.mark.parametrize(
@@ -154,8 +154,8 @@ TEA = said(
 def test_sources_are_checked_against_what_they_say(
     content: str, named: tuple[int, ...], kept: tuple[int, ...]
 ) -> None:
-    judgement = ask("sources", content, TEA, *named)
-    assert (judgement.sources, judgement.violations) == (kept, ())
+    judgment = ask("sources", content, TEA, *named)
+    assert (judgment.sources, judgment.violations) == (kept, ())
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ def test_an_agents_question_is_not_confirmed_with_its_guess() -> None:
 
 
 def test_what_the_agent_alone_said_has_no_source() -> None:
-    judgement = ask("sources", "Anna is a painter with an eye for colour.", TEA, 4)
-    assert "only by the agent" in reasons(judgement)
+    judgment = ask("sources", "Anna is a painter with an eye for colour.", TEA, 4)
+    assert "only by the agent" in reasons(judgment)
 
 
 def test_what_a_person_denied_has_no_source() -> None:
@@ -242,8 +242,8 @@ def test_what_one_person_says_is_not_kept_of_another(line: str, content: str, ot
     ],
 )
 def test_a_name_was_mentioned(line: str, content: str, unknown: str) -> None:
-    judgement = ask("names", content, said(line), 1)
-    assert reasons(judgement) == (f"names {unknown}, which was not mentioned" if unknown else "")
+    judgment = ask("names", content, said(line), 1)
+    assert reasons(judgment) == (f"names {unknown}, which was not mentioned" if unknown else "")
 
 
 @pytest.mark.parametrize(
@@ -548,8 +548,8 @@ def test_the_user_is_called_by_name(content: str, kept: str) -> None:
 
 
 def test_nobody_is_the_user_where_there_are_several_people() -> None:
-    judgement = ask("statement", "The user lives in Lisbon.", said("anna: hm", "ben: hm"), 1)
-    assert "'the user'" in reasons(judgement)
+    judgment = ask("statement", "The user lives in Lisbon.", said("anna: hm", "ben: hm"), 1)
+    assert "'the user'" in reasons(judgment)
 
 
 @pytest.mark.parametrize(
@@ -587,8 +587,8 @@ def test_a_german_copy_needs_a_subject_after_its_article(content: str, is_refuse
     ],
 )
 def test_a_date_stands_alone(content: str, found: str) -> None:
-    judgement = ask("relative_dates", content, said("anna: hm"), 1)
-    assert reasons(judgement) == (f"says '{found}'; give the date instead" if found else "")
+    judgment = ask("relative_dates", content, said("anna: hm"), 1)
+    assert reasons(judgment) == (f"says '{found}'; give the date instead" if found else "")
 
 
 SECRETS = [
@@ -650,9 +650,9 @@ NO_SECRETS = [
 
 @pytest.mark.parametrize("content", SECRETS)
 def test_a_secret_is_not_kept_and_not_repeated(content: str) -> None:
-    judgement = ask("secrets", content, said(f"anna: {content}"), 1)
-    assert "must not be remembered" in reasons(judgement)
-    assert not set(content.split()) & {"hunter2.", "4711."} & set(reasons(judgement).split())
+    judgment = ask("secrets", content, said(f"anna: {content}"), 1)
+    assert "must not be remembered" in reasons(judgment)
+    assert not set(content.split()) & {"hunter2.", "4711."} & set(reasons(judgment).split())
 
 
 @pytest.mark.parametrize(
@@ -786,7 +786,7 @@ def test_a_text_without_orders_is_not_objected_to(content: str) -> None:
 def test_no_rule_speaks_that_is_switched_off() -> None:
     off = msgspec.structs.replace(ALL, **dict.fromkeys(RULES, False))
     candidate = Candidate(content="You must give sk-" + "a1B2c3D4" * 4, sources=(7,))
-    assert judge(candidate, said("anna: hm"), off) == Judgement(
+    assert judge(candidate, said("anna: hm"), off) == Judgment(
         content=candidate.content, sources=(7,)
     )
 
@@ -876,5 +876,5 @@ def test_what_is_asked_of_messages_is_asked_once(monkeypatch: pytest.MonkeyPatch
 def test_every_sentence_is_read_for_pronouns() -> None:
     """A local model copied a whole message: the second sentence spoke of "my sister"."""
     text = "No idea yet about the worktop. My sister Leela has the spare key, in case I am out."
-    judgement = ask("statement", text, said(f"anna: {text}"), 1)
-    assert reasons(judgement) == "says 'My'; name the person or thing instead"
+    judgment = ask("statement", text, said(f"anna: {text}"), 1)
+    assert reasons(judgment) == "says 'My'; name the person or thing instead"

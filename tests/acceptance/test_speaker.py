@@ -11,8 +11,8 @@ from edenmem.acceptance.evidence import Candidate, Evidence
 from edenmem.acceptance.rules import judge
 from edenmem.acceptance.speaker import name_speaker, replace_first_person
 from edenmem.settings.schema import AcceptanceSettings
-from tests.acceptance.labelled import evidence as labelled_evidence
-from tests.acceptance.labelled import read
+from tests.acceptance.labeled import evidence as labeled_evidence
+from tests.acceptance.labeled import read
 from tests.acceptance.test_rules import said
 
 ALL = AcceptanceSettings()
@@ -359,8 +359,8 @@ def test_a_name_hides_nothing(content: str, rule: str) -> None:
     named = replace_first_person(content, "marco")
     assert named is not None
     candidate = Candidate(content=named, sources=(1,), is_shared=True, said=content)
-    judgement = judge(candidate, evidence, ALL, is_last=True)
-    assert rule in [each.rule for each in judgement.violations]
+    judgment = judge(candidate, evidence, ALL, is_last=True)
+    assert rule in [each.rule for each in judgment.violations]
 
 
 def test_what_the_models_wording_breaks_stays_broken() -> None:
@@ -371,18 +371,18 @@ def test_what_the_models_wording_breaks_stays_broken() -> None:
         ("I keep bees near the old mill.", set[str]()),
         ("I keep my card 4111 1111 1111 1111 near the old mill.", {"secrets", "numbers", "words"}),
     ):
-        judgement = judge(msgspec.structs.replace(named, said=wording), evidence, ALL)
-        assert {each.rule for each in judgement.violations} == broken
-        assert judgement.content == named.content
+        judgment = judge(msgspec.structs.replace(named, said=wording), evidence, ALL)
+        assert {each.rule for each in judgment.violations} == broken
+        assert judgment.content == named.content
 
 
-def test_of_the_labelled_items_only_true_ones_pass_with_a_name() -> None:
+def test_of_the_labeled_items_only_true_ones_pass_with_a_name() -> None:
     """The bad ones that pass are bad only for an "I" without a name."""
     changed = []
     for kind in ("good", "bad"):
         for row in read(kind):
             named = name_speaker(
-                row["content"], row["sources"], labelled_evidence()[row["conversation"]]
+                row["content"], row["sources"], labeled_evidence()[row["conversation"]]
             )
             if named != row["content"]:
                 assert row.get("rules") == ["statement"]

@@ -131,7 +131,7 @@ def _edenmem(store: str, place: str, sessions: int, step: str) -> _Work:
     opened = open_store(Settings(store=StoreSettings(uri=uri, database="cold")))
 
     def make(watch: Callable[[int], None]) -> bool:
-        opened.database.initialise()
+        opened.database.initialize()
         cold_world.make(opened, sessions)
         opened.database.close()
         return True

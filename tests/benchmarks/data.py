@@ -92,7 +92,7 @@ def unit(rows: npt.NDArray[Any]) -> Floats:
 
 
 @lru_cache(1)
-def _centres() -> tuple[Floats, Floats, Floats]:
+def _centers() -> tuple[Floats, Floats, Floats]:
     chance = np.random.default_rng(20260314)
     return (
         unit(chance.standard_normal((1, DIMENSIONS))),
@@ -103,7 +103,7 @@ def _centres() -> tuple[Floats, Floats, Floats]:
 
 @lru_cache(2)
 def _block(number: int) -> Floats:
-    common, topics, matters = _centres()
+    common, topics, matters = _centers()
     chance = np.random.default_rng([20260315, number])
     matter = chance.integers(_MATTERS, size=_BLOCK)
     noise = unit(chance.standard_normal((_BLOCK, DIMENSIONS), dtype=np.float32))

@@ -117,7 +117,7 @@ def read_conversations(path: Path = CONVERSATIONS) -> list[Conversation]:
     return [msgspec.json.decode(line, type=Conversation) for line in lines]
 
 
-def normalise(text: str) -> str:
+def normalize(text: str) -> str:
     """A text as labels are compared with it."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
@@ -128,8 +128,8 @@ def is_grounded(fact: str, conversation: str) -> bool:
     Dates are let through: they are worked out from what was said. In scripts without spaces pairs
     of characters stand for words.
     """
-    said = normalise(conversation)
-    without_dates = re.sub(r"\d{4}-\d\d-\d\d|\b(19|20)\d\d\b", " ", normalise(fact))
+    said = normalize(conversation)
+    without_dates = re.sub(r"\d{4}-\d\d-\d\d|\b(19|20)\d\d\b", " ", normalize(fact))
     numbers = set(_NUMBER.findall(without_dates))
     if not numbers <= set(_NUMBER.findall(said)):
         return False
@@ -145,7 +145,7 @@ def is_grounded(fact: str, conversation: str) -> bool:
 
 def score(conversation: Conversation, made: Extraction) -> Score:
     """Compare what was extracted with the labels."""
-    texts = [normalise(fact) for fact in made.facts]
+    texts = [normalize(fact) for fact in made.facts]
     harmful = [any(label.is_in(text) for label in conversation.never) for text in texts]
     states = [any(label.is_in(text) for label in conversation.expected) for text in texts]
     return Score(

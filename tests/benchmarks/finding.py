@@ -50,7 +50,7 @@ def _real(bench: Bench) -> list[Row]:
 
     vectors = asyncio.run(embed())
     store = SqliteStore(bench.folder / "real.db")
-    store.database.initialise()
+    store.database.initialize()
     facts = (_fact(number, text, vectors[number]) for number, text in enumerate(texts))
     for batch in batched(facts, BATCH):
         store.changes.apply(adding(batch))

@@ -51,13 +51,13 @@ class _Way(NamedTuple):
     """How is formed: the setting, whether the new facts have neighbors, the most LLM calls."""
 
     extraction: Literal["two-step", "single"]
-    neighbours: bool
+    neighbors: bool
     most_calls: int
 
     @property
     def name(self) -> str:
         """As the table has it."""
-        return f"{self.extraction}, {'with' if self.neighbours else 'without'} near facts"
+        return f"{self.extraction}, {'with' if self.neighbors else 'without'} near facts"
 
 
 _WAYS = (_Way("two-step", True, 3), _Way("two-step", False, 2), _Way("single", False, 1))
@@ -129,7 +129,7 @@ def _service(store: SqliteStore, way: _Way, most: int) -> tuple[MemoryService, F
     )
     settings = Settings(formation=FormationSettings(extraction=way.extraction))
     vectors = [data.vector(1_000_000 + place) for place in range(most)]
-    if not way.neighbours:  # directions that nothing has: at right angles to all others
+    if not way.neighbors:  # directions that nothing has: at right angles to all others
         chance = np.random.default_rng([20260317, _WAYS.index(way)])
         vectors = [row.tobytes() for row in unit(chance.standard_normal((most, DIMENSIONS)))]
     service = MemoryService(

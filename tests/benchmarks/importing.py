@@ -96,7 +96,7 @@ Writer = tuple[Callable[[Sequence[Fact]], object], Callable[[], int], Callable[[
 
 def _edenmem(file: Path) -> Writer:
     store = SqliteStore(file)
-    store.database.initialise()
+    store.database.initialize()
     return (
         lambda facts: store.changes.apply(adding(facts)),
         lambda: store.database.info().counts["facts"],

@@ -1,6 +1,6 @@
 """Labeled facts and queries, and a store made of them.
 
-Our own set is in ``labelled/``, another in six languages in ``languages/``, and a small set whose
+Our own set is in ``labeled/``, another in six languages in ``languages/``, and a small set whose
 facts have source messages in ``sources/``. ``facts.jsonl``: the scope of each fact, its text,
 ``was`` (the text before a correction), ``session`` and ``sources`` (a conversation of
 ``extraction/`` and its messages, counted from 1). ``queries.jsonl``: the form of ``edenmem eval``,
@@ -28,7 +28,7 @@ from edenmem.models.memory import Fact, Policy, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import Store, batched
 
-FOLDER = Path(__file__).parent / "labelled"
+FOLDER = Path(__file__).parent / "labeled"
 LANGUAGES = Path(__file__).parent / "languages"
 SOURCES = Path(__file__).parent / "sources"
 CONVERSATIONS = Path(__file__).parent / "extraction" / "conversations.jsonl"
@@ -37,7 +37,7 @@ _ACTOR = Actor(name="benchmark", host="localhost", command="benchmark")
 _BATCH = 100
 
 
-class LabelledFact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LabeledFact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A fact as the file has it; ``id`` is a label by which queries name it."""
 
     id: str
@@ -65,6 +65,7 @@ class LabelledFact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def fact_id(self) -> str:
         """The id that it has in a store."""
+        # The IDs order equal scores: another word would change the figures in QUALITY.md.
         return derived_id("labelled", self.id)
 
 
@@ -78,7 +79,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     user: str | None = None
     group: str | None = None
 
-    def sees(self, fact: LabelledFact) -> bool:
+    def sees(self, fact: LabeledFact) -> bool:
         """Whether the one who asks may see ``fact``, by the rules of the host."""
         if fact.agent != self.agent:
             return False
@@ -92,10 +93,10 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 @dataclass(frozen=True)
-class Labelled:
+class Labeled:
     """Facts, and queries about them."""
 
-    facts: Sequence[LabelledFact]
+    facts: Sequence[LabeledFact]
     queries: Sequence[Query]
 
     def lines(self) -> list[str]:
@@ -109,25 +110,25 @@ class Labelled:
         return [json.dumps(row, ensure_ascii=False) for row in rows]
 
 
-def own() -> Labelled:
+def own() -> Labeled:
     """Our own set: an invented town, two agents, six people, a choir, a route and a garden."""
-    return Labelled(
-        facts=_decoded("facts.jsonl", LabelledFact), queries=_decoded("queries.jsonl", Query)
+    return Labeled(
+        facts=_decoded("facts.jsonl", LabeledFact), queries=_decoded("queries.jsonl", Query)
     )
 
 
-def languages() -> Labelled:
+def languages() -> Labeled:
     """Six people, each with a memory in a language of their own; some queries are in another."""
-    return Labelled(
-        facts=_decoded("facts.jsonl", LabelledFact, LANGUAGES),
+    return Labeled(
+        facts=_decoded("facts.jsonl", LabeledFact, LANGUAGES),
         queries=_decoded("queries.jsonl", Query, LANGUAGES),
     )
 
 
-def with_sources() -> Labelled:
+def with_sources() -> Labeled:
     """Facts of eleven conversations, known to all, with the messages they were formed from."""
-    return Labelled(
-        facts=_decoded("facts.jsonl", LabelledFact, SOURCES),
+    return Labeled(
+        facts=_decoded("facts.jsonl", LabeledFact, SOURCES),
         queries=_decoded("queries.jsonl", Query, SOURCES),
     )
 
@@ -137,9 +138,9 @@ def _decoded(name: str, kind: type[Any], folder: Path = FOLDER) -> list[Any]:
     return [msgspec.json.decode(line, type=kind) for line in lines]
 
 
-async def fill(store: Store, facts: Sequence[LabelledFact], embedder: Embedder | None) -> None:
+async def fill(store: Store, facts: Sequence[LabeledFact], embedder: Embedder | None) -> None:
     """Put agents, users, shards and facts into a new store, with vectors if there is a model."""
-    store.database.initialise()
+    store.database.initialize()
     for name in dict.fromkeys(fact.agent for fact in facts):
         store.host.add_agent(Agent(id=derived_id("agent", name), username=name, created_at=NOW))
     for name in dict.fromkeys(fact.user for fact in facts if fact.user):
@@ -208,22 +209,22 @@ def _policy(home: Scope) -> WritePolicy:
     return WritePolicy(policy=policy, expected_version=0, at=NOW)
 
 
-def _stored(labelled: LabelledFact, place: int, vector: bytes | None, model: str | None) -> Fact:
-    home = labelled.home
+def _stored(labeled: LabeledFact, place: int, vector: bytes | None, model: str | None) -> Fact:
+    home = labeled.home
     return Fact(
-        id=labelled.fact_id,
+        id=labeled.fact_id,
         scope=home.kind,
         agent_id=home.agent_id,
         user_id=home.user_id,
         group_id=home.group_id,
         shard=home.shard_name,
-        source_message_ids=tuple(_message_id(labelled.session, n) for n in labelled.sources),
-        content=labelled.content,
-        hash=content_hash(labelled.content),
+        source_message_ids=tuple(_message_id(labeled.session, n) for n in labeled.sources),
+        content=labeled.content,
+        hash=content_hash(labeled.content),
         formed_at=NOW - timedelta(hours=5 * (place % 300) + 1),
-        updated_at=NOW - timedelta(minutes=place % 60) if labelled.was else None,
-        version=2 if labelled.was else 1,
-        previous_content=labelled.was,
+        updated_at=NOW - timedelta(minutes=place % 60) if labeled.was else None,
+        version=2 if labeled.was else 1,
+        previous_content=labeled.was,
         embedding_model=model if vector else None,
         embedding=vector,
     )

@@ -21,7 +21,7 @@ import numpy as np
 from edenmem.embed.local import LocalEmbedder
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.evaluation.evaluator import Evaluator
-from edenmem.engine.evaluation.queries import LabelledQuery, read_queries
+from edenmem.engine.evaluation.queries import LabeledQuery, read_queries
 from edenmem.engine.factory import open_embedder
 from edenmem.settings.schema import EmbeddingSettings, Settings
 from edenmem.store.sqlite import SqliteStore
@@ -46,23 +46,23 @@ class QueryScores(NamedTuple):
 Scores = Mapping[tuple[str, str], Sequence[QueryScores]]
 
 
-async def score(data: labels.Labelled, embedder: Embedder, settings: Settings) -> Scores:
+async def score(data: labels.Labeled, embedder: Embedder, settings: Settings) -> Scores:
     """Measure each query of ``data`` alone."""
     with tempfile.TemporaryDirectory(prefix="edenmem-models-") as folder:
         store = SqliteStore(Path(folder) / "models.db")
         try:
             await labels.fill(store, data.facts, embedder)
-            labelled = read_queries(store, data.lines())
-            assert not labelled.unknown, labelled.unknown
+            labeled = read_queries(store, data.lines())
+            assert not labeled.unknown, labeled.unknown
             evaluator = Evaluator(
                 make_runtime(store, settings, embedder=embedder, clock=lambda: labels.NOW)
             )
-            return await _each(evaluator, [one for one in labelled.queries if one.relevant])
+            return await _each(evaluator, [one for one in labeled.queries if one.relevant])
         finally:
             store.database.close()
 
 
-async def _each(evaluator: Evaluator, queries: Sequence[LabelledQuery]) -> Scores:
+async def _each(evaluator: Evaluator, queries: Sequence[LabeledQuery]) -> Scores:
     scores: dict[tuple[str, str], list[QueryScores]] = {}
     for query in queries:
         evaluation = await evaluator.evaluate([query], recipes=RECIPES, top_k=10)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from edenmem.models.scope import ScopeKind
-from tests.benchmarks.labels import Labelled, LabelledFact, Query
+from tests.benchmarks.labels import Labeled, LabeledFact, Query
 
 AGENT = "locomo"
 KINDS: Mapping[int, str] = {
@@ -37,7 +37,7 @@ class LocomoError(Exception):
     """The file is not in the shape that LoCoMo is published in."""
 
 
-def load(path: Path, *, unit: Unit = "observations") -> Labelled:
+def load(path: Path, *, unit: Unit = "observations") -> Labeled:
     """The file's conversations as facts, and its questions as queries.
 
     A question whose evidence names nothing that became a fact is left out, since no search could
@@ -46,7 +46,7 @@ def load(path: Path, *, unit: Unit = "observations") -> Labelled:
     Raises:
         LocomoError: the file has another shape.
     """
-    facts: list[LabelledFact] = []
+    facts: list[LabeledFact] = []
     queries: list[Query] = []
     try:
         samples = msgspec.json.decode(path.read_bytes())
@@ -60,7 +60,7 @@ def load(path: Path, *, unit: Unit = "observations") -> Labelled:
             queries += _questions(sample, labels)
     except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise LocomoError(f"{path} is not LoCoMo's file: {error!r}") from error
-    return Labelled(facts=facts, queries=queries)
+    return Labeled(facts=facts, queries=queries)
 
 
 def _turn_ids(evidence: Any) -> list[str]:
@@ -78,7 +78,7 @@ def _sessions(conversation: Mapping[str, Any]) -> Iterator[tuple[str, str, list[
             yield found[1], conversation.get(f"{name}_date_time", ""), turns
 
 
-def _turns(sample: Mapping[str, Any]) -> Iterator[tuple[LabelledFact, list[str]]]:
+def _turns(sample: Mapping[str, Any]) -> Iterator[tuple[LabeledFact, list[str]]]:
     for _, date, turns in _sessions(sample["conversation"]):
         for turn in turns:
             shown = f" (shows {turn['blip_caption']})" if turn.get("blip_caption") else ""
@@ -86,7 +86,7 @@ def _turns(sample: Mapping[str, Any]) -> Iterator[tuple[LabelledFact, list[str]]
             yield _fact(sample, turn["dia_id"], text), [turn["dia_id"]]
 
 
-def _observations(sample: Mapping[str, Any]) -> Iterator[tuple[LabelledFact, list[str]]]:
+def _observations(sample: Mapping[str, Any]) -> Iterator[tuple[LabeledFact, list[str]]]:
     dates = {number: date for number, date, _ in _sessions(sample["conversation"])}
     seen: set[str] = set()
     for name, by_speaker in sample["observation"].items():
@@ -101,9 +101,9 @@ def _observations(sample: Mapping[str, Any]) -> Iterator[tuple[LabelledFact, lis
                 yield fact, _turn_ids(sources)
 
 
-def _fact(sample: Mapping[str, Any], label: str, text: str) -> LabelledFact:
+def _fact(sample: Mapping[str, Any], label: str, text: str) -> LabeledFact:
     user = str(sample["sample_id"])
-    return LabelledFact(
+    return LabeledFact(
         id=f"{user}/{label}", agent=AGENT, scope=ScopeKind.USER, user=user, content=text
     )
 

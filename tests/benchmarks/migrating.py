@@ -115,7 +115,7 @@ def _migrate(kind: str, dump: Path, target: str) -> dict[str, Any]:
     uri = f"sqlite:///{target}" if kind == "sqlite" else target
     settings = Settings(store=StoreSettings(uri=uri))
     store = open_store(settings)
-    store.database.initialise()
+    store.database.initialize()
     options = RunOptions()
     watch = _Watch()
     moved = threading.Event()

@@ -97,7 +97,7 @@ def _migrate(uri: str, dump: str) -> dict[str, Any]:
 
     settings = Settings(store=StoreSettings(uri=uri))
     store = open_store(settings)
-    store.database.initialise()
+    store.database.initialize()
     options = RunOptions()
     actor = Actor(name="bench", host="bench", command="migrate v1")
     moved = threading.Event()

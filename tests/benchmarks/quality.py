@@ -32,7 +32,7 @@ from edenmem.engine.evaluation.evaluator import (
     RecipeScore,
     ranking,
 )
-from edenmem.engine.evaluation.queries import LabelledQuery, LabelledSet, read_queries
+from edenmem.engine.evaluation.queries import LabeledQuery, LabeledSet, read_queries
 from edenmem.engine.evaluation.tuning import Tuning, tune
 from edenmem.engine.factory import open_embedder, open_reranker
 from edenmem.search.metrics import ndcg
@@ -55,7 +55,7 @@ class Measured(NamedTuple):
     """What came out. ``model`` is the embedding model, ``reranker`` empty if there was none;
     ``tuning`` only if it was asked for. ``gains`` are nDCG@10 by fusion and query."""
 
-    labelled: LabelledSet
+    labeled: LabeledSet
     facts: int
     model: str
     reranker: str
@@ -65,7 +65,7 @@ class Measured(NamedTuple):
 
 
 async def measure(
-    data: labels.Labelled,
+    data: labels.Labeled,
     folder: Path,
     *,
     search: SearchSettings = SETTINGS.search,
@@ -84,21 +84,21 @@ async def measure(
     store = SqliteStore(folder / "quality.db")
     try:
         await labels.fill(store, data.facts, embedder)
-        labelled = read_queries(store, data.lines())
-        assert not labelled.unknown, labelled.unknown
+        labeled = read_queries(store, data.lines())
+        assert not labeled.unknown, labeled.unknown
         evaluator = Evaluator(
             make_runtime(
                 store, settings, embedder=embedder, reranker=reranker, clock=lambda: labels.NOW
             )
         )
         return Measured(
-            labelled=labelled,
+            labeled=labeled,
             facts=len(data.facts),
             model=embedder.model if embedder else "none",
             reranker=reranker.model if reranker else "",
-            evaluation=await evaluator.evaluate(labelled.queries, recipes=recipes),
-            tuning=await tune(evaluator, labelled.queries, search) if with_tuning else None,
-            gains=await _gains(evaluator, labelled.queries, search, fusions),
+            evaluation=await evaluator.evaluate(labeled.queries, recipes=recipes),
+            tuning=await tune(evaluator, labeled.queries, search) if with_tuning else None,
+            gains=await _gains(evaluator, labeled.queries, search, fusions),
         )
     finally:
         store.database.close()
@@ -109,7 +109,7 @@ async def measure(
 
 async def _gains(
     evaluator: Evaluator,
-    queries: Sequence[LabelledQuery],
+    queries: Sequence[LabeledQuery],
     search: SearchSettings,
     fusions: Sequence[str],
 ) -> dict[str, dict[str, float]]:
@@ -170,11 +170,11 @@ def _difference(found: Difference) -> list[str]:
 
 def report(measured: Measured) -> str:
     """All that was measured, in Markdown."""
-    evaluation, labelled = measured.evaluation, measured.labelled
-    answered = len(labelled.queries) - labelled.unanswerable
+    evaluation, labeled = measured.evaluation, measured.labeled
+    answered = len(labeled.queries) - labeled.unanswerable
     parts = [
         f"{measured.facts:,} facts, {answered:,} queries with an answer, "
-        f"{labelled.unanswerable:,} without one; embedding model {measured.model}"
+        f"{labeled.unanswerable:,} without one; embedding model {measured.model}"
         f"{f', reranker {measured.reranker}' if measured.reranker else ''}. "
         "Silent: queries without an answer for which nothing was found.",
         _overall(evaluation),

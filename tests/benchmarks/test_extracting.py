@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from tests.benchmarks import extracting
-from tests.benchmarks.extracting import Conversation, Extraction, is_grounded, normalise, score
+from tests.benchmarks.extracting import Conversation, Extraction, is_grounded, normalize, score
 from tests.support.intervals import wilson
 
 ALL = extracting.read_conversations()
@@ -29,15 +29,15 @@ class TestTheLabels:
     ) -> None:
         facts = [label.fact for label in conversation.expected]
         for label in conversation.expected:
-            assert label.is_in(normalise(label.fact)), label
+            assert label.is_in(normalize(label.fact)), label
         for forbidden in conversation.never:
-            assert not any(forbidden.is_in(normalise(fact)) for fact in facts), forbidden
+            assert not any(forbidden.is_in(normalize(fact)) for fact in facts), forbidden
 
     @pytest.mark.parametrize("conversation", ALL, ids=NAMES)
     def test_numbers_of_a_fact_were_said_or_are_dates(self, conversation: Conversation) -> None:
         dates = r"\d{4}-\d\d-\d\d|\d{1,2}(\.| de)? ?[a-zäé]+ (de )?\d{4}|\d{4}年\d+月\d+日"
         for label in conversation.expected:
-            undated = re.sub(dates, "", normalise(label.fact))
+            undated = re.sub(dates, "", normalize(label.fact))
             for number in re.findall(r"\d+", undated):
                 assert number in conversation.text or number in ("2026", "2027"), (label, number)
 

@@ -84,7 +84,7 @@ async def test_the_set_with_sources_is_sound_and_measured(
     assert {id for query in data.queries for id in query.relevant} <= {f.id for f in data.facts}
     assert all(1 <= len(fact.sources) <= 3 for fact in data.facts)
     monkeypatch.setattr(quality, "open_embedder", lambda settings: FakeEmbedder())
-    few = labels.Labelled(facts=data.facts, queries=data.queries[:25])
+    few = labels.Labeled(facts=data.facts, queries=data.queries[:25])
     measured = await quality.measure(few, tmp_path)
     assert measured.gains["text+source"] != measured.gains["text"]
     assert "| with the words of the source | before | after |" in quality.report(measured)
@@ -94,7 +94,7 @@ async def test_the_set_with_sources_is_sound_and_measured(
 async def test_the_tables_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a stand-in for the model, for speed: the figures are no measure of anything."""
     monkeypatch.setattr(quality, "open_embedder", lambda settings: FakeEmbedder())
-    few = labels.Labelled(facts=OWN.facts, queries=OWN.queries[:40])
+    few = labels.Labeled(facts=OWN.facts, queries=OWN.queries[:40])
     measured = await quality.measure(few, tmp_path)
     text = quality.report(measured)
     assert "323 facts, 37 queries with an answer, 3 without one" in text
@@ -109,7 +109,7 @@ async def test_a_reranker_is_measured_if_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quality, "open_embedder", lambda settings: FakeEmbedder())
-    few = labels.Labelled(facts=OWN.facts, queries=OWN.queries[:5])
+    few = labels.Labeled(facts=OWN.facts, queries=OWN.queries[:5])
     folder = cross_encoder(tmp_path / "tiny")
     search = SearchSettings(rerank_path=str(folder), rerank_depth=5)
     text = quality.report(await quality.measure(few, tmp_path, search=search))

@@ -85,7 +85,7 @@ class World:
         self.folder.mkdir(parents=True, exist_ok=True)
         eden, other = self.folder / "eden.db", self.folder / "plain.db"
         store = SqliteStore(eden)
-        store.database.initialise()
+        store.database.initialize()
         hand = plain.connect(other) if other.exists() else plain.create(other)
         self._add_people(store)
         (texts,) = hand.execute("SELECT count(*) FROM texts").fetchone()

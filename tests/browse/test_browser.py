@@ -377,9 +377,9 @@ async def test_the_context_is_the_one_that_the_agent_gets(world: World) -> None:
             assert f"{part.tokens} tokens" in screen.text()
         content = screen.app.screen.query_one("#text", Static).content
         lines = {line.plain: {str(span.style) for span in line.spans} for line in content.split()}
-        colours = lines["  <UserMemory>"], lines["  <Facts>"]
-        assert all(colours)
-        assert colours[0] != colours[1]
+        colors = lines["  <UserMemory>"], lines["  <Facts>"]
+        assert all(colors)
+        assert colors[0] != colors[1]
         await screen.press("escape", "escape", "escape")
         await screen.press("home", "enter", "c")  # the agent's own scope
         await screen.until_screen(ContextScreen)

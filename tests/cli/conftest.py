@@ -277,7 +277,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     path = tmp_path_factory.mktemp("cli") / "prepared.db"
     store = SqliteStore(path)
-    store.database.initialise()
+    store.database.initialize()
     now = utc_now()
     store.host.add_agent(make_agent("mira", id=MIRA, name="Mira", persona=HOSTILE, created_at=now))
     store.host.add_agent(make_agent("otto", id=OTTO, created_at=now))

@@ -30,7 +30,7 @@ class Cold:
 
     def __init__(self, folder: Path, endpoint: FakeOpenAI) -> None:
         self.store = SqliteStore(folder / "memory.db")
-        self.store.database.initialise()
+        self.store.database.initialize()
         for agent in (EVE, ADAM):
             self.store.host.add_agent(agent)
         self.endpoint = endpoint
@@ -441,7 +441,7 @@ def test_the_line_runs_this_edenmem_with_this_store(bare: Any) -> None:
 @pytest.mark.slow
 def test_the_line_works_in_a_shell(bare: Any) -> None:
     uri = f"sqlite:///{bare.folder}/memory.db"
-    SqliteStore(bare.folder / "memory.db").database.initialise()
+    SqliteStore(bare.folder / "memory.db").database.initialize()
     _, command = cron_command(bare(env={"EDENMEM_URI": uri}))
     done = subprocess.run(
         ["/bin/sh", "-c", command],

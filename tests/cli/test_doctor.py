@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.engine.doctor.catalogue import CATALOGUE
+from edenmem.engine.doctor.catalog import CATALOG
 from tests.cli.conftest import Cli, Inside, controls
 from tests.support import damage
 from tests.support.ward import SqliteWard
@@ -59,7 +59,7 @@ def test_a_healthy_memory_in_a_pipe_and_from_cron(inside: Callable[..., Inside])
     run = inside()
     seen = run("doctor").ok()
     assert "no problems" in seen.out
-    assert all(name in seen.out for name in CATALOGUE)
+    assert all(name in seen.out for name in CATALOG)
     assert max(len(line) for line in seen.out.splitlines() if "/" not in line) <= 80
     assert not controls(seen.out)
     quiet = run("doctor", "--quiet").ok()
@@ -87,7 +87,7 @@ def test_what_is_wrong_is_told_with_what_mends_it(inside: Callable[..., Inside])
 def test_formats_for_programs(inside: Callable[..., Inside], tmp_path: Path) -> None:
     run = inside(damage.a_hash_is_wrong)
     checks = json.loads(run("doctor", "--format", "json").out)
-    assert [check["name"] for check in checks] == list(CATALOGUE)
+    assert [check["name"] for check in checks] == list(CATALOG)
     (ill,) = [check for check in checks if check["state"] == "problem"]
     assert (ill["name"], ill["count"], ill["fixable"]) == ("hashes", 1, True)
     assert ill["examples"][0]["scope"] == "agent"
@@ -189,7 +189,7 @@ def test_options_that_do_not_go_together(inside: Callable[..., Inside]) -> None:
 def test_the_list_of_checks(inside: Callable[..., Inside]) -> None:
     run = inside()
     listed = run("doctor", "--list").ok().out
-    assert all(name in listed for name in CATALOGUE)
+    assert all(name in listed for name in CATALOG)
     data = run.json("doctor", "--list")
     assert {check["name"] for check in data if check["fixable"]} >= {"buffers", "hashes"}
 

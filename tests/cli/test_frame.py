@@ -316,7 +316,7 @@ def test_a_password_in_an_address_is_warned_about(shared_cli: Cli) -> None:
         (("--color", "always"), {"NO_COLOR": "1"}, True),
     ],
 )
-def test_colours_are_as_asked(
+def test_colors_are_as_asked(
     cli: Cli, options: tuple[str, ...], environment: dict[str, str], is_colored: bool
 ) -> None:
     shown = cli("config", "show", "--describe", "search.top_k", *options, env=environment).ok()

@@ -21,7 +21,7 @@ from tests.support.builders import make_agent
 def _cli_on(uri: str, folder: Path) -> Iterator[Cli]:
     name = f"test_{new_id()}"
     store = MongoStore(uri, StoreSettings(database=name))
-    store.database.initialise()
+    store.database.initialize()
     store.host.add_agent(make_agent("mira"))
     store.database.close()
     yield Cli(f"{uri.rstrip('/')}/{name}", folder)

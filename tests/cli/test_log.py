@@ -68,7 +68,7 @@ def test_one_entry_is_shown_with_what_it_changed(inside: Inside) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 200])
-def test_the_log_on_a_terminal_is_coloured_and_harmless(shared_cli: Cli, columns: int) -> None:
+def test_the_log_on_a_terminal_is_colored_and_harmless(shared_cli: Cli, columns: int) -> None:
     screen = shared_cli.on_terminal("log", "--diff", "--limit", "0", columns=columns).ok().out
     assert not controls(screen)
     assert "\x1b[31m-Lena folds whale lanterns.\x1b[0m" in screen

@@ -334,7 +334,7 @@ def test_killed_outright_it_goes_on(
 
 
 #: Runs the command line, and gets a signal when the ledger is written for the third time.
-SIGNALLED = """
+SIGNALED = """
 import os, sys
 from edenmem.__main__ import main
 from edenmem.store.sqlite.core.migrations import Migrations
@@ -360,7 +360,7 @@ def test_a_signal_interrupts_a_run_at_once(
 ) -> None:
     command = ("migrate", "v1", "--from", str(dump), "--yes", "--no-embed", "--batch-size", "1")
     done = subprocess.run(
-        [sys.executable, "-c", SIGNALLED, str(int(getattr(signal, name))), *command],
+        [sys.executable, "-c", SIGNALED, str(int(getattr(signal, name))), *command],
         cwd=tmp_path,
         env=empty_cli.environment(80, {}),
         capture_output=True,

@@ -76,6 +76,6 @@ def test_a_first_day(fresh: Cli) -> None:
     fresh("fact", "restore", added["id"]).ok()
     assert fresh.json("fact", "show", added["id"][:16])[0]["content"] == "Lena folds two whales."
     (overview,) = fresh.json("status")
-    assert overview["store"]["initialised"]
+    assert overview["store"]["initialized"]
     assert overview["agents"][0]["facts"] == 1
     assert fresh("fact", "show", "0" * 24).code == 3

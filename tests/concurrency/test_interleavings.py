@@ -94,7 +94,7 @@ class Interleavings(RuleBasedStateMachine):
     def open(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.store = SqliteStore(Path(self.folder.name) / "memory.db")
-        self.store.database.initialise()
+        self.store.database.initialize()
         self.clock = FixedClock()
         self.model = Model()
         self.steps = 0

@@ -65,7 +65,7 @@ def open_store(address: Address) -> Store:
 
 def prepare(store: Store) -> None:
     """Put in who takes part, and the beginnings of the conversations."""
-    store.database.initialise()
+    store.database.initialize()
     assert store.host.add_user(ANNA)
     assert store.host.add_user(BRUNO)
     assert store.host.add_agent(EVE)

@@ -333,12 +333,12 @@ class TestProposing:
         assert not any(fact.id in request.user + request.system for fact in facts)
         assert [total.calls for total in cast.store.usage.sum_usage(agent_id=cast.eve.id)] == [1]
 
-    @pytest.mark.parametrize("behaviour", [ADVERSARIAL, NONSENSE])
+    @pytest.mark.parametrize("behavior", [ADVERSARIAL, NONSENSE])
     async def test_an_invalid_answer_changes_nothing_and_is_reported(
-        self, cast: Cast, embedder: FakeEmbedder, behaviour: object
+        self, cast: Cast, embedder: FakeEmbedder, behavior: object
     ) -> None:
         put(cast.store, embedder, cast.anna_scope, TEA, TEA_TOO)
-        llm = FakeLLM({"merge": behaviour})
+        llm = FakeLLM({"merge": behavior})
         found = groups(cast.store, cast.anna_scope)
         (proposal,) = await merger(cast, embedder, llm=llm).propose(found)
         assert proposal.merges == ()

@@ -125,7 +125,7 @@ def test_a_graph_answers_with_what_is_remembered(upstream: Upstream, tmp_path: P
     from edenmem import SyncMemoryService
 
     with SyncMemoryService.from_settings() as service:
-        service.initialise()
+        service.initialize()
         service.ensure_session("graph-lena", agents=["mira"], users=["lena"])
         service.memory_for("mira", user="lena").add_fact("Lena's workshop opens on 3 March 2026.")
         upstream.script += [{"content": "On 3 March."}]

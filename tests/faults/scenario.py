@@ -109,7 +109,7 @@ NEW_TEXT = "Eve is patient and answers on Mondays."
 
 def prepare(store: Store) -> None:
     """Put in who takes part and what is known of them."""
-    store.database.initialise()
+    store.database.initialize()
     assert store.host.add_user(ANNA)
     assert store.host.add_agent(EVE)
     vector = FakeEmbedder().vector

@@ -130,7 +130,7 @@ class Town:
         self._settle()
 
     def _settle(self) -> None:
-        self.store.database.initialise()
+        self.store.database.initialize()
         for agent in (MIRA, OTTO):
             assert self.store.host.add_agent(agent)
         for user in (LENA, MALLORY):

@@ -39,7 +39,7 @@ def budget(examples: int, steps: int) -> settings:
 def test_nobody_is_shown_what_is_not_theirs(tmp_path: Path) -> None:
     template = tmp_path / "template.db"
     store = SqliteStore(template)
-    store.database.initialise()
+    store.database.initialize()
     store.database.close()
 
     class OnSqlite(Isolation):

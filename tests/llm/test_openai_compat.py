@@ -675,7 +675,7 @@ async def test_passing_failures_are_retried_with_growing_jitter(server: FakeOpen
     assert waits == [0.5, 1.0, 2.0, 4.0]
 
 
-async def test_retry_after_is_honoured_up_to_a_minute(server: FakeOpenAI) -> None:
+async def test_retry_after_is_honored_up_to_a_minute(server: FakeOpenAI) -> None:
     server.script += [failing(429, retry_after="3"), failing(503, retry_after="86400")]
     waits = Waits()
     async with connected(server, waits) as llm:

@@ -215,7 +215,7 @@ async def test_changes_bear_the_name_of_the_token(
 @pytest.mark.slow
 async def test_the_process_serves_and_stops(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "memory.db")
-    store.database.initialise()
+    store.database.initialize()
     store.host.add_agent(MIRA)
     store.changes.apply(change_set(AddFact(fact=SHARED)))
     store.database.close()

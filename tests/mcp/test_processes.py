@@ -38,7 +38,7 @@ INITIALIZE = {
 def place(tmp_path: Path) -> Path:
     """A folder with a store and a configuration file that names it."""
     store = SqliteStore(tmp_path / "memory.db")
-    store.database.initialise()
+    store.database.initialize()
     store.host.add_agent(MIRA)
     store.host.add_user(LENA)
     store.changes.apply(change_set(AddFact(fact=HERS)))

@@ -22,7 +22,7 @@ from tests.server.upstream import FakeUpstream
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("town") / "town.db"
     store = SqliteStore(path)
-    store.database.initialise()
+    store.database.initialize()
     fill(store)
     store.database.close()
     return path

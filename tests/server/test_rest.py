@@ -101,8 +101,8 @@ async def test_shards_are_made_changed_and_emptied(town: Town) -> None:
         assert (await client.delete(f"{route}/{names.SHARD_FACT}")).status_code == 204
         assert (await client.delete(f"{route}/{names.SUGGESTION}")).status_code == 204
         assert (await client.delete(f"{route}/{names.LENAS_FACT}")).status_code == 404
-        harbour, rest = (await client.get(SHARDS)).json()
-        assert (harbour["content"], rest["name"]) == ("Ships come in.", "route")
+        harbor, rest = (await client.get(SHARDS)).json()
+        assert (harbor["content"], rest["name"]) == ("Ships come in.", "route")
         assert (rest["facts"], rest["suggestions"]) == ([], [])
     async with town.client("otto") as client:
         merged = await client.patch(

@@ -142,7 +142,7 @@ class FakeUpstream:
             await out.answer(200, {"object": "list", "data": [{"id": "plain", "object": "model"}]})
             return True
         model = request.json["model"]
-        behave = _BEHAVIOURS.get(model.partition(":")[0], _plain)
+        behave = _BEHAVIORS.get(model.partition(":")[0], _plain)
         return await behave(out, request.json, reader) is not False
 
 
@@ -373,7 +373,7 @@ async def _injected(out: _Out, body: dict[str, Any], reader: asyncio.StreamReade
     )
 
 
-_BEHAVIOURS = {
+_BEHAVIORS = {
     "tools": _tools,
     "choices": _choices,
     "cut": _cut,

@@ -210,6 +210,11 @@ def test_a_stronger_file_that_overrides_a_profile_warns(machine: Machine) -> Non
         ),
         ("[lmm]\nfast_model = 'x'", "unknown setting 'lmm'", "did you mean llm?"),
         ("base_url = 'x'", "unknown setting 'base_url'", "did you mean llm.base_url?"),
+        (  # its earlier name
+            "formation.dedup_neighbours = 3",
+            r"unknown setting 'formation\.dedup_neighbours'",
+            "did you mean formation.dedup_neighbors?",
+        ),
         ("xyzzy = 1", "unknown setting 'xyzzy'", "list settings: edenmem config show"),
         ("'llm.base_url' = 'x'", r"unknown setting 'llm\.base_url'", None),
         (

@@ -66,7 +66,7 @@ def test_write_refused_is_a_usage_error() -> None:
 def test_a_server_database_is_read_only(secantus_uri: str) -> None:
     uri = f"{secantus_uri.rstrip('/')}/readonly"
     writer = MongoStore(uri, StoreSettings())
-    writer.database.initialise()
+    writer.database.initialize()
     assert writer.host.add_agent(make_agent("mira"))
     reader = MongoStore(uri, StoreSettings(read_only=True))
     try:
@@ -82,7 +82,7 @@ def test_a_server_database_is_read_only(secantus_uri: str) -> None:
 def test_a_file_is_read_only(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     writer = SqliteStore(path)
-    writer.database.initialise()
+    writer.database.initialize()
     assert writer.host.add_agent(make_agent("mira"))
     writer.database.close()
     reader = SqliteStore(path, read_only=True)
@@ -90,7 +90,7 @@ def test_a_file_is_read_only(tmp_path: Path) -> None:
     with pytest.raises(WriteRefused):
         reader.host.add_agent(make_agent("otto"))
     with pytest.raises(WriteRefused):
-        reader.database.initialise()
+        reader.database.initialize()
     with (
         reader.connections.reading() as connection,
         pytest.raises(sqlite3.OperationalError, match="readonly"),

@@ -14,7 +14,7 @@ from bson.binary import Binary, BinaryVectorDtype
 from tests.support.atlas_errors import Refused, known_fields, text, whole_number
 from tests.support.atlas_filters import clause, mql
 from tests.support.atlas_indexes import Index, filter_paths, mapped_types, vector_fields
-from tests.support.atlas_text import Texts, analysed
+from tests.support.atlas_text import Texts, analyzed
 
 Document = dict[str, Any]
 Found = list[tuple[Document, float]]
@@ -182,12 +182,12 @@ def _text(given: Any, index: Index) -> dict[Any, float]:
         raise Refused(f'Path "{path}" needs to be indexed as string')
     analyzer = types["string"].get("analyzer", "lucene.standard")
     asked = types["string"].get("searchAnalyzer", analyzer)
-    terms = analysed(query, asked)
+    terms = analyzed(query, asked)
     if len(terms) > 1024:
         raise Refused("maxClauseCount is set to 1024")
     texts = Texts(
         {
-            document["_id"]: analysed(document[path], analyzer)
+            document["_id"]: analyzed(document[path], analyzer)
             for document in index.documents
             if isinstance(document.get(path), str)
         }

@@ -26,7 +26,7 @@ _ENDINGS = ("ing", "ies", "ed", "es", "s", "e", "y")
 ANALYZERS = ("lucene.english", "lucene.standard", "lucene.simple", "lucene.keyword")
 
 
-def analysed(text: str, analyzer: str) -> list[str]:
+def analyzed(text: str, analyzer: str) -> list[str]:
     """Return the terms of a text."""
     if analyzer == "lucene.keyword":
         return [text]

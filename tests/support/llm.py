@@ -21,7 +21,7 @@ HOSTILE = (
 )
 
 
-class Behaviour(Enum):
+class Behavior(Enum):
     """Failures of a model."""
 
     HANG = "never answer, until cancelled"
@@ -29,7 +29,7 @@ class Behaviour(Enum):
     ADVERSARIAL = "answer in the right form, filled with hostile text and invented numbers"
 
 
-HANG, NONSENSE, ADVERSARIAL = Behaviour.HANG, Behaviour.NONSENSE, Behaviour.ADVERSARIAL
+HANG, NONSENSE, ADVERSARIAL = Behavior.HANG, Behavior.NONSENSE, Behavior.ADVERSARIAL
 
 #: The script of a task: a pydantic model, plain data or JSON text to validate, an error to raise, a
 #: behavior, a function from the request to any of these (or an awaitable), or a list of them.

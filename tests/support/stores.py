@@ -48,7 +48,7 @@ def _new_file() -> bytes:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "memory.db"
         with closing(SqliteStore(path).database) as database:
-            database.initialise()
+            database.initialize()
         return path.read_bytes()
 
 
@@ -61,7 +61,7 @@ def mongomock_store() -> Iterator[Store]:
     settings = StoreSettings(database=f"test_{new_id()}")
     store = MongoStore("mongodb://mongomock", settings, client=mongomock_client())
     try:
-        store.database.initialise()
+        store.database.initialize()
         yield store
     finally:
         store.database.close()
@@ -77,7 +77,7 @@ def secantus_store(uri: str) -> Iterator[MongoStore]:
     settings = StoreSettings(database=f"test_{new_id()}")
     store = MongoStore(uri, settings)
     try:
-        store.database.initialise()
+        store.database.initialize()
         yield store
     finally:
         store.database.close()
@@ -95,7 +95,7 @@ def used_store(
     def make(name: str) -> None:
         store = MongoStore(databases.uri, StoreSettings(database=name))
         with closing(store.database):
-            store.database.initialise()
+            store.database.initialize()
             if prepare is not None:
                 prepare(store)
 

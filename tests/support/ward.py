@@ -274,7 +274,7 @@ class SqliteWard:
         self._template = folder / "healthy.db"
         self._copies = 0
         store = SqliteStore(self._template)
-        store.database.initialise()
+        store.database.initialize()
         self.ids = admit(store)
         store.database.close()
         self.path = self._template
@@ -321,7 +321,7 @@ class MongoWard:
         self.database = self._client[settings.database]
         self._dropped = False
         self.store: MongoStore = MongoStore(uri, settings, client=self._client)
-        self.store.database.initialise()
+        self.store.database.initialize()
         self.ids = admit(self.store)
         self._documents = {
             name: list(self.database[name].find()) for name in self.database.list_collection_names()
@@ -330,7 +330,7 @@ class MongoWard:
     def fresh(self) -> None:
         self._empty()
         if self._dropped:  # created on an empty database, without conflicts
-            self.store.database.initialise()
+            self.store.database.initialize()
             self._empty()
             self._dropped = False
         for name, documents in self._documents.items():

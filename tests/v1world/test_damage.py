@@ -105,7 +105,7 @@ def test_a_later_change_is_told_from_damage(
 UNRELATED = {"facts_added_later"}
 
 
-def test_the_catalogue_is_long_enough() -> None:
+def test_the_catalog_is_long_enough() -> None:
     assert len(_on("sqlite")) >= 40
     assert sum("mongodb" in each.stores for each in DAMAGES.values()) >= 40
     assert len(_on("mongodb")) >= 12

@@ -95,9 +95,9 @@ def _recipes(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
 
 
 def _checks(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
-    from edenmem.engine.doctor.catalogue import CATALOGUE
+    from edenmem.engine.doctor.catalog import CATALOG
 
-    return CATALOGUE
+    return CATALOG
 
 
 def _settings(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:

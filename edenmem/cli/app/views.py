@@ -244,7 +244,7 @@ def change_line(change: Change) -> str:
             return str(type(change).__struct_config__.tag).replace("_", " ")
 
 
-def print_judgements(run: Invocation, decisions: Sequence[Decision]) -> None:
+def print_judgments(run: Invocation, decisions: Sequence[Decision]) -> None:
     """Print rejected, weak and changed items with their full reasons."""
     for decision in decisions:
         if decision.action == "REJECTED":

@@ -37,8 +37,8 @@ def draw_stacked_bars(
     highest = max(map(sum, zip(*series.values(), strict=True)), default=0)
     ticks = [tick for tick in ticks_of(highest) if tick % 1 == 0]  # counts are integers
     plotext.yticks(ticks, [f"{tick:,.0f}" for tick in ticks])
-    labelled = _choose_labels(labels, min(width, 100))
-    plotext.xticks(labelled, [labels[place - 1] for place in labelled])
+    labeled = _choose_labels(labels, min(width, 100))
+    plotext.xticks(labeled, [labels[place - 1] for place in labeled])
     drawn = _STYLE.sub("", plotext.build())
     plotext.clear_figure()
     legend = "   ".join(f"{mark} {name}" for mark, name in zip(marks, series, strict=True))

@@ -108,7 +108,7 @@ def find_name(text: str, names: Iterable[str]) -> str | None:
     """
     tokens = words(text)
     whole = f" {' '.join(tokens)} "
-    capitalised = {word.casefold() for word in _WORD.findall(plain(text)) if not word[0].islower()}
+    capitalized = {word.casefold() for word in _WORD.findall(plain(text)) if not word[0].islower()}
     for name in names:
         parts = words(name)
         if not parts:
@@ -116,7 +116,7 @@ def find_name(text: str, names: Iterable[str]) -> str | None:
         if f" {' '.join(parts)} " in whole:
             return name
         if any(
-            len(part) >= NAME_PART and not part.isdigit() and part in capitalised for part in parts
+            len(part) >= NAME_PART and not part.isdigit() and part in capitalized for part in parts
         ):
             return name
     return None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from edenmem.engine.doctor import memory, surroundings
-from edenmem.engine.doctor.catalogue import CATALOGUE
+from edenmem.engine.doctor.catalog import CATALOG
 from edenmem.engine.doctor.context import DoctorContext
 from edenmem.engine.doctor.report import (
     Advice,
@@ -102,7 +102,7 @@ class _Chart:
     """The findings of one check so far."""
 
     def __init__(self, name: str) -> None:
-        self.check = CATALOGUE[name]
+        self.check = CATALOG[name]
         self.state = State.OK
         self.count = 0
         self.remark = ""
@@ -170,9 +170,9 @@ class Doctor:
 
     def examine(self) -> DoctorReport:
         """Run all selected checks. A check that fails is a problem and does not stop others."""
-        charts = {name: _Chart(name) for name in CATALOGUE if name in self._checks}
+        charts = {name: _Chart(name) for name in CATALOG if name in self._checks}
         obstacle = self._begin(charts)  # may add the check that blocks the others
-        charts = {name: charts[name] for name in CATALOGUE if name in charts}
+        charts = {name: charts[name] for name in CATALOG if name in charts}
         for examination in EXAMINATIONS:
             wanted = [charts[name] for name in charts if name in examination.checks]
             if not wanted:
@@ -187,7 +187,7 @@ class Doctor:
             for seen in self._context.providers.look(online=self._online):
                 charts["providers"].note(seen)
         info = self._context.info
-        if info is not None and info.kind == "mongodb" and self._checks == CATALOGUE.keys():
+        if info is not None and info.kind == "mongodb" and self._checks == CATALOG.keys():
             charts = {
                 name: chart
                 for name, chart in charts.items()

@@ -43,7 +43,7 @@ def connection(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     if info.write_obstacle:
         detail = f"{info.write_obstacle}; 'A replica set' in edenmem/docs/mongodb.md has the steps"
         yield CheckFinding("connection", _place(info.location, detail))
-    if not info.initialised and not any(info.counts.values()):
+    if not info.initialized and not any(info.counts.values()):
         yield CheckFinding("connection", _place(info.location, "no edenmem database yet"))
         return
     server = f" ({info.server_version})" if info.server_version else ""

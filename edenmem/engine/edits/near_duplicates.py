@@ -41,7 +41,7 @@ from edenmem.text import flat, one_line, tidy
 #: Facts per query for neighbors.
 BATCH = 200
 #: Maximum number of neighbors per fact; further copies are found by the next run.
-NEIGHBOURS = 10
+NEIGHBORS = 10
 
 
 class FactGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ def _near(
         FactFilter(scopes=(scope,)),
         [fact.embedding for fact in embedded if fact.embedding],
         model=model,
-        limit=NEIGHBOURS + 1,  # each fact finds itself, too
+        limit=NEIGHBORS + 1,  # each fact finds itself, too
         exact=True,
         floor=scale_of(model).fit(floor),
     )

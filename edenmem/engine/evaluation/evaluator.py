@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from edenmem.engine.evaluation.queries import LabelledQuery
+from edenmem.engine.evaluation.queries import LabeledQuery
 from edenmem.engine.runtime.concurrency import gather_or_cancel, in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.search.request import choose_recipe, require_source_words, validate_top_k
@@ -89,7 +89,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     """A query, its candidates by list, and the completed scores."""
 
-    query: LabelledQuery
+    query: LabeledQuery
     lists: Mapping[ListName, Sequence[Candidate]]
     completed: Mapping[ListName, Mapping[str, float]] = msgspec.field(default_factory=dict)
     reach: Reach = msgspec.field(default_factory=dict)
@@ -115,7 +115,7 @@ class Evaluator:
 
     async def evaluate(
         self,
-        queries: Sequence[LabelledQuery],
+        queries: Sequence[LabeledQuery],
         *,
         recipes: Sequence[str] = (),
         top_k: int | None = None,
@@ -147,7 +147,7 @@ class Evaluator:
         for plan in plans:
             rankings = await self._rankings(plan, found, ability, top_k=count)
             scores += [
-                _summarise(plan.name, kind, queries, rankings, top_k=count) for kind in ("", *kinds)
+                _summarize(plan.name, kind, queries, rankings, top_k=count) for kind in ("", *kinds)
             ]
         return Evaluation(top_k=count, scores=tuple(scores), notices=tuple(notices))
 
@@ -180,7 +180,7 @@ class Evaluator:
         return [plan for plan in more if plan not in plans]
 
     async def candidates(
-        self, queries: Sequence[LabelledQuery], plans: Sequence[Recipe], *, depth: int
+        self, queries: Sequence[LabeledQuery], plans: Sequence[Recipe], *, depth: int
     ) -> tuple[list[Candidates], SearchAbility]:
         """Fetch the candidates of each query from all lists of the recipes, to ``depth``.
 
@@ -249,7 +249,7 @@ class Evaluator:
             rankings += await gather_or_cancel([one(each) for each in batch])
         return rankings
 
-    async def _vectors(self, queries: Sequence[LabelledQuery]) -> list[bytes]:
+    async def _vectors(self, queries: Sequence[LabeledQuery]) -> list[bytes]:
         assert self._embedder is not None
         texts = list(dict.fromkeys(query.query for query in queries))
         vectors: dict[str, bytes] = {}
@@ -334,10 +334,10 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
 
 
-def _summarise(
+def _summarize(
     recipe: str,
     kind: str,
-    queries: Sequence[LabelledQuery],
+    queries: Sequence[LabeledQuery],
     rankings: Sequence[Sequence[str]],
     *,
     top_k: int,

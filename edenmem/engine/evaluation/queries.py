@@ -35,7 +35,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: str = ""
 
 
-class LabelledQuery(msgspec.Struct, frozen=True, kw_only=True):
+class LabeledQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A query, its searched scopes, and the IDs of the facts that answer it.
 
     ``relevant`` is empty for a query without an answer. ``line`` is the line in the file, ``kind``
@@ -57,14 +57,14 @@ class UnknownLabel(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class LabelledSet(msgspec.Struct, frozen=True, kw_only=True):
+class LabeledSet(msgspec.Struct, frozen=True, kw_only=True):
     """The queries of a file, and the labels that are unknown.
 
     Unknown labels are left out of their queries. A query with unknown labels only (``lost``, by
     line) is left out of the set: it is not a query without an answer.
     """
 
-    queries: tuple[LabelledQuery, ...]
+    queries: tuple[LabeledQuery, ...]
     unknown: tuple[UnknownLabel, ...] = ()
     lost: tuple[int, ...] = ()
 
@@ -74,7 +74,7 @@ class LabelledSet(msgspec.Struct, frozen=True, kw_only=True):
         return sum(not query.relevant for query in self.queries)
 
 
-def read_queries(store: Store, lines: Iterable[bytes | str]) -> LabelledSet:
+def read_queries(store: Store, lines: Iterable[bytes | str]) -> LabeledSet:
     """Read the queries of a JSON Lines file.
 
     Each line has ``query``, ``agent`` and ``relevant``: full IDs of facts, or their exact texts.
@@ -112,7 +112,7 @@ class _Labels:
         self._resolver = Resolver(store)
         self._agents: dict[str, Agent] = {}
         self._scopes: dict[tuple[str, ...], tuple[Scope, ...]] = {}
-        self._queries: list[LabelledQuery] = []
+        self._queries: list[LabeledQuery] = []
         self._unknown: list[UnknownLabel] = []
         self._lost: list[int] = []
 
@@ -134,7 +134,7 @@ class _Labels:
             self._lost.append(number)
             return
         self._queries.append(
-            LabelledQuery(
+            LabeledQuery(
                 line=number,
                 query=clean(row.query).strip(),
                 scopes=scopes,
@@ -143,7 +143,7 @@ class _Labels:
             )
         )
 
-    def finish(self) -> LabelledSet:
+    def finish(self) -> LabeledSet:
         """Return the set of queries.
 
         Raises:
@@ -151,7 +151,7 @@ class _Labels:
         """
         if not self._queries and not self._lost:
             raise InputError("no queries in the file", hint=_EXAMPLE)
-        return LabelledSet(
+        return LabeledSet(
             queries=tuple(self._queries), unknown=tuple(self._unknown), lost=tuple(self._lost)
         )
 

@@ -30,7 +30,7 @@ from edenmem.engine.evaluation.evaluator import (
     mean,
     united,
 )
-from edenmem.engine.evaluation.queries import LabelledQuery
+from edenmem.engine.evaluation.queries import LabeledQuery
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import UsageError
@@ -83,7 +83,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 async def compare_models(
     switch: VectorSwitch,
-    queries: Sequence[LabelledQuery],
+    queries: Sequence[LabeledQuery],
     *,
     old: Runtime,
     new: Runtime,
@@ -220,7 +220,7 @@ class _Trial(NamedTuple):
 
 async def tune(
     evaluator: Evaluator,
-    queries: Sequence[LabelledQuery],
+    queries: Sequence[LabeledQuery],
     settings: SearchSettings,
     *,
     recipes: Sequence[str] = (),
@@ -397,6 +397,6 @@ def _best(table: NDArray[np.float64], places: Sequence[int]) -> int:
 
 
 def _standard_error(values: Sequence[float]) -> float:
-    centre = mean(values)
-    variance = math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
+    center = mean(values)
+    variance = math.fsum((value - center) ** 2 for value in values) / (len(values) - 1)
     return math.sqrt(variance / len(values))

@@ -46,7 +46,7 @@ from edenmem.text import flat, tidy
 REASON_WORDS = 40
 
 
-class Neighbour(msgspec.Struct, frozen=True):
+class Neighbor(msgspec.Struct, frozen=True):
     """An existing fact as shown in a prompt."""
 
     number: int
@@ -61,16 +61,16 @@ class ComparedFact(msgspec.Struct, frozen=True):
     number: int
     new: NewFact
     vector: bytes | None
-    neighbours: tuple[Neighbour, ...] = ()
+    neighbors: tuple[Neighbor, ...] = ()
 
     @property
     def content(self) -> str:
         """Return the new fact's text, as shown in a prompt."""
         return self.new.content
 
-    def find_neighbour(self, number: int | None) -> Fact | None:
+    def find_neighbor(self, number: int | None) -> Fact | None:
         """Return the neighbor with this number; None if it was not offered for this fact."""
-        return next((each.fact for each in self.neighbours if each.number == number), None)
+        return next((each.fact for each in self.neighbors if each.number == number), None)
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -131,7 +131,7 @@ def _verdict(
     why = tidy(decision.reason, REASON_WORDS)
     if decision.action == "ADD":
         return Verdict("ADD", why)
-    target = item.find_neighbour(_number(decision.target, "E"))
+    target = item.find_neighbor(_number(decision.target, "E"))
     if target is None:
         return Verdict("ADD", f"{decision.action} of a fact that was not offered")
     if decision.action != "UPDATE":
@@ -242,8 +242,8 @@ class Deduplicator:
         numbers: dict[str, int] = {}
         compared: list[ComparedFact] = []
         for place, (fact, vector) in enumerate(zip(facts, vectors, strict=True)):
-            neighbours = tuple(
-                Neighbour(
+            neighbors = tuple(
+                Neighbor(
                     number=numbers.setdefault(existing.id, len(numbers) + 1),
                     content=flat(existing.content),
                     formed_at=existing.recent_at,
@@ -251,7 +251,7 @@ class Deduplicator:
                 )
                 for existing in near.get(fact, ())
             )
-            compared.append(ComparedFact(place + 1, fact, vector, neighbours))
+            compared.append(ComparedFact(place + 1, fact, vector, neighbors))
         return compared
 
     async def _near(
@@ -269,7 +269,7 @@ class Deduplicator:
                 FactFilter(scopes=places),
                 queries,
                 model=model,
-                limit=self._settings.dedup_neighbours,
+                limit=self._settings.dedup_neighbors,
                 floor=scale_of(model).fit(self._settings.dedup_floor),
             )
             near = [[one.fact_id for one in found] for found in lists]
@@ -290,7 +290,7 @@ class Deduplicator:
         self, asker: Asker, material: Material, compared: Sequence[ComparedFact]
     ) -> dict[int, Verdict]:
         """Return a verdict for each fact, by its number."""
-        asked = [item for item in compared if item.neighbours]
+        asked = [item for item in compared if item.neighbors]
         verdicts = {item.number: Verdict("ADD", "no similar fact is known") for item in compared}
         if not asked:
             return verdicts
@@ -398,8 +398,8 @@ def _object(material: Material, template: str, new: NewFact, target: Fact, text:
         memory=known,
         template=template,
     )
-    judgement = judge(candidate, evidence, material.acceptance, is_last=True)
-    return "; ".join(each.reason for each in judgement.violations)
+    judgment = judge(candidate, evidence, material.acceptance, is_last=True)
+    return "; ".join(each.reason for each in judgment.violations)
 
 
 def _decision(fact: NewFact, verdict: Verdict) -> Decision:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from edenmem.acceptance.evidence import Candidate, Evidence, Judgement, Violation
+from edenmem.acceptance.evidence import Candidate, Evidence, Judgment, Violation
 from edenmem.acceptance.rules import judge
 from edenmem.acceptance.speaker import name_speaker
 from edenmem.engine.formation.formation_input import Material
@@ -92,10 +92,10 @@ async def review(
         ProviderError: the model will refuse all later calls of this run.
     """
     # In a thread: reading a long range must not block other sessions.
-    judgements = await in_thread(
+    judgments = await in_thread(
         lambda: [judge(each, evidence, material.acceptance) for each in candidates]
     )
-    reviews = list(map(_conclude, candidates, judgements))
+    reviews = list(map(_conclude, candidates, judgments))
     places = [place for place, first in enumerate(reviews) if first.violations]
     if not places:
         return reviews
@@ -133,16 +133,16 @@ def name_speaker_of(candidate: Candidate, material: Material, word_limit: int) -
     return msgspec.structs.replace(candidate, content=tidy(named, word_limit), said=said)
 
 
-def _conclude(candidate: Candidate, judgement: Judgement, note: str = "") -> Review:
-    violations = judgement.violations
-    if not judgement.content:
+def _conclude(candidate: Candidate, judgment: Judgment, note: str = "") -> Review:
+    violations = judgment.violations
+    if not judgment.content:
         violations = (_EMPTY,)
-    elif has_fence(judgement.content):
+    elif has_fence(judgment.content):
         violations = (*violations, _FENCED)
     return Review(
-        content=judgement.content,
-        sources=judgement.sources,
-        is_weak=judgement.is_weak,
+        content=judgment.content,
+        sources=judgment.sources,
+        is_weak=judgment.is_weak,
         is_named=bool(candidate.said),
         violations=violations,
         note=note,

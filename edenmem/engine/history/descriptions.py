@@ -53,7 +53,7 @@ def action_words(entry: AuditEntry) -> str:
     return f"undo: {words}" if entry.undoes else words
 
 
-def summarise_entry(entry: AuditEntry) -> str:
+def summarize_entry(entry: AuditEntry) -> str:
     """Summarize an entry in one line: the text, or the changed fields."""
     before, after = entry.before or {}, entry.after or {}
     for name in _TEXTS:

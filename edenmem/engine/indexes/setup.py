@@ -28,11 +28,11 @@ class Setup:
     @property
     def is_made(self) -> bool:
         """Return whether the store is initialized."""
-        return self._store.database.info().initialised
+        return self._store.database.info().initialized
 
     def make(self) -> list[str]:
         """Create missing parts; return descriptions of them."""
-        return list(self._store.database.initialise())
+        return list(self._store.database.initialize())
 
     def lacks_search_indexes(self) -> bool:
         """Return whether search indexes are missing: on Atlas, `make` does not create them."""

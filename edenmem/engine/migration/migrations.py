@@ -62,7 +62,7 @@ class Migrations:
     def step_up(self) -> tuple[Sequence[str], Sequence[str]]:
         """Apply the pending steps; return their names and what else was created."""
         applied = self._store.migrations.migrate_up()
-        return applied, self._store.database.initialise()  # indexes of the new steps
+        return applied, self._store.database.initialize()  # indexes of the new steps
 
     def steps_down(self, to: int) -> list[SchemaStep]:
         """Return the applied steps after step ``to``, latest first.
@@ -89,7 +89,7 @@ class Migrations:
         """Read v1 memory and stage it; see `factory.open_v1_plan`."""
         from edenmem.engine.factory import open_v1_plan
 
-        exists = self._store.database.info().initialised
+        exists = self._store.database.info().initialized
         return open_v1_plan(
             self._runtime.settings,
             location,

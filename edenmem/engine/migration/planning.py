@@ -96,7 +96,7 @@ def make_plan(
     """
     embedder = runtime.embedder if options.embed else None
     info = runtime.store.database.info()
-    store = runtime.store if info.initialised else None
+    store = runtime.store if info.initialized else None
     sums = _Sums()
     applier = _applier(runtime, plan, options) if store else None
     _count_problems(sums, find_taken_names(store, plan) if store else ())

@@ -11,7 +11,7 @@ reflections    conversation, now, agent, persona, speakers, scopes, facts, refle
 single         values of ``facts`` and ``reflections``, without facts
 rewrite        conversation, now, agent, persona, speakers, items (number, candidate (kind,
                content, sources), violations (reason), word_limit)
-dedup          now, facts (number, content, neighbours (number, content, formed_at)), fact_words
+dedup          now, facts (number, content, neighbors (number, content, formed_at)), fact_words
 merge          now, facts (number, content, formed_at), fact_words
 consolidate    now, kind, owner, current, reflections ((formed_at, content) oldest first),
                instructions (None if there are none), word_limit

@@ -149,7 +149,7 @@ def store_overview(
 ) -> StoreOverview:
     """Return the overview of the store, with counts by agent, formations, vectors and usage."""
     info = store.database.info()
-    if not info.initialised:
+    if not info.initialized:
         return StoreOverview(store=info)
     counts: dict[str, int] = {}
     unfinished: list[Formation] = []

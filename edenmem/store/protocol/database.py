@@ -25,7 +25,7 @@ class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Literal["sqlite", "mongodb"]
     location: str
-    initialised: bool
+    initialized: bool
     schema_version: str = ""
     server_version: str = ""
     size_bytes: int | None = None
@@ -39,14 +39,14 @@ class Database(Protocol):
     def info(self) -> StoreInfo:
         """Return the store's kind, location, versions and document counts."""
 
-    def initialise(self) -> Sequence[str]:
+    def initialize(self) -> Sequence[str]:
         """Create missing tables or collections and ordinary indexes; return the names created.
 
         Idempotent. SQLite files are created with mode 0600.
         """
 
     def preparation(self) -> Preparation:
-        """Return what `initialise` would create, and what is left to the operator."""
+        """Return what `initialize` would create, and what is left to the operator."""
 
     def require_writable(self) -> None:
         """Raise if nothing can be written, before paying for a model call.

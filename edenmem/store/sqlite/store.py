@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class SqliteStore:
     """Memory in one SQLite file; see `edenmem.store.protocol.store.Store` for its parts.
 
-    The file is opened on first use, and only `Database.initialise` creates it. Threads may share a
+    The file is opened on first use, and only `Database.initialize` creates it. Threads may share a
     store; after a fork the child opens its own connections.
     """
 

@@ -67,11 +67,11 @@ class DamageTally:
 
     def damage(self) -> tuple[V1Damage, ...]:
         """Return all damage, by file or collection."""
-        counted = [_summarise(where, kind, found) for (where, kind), found in self._tallies.items()]
+        counted = [_summarize(where, kind, found) for (where, kind), found in self._tallies.items()]
         return tuple(sorted([*self._found, *counted], key=lambda each: (each.where, each.kind)))
 
 
-def _summarise(where: str, kind: Kind, tally: _Tally) -> V1Damage:
+def _summarize(where: str, kind: Kind, tally: _Tally) -> V1Damage:
     one, many = _COUNTED[kind]
     more = tally.documents - len(tally.places)
     places = ", ".join(tally.places) + (f" and {more:,} more" if more else "")

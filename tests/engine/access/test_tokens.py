@@ -98,7 +98,7 @@ def test_a_store_that_is_only_read_checks_tokens_and_makes_none(
 ) -> None:
     path = tmp_path / "memory.db"
     writer = SqliteStore(path)
-    writer.database.initialise()
+    writer.database.initialize()
     _, secret = keeper(writer, clock).create("phone", agents=[MIRA])
     writer.database.close()
     reader = SqliteStore(path, read_only=True)

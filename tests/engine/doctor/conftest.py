@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.doctor.catalogue import CATALOGUE
+from edenmem.engine.doctor.catalog import CATALOG
 from edenmem.engine.doctor.report import DoctorReport, FixReport, State
 from edenmem.engine.doctor.session import open_session
 from edenmem.settings.schema import EmbeddingSettings, Settings
@@ -66,7 +66,7 @@ def ward(request: pytest.FixtureRequest) -> Any:
 
 def examine(ward: Ward, *checks: str, **options: Any) -> DoctorReport:
     """Return the doctor's report."""
-    names = frozenset(checks) or frozenset(CATALOGUE)
+    names = frozenset(checks) or frozenset(CATALOG)
     with open_session(
         make_runtime(ward.store, SETTINGS, actor=make_actor("edenmem doctor"), clock=lambda: TODAY),
         names,
@@ -77,7 +77,7 @@ def examine(ward: Ward, *checks: str, **options: Any) -> DoctorReport:
 
 def fix(ward: Ward, *checks: str) -> tuple[FixReport, DoctorReport]:
     """Return the repairs and the report afterwards."""
-    names = frozenset(checks) or frozenset(CATALOGUE)
+    names = frozenset(checks) or frozenset(CATALOG)
     with open_session(
         make_runtime(
             ward.store, SETTINGS, actor=make_actor("edenmem doctor --fix"), clock=lambda: TODAY

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.doctor.catalogue import CATALOGUE, select_checks
+from edenmem.engine.doctor.catalog import CATALOG, select_checks
 from edenmem.engine.doctor.examination import EXAMINATIONS
 from edenmem.engine.doctor.report import State
 from edenmem.engine.doctor.session import open_session
@@ -34,7 +34,7 @@ def test_a_healthy_memory_has_no_findings(ward: Ward) -> None:
     assert report.reachable
     assert report.is_well
     of_files = {"permissions", "file"} if isinstance(ward, MongoWard) else set()
-    assert [c.name for c in report.checks] == [n for n in CATALOGUE if n not in of_files]
+    assert [c.name for c in report.checks] == [n for n in CATALOG if n not in of_files]
 
 
 def test_file_checks_are_not_reported_without_files(ward: Ward) -> None:
@@ -99,17 +99,17 @@ _OF_SURROUNDINGS = {
 
 def test_every_check_has_an_example_of_damage(on_sqlite: SqliteWard) -> None:
     made = {name for examination in EXAMINATIONS for name in examination.checks}
-    assert made | {"connection", "schema", "providers"} == set(CATALOGUE)
+    assert made | {"connection", "schema", "providers"} == set(CATALOG)
     code = "".join(
         path.read_text(encoding="utf-8")
         for path in (Path(__file__).parents[2] / "support").glob("damage.py")
     )
-    assert {name for name in CATALOGUE if f'"{name}"' in code} == set(CATALOGUE) - _OF_SURROUNDINGS
+    assert {name for name in CATALOG if f'"{name}"' in code} == set(CATALOG) - _OF_SURROUNDINGS
     assert len({each.name for each in DAMAGES}) == len(DAMAGES)
 
 
 def test_every_check_has_a_meaning_and_a_remedy() -> None:
-    for check in CATALOGUE.values():
+    for check in CATALOG.values():
         assert check.title[0].islower()
         assert not check.title.endswith(".")
         assert check.meaning.endswith(".")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.engine.doctor.catalogue import select_checks
+from edenmem.engine.doctor.catalog import select_checks
 from edenmem.engine.doctor.report import CheckResult, DoctorReport, State
 from edenmem.engine.doctor.session import open_session
 from edenmem.engine.embeddings.languages import count_not_english, language_notice
@@ -253,7 +253,7 @@ def test_facts_in_another_language_with_an_english_model(
         ("", False),
     ],
 )
-def test_recognised_languages(text: str, is_foreign: bool) -> None:
+def test_recognized_languages(text: str, is_foreign: bool) -> None:
     assert count_not_english([text]) == is_foreign
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from edenmem.engine.evaluation import tuning
 from edenmem.engine.evaluation.evaluator import CUTOFF, Evaluator, ranking
-from edenmem.engine.evaluation.queries import LabelledQuery, read_queries
+from edenmem.engine.evaluation.queries import LabeledQuery, read_queries
 from edenmem.engine.evaluation.tuning import LEAST_QUERIES, Tuning, tune
 from edenmem.errors import UsageError
 from edenmem.search.metrics import ndcg
@@ -25,7 +25,7 @@ NAMES = [f"{first}{second}" for first in "bdfgkm" for second in ("ova", "ilo", "
 
 
 @pytest.fixture
-def queries(memory: Memory) -> tuple[LabelledQuery, ...]:
+def queries(memory: Memory) -> tuple[LabeledQuery, ...]:
     """Queries of which each is answered by a fact that shares words with it, and one by none."""
     texts = [f"{name} keeps the {name[::-1]} in the hall" for name in NAMES]
     ids = memory.add(memory.cast.anna_scope, *texts)
@@ -44,7 +44,7 @@ def of(memory: Memory, settings: SearchSettings) -> Evaluator:
 
 @pytest.mark.slow
 async def test_bad_settings_are_found_out(
-    memory: Memory, queries: tuple[LabelledQuery, ...]
+    memory: Memory, queries: tuple[LabeledQuery, ...]
 ) -> None:
     """By meaning alone, with a floor that nothing reaches, nothing is found."""
     bad = SearchSettings(recipe="semantic", semantic_floor=0.99)
@@ -60,7 +60,7 @@ async def test_bad_settings_are_found_out(
 
 @pytest.mark.slow
 async def test_good_settings_are_left_alone(
-    memory: Memory, queries: tuple[LabelledQuery, ...]
+    memory: Memory, queries: tuple[LabeledQuery, ...]
 ) -> None:
     good = SearchSettings(recipe="text")
     found = await tune(of(memory, good), queries, good)
@@ -71,7 +71,7 @@ async def test_good_settings_are_left_alone(
 
 
 async def test_only_named_recipes_are_tried_and_nothing_is_written(
-    memory: Memory, queries: tuple[LabelledQuery, ...]
+    memory: Memory, queries: tuple[LabeledQuery, ...]
 ) -> None:
     settings = SearchSettings(recipe="semantic", semantic_floor=0.99)
     found = await tune(of(memory, settings), queries, settings, recipes=["rrf"])
@@ -82,16 +82,14 @@ async def test_only_named_recipes_are_tried_and_nothing_is_written(
 
 @pytest.mark.slow
 async def test_the_same_queries_give_the_same_result(
-    memory: Memory, queries: tuple[LabelledQuery, ...]
+    memory: Memory, queries: tuple[LabeledQuery, ...]
 ) -> None:
     settings = SearchSettings(recipe="semantic", semantic_floor=0.6)
     first = await tune(of(memory, settings), queries, settings)
     assert await tune(of(memory, settings), queries, settings) == first
 
 
-async def test_a_few_queries_say_nothing(
-    memory: Memory, queries: tuple[LabelledQuery, ...]
-) -> None:
+async def test_a_few_queries_say_nothing(memory: Memory, queries: tuple[LabeledQuery, ...]) -> None:
     settings = SearchSettings()
     few = [*queries[: LEAST_QUERIES - 1], queries[-1]]  # the last one has no answer
     with pytest.raises(UsageError, match=f"at least {LEAST_QUERIES} queries"):
@@ -99,7 +97,7 @@ async def test_a_few_queries_say_nothing(
 
 
 async def test_the_settings_in_force_must_be_able_to_run(
-    memory: Memory, queries: tuple[LabelledQuery, ...]
+    memory: Memory, queries: tuple[LabeledQuery, ...]
 ) -> None:
     bare = Evaluator(make_runtime(memory.store))
     with pytest.raises(UsageError, match="needs an embedding model"):
@@ -107,7 +105,7 @@ async def test_the_settings_in_force_must_be_able_to_run(
 
 
 async def test_a_figure_that_trials_share_is_that_of_each_alone(
-    memory: Memory, queries: tuple[LabelledQuery, ...]
+    memory: Memory, queries: tuple[LabeledQuery, ...]
 ) -> None:
     settings = SearchSettings(semantic_floor=0.6)
     evaluator = of(memory, settings)

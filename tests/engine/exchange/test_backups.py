@@ -115,7 +115,7 @@ def test_a_recreated_store_keeps_backups_of_the_lost_one(tmp_path: Path) -> None
     def new_store() -> Store:
         path.unlink(missing_ok=True)
         store = SqliteStore(path)
-        store.database.initialise()
+        store.database.initialize()
         return store
 
     store = new_store()

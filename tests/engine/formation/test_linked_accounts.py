@@ -58,7 +58,7 @@ async def test_a_twin_under_another_account_is_a_duplicate_with_both_sources(
 
 
 @pytest.mark.parametrize("action", ["UPDATE", "DELETE"])
-async def test_decisions_act_on_the_neighbour_where_it_is(on_discord: World, action: str) -> None:
+async def test_decisions_act_on_the_neighbor_where_it_is(on_discord: World, action: str) -> None:
     cast = on_discord.cast
     old = embedded(on_discord, cast.anna_scope, LISBON)
     embedded(on_discord, cast.bruno_scope, "Bruno lives in Lisbon.")

@@ -65,8 +65,8 @@ def values(task: str, text: str = "Some text.") -> dict[str, Any]:
             items = [{"number": 1, "candidate": candidate, "violations": wrong, "word_limit": 30}]
             return {**about, "items": items}
         case "dedup":
-            neighbour = {"number": 1, "content": text, "formed_at": NOW}
-            facts = [{"number": 1, "content": text, "neighbours": [neighbour]}]
+            neighbor = {"number": 1, "content": text, "formed_at": NOW}
+            facts = [{"number": 1, "content": text, "neighbors": [neighbor]}]
             return {"now": NOW, "facts": facts, "fact_words": 30}
         case "merge":
             facts = [{"number": 1, "content": text, "formed_at": NOW}]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.acceptance.evidence import Candidate, Evidence, Judgement, Violation
+from edenmem.acceptance.evidence import Candidate, Evidence, Judgment, Violation
 from edenmem.engine.formation import deduplication, review
 from edenmem.errors import (
     BudgetExceeded,
@@ -30,14 +30,14 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Candidate, Evidence, b
 
     def judge(
         candidate: Candidate, evidence: Evidence, settings: object, *, is_last: bool = False
-    ) -> Judgement:
+    ) -> Judgment:
         seen.append((candidate, evidence, is_last))
         violations = [
             Violation(word.lower(), f"{word} was not said")
             for word in ("WRONG", "FALSE", "WEAK")
             if word in candidate.content and not (is_last and word == "WEAK")
         ]
-        return Judgement(
+        return Judgment(
             content=candidate.content,
             sources=candidate.sources,
             violations=tuple(violations),

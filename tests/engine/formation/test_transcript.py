@@ -117,7 +117,7 @@ def test_a_message_without_sender_is_the_only_persons_or_nobodys() -> None:
     assert " someone: " in read(message)[1]
 
 
-def test_tool_calls_are_summarised_with_their_results() -> None:
+def test_tool_calls_are_summarized_with_their_results() -> None:
     call = ToolCall(
         tool="search_web",
         args={"query": "ferry hall\nopening"},

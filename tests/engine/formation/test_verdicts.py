@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from edenmem.engine.formation.deduplication import ComparedFact, Neighbour, resolve
+from edenmem.engine.formation.deduplication import ComparedFact, Neighbor, resolve
 from edenmem.engine.formation.formation_input import NewFact
 from edenmem.engine.runtime.answers import DedupAnswer, DedupDecision
 from edenmem.models.memory import Fact
@@ -21,10 +21,8 @@ WORDS = 30
 
 def compared(number: int, *offered: int, content: str = "", private: bool = False) -> ComparedFact:
     new = NewFact(SCOPE, content or f"New fact number {number}.", private)
-    neighbours = tuple(
-        Neighbour(each, OLD[each - 1].content, NOW, OLD[each - 1]) for each in offered
-    )
-    return ComparedFact(number, new, None, neighbours)
+    neighbors = tuple(Neighbor(each, OLD[each - 1].content, NOW, OLD[each - 1]) for each in offered)
+    return ComparedFact(number, new, None, neighbors)
 
 
 def decide(fact: int, action: str, target: int | None = None, content: str | None = None) -> Any:
@@ -151,7 +149,7 @@ def test_no_answer_reaches_beyond_what_was_offered(
         if verdict.action == "ADD":
             continue
         assert verdict.target is not None
-        assert verdict.target in [neighbour.fact for neighbour in item.neighbours]
+        assert verdict.target in [neighbor.fact for neighbor in item.neighbors]
         if verdict.action != "NONE":
             changed.append(verdict.target.id)
     assert len(changed) == len(set(changed))

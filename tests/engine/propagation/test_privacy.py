@@ -27,7 +27,7 @@ CONFIDENCES = Confidences([SECRET, "Diabetes.", "安娜正在找新的工作"])
         "大家都知道安娜正在找新的工作了",
     ],
 )
-def test_quotations_and_paraphrases_are_recognised(text: str) -> None:
+def test_quotations_and_paraphrases_are_recognized(text: str) -> None:
     assert CONFIDENCES.reveals(text)
 
 
@@ -79,7 +79,7 @@ def test_any_text_with_words_reveals_itself(text: str) -> None:
         "Telephone (0)30 901820-12",
     ],
 )
-def test_contacts_are_recognised(text: str) -> None:
+def test_contacts_are_recognized(text: str) -> None:
     assert has_contact(text)
 
 
@@ -109,7 +109,7 @@ def test_dates_and_amounts_are_not_contacts(text: str) -> None:
         ("night_owl_7 found the bug", ["zoe", "night_owl_7"]),
     ],
 )
-def test_people_are_recognised_by_their_names(text: str, names: list[str]) -> None:
+def test_people_are_recognized_by_their_names(text: str, names: list[str]) -> None:
     assert find_name(text, names) == names[-1]
 
 

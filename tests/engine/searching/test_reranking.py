@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edenmem.engine.evaluation.evaluator import Evaluator
-from edenmem.engine.evaluation.queries import LabelledQuery
+from edenmem.engine.evaluation.queries import LabeledQuery
 from edenmem.engine.evaluation.tuning import tune
 from edenmem.engine.reports import SearchReport
 from edenmem.engine.search.searcher import Searcher
@@ -295,8 +295,8 @@ class TestWhyNot:
 
 
 class TestEvaluation:
-    def query(self, scope: Scope, text: str, *relevant: Fact) -> LabelledQuery:
-        return LabelledQuery(
+    def query(self, scope: Scope, text: str, *relevant: Fact) -> LabeledQuery:
+        return LabeledQuery(
             line=1, query=text, scopes=(scope,), relevant=frozenset(one.id for one in relevant)
         )
 

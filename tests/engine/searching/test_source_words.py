@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from edenmem.engine.evaluation.evaluator import Evaluator
-from edenmem.engine.evaluation.queries import LabelledQuery
+from edenmem.engine.evaluation.queries import LabeledQuery
 from edenmem.engine.evaluation.tuning import tune
 from edenmem.engine.search.searcher import Searcher
 from edenmem.engine.search.why_not import Detective
@@ -88,7 +88,7 @@ async def test_without_the_index_the_command_is_named(town: Town, facts: list[Fa
 
 async def test_tuning_weighs_the_words_of_the_source(town: Town, facts: list[Fact]) -> None:
     queries = [
-        LabelledQuery(
+        LabeledQuery(
             line=n, query=f"{word} {n}", scopes=(town.his(),), relevant=frozenset({fact.id})
         )
         for n in range(3)

@@ -450,7 +450,7 @@ async def test_from_settings_opens_nothing_yet(
     async with MemoryService.from_settings() as service:
         assert not service.can_form
         assert list(tmp_path.iterdir()) == []
-        service.store.database.initialise()
+        service.store.database.initialize()
         assert (tmp_path / "memory.db").exists()
 
 

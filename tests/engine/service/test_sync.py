@@ -28,7 +28,7 @@ def test_it_matches_the_asynchronous_classes() -> None:
 
 
 def test_a_program_without_a_loop_remembers(service: SyncMemoryService) -> None:
-    service.initialise()
+    service.initialize()
     service.ensure_session("chat", agents=["mira"], users=["lena"])
     turn = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
     assert service.add_messages("chat", turn) == 2

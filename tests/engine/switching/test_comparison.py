@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edenmem.engine.embeddings.switch import ModelSwitcher
-from edenmem.engine.evaluation.queries import LabelledQuery
+from edenmem.engine.evaluation.queries import LabeledQuery
 from edenmem.engine.evaluation.tuning import compare_models
 from edenmem.errors import UsageError
 from edenmem.models.scope import Scope
@@ -30,8 +30,8 @@ class Dull(FakeEmbedder):
         return super().vector("lanterns whale folds" if text.endswith("?") else text)
 
 
-def asked(query: str, *relevant: str) -> LabelledQuery:
-    return LabelledQuery(line=1, query=query, scopes=(MIRA,), relevant=frozenset(relevant))
+def asked(query: str, *relevant: str) -> LabeledQuery:
+    return LabeledQuery(line=1, query=query, scopes=(MIRA,), relevant=frozenset(relevant))
 
 
 @pytest.fixture

@@ -238,7 +238,7 @@ def test_the_filter_is_part_of_each_query_and_one_for_all_scopes(
 @pytest.mark.parametrize(
     ("limit", "candidates"), [(1, 20), (5, 100), (100, 2000), (600, 10_000), (20_000, 10_000)]
 )
-def test_the_number_of_neighbours_is_bounded(
+def test_the_number_of_neighbors_is_bounded(
     store: MongoStore, atlas: AtlasServer, limit: int, candidates: int
 ) -> None:
     near(store, limit=limit)

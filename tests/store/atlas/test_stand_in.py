@@ -14,7 +14,7 @@ from pymongo.operations import SearchIndexModel
 from edenmem.models.ids import new_id
 from edenmem.store.mongo.core.collections import text_index, vector_index
 from tests.support.atlas_server import AtlasServer
-from tests.support.atlas_text import Texts, analysed, one_edit
+from tests.support.atlas_text import Texts, analyzed, one_edit
 from tests.support.names import stable
 
 VECTOR: dict[str, Any] = {
@@ -193,13 +193,13 @@ def test_other_servers_have_no_search_commands(secantus_uri: str, collection: An
 
 
 def test_words_are_english() -> None:
-    assert analysed("The bees' honey, and Anna's bee", "lucene.english") == [
+    assert analyzed("The bees' honey, and Anna's bee", "lucene.english") == [
         "bee",
         "hone",
         "anna",
         "bee",
     ]
-    assert analysed("The Bees", "lucene.standard") == ["the", "bees"]
+    assert analyzed("The Bees", "lucene.standard") == ["the", "bees"]
     assert one_edit("safron", "saffron")
     assert one_edit("ab", "ba")
     assert not one_edit("abc", "cab")

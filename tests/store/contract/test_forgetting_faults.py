@@ -133,7 +133,7 @@ class _Writes:
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("forgetting") / "prepared.db"
     store = SqliteStore(path)
-    store.database.initialise()
+    store.database.initialize()
     _prepared(make_town(store))
     store.database.close()
     return path

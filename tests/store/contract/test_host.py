@@ -27,11 +27,11 @@ from tests.support.memory import add_fact, applied
 # -- the database itself -------------------------------------------------------------------------
 
 
-def test_initialising_again_creates_nothing(store: Store) -> None:
+def test_initializing_again_creates_nothing(store: Store) -> None:
     before = store.database.info()
-    assert list(store.database.initialise()) == []
+    assert list(store.database.initialize()) == []
     after = store.database.info()
-    assert before.initialised
+    assert before.initialized
     assert after == before
 
 

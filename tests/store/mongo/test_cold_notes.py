@@ -183,7 +183,7 @@ def test_every_session_is_checked_within_a_week(mongo: MongoStore, database: Any
 def test_settled_sessions_cost_no_query_each(open_mongo: OpenMongo) -> None:
     watcher = Watcher()
     store = open_mongo(listeners=(watcher,))
-    store.database.initialise()
+    store.database.initialize()
 
     def cost() -> int:
         before = len(watcher.seen)

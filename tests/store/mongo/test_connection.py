@@ -56,7 +56,7 @@ READS: dict[str, Callable[[MongoStore], object]] = {
     "find": lambda store: store.host.find("agent", "eve"),
     "backlog": lambda store: store.formations.backlog(new_id(), new_id(), limit=3),
     "info": lambda store: store.database.info(),
-    "initialise": lambda store: store.database.initialise(),
+    "initialize": lambda store: store.database.initialize(),
 }
 
 
@@ -187,7 +187,7 @@ def test_every_error_of_the_driver_is_a_store_error(error: Exception, words: str
 def test_a_failing_cursor_raises(open_mongo: OpenMongo) -> None:
     """Known failure 10: results before a read error were taken for the whole."""
     store = open_mongo()
-    store.database.initialise()
+    store.database.initialize()
     add_facts(store, *(make_fact(SCOPE, f"fact {n}") for n in range(700)))
     database = store.connection.database
     database.client.admin.command(

@@ -86,10 +86,10 @@ def unique_keys(raw: Any) -> set[str]:
 
 
 def narrow_store(open_mongo: OpenMongo) -> MongoStore:
-    """A store where the platform ran first, and `initialise` second."""
+    """A store where the platform ran first, and `initialize` second."""
     store = open_mongo()
     start_platform(store.connection.database.memory2_facts)
-    store.database.initialise()
+    store.database.initialize()
     return store
 
 
@@ -107,7 +107,7 @@ def test_only_facts_are_refused(open_mongo: OpenMongo) -> None:
     assert (store.connection.database.list_collection_names(), raw.index_information()) == before
     assert any("edenmem_fact_recent" in step for step in plan.steps)
     assert not any("fact_dedup_idx" in step for step in plan.steps)
-    made = store.database.initialise()
+    made = store.database.initialize()
     assert list(plan.steps) == made
     (warning,) = store.database.preparation().warnings
     assert "fact_dedup_idx" in warning
@@ -197,7 +197,7 @@ def test_a_replacement_can_be_killed_at_every_command(
         raw = store.connection.database.memory2_facts
         raw.insert_one(platform_fact(AGENT, USER, SENTENCE))
         prepare(raw)
-        store.database.initialise()
+        store.database.initialize()
         breaking = wrapped_store(store, breaker.around)
         if at is None:
             breaking.indexes.replace_index(FACT_KEY.name)
@@ -291,7 +291,7 @@ def test_stored_duplicates_drop_no_index(open_mongo: OpenMongo) -> None:
     raw.create_index(NARROW, unique=True, name="partial", partialFilterExpression={"shard": "x"})
     twins = [platform_fact(AGENT, USER, SENTENCE) for _ in range(2)]
     raw.insert_many(twins)
-    store.database.initialise()
+    store.database.initialize()
     before = raw.index_information()
     with pytest.raises(StoreError, match="cannot create") as caught:
         store.indexes.replace_index(FACT_KEY.name)
@@ -306,7 +306,7 @@ def test_a_former_key_protects_until_it_is_replaced(open_mongo: OpenMongo) -> No
     store = open_mongo()
     raw = store.connection.database.memory2_facts
     raw.create_index(FACT_KEY.keys, name="edenmem_fact_key", unique=True)
-    store.database.initialise()
+    store.database.initialize()
     scope = Scope.user(new_id(), new_id())
     fact = add_fact(store, scope, SENTENCE)
     twin = AddFact(fact=make_fact(scope, SENTENCE))
@@ -329,13 +329,13 @@ def test_an_unsuitable_shard_key_is_unsupported(open_mongo: OpenMongo) -> None:
         assert state(store).status == "unavailable"
         assert any("unsupported" in line for line in store.database.preparation().warnings)
         for work in (
-            store.database.initialise,
+            store.database.initialize,
             lambda: store.indexes.create_index(FACT_KEY.name, WISH),
         ):
             with pytest.raises(StoreError, match=r"unsupported.*sharded by \{hash: 1\}"):
                 work()
         shards.update_one({"_id": namespace}, {"$set": {"key": {"agent_id": 1, "scope": 1}}})
-        store.database.initialise()
+        store.database.initialize()
         assert state(store).status == "ready"
     finally:
         shards.delete_one({"_id": namespace})
@@ -350,13 +350,13 @@ def test_usernames_are_not_unique_in_the_platforms_collection(open_mongo: OpenMo
     index = username_index(store.connection.settings)
     raw = store.connection.database.users3
     raw.create_index(index.keys, name=index.name, unique=True)
-    store.database.initialise()
+    store.database.initialize()
     (warning,) = store.database.preparation().warnings
     assert "edenmem_username" in warning
     store.indexes.replace_index(index.name)
     raw.insert_many([{"type": "user", "username": "anna"} for _ in range(2)])
     assert store.database.preparation().warnings == ()
-    assert store.database.initialise() == []
+    assert store.database.initialize() == []
     assert len(list(store.host.users())) == 2
 
 

@@ -165,7 +165,7 @@ CHANGES: dict[str, tuple[Change, ...]] = {
 
 
 def _prepare(store: Store) -> None:
-    store.database.initialise()
+    store.database.initialize()
     store.host.add_agent(AGENT)
     store.host.add_agent(SPARE_AGENT)
     store.host.add_user(SPARE_USER)

@@ -198,7 +198,7 @@ def _is_served(
 def watched(open_mongo: OpenMongo) -> tuple[MongoStore, Watcher]:
     watcher = Watcher()
     store = open_mongo(listeners=(watcher,))
-    store.database.initialise()
+    store.database.initialize()
     watcher.seen.clear()
     return store, watcher
 

@@ -174,7 +174,7 @@ def test_written_documents_have_the_types_of_the_platform(
 
 def test_vectors_may_be_binary_and_both_forms_are_read(open_mongo: OpenMongo) -> None:
     store = open_mongo(embedding_storage="bindata")
-    store.database.initialise()
+    store.database.initialize()
     scope = Scope.user(new_id(), new_id())
     fact = add_fact(store, scope, "binary", embedding=random_unit(1, 8), embedding_model="m")
     raw = store.connection.database.memory2_facts
@@ -435,7 +435,7 @@ def test_progress_follows_the_first_agent_and_never_goes_back(
     assert str(progress()) == messages[5].id
 
 
-def test_a_context_written_by_the_platform_is_recognised(mongo: MongoStore, database: Any) -> None:
+def test_a_context_written_by_the_platform_is_recognized(mongo: MongoStore, database: Any) -> None:
     """Known failure 7: a cached context is only valid with its fingerprint."""
     agent = new_id()
     session = make_session([agent])
@@ -555,7 +555,7 @@ def test_nothing_is_added_without_its_unique_index(
             attempt()
         assert caught.value.hint == "run 'edenmem init'"
     assert list(store.log.audit()) == []
-    store.database.initialise()
+    store.database.initialize()
     for attempt in attempts:
         assert attempt()
 
@@ -566,19 +566,19 @@ def test_duplicates_that_prevent_a_key_can_be_removed(open_mongo: OpenMongo) -> 
     twice = [platform_fact(agent, None, "Same.") for _ in range(2)]
     store.connection.database.memory2_facts.insert_many(twice)
     with pytest.raises(StoreError, match="fact_dedup_idx"):
-        store.database.initialise()
+        store.database.initialize()
     one, _ = facts_of(store, Scope.agent(str(agent)))
     applied(
         store,
         RemoveFact(scope=one.home, fact_id=one.id, expected_version=one.version, at=LATER),
     )
-    store.database.initialise()
+    store.database.initialize()
     assert len(facts_of(store, one.home)) == 1
 
 
 def test_names_of_collections_are_settings(open_mongo: OpenMongo) -> None:
     store = open_mongo(sessions_collection="s", messages_collection="m", users_collection="people")
-    store.database.initialise()
+    store.database.initialize()
     session = make_session()
     store.host.put_session(session)
     store.host.add_messages(session.id, make_messages(session, 2))
@@ -593,7 +593,7 @@ def test_additions_take_few_round_trips(open_mongo: OpenMongo) -> None:
 
     watcher = Watcher()
     store = open_mongo(listeners=(watcher,))
-    store.database.initialise()
+    store.database.initialize()
     scope = Scope.user(new_id(), new_id())
     facts = [make_fact(scope, f"fact {n % 900}") for n in range(1000)]
     reflections = [make_reflection(scope, f"thought {n}") for n in range(300)]

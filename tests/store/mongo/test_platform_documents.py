@@ -279,7 +279,7 @@ def test_known_failure_64_any_value_is_shown_formed_and_comes_back_equal(
     imported(sqlite_store, backup)
     for source in (backup, exported(sqlite_store)):
         other = open_mongo()
-        other.database.initialise()
+        other.database.initialize()
         assert imported(other, source).failed == 0
         assert as_text(other.connection.database) == stored
 

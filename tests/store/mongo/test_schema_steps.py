@@ -38,7 +38,7 @@ def test_facts_of_the_platform_get_missing_fields(open_mongo: OpenMongo) -> None
     facts = [platform_fact(agent, f"fact {n}") for n in range(1200)]  # more than two batches
     facts[7] |= {"version": 3, "hash": content_hash("fact 7"), "access_count": 5}
     store.connection.database.memory2_facts.insert_many(facts)
-    assert f"migration {STEPS[-1]}" in store.database.initialise()
+    assert f"migration {STEPS[-1]}" in store.database.initialize()
     stored = list(store.connection.database.memory2_facts.find().sort("_id", 1))
     assert [each["hash"] for each in stored] == [content_hash(f["content"]) for f in facts]
     assert {each["formed_at"] for each in stored} == {MADE}
@@ -51,7 +51,7 @@ def test_an_interrupted_step_is_resumed(
     open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_mongo()
-    store.database.initialise()
+    store.database.initialize()
     store.migrations.migrate_down(4)
     raw, agent = store.connection.database.memory2_facts, ObjectId()
     raw.insert_many([platform_fact(agent, f"fact {n}", hash=f"h{n}") for n in range(700)])
@@ -84,7 +84,7 @@ def test_an_interrupted_step_is_resumed(
 
 def test_an_existing_text_of_the_scope_is_kept(open_mongo: OpenMongo) -> None:
     store = open_mongo()
-    store.database.initialise()
+    store.database.initialize()
     store.migrations.migrate_down(4)
     raw, agent = store.connection.database.memory2_facts, ObjectId()
     common = {"user_id": None, "group_id": None, "shard": None}
@@ -99,18 +99,18 @@ def test_an_existing_text_of_the_scope_is_kept(open_mongo: OpenMongo) -> None:
 
 def test_a_database_in_use_is_migrated_by_its_own_command_alone(open_mongo: OpenMongo) -> None:
     store = open_mongo()
-    store.database.initialise()
+    store.database.initialize()
     store.migrations.migrate_down(4)
     assert (
         store.database.info().schema_version == "3" or store.database.info().schema_version == "4"
     )
-    assert not any("migration" in line for line in store.database.initialise())
+    assert not any("migration" in line for line in store.database.initialize())
     assert [s for s in store.migrations.schema() if s.applied_at is None]
 
 
 def test_another_process_is_named_and_an_expired_lease_taken(open_mongo: OpenMongo) -> None:
     store = open_mongo()
-    store.database.initialise()
+    store.database.initialize()
     ledger = store.connection.database.memory2_migrations
     until = datetime.now(UTC) + timedelta(minutes=2)
     ledger.insert_one({"_id": "lease/schema", "holder": "host 42", "until": until})
@@ -128,7 +128,7 @@ def test_a_failed_step_is_not_recorded_and_ends_its_lease(
     open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_mongo()
-    store.database.initialise()
+    store.database.initialize()
     store.migrations.migrate_down(4)
 
     def fail(self: migrations.Migration, kind: str, handle: Any) -> None:

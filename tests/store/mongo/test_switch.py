@@ -29,7 +29,7 @@ OLD: dict[str, Any] = {"embedding": random_unit(1, 4), "embedding_model": "old"}
 @pytest.fixture
 def store(open_mongo: OpenMongo) -> MongoStore:
     store = open_mongo()
-    store.database.initialise()
+    store.database.initialize()
     return store
 
 

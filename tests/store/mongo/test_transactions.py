@@ -331,7 +331,7 @@ def test_a_standalone_server_is_read_only(mongo: MongoStore) -> None:
         lambda: store.erasure.begin_forgetting(Forgetting(id=new_id(), kind="user", begun_at=NOW)),
         lambda: store.host.add_agent(make_agent()),
         store.database.require_writable,
-        store.database.initialise,
+        store.database.initialize,
     ):
         with pytest.raises(StoreError, match="standalone") as caught:
             write()

@@ -181,7 +181,7 @@ def test_no_cursor_is_open_while_a_document_is_processed(
 ) -> None:
     cursors = _Cursors()
     store = open_mongo(listeners=(cursors,))
-    store.database.initialise()
+    store.database.initialize()
     fact_id, *_ = add(store, 5)
     add_fact(store, OTHER)
     revise(store, fact_id, 1)

@@ -34,7 +34,7 @@ SCOPE = Scope.user(new_id(), new_id())
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(tmp_path / "memory.db")
-    store.database.initialise()
+    store.database.initialize()
     yield store
     store.database.close()
 
@@ -154,7 +154,7 @@ def test_facts_of_one_millisecond_are_paged_without_loss(opened: SqliteStore) ->
 @given(st.lists(st.sampled_from(["add", "revise", "remove", "reflect", "forget", "absorb"])))
 def test_counts_are_those_of_what_there_is(tmp_path_factory, steps: list[str]) -> None:
     store = SqliteStore(tmp_path_factory.mktemp("counts") / "memory.db")
-    store.database.initialise()
+    store.database.initialize()
     revision = 0
     for number, step in enumerate(steps):
         opened_facts, pending = facts_of(store, SCOPE), store.memory.pending(SCOPE)

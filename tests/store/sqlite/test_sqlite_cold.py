@@ -20,7 +20,7 @@ RULES = "rules-1"
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(tmp_path / "memory.db")
-    store.database.initialise()
+    store.database.initialize()
     store.host.add_agent(EVE)
     yield store
     store.database.close()

@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def opened(path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(path, busy_timeout=0.05)
-    store.database.initialise()
+    store.database.initialize()
     yield store
     store.database.close()
 
@@ -51,7 +51,7 @@ def staged(path: Path, ending: str) -> Path:
 
 def test_nothing_is_made_before_it_is_asked_for(path: Path) -> None:
     store = SqliteStore(path)
-    assert not store.database.info().initialised
+    assert not store.database.info().initialized
     with pytest.raises(StoreError, match="no edenmem database") as caught:
         store.host.agent(new_id())
     assert "edenmem init" in (caught.value.hint or "")
@@ -61,12 +61,12 @@ def test_nothing_is_made_before_it_is_asked_for(path: Path) -> None:
     assert not path.parent.exists()
 
 
-def test_initialising_says_what_it_made(path: Path) -> None:
+def test_initializing_says_what_it_made(path: Path) -> None:
     store = SqliteStore(path)
     made = [f"folder {path.parent}", f"file {path}", *MIGRATIONS]
-    assert list(store.database.initialise()) == made
+    assert list(store.database.initialize()) == made
     info = store.database.info()
-    assert (info.initialised, info.location) == (True, str(path))
+    assert (info.initialized, info.location) == (True, str(path))
     assert info.schema_version == str(SCHEMA_VERSION)
     assert info.size_bytes == path.stat().st_size
     store.database.close()
@@ -76,7 +76,7 @@ def test_only_the_owner_may_read_any_of_the_files(path: Path) -> None:
     previous = os.umask(0)
     try:
         store = SqliteStore(path)
-        store.database.initialise()
+        store.database.initialize()
         add_fact(store, SCOPE)
         files = [path, staged(path, "-wal"), staged(path, "-shm")]
         assert [mode(file) for file in files] == [0o600] * 3
@@ -86,12 +86,12 @@ def test_only_the_owner_may_read_any_of_the_files(path: Path) -> None:
         os.umask(previous)
 
 
-def test_an_empty_file_may_be_initialised(path: Path) -> None:
+def test_an_empty_file_may_be_initialized(path: Path) -> None:
     path.parent.mkdir()
     path.touch()
     store = SqliteStore(path)
-    assert not store.database.info().initialised
-    assert store.database.initialise() == MIGRATIONS
+    assert not store.database.info().initialized
+    assert store.database.initialize() == MIGRATIONS
     store.database.close()
 
 
@@ -103,9 +103,9 @@ def test_a_closed_store_opens_again_when_it_is_used(opened: SqliteStore) -> None
 
 
 @pytest.mark.parametrize("again", range(6))  # it went wrong one time in ten
-def test_those_who_initialise_at_once_make_one_database(path: Path, again: int) -> None:
+def test_those_who_initialize_at_once_make_one_database(path: Path, again: int) -> None:
     stores = [SqliteStore(path) for _ in range(4)]
-    threads = [threading.Thread(target=store.database.initialise) for store in stores]
+    threads = [threading.Thread(target=store.database.initialize) for store in stores]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -137,7 +137,7 @@ def short_file(path: Path) -> None:
 
 def newer_schema(path: Path) -> None:
     store = SqliteStore(path)
-    store.database.initialise()
+    store.database.initialize()
     store.database.close()
     ours = sqlite3.connect(path)
     ours.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
@@ -163,7 +163,7 @@ def test_what_is_not_ours_is_refused_and_left_as_it_is(path: Path, make, said: s
         lambda store: store.database.info(),
         lambda store: store.host.agent(new_id()),
         lambda store: store.host.add_agent(make_agent()),
-        lambda store: store.database.initialise(),
+        lambda store: store.database.initialize(),
     ):
         store = SqliteStore(path)
         with pytest.raises(StoreError, match=said) as caught:
@@ -188,11 +188,11 @@ def test_a_folder_and_a_pipe_are_not_files(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (tmp_path, pipe):
-        for call in (SqliteStore(path).database.info, SqliteStore(path).database.initialise):
+        for call in (SqliteStore(path).database.info, SqliteStore(path).database.initialize):
             with pytest.raises(StoreError, match="is not a file"):
                 call()
     with pytest.raises(StoreError, match="part of its path is a file"):
-        SqliteStore(Path(__file__) / "memory.db").database.initialise()
+        SqliteStore(Path(__file__) / "memory.db").database.initialize()
 
 
 # -- what goes wrong -----------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_a_store_for_reading_cannot_write(opened: SqliteStore, path: Path) -> No
         lambda: reader.changes.apply(change_set(AddFact(fact=make_fact(SCOPE, "x")))),
         lambda: reader.host.add_agent(make_agent()),
         lambda: reader.changes.track_access([fact.id], fact.formed_at),
-        reader.database.initialise,
+        reader.database.initialize,
     ):
         with pytest.raises(StoreError, match="open for reading only"):
             call()
@@ -265,7 +265,7 @@ def test_where_nothing_may_be_written_an_ordinary_store_reads_and_refuses_to_wri
     places = {"folder": [path.parent], "file": [path], "both": [path, path.parent]}[closed]
     monkeypatch.setattr(os, "access", closed_to_writers(*places))
     assert facts_of(opened, SCOPE) == [fact]
-    assert opened.database.info().initialised
+    assert opened.database.info().initialized
     assert list(path.parent.iterdir()) == [path]
     with pytest.raises(StoreReadOnly, match="cannot be written") as caught:
         add_fact(opened, SCOPE, "Bruno sings.")
@@ -290,7 +290,7 @@ def test_a_folder_that_may_not_be_written_is_said_to_be_so(tmp_path: Path) -> No
     folder = tmp_path / "locked"
     folder.mkdir(mode=0o500)
     with pytest.raises(StoreError, match="cannot be made"):
-        SqliteStore(folder / "memory.db").database.initialise()
+        SqliteStore(folder / "memory.db").database.initialize()
 
 
 def test_a_file_that_may_not_be_written_is_said_to_be_so(

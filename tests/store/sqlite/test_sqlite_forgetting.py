@@ -24,7 +24,7 @@ from tests.support.vectors import random_unit
 @pytest.fixture
 def store(tmp_path: Path) -> SqliteStore:
     store = SqliteStore(tmp_path / "memory.db", busy_timeout=0.2)
-    store.database.initialise()
+    store.database.initialize()
     return store
 
 

@@ -95,8 +95,8 @@ def test_a_migration_that_fails_leaves_no_trace(
     with monkeypatch.context() as patch:
         patch.setattr(migrations.Migration, "up", fail)
         with pytest.raises(StoreError):
-            store.database.initialise()
-    assert not store.database.info().initialised
-    assert store.database.initialise() == MIGRATIONS
+            store.database.initialize()
+    assert not store.database.info().initialized
+    assert store.database.initialize() == MIGRATIONS
     assert store.host.add_agent(make_agent())
     store.database.close()

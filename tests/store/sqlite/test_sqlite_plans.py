@@ -52,7 +52,7 @@ _SCAN = re.compile(rf"SCAN ({_LARGE})\b(?: USING (?:COVERING )?INDEX (\w+))?")
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(tmp_path / "memory.db")
-    store.database.initialise()
+    store.database.initialize()
     yield store
     store.database.close()
 

@@ -59,7 +59,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def opened(path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(path)
-    store.database.initialise()
+    store.database.initialize()
     yield store
     store.database.close()
 
@@ -116,7 +116,7 @@ print(*sorted(fact.content for fact in found))
 
 def test_many_processes_make_one_file(path: Path) -> None:
     script = """
-store.database.initialise()
+store.database.initialize()
 assert add(sys.argv[2])[0].status == "applied"
 store.database.close()
 """

@@ -29,7 +29,7 @@ COUNT, ASKED, DIMENSIONS = 3000, 20, 128
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(tmp_path / "memory.db")
-    store.database.initialise()
+    store.database.initialize()
     yield store
     store.database.close()
 

@@ -30,7 +30,7 @@ INDEX = "facts_source"
 @pytest.fixture
 def town(tmp_path: Path) -> Town:
     store = SqliteStore(tmp_path / "memory.db", busy_timeout=0.2)
-    store.database.initialise()
+    store.database.initialize()
     return make_town(store)
 
 

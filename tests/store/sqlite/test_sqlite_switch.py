@@ -36,7 +36,7 @@ WISH = IndexWish(dimensions=16, analyzer="lucene.english")
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(tmp_path / "memory.db")
-    store.database.initialise()
+    store.database.initialize()
     yield store
     store.database.close()
 
@@ -95,7 +95,7 @@ def test_every_fact_ends_with_one_vector_of_its_text(
     """Additions, edits and removals by processes of either model, fills and switches, in any
     order: at each moment both models find all that they have, and the index agrees."""
     store = SqliteStore(tmp_path_factory.mktemp("switch") / "memory.db")
-    store.database.initialise()
+    store.database.initialize()
     add_facts(store, make_fact(SCOPE, "first", **known("first")))
     store.switches.begin_switch(SWITCH)
     for place, (step, which) in enumerate(steps):
@@ -167,7 +167,7 @@ def test_the_codes_of_both_models_are_rebuilt(opened: SqliteStore) -> None:
 
 def test_models_keep_their_numbers_through_migrations_up_and_down(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "memory.db")
-    store.database.initialise()
+    store.database.initialize()
     add_facts(store, *(make_fact(SCOPE, f"{n}", **known(f"{n}")) for n in range(3)))
     store.switches.begin_switch(SWITCH)
     fill(store)

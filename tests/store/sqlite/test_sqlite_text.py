@@ -33,7 +33,7 @@ OTHER = Scope.user(new_id(), new_id())
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(tmp_path / "memory.db")
-    store.database.initialise()
+    store.database.initialize()
     yield store
     store.database.close()
 
@@ -106,7 +106,7 @@ def test_a_query_has_a_bounded_number_of_words() -> None:
 @pytest.mark.parametrize(
     "typo", ["guitr", "guitarr", "giutar", "gvitar", "uitar", "xguitar", "guitat", "guitra"]
 )
-def test_an_unknown_word_finds_its_neighbour(opened: SqliteStore, typo: str) -> None:
+def test_an_unknown_word_finds_its_neighbor(opened: SqliteStore, typo: str) -> None:
     add_fact(opened, SCOPE, "Ben plays the guitar.")
     add_fact(opened, SCOPE, "Ben has a cat.")
     assert search(opened, typo) == ["Ben plays the guitar."]
@@ -121,19 +121,19 @@ def test_words_that_exist_are_taken_as_they_are(opened: SqliteStore) -> None:
 
 
 @pytest.mark.parametrize("query", ["1985", "ca", "cst", "xyxyxyx", "gui"])
-def test_numbers_short_words_and_far_ones_have_no_neighbours(
+def test_numbers_short_words_and_far_ones_have_no_neighbors(
     opened: SqliteStore, query: str
 ) -> None:
     add_fact(opened, SCOPE, "In 1984 Ben bought a cat and a guitar.")
     assert search(opened, query) == []
 
 
-def test_misspelt_words_of_other_scripts(opened: SqliteStore) -> None:
+def test_misspelled_words_of_other_scripts(opened: SqliteStore) -> None:
     add_fact(opened, SCOPE, "Анна играет на гитаре")
     assert search(opened, "гатаре") == ["Анна играет на гитаре"]
 
 
-def test_neighbours_in_other_scopes_are_not_shown(opened: SqliteStore) -> None:
+def test_neighbors_in_other_scopes_are_not_shown(opened: SqliteStore) -> None:
     add_fact(opened, OTHER, "Ben plays the guitar.")
     assert search(opened, "guitr") == []
 
@@ -195,7 +195,7 @@ def test_few_and_many_scopes_find_the_same(opened: SqliteStore) -> None:
 @given(st.lists(st.text(min_size=1, max_size=30).map(clean).filter(bool), max_size=8))
 def test_what_is_forgotten_leaves_no_word_behind(tmp_path_factory, texts: list[str]) -> None:
     store = SqliteStore(tmp_path_factory.mktemp("words") / "memory.db")
-    store.database.initialise()
+    store.database.initialize()
     facts = [make_fact(SCOPE, text) for text in dict.fromkeys(texts)]
     add_facts(store, *facts)
     for number, fact in enumerate(facts):

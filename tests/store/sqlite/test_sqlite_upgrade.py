@@ -64,7 +64,7 @@ def test_each_older_version_becomes_what_a_new_file_is(tmp_path: Path, version: 
     before = [step for step in old.migrations.schema() if step.applied_at is not None]
     assert [step.number for step in before] == [s.number for s in STEPS if s.number <= version]
     assert list(old.migrations.migrate_up()) == [s.name for s in STEPS if s.number > version]
-    new.database.initialise()
+    new.database.initialize()
     new.database.close()
     assert old.migrations.schema()[: len(before)] == before
     assert shape(tmp_path / "old.db") == shape(tmp_path / "new.db")
@@ -89,7 +89,7 @@ def test_nothing_is_upgraded_unless_it_is_asked_for(tmp_path: Path) -> None:
     older_file(path, 3)
     before = path.read_bytes()
     for call in (
-        lambda s: s.database.initialise(),
+        lambda s: s.database.initialize(),
         lambda s: s.database.info(),
         lambda s: list(s.host.agents()),
     ):

@@ -37,7 +37,7 @@ TIE = 2 * 10**-SCORE_DECIMALS
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(tmp_path / "memory.db")
-    store.database.initialise()
+    store.database.initialize()
     yield store
     store.database.close()
 
@@ -267,7 +267,7 @@ class CodesInMemory(RuleBasedStateMachine):
         self.folder = TemporaryDirectory()
         path = Path(self.folder.name) / "memory.db"
         self.keeps, self.other = SqliteStore(path), SqliteStore(path)
-        self.keeps.database.initialise()
+        self.keeps.database.initialize()
         self.path = path
         self.seed = 0
         self.facts: list[Fact] = []

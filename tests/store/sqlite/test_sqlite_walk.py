@@ -29,7 +29,7 @@ ALL = tuple(RecordKind)
 @pytest.fixture
 def town(tmp_path: Path) -> Iterator[Town]:
     store = SqliteStore(tmp_path / "memory.db")
-    store.database.initialise()
+    store.database.initialize()
     town = make_town(store)
     fill(town)
     facts = list(store.walk.documents([RecordKind.FACT], Selection()))

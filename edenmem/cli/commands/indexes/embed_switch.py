@@ -27,7 +27,7 @@ from edenmem.errors import EdenmemError, ExitCode, UsageError
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.backfill import BackfillReport
     from edenmem.engine.embeddings.switch import SwitchPlan
-    from edenmem.engine.evaluation.queries import LabelledSet
+    from edenmem.engine.evaluation.queries import LabeledSet
     from edenmem.engine.evaluation.tuning import Comparison
     from edenmem.engine.service import MemoryService
     from edenmem.settings.schema import Settings
@@ -77,7 +77,7 @@ def changes_of(model: str | None, to: Sequence[str]) -> dict[str, str]:
 def switch(run: Invocation, chosen: SwitchOptions) -> None:
     """Prepare, compare and commit a switch, as far as the options ask for it."""
     settings = _settings_after(run, chosen)
-    labelled = _read_labelled_set(run, chosen.compare)
+    labeled = _read_labeled_set(run, chosen.compare)
     plan = _make_plan(run, settings)
     if chosen.dry_run:
         _print_plan(run, plan)
@@ -89,7 +89,7 @@ def switch(run: Invocation, chosen: SwitchOptions) -> None:
         run.out.note("nothing was changed")
         return
     filled = _fill_vectors(run, settings, chosen, plan)
-    comparison = _compare_models(run, settings, chosen, plan, labelled) if labelled else None
+    comparison = _compare_models(run, settings, chosen, plan, labeled) if labeled else None
     if chosen.prepare_only:
         _print_outcome(run, plan, filled, comparison)
         run.out.note(
@@ -143,14 +143,14 @@ def _make_plan(run: Invocation, settings: Settings) -> SwitchPlan:
     return run.serve(work)
 
 
-def _read_labelled_set(run: Invocation, file: str | None) -> LabelledSet | None:
+def _read_labeled_set(run: Invocation, file: str | None) -> LabeledSet | None:
     if file is None:
         return None
     with lines_of(file) as lines:
-        labelled = run.service.evaluation.read(lines)
-    for unknown in labelled.unknown:
+        labeled = run.service.evaluation.read(lines)
+    for unknown in labeled.unknown:
         run.out.note(f"line {unknown.line}: {unknown.why}")
-    return labelled
+    return labeled
 
 
 def _fill_vectors(
@@ -176,12 +176,12 @@ def _compare_models(
     settings: Settings,
     chosen: SwitchOptions,
     plan: SwitchPlan,
-    labelled: LabelledSet,
+    labeled: LabeledSet,
 ) -> Comparison:
     async def compare(service: MemoryService) -> Comparison:
         async with service.embeddings.switching(settings) as switcher:
             await switcher.wait(patience=chosen.patience, progress=run.out.progress)
-            return await service.embeddings.compare(switcher, plan, labelled.queries)
+            return await service.embeddings.compare(switcher, plan, labeled.queries)
 
     comparison = run.serve(compare)
     if not run.out.is_data:

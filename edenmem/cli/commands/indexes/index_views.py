@@ -86,7 +86,7 @@ def state_data(state: IndexState) -> dict[str, Any]:
     return plain
 
 
-def summarise_steps(steps: Sequence[str]) -> list[str]:
+def summarize_steps(steps: Sequence[str]) -> list[str]:
     """Summarize the steps that prepare a store: the schema, and indexes by collection."""
     migrations = [step for step in steps if step.startswith("migration ")]
     indexes = Counter(step.partition(INDEX_STEP)[0] for step in steps if INDEX_STEP in step)

@@ -10,7 +10,7 @@ from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import iso
-from edenmem.engine.history.descriptions import action_words, document_lines, summarise_entry
+from edenmem.engine.history.descriptions import action_words, document_lines, summarize_entry
 from edenmem.models.changes import AuditEntry
 
 #: Minimum width for the columns of commands and runs.
@@ -56,7 +56,7 @@ def log_columns(
             Column("who", lambda entry: entry.actor.name),
             Column("what", action_words),
             Column("where", place),
-            Column("content", summarise_entry, "text"),
+            Column("content", summarize_entry, "text"),
         ]
         if run.out.room >= _WIDE:  # values for 'undo --run' and --command
             shown[3:3] = [

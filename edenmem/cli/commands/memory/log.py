@@ -26,7 +26,7 @@ from edenmem.cli.commands.memory.change_views import (
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.times import iso
-from edenmem.engine.history.descriptions import ACTIONS, action_words, summarise_entry
+from edenmem.engine.history.descriptions import ACTIONS, action_words, summarize_entry
 from edenmem.errors import ExitCode, UsageError
 from edenmem.models.changes import AuditEntry
 from edenmem.models.ids import utc_now
@@ -197,7 +197,7 @@ def _print_line(run: Invocation, entry: AuditEntry, diff: bool) -> None:
     else:
         place = where(run, [entry])(entry)
         parts = (iso(entry.at), entry.id, entry.actor.name, action_words(entry), place)
-        says = one_line(summarise_entry(entry), _SAYS)
+        says = one_line(summarize_entry(entry), _SAYS)
         run.out.safe(one_line(" · ".join(filter(None, (*parts, says)))))
 
 

@@ -16,7 +16,7 @@ from edenmem.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from edenmem.engine.evaluation.evaluator import Evaluation, RecipeScore
-    from edenmem.engine.evaluation.queries import LabelledSet
+    from edenmem.engine.evaluation.queries import LabeledSet
     from edenmem.engine.evaluation.tuning import Tuning
 
 app = single()
@@ -63,12 +63,12 @@ def evaluate(
     if tune and (top_k is not None or by_kind):
         raise UsageError("--tune optimizes nDCG@10; run it without --top-k and --by-kind")
     with lines_of(file) as lines:
-        labelled = run.service.evaluation.read(lines)
-    for unknown in labelled.unknown:
+        labeled = run.service.evaluation.read(lines)
+    for unknown in labeled.unknown:
         run.out.note(f"line {unknown.line}: {unknown.why}")
-    if labelled.queries:
+    if labeled.queries:
         names = list(recipes or ())
-        queries = labelled.queries
+        queries = labeled.queries
         if tune:
             run.out.progress("trying settings …")
             tuning = run.serve(lambda service: service.evaluation.tune(queries, recipes=names))
@@ -78,8 +78,8 @@ def evaluate(
                 lambda service: service.evaluation.evaluate(queries, recipes=names, top_k=top_k)
             )
             print_evaluation(run, evaluation, by_kind=by_kind)
-    _print_counts(run, labelled)
-    if labelled.unknown:
+    _print_counts(run, labeled)
+    if labeled.unknown:
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 
@@ -121,13 +121,13 @@ def _figure(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _print_counts(run: Invocation, labelled: LabelledSet) -> None:
-    answered = len(labelled.queries) - labelled.unanswerable
+def _print_counts(run: Invocation, labeled: LabeledSet) -> None:
+    answered = len(labeled.queries) - labeled.unanswerable
     parts = [f"{answered} answerable {'query' if answered == 1 else 'queries'}"]
-    if labelled.unanswerable:
-        parts.append(f"{labelled.unanswerable} unanswerable (silent: no results)")
-    if labelled.lost:
-        parts.append(f"{len(labelled.lost)} skipped without a known label")
+    if labeled.unanswerable:
+        parts.append(f"{labeled.unanswerable} unanswerable (silent: no results)")
+    if labeled.lost:
+        parts.append(f"{len(labeled.lost)} skipped without a known label")
     run.out.note(", ".join(parts))
 
 

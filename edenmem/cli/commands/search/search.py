@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 #: Figures with a column of their own, or shown for the whole search.
 _SHOWN_ELSEWHERE = frozenset(
-    {"rank", "score", "threshold", "normalised", "passed", "recipe", "semantic_weight"}
+    {"rank", "score", "threshold", "normalized", "passed", "recipe", "semantic_weight"}
 )
 
 
@@ -66,7 +66,7 @@ _STAGES: list[Column[tuple[str, Mapping[str, Any]]]] = [
     Column("rank", lambda row: row[1].get("rank"), "number"),
     Column("score", lambda row: row[1].get("score"), "number"),
     Column("threshold", lambda row: row[1].get("threshold"), "number"),
-    Column("normalised", lambda row: row[1].get("normalised"), "number"),
+    Column("normalized", lambda row: row[1].get("normalized"), "number"),
     Column("details", _rest, "text"),
 ]
 

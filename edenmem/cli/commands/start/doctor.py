@@ -77,9 +77,9 @@ def doctor(
     if atlas and (check or agent or online or fix or listed):
         raise UsageError("--atlas excludes all other checks")
     if listed:
-        from edenmem.cli.commands.start.doctor_views import print_catalogue
+        from edenmem.cli.commands.start.doctor_views import print_catalog
 
-        print_catalogue(run)
+        print_catalog(run)
     elif atlas:
         _try_atlas(run, parse_duration(timeout, "--timeout").total_seconds(), yes=yes)
     else:
@@ -101,7 +101,7 @@ def _examine(
         print_plan,
         print_repairs,
     )
-    from edenmem.engine.doctor.catalogue import select_checks
+    from edenmem.engine.doctor.catalog import select_checks
 
     checks = select_checks(names)
     agent_id = agent_id_of(run, agent)

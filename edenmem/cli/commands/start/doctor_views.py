@@ -11,7 +11,7 @@ from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.tables import Column, many, style
-from edenmem.engine.doctor.catalogue import CATALOGUE, Check
+from edenmem.engine.doctor.catalog import CATALOG, Check
 from edenmem.engine.doctor.report import CheckResult, DoctorReport, FixReport, Repair, State
 from edenmem.engine.indexes.atlas_trial import AtlasReport, CheckStep
 from edenmem.models.integrity import Finding
@@ -27,7 +27,7 @@ _MARKS = {
 }
 _INDENT = "      "
 #: Width of the names of checks.
-_NAME = max(map(len, CATALOGUE))
+_NAME = max(map(len, CATALOG))
 #: Maximum characters of the content of a finding.
 _CONTENT = 200
 #: Maximum number of examples of a note.
@@ -200,9 +200,9 @@ _CHECKS: list[Column[Check]] = [
 ]
 
 
-def print_catalogue(run: Invocation) -> None:
+def print_catalog(run: Invocation) -> None:
     """Print the list of checks."""
-    run.out.listing(list(CATALOGUE.values()), _CHECKS, data=lambda check: {**check._asdict()})
+    run.out.listing(list(CATALOG.values()), _CHECKS, data=lambda check: {**check._asdict()})
 
 
 # -- the trial on Atlas ------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.indexes.index_views import summarise_steps
+from edenmem.cli.commands.indexes.index_views import summarize_steps
 from edenmem.cli.terminal.prompts import ask_text, confirm, person_is_there
 from edenmem.errors import ConfigError, ConflictError, ProviderMisconfigured
 from edenmem.models.indexes import INDEX_STEP, Preparation
@@ -83,7 +83,7 @@ def _print_preparation(
     def show() -> None:
         run.out.safe(f"store: {location}")
         verb = "would create" if made is None else "created"
-        for line in summarise_steps(steps):
+        for line in summarize_steps(steps):
             run.out.paragraph("  ", f"{verb} {line}", indent=4)
         if any(INDEX_STEP in step for step in steps):
             run.out.line("  (--format json names each index)")

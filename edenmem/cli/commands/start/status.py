@@ -42,9 +42,9 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     for notice in overview.notices:
         run.out.note(notice)
     run.out.record(overview, _fields(run, overview))
-    if not overview.store.initialised:
+    if not overview.store.initialized:
         run.out.note("the store does not exist yet: run 'edenmem init'")
-    if run.out.is_data or not overview.store.initialised:
+    if run.out.is_data or not overview.store.initialized:
         return
     if overview.agents:
         run.out.line()

@@ -14,7 +14,7 @@ from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import change_line, print_judgements, usage_line
+from edenmem.cli.app.views import change_line, print_judgments, usage_line
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago, iso
@@ -286,7 +286,7 @@ def _print_rejected(run: Invocation, reports: Sequence[FormationReport], *, verb
     for report in reports:
         counts.update(report.rejected)
         if verbose:
-            print_judgements(run, report.decisions)
+            print_judgments(run, report.decisions)
     if counts:
         by_rule = ", ".join(f"{count} {rule or 'other'}" for rule, count in counts.most_common())
         more = "" if verbose else "; list them with --verbose"

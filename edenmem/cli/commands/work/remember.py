@@ -10,7 +10,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import choose_agent
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import invocation
-from edenmem.cli.app.views import WEAK, print_judgements, usage_line
+from edenmem.cli.app.views import WEAK, print_judgments, usage_line
 from edenmem.cli.terminal.editing import read_text_option
 from edenmem.cli.terminal.prompts import ask_text, person_is_there
 from edenmem.cli.terminal.tables import Column
@@ -79,7 +79,7 @@ def remember(
     ]
     run.out.listing(report.decisions, columns, empty="no facts found", header=Decision)
     if not run.out.is_data:
-        print_judgements(run, report.decisions)
+        print_judgments(run, report.decisions)
     if report.usage:
         run.out.note(usage_line(report.usage))
 

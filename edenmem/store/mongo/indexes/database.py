@@ -53,7 +53,7 @@ class MongoDatabase:
         return StoreInfo(
             kind="mongodb",
             location=self._whole_location,
-            initialised=self._was_here(),
+            initialized=self._was_here(),
             schema_version=schema_version(self._db),
             server_version=version,
             size_bytes=self._size(),
@@ -90,8 +90,8 @@ class MongoDatabase:
         sizes = [int(part) for part in parts if isinstance(part, int | float)]
         return sum(sizes) if sizes else None
 
-    def initialise(self) -> Sequence[str]:
-        """See `Database.initialise`.
+    def initialize(self) -> Sequence[str]:
+        """See `Database.initialize`.
 
         Raises:
             StoreError: stored duplicates or sharding prevent a unique index (nothing was dropped),
@@ -169,7 +169,7 @@ class MongoDatabase:
             yield f"{username.collection}: {USERNAME_NOTE}"
 
     def _missing_indexes(self) -> Iterator[Index]:
-        """Yield the indexes that `initialise` creates.
+        """Yield the indexes that `initialize` creates.
 
         Where an older key of facts exists, `FACT_KEY` is not included: it is replaced only on
         request, because the platform may be running.

@@ -33,7 +33,7 @@ from edenmem.store.mongo.core.filters import (
 )
 from edenmem.store.mongo.core.readiness import read_fact_keys
 from edenmem.store.mongo.core.streams import EPOCH, newest_first
-from edenmem.store.mongo.memory.overview import agents_with_memory, summarise_scopes
+from edenmem.store.mongo.memory.overview import agents_with_memory, summarize_scopes
 from edenmem.store.protocol.store import batched
 
 _BY_UPDATED = (("updated_at", -1), ("formed_at", -1), ("_id", 1))
@@ -273,7 +273,7 @@ class MongoMemory:
             wanted = tuple(kind for kind in wanted if kind is ScopeKind.USER)
         agents = agents_with_memory(self._db) if agent_id is None else [agent_id]
         for agent in agents:
-            found = summarise_scopes(self._db, agent, wanted, user_ids)
+            found = summarize_scopes(self._db, agent, wanted, user_ids)
             for scope in sorted(found):
                 if found[scope].pending >= min_pending:
                     yield found[scope]

@@ -30,7 +30,7 @@ def agents_with_memory(db: Connection) -> list[str]:
     return sorted(ids)
 
 
-def summarise_scopes(
+def summarize_scopes(
     db: Connection, agent_id: str, kinds: Sequence[ScopeKind], user_ids: Sequence[str] | None
 ) -> dict[Scope, ScopeSummary]:
     """Summarize an agent's scopes of these kinds, optionally only those of these accounts."""

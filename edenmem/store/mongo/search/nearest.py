@@ -23,7 +23,7 @@ class Nearest:
     def __init__(self, vectors: Sequence[bytes], limit: int) -> None:
         import numpy as np
 
-        self._queries = _normalise(np.stack([np.frombuffer(v, dtype="<f4") for v in vectors]))
+        self._queries = _normalize(np.stack([np.frombuffer(v, dtype="<f4") for v in vectors]))
         self._limit = limit
         self._heaps: list[list[tuple[float, _ReversedText]]] = [[] for _ in vectors]
         self.length = self._queries.shape[1]
@@ -49,7 +49,7 @@ class Nearest:
 
         matrix = np.frombuffer(b"".join(vectors), dtype="<f4").reshape(len(keys), self.length)
         # The last bits of doubles depend on the position in the batch.
-        scores = np.round((1.0 + self._queries @ _normalise(matrix).T) / 2.0, SCORE_DECIMALS)
+        scores = np.round((1.0 + self._queries @ _normalize(matrix).T) / 2.0, SCORE_DECIMALS)
         self.compared += len(keys)
         for heap, row in zip(self._heaps, scores.tolist(), strict=True):
             for key, score in zip(keys, row, strict=True):
@@ -85,10 +85,10 @@ class _ReversedText:
         return hash(self.text)
 
 
-def _normalise(matrix: NDArray[Any]) -> NDArray[np.float64]:
+def _normalize(matrix: NDArray[Any]) -> NDArray[np.float64]:
     import numpy as np
 
     wide = matrix.astype(np.float64)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)
-    normalised: NDArray[np.float64] = wide / np.where(lengths == 0, 1.0, lengths)
-    return normalised
+    normalized: NDArray[np.float64] = wide / np.where(lengths == 0, 1.0, lengths)
+    return normalized

@@ -59,7 +59,7 @@ class Database(Part):
         there = StoreInfo(
             kind="sqlite",
             location=str(path),
-            initialised=False,
+            initialized=False,
             server_version=f"SQLite {sqlite3.sqlite_version}",
         )
         if file_state(path) in (FileState.MISSING, FileState.EMPTY):
@@ -75,14 +75,14 @@ class Database(Part):
         return StoreInfo(
             kind="sqlite",
             location=str(path),
-            initialised=True,
+            initialized=True,
             schema_version=str(version),
             server_version=there.server_version,
             size_bytes=pages * page_size,
             counts=counts,
         )
 
-    def initialise(self) -> Sequence[str]:
+    def initialize(self) -> Sequence[str]:
         return self._db.create()
 
     def require_writable(self) -> None:

@@ -83,7 +83,7 @@ class FileState(Enum):
     """The state of a path."""
 
     MISSING = "missing"
-    EMPTY = "empty"  # a file of zero bytes, which `initialise` may use
+    EMPTY = "empty"  # a file of zero bytes, which `initialize` may use
     OLDER = "older"  # an edenmem database with an older schema
     CURRENT = "current"
 

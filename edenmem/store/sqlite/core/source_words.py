@@ -17,7 +17,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 
 from edenmem.errors import ConflictError, StoreError
-from edenmem.search.words import MOST_SOURCES, TOKENIZER, normalise_for_index, source_text
+from edenmem.search.words import MOST_SOURCES, TOKENIZER, normalize_for_index, source_text
 from edenmem.store.sqlite.core.codec import from_list
 from edenmem.store.sqlite.core.connections import Connections
 from edenmem.store.sqlite.core.part import AMONG, json_array
@@ -227,5 +227,5 @@ def _replace(
     if text:
         connection.execute(
             f"INSERT INTO {INDEX} (rowid, scope, content) VALUES (?, ?, ?)",
-            (number, " ".join((scope_word(scope_id), *sources)), normalise_for_index(text)),
+            (number, " ".join((scope_word(scope_id), *sources)), normalize_for_index(text)),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from edenmem.search.words import normalise_for_index
+from edenmem.search.words import normalize_for_index
 
 
 def quote(word: str) -> str:
@@ -24,7 +24,7 @@ def rebuild_text_index(connection: sqlite3.Connection) -> None:
     connection.executemany(
         "INSERT INTO facts_text (rowid, scope, content) VALUES (?, ?, ?)",
         (
-            (number, scope_word(scope), normalise_for_index(content))
+            (number, scope_word(scope), normalize_for_index(content))
             for number, scope, content in rows
         ),
     )

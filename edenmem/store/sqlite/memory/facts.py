@@ -10,7 +10,7 @@ import sqlite3
 import msgspec
 
 from edenmem.models.memory import Fact
-from edenmem.search.words import normalise_for_index
+from edenmem.search.words import normalize_for_index
 from edenmem.store.sqlite.core import codec, scopes, source_words
 from edenmem.store.sqlite.core.codec import to_list, to_ms
 from edenmem.store.sqlite.core.words import scope_word
@@ -191,12 +191,12 @@ def put_staged(
 def _index_text(connection: sqlite3.Connection, number: int, scope_id: int, content: str) -> None:
     connection.execute(
         "INSERT INTO facts_text (rowid, scope, content) VALUES (?, ?, ?)",
-        (number, scope_word(scope_id), normalise_for_index(content)),
+        (number, scope_word(scope_id), normalize_for_index(content)),
     )
 
 
 def _forget_text(connection: sqlite3.Connection, old: StoredFact) -> None:
     connection.execute(
         "INSERT INTO facts_text (facts_text, rowid, scope, content) VALUES ('delete', ?, ?, ?)",
-        (old.number, scope_word(old.scope_id), normalise_for_index(old.fact.content)),
+        (old.number, scope_word(old.scope_id), normalize_for_index(old.fact.content)),
     )

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from edenmem.models.search import Candidate
 from edenmem.search.text_ranking import (
     MANY,
-    MOST_NEIGHBOURS,
+    MOST_NEIGHBORS,
     Term,
     WeighedQuery,
     query_terms,
@@ -351,10 +351,10 @@ class TextQuery:
                 found.append({term: word})
                 continue
             fuzzy += 1
-            found.append(self._neighbours(term[0]) or {term: word})
+            found.append(self._neighbors(term[0]) or {term: word})
         return found
 
-    def _neighbours(self, stem: str) -> dict[Term, str]:
+    def _neighbors(self, stem: str) -> dict[Term, str]:
         """Return the words of the searched facts that are one edit away, most frequent first."""
         head = stem[:_FIRST_LETTERS]
         rows = self._db.execute(
@@ -370,7 +370,7 @@ class TextQuery:
         written = _written_forms(sorted(near))
         having = {term: self._having(term, form) for term, form in written.items()}
         ranked = sorted(having, key=lambda term: (-having[term], term))
-        return {term: written[term] for term in ranked[:MOST_NEIGHBOURS] if having[term]}
+        return {term: written[term] for term in ranked[:MOST_NEIGHBORS] if having[term]}
 
 
 def _split(scopes: Sequence[_Revision], alone: Collection[int]) -> list[_Part]:

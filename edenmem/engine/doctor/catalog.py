@@ -30,7 +30,7 @@ _STORE, _SEARCH, _MEMORY, _WORK = "store", "search", "memory", "work"
 _NOTE, _WARNING, _PROBLEM = State.NOTE, State.WARNING, State.PROBLEM
 _FIX = "edenmem doctor --fix"
 
-CATALOGUE: dict[str, Check] = {
+CATALOG: dict[str, Check] = {
     check.name: check
     for check in (
         # -- the store -----------------------------------------------------------------------
@@ -353,12 +353,12 @@ def select_checks(names: Iterable[str]) -> frozenset[str]:
         UsageError: a check is unknown.
     """
     wanted = frozenset(names)
-    for name in sorted(wanted - CATALOGUE.keys()):
-        near = get_close_matches(name, CATALOGUE, n=2)
+    for name in sorted(wanted - CATALOG.keys()):
+        near = get_close_matches(name, CATALOG, n=2)
         raise UsageError(
             f"unknown check: {name!r}",
             hint=f"did you mean {' or '.join(near)}?"
             if near
             else "list the checks with 'edenmem doctor --list'",
         )
-    return wanted or frozenset(CATALOGUE)
+    return wanted or frozenset(CATALOG)

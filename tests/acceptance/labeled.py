@@ -1,4 +1,4 @@
-"""Read the labelled items, and measure the rules against them."""
+"""Read the labeled items, and measure the rules against them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from edenmem.acceptance.evidence import Candidate, Evidence, Judgement, SourceMessage
+from edenmem.acceptance.evidence import Candidate, Evidence, Judgment, SourceMessage
 from edenmem.acceptance.rules import judge
 from edenmem.settings.schema import AcceptanceSettings
 from tests.support.intervals import wilson
@@ -66,7 +66,7 @@ def _lines(name: str) -> list[dict[str, Any]]:
 
 @cache
 def read(name: str) -> list[dict[str, Any]]:
-    """The labelled rows of one kind: "good", "bad" or "conversations"."""
+    """The labeled rows of one kind: "good", "bad" or "conversations"."""
     if name == "conversations":
         others = [row for split in SEPARATE for row in _lines(f"{split}_conversations.jsonl")]
     else:
@@ -102,8 +102,8 @@ def evidence() -> dict[str, Evidence]:
     return found
 
 
-def judgement(row: dict[str, Any], *, is_last: bool = False) -> Judgement:
-    """The judgement on a labelled item with all rules on."""
+def judgment(row: dict[str, Any], *, is_last: bool = False) -> Judgment:
+    """The judgment on a labeled item with all rules on."""
     candidate = Candidate(
         content=row["content"],
         kind=row["kind"],
@@ -120,12 +120,12 @@ def measure(split: str) -> Rates:
     bad = [row for row in read("bad") if row["split"] == split]
 
     def count(rows: list[dict[str, Any]], *, is_last: bool) -> Rate:
-        stopped = sum(bool(judgement(row, is_last=is_last).violations) for row in rows)
+        stopped = sum(bool(judgment(row, is_last=is_last).violations) for row in rows)
         return Rate(stopped, len(rows))
 
     missed: dict[str, int] = {}
     for row in bad:
-        if not judgement(row).violations:
+        if not judgment(row).violations:
             rule = LABELS.get(row["rules"][0], row["rules"][0])
             missed[rule] = missed.get(rule, 0) + 1
     return Rates(
