@@ -38,18 +38,26 @@ BANNED = {
     r"goes on": "continues",
     r"stands (in|for|at)": "is in, means",
 }
-#: British spellings; names, such as the setting ``dedup_neighbours``, stay as they are.
+#: British spellings of whole words, in prose and in names.
 BRITISH = (
-    r"(behavi|col|fav|hon|neighb|rum)our\w*",
+    r"(behavi|col|fav|harb|hon|neighb|rum)our\w*",
     r"(acknowledge|judge)ments?",
     r"(analy|cataly)s(e|ed|es|ing)",
-    r"(catalogue|centre|defence|licence|offence)s?",
+    r"(catalogue|centre|defence|licence|(kilo)?metre|litre|offence)s?",
     r"(label|model|signal|travel)l(ed|ing)",
     r"(mis)?spelt|learnt|whilst|amongst|towards|artefacts?",
     r"[a-z]*(apolog|capital|general|initial|item|maxim|minim|normal|optim|organ|parametr|priorit|random"
     r"|recogn|sanit|serial|special|summar|synchron|token|util|visual)is(e[drs]?|ing|ations?|able)",
 )
 _BRITISH = re.compile(rf"(?<![\w`.\"'])({'|'.join(BRITISH)})(?! ?\(|[\w`=\"']|\.\w)", re.IGNORECASE)
+_BRITISH_WORD = re.compile("|".join(BRITISH), re.IGNORECASE)
+#: The words of a name: `find_neighbor`, `FindNeighbor` and `FIND_NEIGHBOR` have two.
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+#: What is a name in files other than Python: keys of tables, and the expressions of templates.
+_NAMES = {".toml": re.compile(r"(?m)^\w+(?= =)|^\[[\w.]+\]"), ".j2": re.compile(r"\{[{%].*?[%}]\}")}
+_NAME = re.compile(r"\w+")
+#: A name or a string of one word: the key of a field, of a setting, an option.
+_NAME_OR_KEY = re.compile(r"""\w+|[bfr]*(["'])[\w.-]+\1""")
 _BANNED = re.compile("|".join(rf"\b{each}\b" for each in BANNED), re.IGNORECASE)
 
 
@@ -76,6 +84,25 @@ def find_british(text: str, *, is_code: bool) -> list[str]:
         if kind == "COMMENT" or (kind in ("STRING", "FSTRING_MIDDLE") and " " in token.string):
             found += [f"line {token.start[0]}: {hit[0]}" for hit in _BRITISH.finditer(token.string)]
     return found
+
+
+def is_british(name: str) -> bool:
+    """Check whether a word of a name in snake_case or CamelCase has a British spelling."""
+    return any(map(_BRITISH_WORD.fullmatch, _WORD.findall(name)))
+
+
+def find_british_names(text: str, suffix: str, *, with_strings: bool) -> list[str]:
+    """List names with British spellings; ``with_strings`` also strings of one word (keys)."""
+    if not _BRITISH_WORD.search(text):
+        return []
+    if suffix != ".py":
+        return [name for name in _NAMES[suffix].findall(text) if is_british(name)]
+    pattern = _NAME_OR_KEY if with_strings else _NAME
+    return [
+        f"line {token.start[0]}: {token.string}"
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if pattern.fullmatch(token.string) and is_british(token.string)
+    ]
 
 
 def find_banned(text: str) -> list[str]:
@@ -106,6 +133,40 @@ text = f"The judgement of {name}."
         "A colour, and `colours`.\\n```\\nneighbour\\n```\\n{{ fact.neighbours }} exercise wisely"
     )
     assert find_british(page, is_code=False) == ["colour"]
+
+
+def test_british_spellings_are_found_in_names():
+    code = """def summarise_all(MOST_NEIGHBOURS, exercise, cancelled, honest):
+    x = LabelledQuery["normalised"], "a colour", 'times.neighbours', "--colour", "Catalog"
+"""
+    names = ["line 1: summarise_all", "line 1: MOST_NEIGHBOURS", "line 2: LabelledQuery"]
+    strings = ['"normalised"', "'times.neighbours'", '"--colour"']
+    assert find_british_names(code, ".py", with_strings=False) == names
+    assert find_british_names(code, ".py", with_strings=True) == [
+        *names,
+        *(f"line 2: {each}" for each in strings),
+    ]
+    table = '[colours]\nnear_neighbours = """\nhonour\n"""\n'
+    found = find_british_names(table, ".toml", with_strings=False)
+    assert found == ["[colours]", "near_neighbours"]
+    page = "A neighbour: {% for each in fact.neighbours %}"
+    found = find_british_names(page, ".j2", with_strings=False)
+    assert found == ["{% for each in fact.neighbours %}"]
+
+
+def test_no_name_has_a_british_spelling():
+    found = {}
+    for folder in ("edenmem", "examples", "tests"):
+        for path in (ROOT / folder).rglob("*.*"):
+            name = str(path.relative_to(ROOT))
+            if path.suffix != ".pyc" and is_british(name):
+                found[name] = ["its own name"]
+            if path.suffix in (".py", ".toml", ".j2"):
+                text = path.read_text(encoding="utf-8")
+                is_shipped = folder != "tests"  # in tests, strings of one word are mostly data
+                if hits := find_british_names(text, path.suffix, with_strings=is_shipped):
+                    found[name] = hits
+    assert found == {}
 
 
 def test_no_text_uses_a_british_spelling():
