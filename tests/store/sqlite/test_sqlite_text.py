@@ -337,3 +337,32 @@ def test_equal_scores_at_the_limit_are_cut_by_id(opened: SqliteStore, equal: int
     [found] = opened.search.text_candidates(FactFilter(scopes=(SCOPE,)), ["kiln"], limit=4)
     expected = sorted(fact.id for fact in better) + sorted(fact.id for fact in same)
     assert [candidate.fact_id for candidate in found] == expected[:4]
+
+
+def test_a_text_that_another_process_changed_is_read_again(
+    opened: SqliteStore, tmp_path: Path
+) -> None:
+    scopes = [SCOPE, OTHER]
+    add_fact(opened, SCOPE, "A kiln, a kiln.")
+    plain = add_fact(opened, OTHER, "One kiln.")
+    assert search(opened, "kiln", *scopes) == ["A kiln, a kiln.", "One kiln."]
+    other = SqliteStore(tmp_path / "memory.db")
+    content = "Kiln, kiln, kiln."
+    applied(
+        other,
+        ReviseFact(scope=OTHER, fact_id=plain.id, content=content, expected_version=1, at=NOW),
+    )
+    other.database.close()
+    assert search(opened, "kiln", *scopes) == [content, "A kiln, a kiln."]
+
+
+def test_more_texts_than_are_kept_are_found_as_well(
+    opened: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fulltext, "_MOST_TEXTS", 100)  # three or four texts
+    contents = [" ".join(["kiln"] * count) for count in range(1, 9)]
+    add_facts(opened, *(make_fact(SCOPE, content) for content in contents))
+    corpus = Corpus((content, content) for content in contents)
+    expected = [content for content, _ in corpus.best(corpus.weigh("kiln"), 9)]
+    for _ in range(3):
+        assert search(opened, "kiln") == expected

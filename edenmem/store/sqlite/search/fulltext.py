@@ -86,6 +86,11 @@ SOURCES = TextIndex(
 )
 
 
+#: The size of a text in entries of `Postings`, besides its letters; and the maximum for the texts
+#: of one part, enough for 12,000 facts.
+_TEXT_ENTRIES, _MOST_TEXTS = 26, 500_000
+
+
 #: A scope number and its revision.
 _Revision = tuple[int, int]
 
@@ -123,7 +128,7 @@ class Postings:
     missed.
     """
 
-    def __init__(self, limit: int = 1_000_000) -> None:
+    def __init__(self, limit: int = 2_000_000) -> None:
         self._limit = limit
         self._held = 0
         self._known: OrderedDict[Any, tuple[int, Any]] = OrderedDict()
@@ -137,16 +142,42 @@ class Postings:
             self._known.move_to_end(key)
             return self._known[key][1]
 
-    def put(self, key: Any, value: Any, size: int) -> None:
-        """Cache ``value``, which has ``size`` entries."""
-        if size > self._limit:
-            return
+    def drop(self, key: Any) -> None:
+        """Forget the value of a key."""
         with self._lock:
             self._held -= self._known.pop(key, (0, None))[0]
+
+    def put(self, key: Any, value: Any, size: int) -> None:
+        """Cache ``value``, which has ``size`` entries."""
+        with self._lock:
+            self._held -= self._known.pop(key, (0, None))[0]
+            if size > self._limit:
+                return
             self._known[key] = (size, value)
             self._held += size
             while self._held > self._limit:
                 self._held -= self._known.popitem(last=False)[1][0]
+
+
+class _Text(NamedTuple):
+    """The text of a fact, as stored and without case and accents."""
+
+    number: int
+    fact_id: str
+    content: str
+    folded: str
+
+
+class _Texts:
+    """Texts of facts by number, with their size in entries of `Postings`."""
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, _Text] = {}
+        self.size = 0
+
+    def add(self, text: _Text) -> None:
+        self.by_number[text.number] = text
+        self.size += _TEXT_ENTRIES + len(text.content) // 8
 
 
 class _Matches(NamedTuple):
@@ -194,7 +225,7 @@ class TextQuery:
         if len(matches.scores) > size:  # including all equal to the last
             bar = sorted(matches.scores.values(), reverse=True)[size - 1] - _ROUNDING
             head = (number for number, score in matches.scores.items() if score >= bar)
-        scored = self._score_exactly(matches, "fact_no", json_array(head))
+        scored = self._score_exactly(matches, self._texts(head))
         found = [Candidate(fact_id, score) for fact_id, score in scored.items()]
         return sorted(found, key=lambda one: (-one.score, one.fact_id))[:limit]
 
@@ -206,32 +237,68 @@ class TextQuery:
         """Return the scores of the given facts that match any of the query's words."""
         if not fact_ids:
             return {}
-        return self._score_exactly(self._match(query), "id", json_array(fact_ids))
+        texts = self._read("id", fact_ids)
+        return self._score_exactly(self._match(query), [text for _, text in texts])
 
-    def _score_exactly(self, matches: _Matches, column: str, among: str) -> dict[str, float]:
-        """Return the exact scores of matching facts among a list, by ID.
+    def _score_exactly(self, matches: _Matches, texts: Iterable[_Text]) -> dict[str, float]:
+        """Return the exact scores of the texts that match, by ID.
 
-        Reads the text of a fact only if it may have a term more than once.
+        Counts the words of a text only if it may have a term more than once.
         """
         query, scores = matches
-        rows = self._db.execute(
-            f"SELECT fact_no, facts.id, {self._index.content} FROM facts{self._index.join}"
-            f" WHERE facts.{column} IN"
-            " (SELECT value FROM json_each(?)) AND scope_id IN (SELECT value FROM json_each(?))",
-            (among, self._scopes),
-        )
         beginnings = {_beginning(term[0]) for term in query.weights}
         found: dict[str, float] = {}
         repeated: dict[str, str] = {}
-        for number, fact_id, content in rows:
-            if (score := scores.get(number)) is not None:
-                found[fact_id] = round_score(score)
-                if _may_repeat(content, beginnings):
-                    repeated[fact_id] = content
+        for text in texts:
+            if (score := scores.get(text.number)) is not None:
+                found[text.fact_id] = round_score(score)
+                if max(map(text.folded.count, beginnings), default=0) > 1:
+                    repeated[text.fact_id] = text.content
         if repeated:
             words = zip(repeated, index_words(repeated.values()), strict=True)
             found |= {fact_id: query.score(each) for fact_id, each in words}
         return found
+
+    def _texts(self, numbers: Iterable[int]) -> list[_Text]:
+        """Return the texts of facts; cached by part, since searches often read the same."""
+        keys = [("texts", self._index.name, part) for part in self._parts]
+        known: list[_Texts] = [self._known.get(key) or _Texts() for key in keys]
+        found: list[_Text] = []
+        missing: list[int] = []
+        for number in numbers:
+            for texts in known:
+                if (text := texts.by_number.get(number)) is not None:
+                    found.append(text)
+                    break
+            else:
+                missing.append(number)
+        if not missing:
+            return found
+        place_of = {
+            scope: place for place, part in enumerate(self._parts) for scope in part.numbers
+        }
+        for scope, text in self._read("fact_no", missing):
+            known[place_of[scope]].add(text)
+            found.append(text)
+        for key, texts in zip(keys, known, strict=True):
+            if texts.size <= _MOST_TEXTS:
+                self._known.put(key, texts, texts.size)
+            else:
+                self._known.drop(key)
+        return found
+
+    def _read(self, column: str, values: Sequence[int | str]) -> list[tuple[int, _Text]]:
+        """Read the texts of facts, each with the number of its scope."""
+        rows = self._db.execute(
+            f"SELECT scope_id, fact_no, facts.id, {self._index.content} FROM facts"
+            f"{self._index.join} WHERE facts.{column} IN (SELECT value FROM json_each(?))"
+            " AND scope_id IN (SELECT value FROM json_each(?))",
+            (json_array(values), self._scopes),
+        )
+        return [
+            (scope, _Text(number, fact_id, content, _fold(content)))
+            for scope, number, fact_id, content in rows
+        ]
 
     # -- what matches ------------------------------------------------------------------------
 
@@ -430,12 +497,12 @@ def _beginning(stem: str) -> str:
 _MARKS = "[\u0300-\u036f]"
 
 
-def _may_repeat(content: str, beginnings: set[str]) -> bool:
-    """Return whether a text may have one of the words twice."""
+def _fold(content: str) -> str:
+    """Return a text without case and accents, to look for repeated words."""
     folded = content.lower()
     if not folded.isascii():
         folded = re.sub(_MARKS, "", unicodedata.normalize("NFKD", folded))
-    return max(map(folded.count, beginnings), default=0) > 1
+    return folded
 
 
 def _edits_of_head(word: str) -> set[str]:
