@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -84,7 +85,14 @@ async def serve(
         shutdown_seconds: Time limit for answers in progress.
         ready: Called once the server accepts requests.
     """
-    server = make_server(app, shutdown_seconds=shutdown_seconds, ready=ready)
+
+    def begin() -> None:
+        # What is loaded stays to the end; looking for garbage in it took 40 ms, in some chats.
+        gc.collect()
+        gc.freeze()
+        ready()
+
+    server = make_server(app, shutdown_seconds=shutdown_seconds, ready=begin)
     with _quiet_signals():
         await server.serve(sockets=[listener])
 

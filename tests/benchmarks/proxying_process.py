@@ -6,6 +6,7 @@ Each prints its base URL and runs until its standard input is closed.
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -72,18 +73,18 @@ async def _serve(path: str, url: str, size: int, count: int) -> None:
     )
     listener = process.open_socket("127.0.0.1", 0)
     app = create_app(service, settings, agent=agent, is_local=True)
-    server = process.make_server(
-        app,
-        shutdown_seconds=5,
-        ready=lambda: print(f"{process.url_of(listener)}/v1", flush=True),
-    )
 
     def stop() -> None:
         sys.stdin.read()
-        server.should_exit = True
+        signal.raise_signal(signal.SIGTERM)
 
     threading.Thread(target=stop, daemon=True).start()
-    await server.serve(sockets=[listener])
+    await process.serve(
+        app,
+        listener,
+        shutdown_seconds=5,
+        ready=lambda: print(f"{process.url_of(listener)}/v1", flush=True),
+    )
     await service.close()
 
 

@@ -257,6 +257,9 @@ class ExactScores:
         self._db = connection
         map_file(connection)
         self._model_id, self._dimensions = model
+        (self._any_staged,) = connection.execute(
+            "SELECT EXISTS (SELECT 1 FROM vectors_beside)"
+        ).fetchone()
 
     def score(self, facts: Numbers, queries: Exact) -> tuple[Numbers, Exact]:
         """Return (1 + cosine) / 2 of each fact (row) with each query (column)."""
@@ -274,7 +277,8 @@ class ExactScores:
     def _vectors(self, facts: Numbers) -> Iterator[list[tuple[int, bytes]]]:
         for start in range(0, len(facts), _SCAN):
             wanted = json_array(facts[start : start + _SCAN].tolist())
-            rows = self._db.execute(_STAGED, (wanted, self._model_id)).fetchall()
+            staged = (wanted, self._model_id)
+            rows = self._db.execute(_STAGED, staged).fetchall() if self._any_staged else []
             found = {row[0] for row in rows}
             if len(found) < min(_SCAN, len(facts) - start):
                 rows += [row for row in self._db.execute(_OWN, (wanted,)) if row[0] not in found]
