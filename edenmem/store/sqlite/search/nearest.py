@@ -173,12 +173,25 @@ _STAGED = (
 _OWN = "SELECT fact_no, vector FROM vectors WHERE fact_no IN (SELECT value FROM json_each(?))"
 
 
-def _estimates(block: Block, query: Scores) -> Scores:
-    """Estimate the cosine of the unit query with the vector of each code.
+class _Levels(NamedTuple):
+    """A unit query with a few bits per dimension.
 
-    The cosine of a vector with its signs is near √(2/π), so the product of the signs with the
-    query, divided by that, is near the cosine (Gao and Long 2024, "RaBitQ").
+    Attributes:
+        planes: The bits of all dimensions, lowest bits first, each as a code.
+        step: The size of a level.
+        half: Half of the highest level.
+        total: The sum over all dimensions.
+        root: √(2/π × dimensions).
     """
+
+    planes: tuple[Words, ...]
+    step: float
+    half: float
+    total: float
+    root: float
+
+
+def _quantize(query: Scores) -> _Levels:
     sizes = np.sort(np.abs(query))
     reach, highest = float(sizes[math.ceil(0.98 * (len(sizes) - 1))]), float(sizes[-1])
     bits = _QUERY_BITS
@@ -186,14 +199,28 @@ def _estimates(block: Block, query: Scores) -> Scores:
         reach, bits = highest, 2 * _QUERY_BITS
     steps = (1 << bits) - 1
     levels = np.clip(np.rint((query / reach + 1) / 2 * steps), 0, steps).astype(np.uint8)
-    scores = block.ones * np.float32(-steps / 2)
-    for bit in range(bits):
-        plane = words_of(np.packbits((levels >> bit) & 1)[None, :])
+    step = 2 * reach / steps
+    return _Levels(
+        planes=tuple(words_of(np.packbits((levels >> bit) & 1)[None, :]) for bit in range(bits)),
+        step=step,
+        half=steps / 2,
+        total=step * float(levels.sum(dtype=np.int64)) - reach * len(query),
+        root=math.sqrt(len(query) * 2 / math.pi),
+    )
+
+
+def _estimates(block: Block, query: _Levels) -> Scores:
+    """Estimate the cosine of the unit query with the vector of each code.
+
+    The cosine of a vector with its signs is near √(2/π), so the product of the signs with the
+    query, divided by that, is near the cosine (Gao and Long 2024, "RaBitQ").
+    """
+    scores = block.ones * np.float32(-query.half)
+    for bit, plane in enumerate(query.planes):
         hits = np.bitwise_count(block.words & plane).sum(axis=0, dtype=np.uint16)
         scores += hits * np.float32(1 << bit)
-    step = 2 * reach / steps  # scores are sums over the set bits of a code, in these units
-    whole = step * float(levels.sum(dtype=np.int64)) - reach * len(query)
-    estimates: Scores = (2 * step * scores - whole) / math.sqrt(len(query) * 2 / math.pi)
+    # Here ``scores`` are sums over the set bits of a code, in steps.
+    estimates: Scores = (2 * query.step * scores - query.total) / query.root
     return estimates
 
 
@@ -346,7 +373,7 @@ class Nearest:
         """
         guesses = [
             np.concatenate([_estimates(block, query) for block in self._blocks])
-            for query in queries.astype(np.float32)
+            for query in map(_quantize, queries.astype(np.float32))
         ]
         depths = [min(max(OVERSAMPLING * limit, FEWEST_EXACT), self.total)] * len(queries)
         leading = [_leading(each, depth) for each, depth in zip(guesses, depths, strict=True)]
