@@ -167,7 +167,7 @@ def find_number_words(
     for word in words_of(text) if words is None else words:
         before = text[max(word.start - 6, 0) : word.start]
         is_unit = before[-2:] in ("r ", "R ") and _PER.search(before)
-        values = [] if is_unit else _values(word.folded, table)
+        values = [] if is_unit else _values_in(word.folded, language)
         if values and values[0] >= 100 and before.rstrip()[-1:].isdigit():
             values = []  # 187 mil: read with its figures
         if not values and is_lenient:
@@ -233,6 +233,11 @@ def _values(word: str, table: dict[str, float]) -> list[float]:
                 else:
                     return []
     return values if len(values) > 1 else []
+
+
+@lru_cache(maxsize=20_000)
+def _values_in(word: str, language: str) -> list[float]:
+    return _values(word, _table(language))
 
 
 @lru_cache(maxsize=20_000)
@@ -410,6 +415,7 @@ def said_numbers(texts: Iterable[str]) -> frozenset[float]:
     return frozenset(found)
 
 
+@lru_cache(maxsize=20_000)
 def _inflected(word: str, language: str) -> list[float]:
     """Return the value of an inflected number word ("dokuzda", "dwudziestu")."""
     if language not in table("numbers.stems"):

@@ -79,6 +79,8 @@ def said_values(text: str) -> frozenset[str]:
     flat = flatten(text)
     found = set()
     for match in _SAID_VALUE.finditer(flat):
+        if match.group().isalpha():
+            continue  # no code, as most words
         value = re.sub(r"[^\x21-\x7e\w]+\Z|[.!?]+\Z", "", match.group())
         value = re.split(r"[\u3040-\u30ff\u3400-\u9fff\u0e01-\u0e4f]+\Z", value)[0]
         before = flat[max(match.start() - _NAME_NEAR, 0) : match.start()]

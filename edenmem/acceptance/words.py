@@ -78,14 +78,16 @@ def ascii_digits(text: str) -> str:
     if text.isascii():
         return text
     text = text.replace("½", ".5") if _HALF_AFTER.search(text) else text
-    return "".join(
-        str(unicodedata.decimal(sign))
-        if sign.isdecimal()
-        else " "
-        if sign in "\u00a0\u202f\u2009"
-        else sign
-        for sign in unicodedata.normalize("NFKC", text)
-    )
+    return _DIGIT_OR_SPACE.sub(_ascii_sign, unicodedata.normalize("NFKC", text))
+
+
+#: Digits of other scripts, and spaces that join a number.
+_DIGIT_OR_SPACE = re.compile("(?![0-9])\\d|[\u00a0\u202f\u2009]")
+
+
+def _ascii_sign(match: re.Match[str]) -> str:
+    sign = match.group()
+    return str(unicodedata.decimal(sign)) if sign.isdecimal() else " "
 
 
 def normal(text: str) -> str:
