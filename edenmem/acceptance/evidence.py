@@ -332,7 +332,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def speakers(self) -> frozenset[str]:
         """Return the words of speakers' names, folded."""
-        labels = [message.speaker for message in self.messages]
+        labels = {message.speaker for message in self.messages}
         return frozenset(
             word.folded for label in (*labels, self.user or "") for word in words.words_of(label)
         )
@@ -379,7 +379,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def other_numbers(self) -> frozenset[float]:
         """Return the numbers in speakers' names, context and memory."""
-        labels = [message.speaker for message in self.messages]
+        labels = {message.speaker for message in self.messages}
         return numbers.said_numbers((*labels, *self.context, *self.memory))
 
     @cached_property

@@ -237,7 +237,7 @@ _PARTICLES = re.compile("[了着过過的地得们們]")
 _IDEOGRAPHS = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]{2,3}")
 
 
-def _is_german_name(evidence: Evidence, found: list[words.Word], at: int) -> bool:
+def _is_german_name(evidence: Evidence, found: Sequence[words.Word], at: int) -> bool:
     """Return whether a noun of a German sentence is a name: other nouns have articles."""
     before = found[at - 1] if at else None
     after = found[at + 1] if at + 1 < len(found) else None

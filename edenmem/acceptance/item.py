@@ -46,7 +46,7 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
     sources: tuple[int, ...] = ()
 
     @cached_property
-    def tokens(self) -> list[words.Word]:
+    def tokens(self) -> tuple[words.Word, ...]:
         """Return the words in scripts with spaces."""
         return words.words_of(self.content)
 

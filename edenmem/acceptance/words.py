@@ -119,14 +119,25 @@ class Word(msgspec.Struct, frozen=True):
         return self.start + len(self.written)
 
 
-def words_of(text: str) -> list[Word]:
+def words_of(text: str) -> tuple[Word, ...]:
     """Return the words in scripts with spaces, without possessive endings, in order."""
+    return _known_words_of(text) if len(text) <= _MESSAGE else _find_words(text)
+
+
+#: The maximum length of a text whose words are kept: most rules ask for those of each message.
+_MESSAGE = 1000
+
+
+def _find_words(text: str) -> tuple[Word, ...]:
     spaced = text if text.isascii() else _UNSPACED.sub(_blank, text)
-    return [
+    return tuple(
         Word(match.group(), folded, match.start())
         for match in _WORD.finditer(spaced)
         if (folded := base_of(match.group()))
-    ]
+    )
+
+
+_known_words_of = lru_cache(maxsize=1000)(_find_words)
 
 
 @lru_cache(maxsize=20_000)
