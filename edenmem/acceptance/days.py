@@ -28,7 +28,7 @@ def is_given(evidence: Evidence, own: Sequence[int], wanted: Reading) -> bool:
         return True
     if any(_is_agreed(evidence, said, wanted) for said in evidence.other_dates):
         return True
-    last = len(evidence.messages) - 1
+    last = len(evidence.talk.messages) - 1
     steps = range(-_NEAR_MESSAGES, _NEAR_MESSAGES + 1)
     near = {max(0, min(last, place + step)) for place in own for step in steps}
     if _is_span_away(evidence, own, near, wanted):
@@ -42,29 +42,29 @@ def is_given(evidence: Evidence, own: Sequence[int], wanted: Reading) -> bool:
             return _is_weekday_of_week(evidence, own, near, wanted)
     return any(gives(evidence, place, wanted) for place in near) or any(
         _is_agreed(evidence, said, wanted)
-        for said in _named(evidence, range(len(evidence.messages)))
+        for said in _named(evidence, range(len(evidence.talk.messages)))
     )
 
 
 def gives(evidence: Evidence, place: int, wanted: Reading) -> bool:
     """Return whether a message mentions or implies a date, or was sent on it."""
     asked = place, wanted
-    if asked not in evidence.given:
-        evidence.given[asked] = _gives(evidence, place, wanted)
-    return evidence.given[asked]
+    if asked not in evidence.talk.given:
+        evidence.talk.given[asked] = _gives(evidence, place, wanted)
+    return evidence.talk.given[asked]
 
 
 def _gives(evidence: Evidence, place: int, wanted: Reading) -> bool:
     return (
-        any(_is_agreed(evidence, said, wanted) for said in evidence.named_dates[place])
-        or any(_is_meant(wanted, one) for one in evidence.meant[place])
+        any(_is_agreed(evidence, said, wanted) for said in evidence.talk.named_dates[place])
+        or any(_is_meant(wanted, one) for one in evidence.talk.meant[place])
         or _is_day_of_named_month(evidence, place, wanted)
         or _is_day_of(evidence, place, wanted)
     )
 
 
 def _named(evidence: Evidence, places: Iterable[int]) -> Iterable[Said]:
-    return (said for place in places for said in evidence.named_dates[place])
+    return (said for place in places for said in evidence.talk.named_dates[place])
 
 
 def names_day(evidence: Evidence, place: int) -> bool:
@@ -82,15 +82,15 @@ def implies_day(evidence: Evidence, place: int) -> bool:
 def is_near(evidence: Evidence, place: int, wanted: Reading, most: int) -> bool:
     """Return whether a date is at most ``most`` days from a message."""
     year, month, day = wanted
-    return abs(_days(year, month, day, evidence.messages[place].sent_at.date())) <= most
+    return abs(_days(year, month, day, evidence.talk.messages[place].sent_at.date())) <= most
 
 
 def _other_days(evidence: Evidence, place: int) -> list[dates.Meant]:
     """Return the days that a message implies, except the day it was sent on."""
-    sent = evidence.messages[place].sent_at.date()
+    sent = evidence.talk.messages[place].sent_at.date()
     return [
         one
-        for one in evidence.meant[place]
+        for one in evidence.talk.meant[place]
         if one.unit == "d" and not one.first <= sent <= one.last
     ]
 
@@ -106,7 +106,7 @@ def _is_agreed(evidence: Evidence, said: Said, wanted: Reading) -> bool:
             or other[0] is not None
             or any(
                 abs(_days(year, other[1], other[2], one.sent_at.date())) <= _NEAR_DAYS
-                for one in evidence.messages
+                for one in evidence.talk.messages
             )
         )
         for other in said.readings
@@ -130,8 +130,8 @@ def _is_meant(wanted: Reading, one: dates.Meant) -> bool:
 def _is_day_of_named_month(evidence: Evidence, place: int, wanted: Reading) -> bool:
     """Return whether a message gives month and day apart ("from the 13th of March to the 17th")."""
     year, month, day = wanted
-    sent = evidence.messages[place].sent_at.date()
-    if month not in evidence.months[place] or (year is not None and abs(year - sent.year) > 1):
+    sent = evidence.talk.messages[place].sent_at.date()
+    if month not in evidence.talk.months[place] or (year is not None and abs(year - sent.year) > 1):
         return False
     return day is None or _has_day_number(evidence, place, day)
 
@@ -142,7 +142,7 @@ def _is_day_of(evidence: Evidence, place: int, wanted: Reading) -> bool:
     The day of the message is not meant if the message mentions another one ("tomorrow").
     """
     year, month, day = wanted
-    sent = evidence.messages[place].sent_at.date()
+    sent = evidence.talk.messages[place].sent_at.date()
     has_other = bool(_other_days(evidence, place))
     if _agree((sent.year, sent.month, sent.day), wanted) and (day is None or not has_other):
         return True
@@ -151,15 +151,15 @@ def _is_day_of(evidence: Evidence, place: int, wanted: Reading) -> bool:
     at = _day(year or sent.year, month, day)
     return (
         not has_other
-        or day in evidence.day_numbers[place][1]
-        or (at is not None and at.weekday() in evidence.weekdays[place])
+        or day in evidence.talk.day_numbers[place][1]
+        or (at is not None and at.weekday() in evidence.talk.weekdays[place])
     )
 
 
 def _is_day_of_month(evidence: Evidence, place: int, wanted: Reading) -> bool:
     """Return whether a message mentions a day ("the 14th") of its own month or an adjacent one."""
     year, month, day = wanted
-    sent = evidence.messages[place].sent_at.date()
+    sent = evidence.talk.messages[place].sent_at.date()
     months = {(sent.month - 1 + shift) % 12 + 1 for shift in (-1, 0, 1)}
     return (
         day is not None
@@ -171,10 +171,11 @@ def _is_day_of_month(evidence: Evidence, place: int, wanted: Reading) -> bool:
 
 def _has_day_number(evidence: Evidence, place: int, day: int) -> bool:
     """Return whether a message gives a day of a month by number, in digits or in words."""
-    if day in evidence.day_numbers[place][0]:
+    if day in evidence.talk.day_numbers[place][0]:
         return True
     return (
-        float(day) in evidence.numbers_said[place] and str(day) not in evidence.messages[place].text
+        float(day) in evidence.talk.numbers_said[place]
+        and str(day) not in evidence.talk.messages[place].text
     )
 
 
@@ -183,14 +184,14 @@ def _is_day_of_month_near(
 ) -> bool:
     """Return whether the sources give the day ("no, the 14th") and nearby messages the month."""
     year, month, day = wanted
-    months = {one for place in near for one in evidence.months[place]}
+    months = {one for place in near for one in evidence.talk.months[place]}
     return (
         day is not None
         and month in months
         and any(
             _has_day_number(evidence, place, day)
             and not names_day(evidence, place)
-            and abs(_days(year, month, day, evidence.messages[place].sent_at.date())) < _YEAR
+            and abs(_days(year, month, day, evidence.talk.messages[place].sent_at.date())) < _YEAR
             for place in own
         )
     )
@@ -205,19 +206,22 @@ def _is_weekday_of_week(
     """
     year, month, day = wanted
     weekdays = {
-        one for place in own if not evidence.weeks[place] for one in evidence.weekdays[place]
+        one
+        for place in own
+        if not evidence.talk.weeks[place]
+        for one in evidence.talk.weekdays[place]
     }
     for place in near:
-        sent = evidence.messages[place].sent_at.date()
+        sent = evidence.talk.messages[place].sent_at.date()
         at = _day(year or sent.year, month, day)
         if at is None or at.weekday() not in weekdays:
             continue
-        days = [one.first for one in evidence.meant[place] if one.unit in "dw"]
+        days = [one.first for one in evidence.talk.meant[place] if one.unit in "dw"]
         days += filter(
             None,
             (
                 _day(other[0] or sent.year, other[1], other[2])
-                for said in evidence.named_dates[place]
+                for said in evidence.talk.named_dates[place]
                 for other in said.readings
             ),
         )
@@ -233,18 +237,18 @@ def _is_span_away(
     year, month, day = wanted
     if day is None or month is None:
         return False
-    spans = [span for place in own for span in evidence.spans[place]][:_MOST_SPANS]
+    spans = [span for place in own for span in evidence.talk.spans[place]][:_MOST_SPANS]
     # "six days from the 17th" end on the 22nd
     spans += [(count - 1, unit, 1) for count, unit, sign in spans if unit == "d" and count > 2]
     for place in near if spans else ():
-        sent = evidence.messages[place].sent_at.date()
+        sent = evidence.talk.messages[place].sent_at.date()
         for count, unit, sign in spans:
             for step in (-sign,) if sign else (-1, 1):
                 start = dates.shift(year or sent.year, month, day, step * count, unit)
                 if start is not None and (
                     any(
                         other[2] is not None and _agree((None, *start[1:]), other)
-                        for said in evidence.named_dates[place]
+                        for said in evidence.talk.named_dates[place]
                         for other in said.readings
                     )
                     or any(_is_meant(start, one) for one in _other_days(evidence, place))

@@ -73,7 +73,7 @@ def _is_variant(item: Item, name: str) -> bool:
 
 def _is_other_script(item: Item, name: str) -> bool:
     """Return whether a name is a transliteration: not in the script of messages or people."""
-    messages = item.evidence.messages
+    messages = item.evidence.talk.messages
     said = "".join(messages[place].text for place in item.places)
     people = "".join({one.speaker for one in messages if one.author == "person"})
     is_latin = words.is_latin(name)
@@ -124,7 +124,7 @@ def _names_of(item: Item) -> list[str]:
             )
             if not is_pair and item.languages[0] == "de":
                 continue
-            if any(key in item.evidence.segments_of_key for key in words.keys_of(word.folded)):
+            if any(key in item.evidence.talk.segments_of_key for key in words.keys_of(word.folded)):
                 continue
             if following is not None and _is_common(item, word, following):
                 continue
@@ -184,7 +184,7 @@ def _replaced(item: Item) -> list[str]:
     own = _parts(item.content, is_spaced)
     found: list[str] = []
     for place in item.bearing:
-        for clause in item.evidence.clauses[place]:
+        for clause in item.evidence.talk.clauses[place]:
             other = _parts(clause.text[:_LONGEST_CLAUSE], is_spaced)
             codes = SequenceMatcher(None, own, other, autojunk=False).get_opcodes()
             for at, (tag, start, end, first, last) in enumerate(codes):
@@ -228,7 +228,7 @@ def _is_telling(item: Item, part: str) -> bool:
 def _is_shown(item: Item, part: str) -> bool:
     evidence = item.evidence
     return part in evidence.lines or (
-        len(part) > 1 and any(key in evidence.segments_of_key for key in words.keys_of(part))
+        len(part) > 1 and any(key in evidence.talk.segments_of_key for key in words.keys_of(part))
     )
 
 
@@ -262,7 +262,7 @@ def _is_known(item: Item, name: str) -> bool:
     folded = words.fold(name).replace("’", "'")
     base = words.words_of(name)
     bare = base[0].folded if base else folded
-    if bare in evidence.names or folded in evidence.folded or folded in evidence.lines:
+    if bare in evidence.names or folded in evidence.talk.folded or folded in evidence.lines:
         return True
     if any(_is_inflected(bare, speaker) for speaker in evidence.speakers):
         return True
@@ -300,7 +300,7 @@ def _ungrounded(item: Item) -> Iterator[tuple[str, bool]]:
     given the number to the wrong thing.
     """
     evidence = item.evidence
-    everywhere = range(len(evidence.messages))
+    everywhere = range(len(evidence.talk.messages))
     for said in item.days[:MOST_DAYS]:
         if not _is_on_its_weekday(item, said):
             yield f"gives the date '{said.written.strip()}', which is another day of the week", True
@@ -371,16 +371,17 @@ def _is_date_wrong(item: Item, said: Said) -> bool:
     """
     evidence = item.evidence
     for year, month, day in said.readings:
-        if day is not None and any(day in evidence.day_numbers[at][1] for at in item.near):
+        if day is not None and any(day in evidence.talk.day_numbers[at][1] for at in item.near):
             return False
         is_end = day is None or (month is not None and day == monthrange(year or 2024, month)[1])
         if is_end and any(
-            month in evidence.months[at] and not days.names_day(evidence, at) for at in item.bearing
+            month in evidence.talk.months[at] and not days.names_day(evidence, at)
+            for at in item.bearing
         ):
             return False
     if any(days.names_day(evidence, place) for place in item.bearing):
         return True
-    if evidence.is_foreign or _has_movable_feast(item):
+    if evidence.talk.is_foreign or _has_movable_feast(item):
         return False
     if any(days.implies_day(evidence, place) for place in item.bearing):
         return True
@@ -394,10 +395,14 @@ def _is_date_wrong(item: Item, said: Said) -> bool:
 def _is_year_of(item: Item, readings: Iterable[float | None]) -> bool:
     """Return whether a number is the year implied by "ninety-one", an age or a number of years."""
     places = set(item.bearing)
-    segments = zip(item.evidence.segments, item.evidence.numbers_of_segments, strict=True)
+    segments = zip(
+        item.evidence.talk.segments,
+        item.evidence.talk.numbers_of_segments,
+        strict=True,
+    )
     said = frozenset().union(*(some for one, some in segments if one.place in places))
-    sent = {message.sent_at.year for message in item.evidence.messages}
-    is_season = any(item.evidence.seasons[place] for place in places)
+    sent = {message.sent_at.year for message in item.evidence.talk.messages}
+    is_season = any(item.evidence.talk.seasons[place] for place in places)
     if is_season and any(abs(year - one) == 1 for year in readings if year for one in sent):
         return True
     return any(
@@ -413,13 +418,15 @@ def _is_year_of(item: Item, readings: Iterable[float | None]) -> bool:
 
 def _has_movable_feast(item: Item) -> bool:
     """Return whether a source mentions a feast without a fixed date."""
-    return any(item.evidence.movable_feasts[place] for place in item.bearing)
+    return any(item.evidence.talk.movable_feasts[place] for place in item.bearing)
 
 
 def _has_unread_number(item: Item) -> bool:
     """Return whether a source may contain a number missing from the tables."""
     evidence = item.evidence
-    return evidence.is_foreign or any(evidence.hidden_numbers[place] for place in item.bearing)
+    return evidence.talk.is_foreign or any(
+        evidence.talk.hidden_numbers[place] for place in item.bearing
+    )
 
 
 def is_date_said(item: Item, said: Said, places: Sequence[int] | None = None) -> bool:
@@ -442,7 +449,7 @@ def is_number_said(item: Item, number: numbers.Number) -> bool:
     """Return whether the sources give a number, or other messages give it for the same thing."""
     evidence = item.evidence
     near = item.near_numbers
-    known = near, evidence.other_numbers, evidence.years
+    known = near, evidence.other_numbers, evidence.talk.years
     if not all(map(number.readings.isdisjoint, known)):
         return True
     if _is_part_of_digits(item, number) or _is_year_of(item, number.readings):
@@ -460,7 +467,7 @@ def is_number_said(item: Item, number: numbers.Number) -> bool:
     if said and _has_same_neighbor(item, number):
         return True
     own = {value for one in item.figures for value in one.readings}
-    rivals = near - own - evidence.years
+    rivals = near - own - evidence.talk.years
     return any(
         (value >= _TELLING or value != int(value))
         and not any(value / 2 < other < value * 2 for other in rivals)
@@ -515,7 +522,7 @@ def _is_near(readings: frozenset[float], reached: set[float]) -> bool:
 
 def _counted(item: Item) -> set[float]:
     """Return the numbers that the sources count; none if there are too many."""
-    counted = {value for place in item.bearing for value in item.evidence.counts[place]}
+    counted = {value for place in item.bearing for value in item.evidence.talk.counts[place]}
     return counted if len(counted) <= _MOST_COUNTED else set()
 
 
@@ -529,7 +536,7 @@ def _is_replaced(item: Item, number: numbers.Number) -> bool:
         return False
     if _is_combined(item, number.readings) or _is_rescaled(item, number.readings):
         return False
-    return any(unit in item.evidence.units[place] for place in item.places)
+    return any(unit in item.evidence.talk.units[place] for place in item.places)
 
 
 def _is_rescaled(item: Item, readings: frozenset[float]) -> bool:
@@ -554,7 +561,7 @@ def _is_spoken_otherwise(item: Item, number: numbers.Number) -> bool:
 
 def _is_near_year(evidence: Evidence, readings: frozenset[float]) -> bool:
     """Return whether a number is a year next to those of the messages, as "last year" implies."""
-    return any(abs(value - year) <= 1 for value in readings for year in evidence.years)
+    return any(abs(value - year) <= 1 for value in readings for year in evidence.talk.years)
 
 
 #: Maximum number of the sources' numbers from which others are derived.
@@ -566,12 +573,13 @@ def _is_clock(item: Item, number: numbers.Number, value: float) -> bool:
     minutes = round(value % 1 * 100)
     if not 0 < value < 25 or minutes >= 60 or (minutes and "." not in number.written):
         return False
-    said = item.evidence.minutes
+    said = item.evidence.talk.minutes
     wanted = (int(value) * 60 + minutes) % 720
     if minutes:
         return any(wanted in said[place] for place in item.near)
     return (
-        any(value + 12 in item.evidence.numbers_said[place] for place in item.near) and value < 12
+        any(value + 12 in item.evidence.talk.numbers_said[place] for place in item.near)
+        and value < 12
     )
 
 
@@ -608,7 +616,10 @@ def is_time_said(item: Item, time: Time, places: Collection[int] | None = None) 
     evidence = item.evidence
     places = item.near if places is None else places
     for place in places:
-        said, counts = evidence.minutes[place], evidence.numbers_said[place]
+        said, counts = (
+            evidence.talk.minutes[place],
+            evidence.talk.numbers_said[place],
+        )
         if not said.isdisjoint(minute % 720 for minute in time.minutes):
             return True
         for hour, minute in (divmod(one, 60) for one in time.minutes):
@@ -621,15 +632,17 @@ def is_time_said(item: Item, time: Time, places: Collection[int] | None = None) 
                 and not counts.isdisjoint({one + 1 for one in hours})
             ):
                 return True
-    spans = {span for place in places for span in evidence.durations[place]}
+    spans = {span for place in places for span in evidence.talk.durations[place]}
     return any(
-        (minute + step) % 720 in evidence.minutes[place]
+        (minute + step) % 720 in evidence.talk.minutes[place]
         for minute in time.minutes
         for span in spans
         for step in (span, -span)
         for place in places
     ) or any(
-        minute % 720 in said and minute % 60 for minute in time.minutes for said in evidence.minutes
+        minute % 720 in said and minute % 60
+        for minute in time.minutes
+        for said in evidence.talk.minutes
     )
 
 
@@ -665,5 +678,5 @@ def _is_number_with_unit(item: Item, written: str) -> bool:
     if re.fullmatch("[ck]?m[23]", written):
         return True  # m²
     match = re.match(r"(\d{1,15})[^\W\d_]+\Z", written)
-    known = item.evidence.all_numbers | item.evidence.years
+    known = item.evidence.all_numbers | item.evidence.talk.years
     return match is not None and float(match[1]) in known

@@ -8,8 +8,9 @@ from functools import cached_property
 import msgspec
 
 from edenmem.acceptance import dates, days, numbers, times, words
+from edenmem.acceptance.conversation import Part, is_negated
 from edenmem.acceptance.dates import Said
-from edenmem.acceptance.evidence import Candidate, Evidence, Part, is_negated
+from edenmem.acceptance.evidence import Candidate, Evidence
 from edenmem.acceptance.times import Time
 
 #: A number with its counter, or a weekday, in scripts without spaces.
@@ -53,8 +54,8 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
     @cached_property
     def languages(self) -> tuple[str, ...]:
         """Return the likely languages of the text, most likely first."""
-        usual = self.evidence.language
-        if self.evidence.is_foreign:
+        usual = self.evidence.talk.language
+        if self.evidence.talk.is_foreign:
             return (usual,)
         return tuple(dict.fromkeys((words.language_of(self.content, usual), usual)))
 
@@ -133,22 +134,22 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
         for word in self.own_words:
             places: set[int] = set()
             for key in words.keys_of(word):
-                places |= evidence.segments_of_key.get(key, set())
+                places |= evidence.talk.segments_of_key.get(key, set())
             held.append(places)
-        held += (evidence.segments_of_key.get(piece, set()) for piece in self.own_pieces)
+        held += (evidence.talk.segments_of_key.get(piece, set()) for piece in self.own_pieces)
         wanted = [number.readings for number in self.figures]
         wanted += (frozenset(minute / 60 for minute in time.minutes) for time in self.times)
         for readings in wanted:
-            said = enumerate(evidence.numbers_of_segments)
+            said = enumerate(evidence.talk.numbers_of_segments)
             held.append({place for place, some in said if not readings.isdisjoint(some)})
         for day in self.days[:MOST_DAYS]:
             giving = {
                 place
-                for place in range(len(evidence.messages))
+                for place in range(len(evidence.talk.messages))
                 if any(days.gives(evidence, place, reading) for reading in day.readings)
             }
             held.append(
-                {at for at, segment in enumerate(evidence.segments) if segment.place in giving}
+                {at for at, segment in enumerate(evidence.talk.segments) if segment.place in giving}
             )
         return [(places, 1 / len(places)) for places in held if places]
 
@@ -189,7 +190,7 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
 
     def is_answer(self, place: int) -> bool:
         """Return whether a person's message confirms or answers the message before it."""
-        reply = self.evidence.replies[place]
+        reply = self.evidence.talk.replies[place]
         return reply in ("yes", "answer") or (reply == "no" and self.is_denial)
 
     # Only for use after the sources were checked.
@@ -199,9 +200,9 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
         """Return the places of a fact's sources; all messages for a reflection."""
         evidence = self.evidence
         if self.candidate.kind == "reflection":
-            return list(range(len(evidence.messages)))
-        named = [evidence.places[one] for one in self.sources if one in evidence.places]
-        return named or list(range(len(evidence.messages)))
+            return list(range(len(evidence.talk.messages)))
+        named = [evidence.talk.places[one] for one in self.sources if one in evidence.talk.places]
+        return named or list(range(len(evidence.talk.messages)))
 
     @cached_property
     def bearing(self) -> list[int]:
@@ -216,7 +217,7 @@ class Item(msgspec.Struct, kw_only=True, dict=True):
     @cached_property
     def near_numbers(self) -> frozenset[float]:
         """Return the numbers in the messages near the sources."""
-        return frozenset[float]().union(*(self.evidence.numbers_said[at] for at in self.near))
+        return frozenset[float]().union(*(self.evidence.talk.numbers_said[at] for at in self.near))
 
     def count_shared(self, part: Part) -> int:
         """Return how many own words and pieces a part of a message contains."""

@@ -8,13 +8,8 @@ from collections.abc import Callable
 import msgspec
 
 from edenmem.acceptance import dates, orders, secrets, statement, words
-from edenmem.acceptance.evidence import (
-    Candidate,
-    Evidence,
-    Judgment,
-    Violation,
-    runs_of_three,
-)
+from edenmem.acceptance.conversation import Conversation
+from edenmem.acceptance.evidence import Candidate, Evidence, Judgment, Violation, runs_of_three
 from edenmem.acceptance.grounding import (
     check_names,
     check_numbers,
@@ -32,7 +27,7 @@ from edenmem.text import MOST_CHARACTERS
 def share_said(item: Item) -> float:
     """Return the share of an item's content words and character pieces that occur in the range."""
     evidence = item.evidence
-    known = evidence.segments_of_key
+    known = evidence.talk.segments_of_key
     memory = evidence.memory_keys if item.candidate.kind == "reflection" else frozenset[str]()
     found = total = 0.0
     for word in dict.fromkeys(item.content_words):
@@ -41,7 +36,7 @@ def share_said(item: Item) -> float:
         found += (
             any(key in known or key in memory or key in evidence.speaker_keys for key in keys)
             or word in evidence.names
-            or (len(word) >= 5 and word in evidence.folded)
+            or (len(word) >= 5 and word in evidence.talk.folded)
         )
     for run in item.runs:
         signs, covered = words.coverage(run, lambda piece: piece in known or piece in memory)
@@ -78,7 +73,7 @@ def check_statement(item: Item) -> str | None:
         return f"is longer than {MOST_CHARACTERS} characters"
     if why := _find_junk(item):
         return why
-    if statement.has_the_user(item.content) and not item.evidence.is_about_users:
+    if statement.has_the_user(item.content) and not item.evidence.talk.is_about_users:
         return "says 'the user'; give the person's name"
     if _is_copy_without_subject(item):
         return "is copied from a message and has no subject; say who or what"
@@ -93,7 +88,7 @@ def _find_junk(item: Item) -> str | None:
 def _is_copy_without_subject(item: Item) -> bool:
     """Return whether the text is copied from a message and lacks a subject."""
     copied = f" {words.normal(item.content)} "
-    if not item.tokens or not any(copied in part.normal for part in item.evidence.parts):
+    if not item.tokens or not any(copied in part.normal for part in item.evidence.talk.parts):
         return False
     first, *others = item.tokens
     if item.languages[0] == "de":  # all nouns are capitals: a subject follows its article
@@ -109,7 +104,10 @@ def _is_copy_without_subject(item: Item) -> bool:
     keys = set(words.keys_of(first.folded))
     said = sum(
         any(not keys.isdisjoint(words.keys_of(word.folded)) for word in words.words_of(text))
-        for text in (*(part.normal for part in item.evidence.parts), *item.evidence.context)
+        for text in (
+            *(part.normal for part in item.evidence.talk.parts),
+            *item.evidence.context,
+        )
     )
     return said < 2 and first.folded not in item.evidence.speakers
 
@@ -128,7 +126,7 @@ def check_secrets(item: Item) -> str | None:
     if kind := secrets.find_secret(item.content):
         return f"contains {kind}, which must not be remembered"
     flat = secrets.flatten(item.content)
-    if any(value in flat for value in item.evidence.secrets):
+    if any(value in flat for value in item.evidence.talk.secrets):
         return "contains what a message calls a password or code, which must not be remembered"
     return None
 
@@ -152,7 +150,7 @@ def object_to(content: str, *, is_shared: bool = True, takes_orders: bool = Fals
     For texts without a conversation. The arguments are those of `Candidate`.
     """
     candidate = Candidate(content=content, is_shared=is_shared, takes_orders=takes_orders)
-    item = Item(candidate=candidate, evidence=Evidence(messages=()), content=content)
+    item = Item(candidate=candidate, evidence=Evidence(talk=Conversation()), content=content)
     return next(filter(None, (check(item) for check in _WITHOUT_EVIDENCE)), None)
 
 
@@ -194,7 +192,7 @@ def judge(
     """
     is_on = msgspec.structs.asdict(settings)
     content = candidate.content
-    if is_on["statement"] and evidence.user and not evidence.is_about_users:
+    if is_on["statement"] and evidence.user and not evidence.talk.is_about_users:
         content = statement.name_the_user(content, evidence.user)
     if len(content) > MOST_CHARACTERS:  # only judged text is kept
         content = content[: MOST_CHARACTERS - 1] + "…"

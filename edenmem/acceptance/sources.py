@@ -10,7 +10,8 @@ import re
 from collections.abc import Collection, Iterable
 
 from edenmem.acceptance import words
-from edenmem.acceptance.evidence import Evidence, Part, SourceMessage, is_negated, is_yes
+from edenmem.acceptance.conversation import Part, SourceMessage, is_negated, is_yes
+from edenmem.acceptance.evidence import Evidence
 from edenmem.acceptance.item import Doubt, Item
 from edenmem.acceptance.tables import language_pattern, pattern
 from edenmem.acceptance.words import ascii_digits, base_of
@@ -35,7 +36,7 @@ def check_sources(item: Item) -> tuple[tuple[int, ...], str | Doubt | None]:
     if reason == _ALONE and not _is_agents_alone(item):
         return sources, Doubt(reason)  # a person's words, perhaps in others
     if reason is None:
-        places = [item.evidence.places[number] for number in sources]
+        places = [item.evidence.talk.places[number] for number in sources]
         places += [place - 1 for place in places if item.is_answer(place)]
         places = list(dict.fromkeys(places))
         if other := find_other_person(item, places):
@@ -58,15 +59,17 @@ def _find_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
     """
     evidence = item.evidence
     named = [
-        evidence.places[number] for number in item.candidate.sources if number in evidence.places
+        evidence.talk.places[number]
+        for number in item.candidate.sources
+        if number in evidence.talk.places
     ]
     named = list(dict.fromkeys(named))
-    if not evidence.messages:
+    if not evidence.talk.messages:
         return (), "comes from no message"
     named += [place + 1 for place in named if _is_confirmed(item, place)]
     total = sum(weight for _, weight in item.hits)
     if total and (not named or _held(item, _with_asked(evidence, named)) < _HELD * total):
-        found = _ground(item, range(len(evidence.messages)), named)
+        found = _ground(item, range(len(evidence.talk.messages)), named)
         named = sorted({*found, *(one for one in named if _is_adjacent(item, one, found))})
     if not named:
         return (), "cites no message that was read; cite the messages that support it"
@@ -74,7 +77,7 @@ def _find_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
         return _numbers(evidence, named), "was said by the agent, and a person said no to it"
     if _is_by_a_person(item, named, total):
         return _numbers(evidence, named), None
-    people = sorted(evidence.bearing)
+    people = sorted(evidence.talk.bearing)
     found = _ground(item, people, [])
     if _is_agents_alone(item):  # so the model says itself: then one message has to say it all
         best = max(people, key=lambda place: _held(item, [place]), default=None)
@@ -93,14 +96,14 @@ def _find_sources(item: Item) -> tuple[tuple[int, ...], str | None]:
 
 def _is_confirmed(item: Item, place: int) -> bool:
     """Return whether an agent's question contains most of an item and is answered "yes" at once."""
-    messages = item.evidence.messages
+    messages = item.evidence.talk.messages
     if messages[place].author != "agent" or place + 1 >= len(messages):
         return False
     reply = messages[place + 1]
     if reply.author != "person" or not is_yes(reply.text):
         return False
     asked = said = 0
-    for sentence in item.evidence.sentences[place]:
+    for sentence in item.evidence.talk.sentences[place]:
         share = item.count_shared(sentence)
         if sentence.is_question:
             asked = max(asked, share)
@@ -115,7 +118,7 @@ def _is_adjacent(item: Item, place: int, found: Iterable[int]) -> bool:
 
 
 def _numbers(evidence: Evidence, places: Iterable[int]) -> tuple[int, ...]:
-    return tuple(sorted({evidence.messages[place].number for place in places}))
+    return tuple(sorted({evidence.talk.messages[place].number for place in places}))
 
 
 def _with_asked(evidence: Evidence, places: Iterable[int]) -> set[int]:
@@ -125,7 +128,7 @@ def _with_asked(evidence: Evidence, places: Iterable[int]) -> set[int]:
 
 def _held(item: Item, places: Iterable[int]) -> float:
     """Return the weight of what the messages at these places contain of an item."""
-    segments = frozenset[int]().union(*map(item.evidence.segments_at.__getitem__, places))
+    segments = frozenset[int]().union(*map(item.evidence.talk.segments_at.__getitem__, places))
     return sum(weight for held, weight in item.hits if not held.isdisjoint(segments))
 
 
@@ -137,7 +140,8 @@ def _ground(item: Item, places: Iterable[int], named: list[int]) -> list[int]:
     held = 0.0
     while left and len(found) < _MOST_SOURCES and held < 0.9 * total:
         gains = {
-            place: (_held(item, [*found, place]) - held) * _trust(item.evidence.messages[place])
+            place: (_held(item, [*found, place]) - held)
+            * _trust(item.evidence.talk.messages[place])
             for place in left
         }
         best = min(left, key=lambda place: (-gains[place], place not in named, place))
@@ -156,13 +160,15 @@ def _trust(message: SourceMessage) -> float:
 def _is_agents_alone(item: Item) -> bool:
     """Return whether all cited messages are an agent's."""
     evidence = item.evidence
-    named = [evidence.places[one] for one in item.candidate.sources if one in evidence.places]
-    return bool(named) and not any(place in evidence.bearing for place in named)
+    named = [
+        evidence.talk.places[one] for one in item.candidate.sources if one in evidence.talk.places
+    ]
+    return bool(named) and not any(place in evidence.talk.bearing for place in named)
 
 
 def _is_by_a_person(item: Item, places: list[int], total: float) -> bool:
     evidence = item.evidence
-    bearing = [place for place in places if place in evidence.bearing]
+    bearing = [place for place in places if place in evidence.talk.bearing]
     if not bearing:
         return False
     if not total:
@@ -170,7 +176,7 @@ def _is_by_a_person(item: Item, places: list[int], total: float) -> bool:
     segments: set[int] = set()
     for place in bearing:
         answered = place - 1 if item.is_answer(place) else -1
-        for at, segment in enumerate(evidence.segments):
+        for at, segment in enumerate(evidence.talk.segments):
             if (segment.place == place and segment.author in ("person", "tool")) or (
                 segment.place == answered
             ):
@@ -183,10 +189,10 @@ def _are_figures_held(item: Item, places: list[int]) -> bool:
     """Return whether a tool result contains all numbers, even if the agent reworded the rest."""
     tools = {
         at
-        for at, segment in enumerate(item.evidence.segments)
+        for at, segment in enumerate(item.evidence.talk.segments)
         if segment.place in places and segment.author == "tool"
     }
-    said = item.evidence.numbers_of_segments
+    said = item.evidence.talk.numbers_of_segments
     return bool(item.figures) and any(
         all(not number.readings.isdisjoint(said[at]) for number in item.figures) for at in tools
     )
@@ -196,7 +202,7 @@ def _is_denied(item: Item) -> bool:
     """Return whether the item comes mostly from an agent's message that a person denied at once."""
     if item.is_denial:
         return False
-    only = sum(weight for held, weight in item.hits if held <= item.evidence.denied)
+    only = sum(weight for held, weight in item.hits if held <= item.evidence.talk.denied)
     return only > _DENIED * sum(weight for _, weight in item.hits)
 
 
@@ -217,12 +223,12 @@ def is_opposite(item: Item, places: Collection[int], least: int = _LEAST) -> boo
     evidence = item.evidence
     best, negated = 0, list[bool]()
     for place in places:
-        for clause in evidence.clauses[place]:
+        for clause in evidence.talk.clauses[place]:
             held = item.count_shared(clause)
             if held > best:
                 best, negated = held, []
             if held == best:
-                negated.append(is_negated(clause.text, evidence.language))
+                negated.append(is_negated(clause.text, evidence.talk.language))
     return best >= max(least, _COMPARED * item.size) and all(negated)
 
 
@@ -238,10 +244,10 @@ def find_denied(item: Item, places: Collection[int]) -> str | None:
     told = {re.sub(r"\D", "", number.written) for number in item.figures}
     told |= {str(reading[2]) for said in item.days for reading in said.readings if reading[2]}
     names = {word.folded for word in item.tokens[1:] if word.written[0].isupper()}
-    last = len(evidence.messages)
+    last = len(evidence.talk.messages)
     near = sorted({at for place in places for at in range(place, min(place + _LATER, last))})
     for place in near:
-        message = evidence.messages[place]
+        message = evidence.talk.messages[place]
         for match in (
             pattern("speech.denied").finditer(message.text) if message.author == "person" else ()
         ):
@@ -266,13 +272,15 @@ def find_unmeant(item: Item, places: Collection[int]) -> str | None:
         return None  # others may have agreed
     best, unmeant = 0, list[str | None]()
     for place in places:
-        for sentence in evidence.sentences[place]:
+        for sentence in evidence.talk.sentences[place]:
             held = item.count_shared(sentence)
             if held > best:
                 best, unmeant = held, []
             if held == best:  # a question may be answered
                 is_asked = sentence.is_question
-                unmeant.append(None if is_asked else _meaning(sentence.text, evidence.language))
+                unmeant.append(
+                    None if is_asked else _meaning(sentence.text, evidence.talk.language)
+                )
     if best < max(_LEAST, _COMPARED * item.size) or _meaning(item.content, item.languages[0]):
         return None
     return unmeant[0] if unmeant and all(unmeant) else None
@@ -297,7 +305,7 @@ def find_other_person(item: Item, places: Collection[int]) -> str | None:
     its writer if it contains "I". A clause with neither decides nothing. In any case, an item must
     be about a person who wrote its sources, or is named in them or in the messages before them.
     """
-    people = item.evidence.people
+    people = item.evidence.talk.people
     subjects = _named(item.part, people) if len(people) > 1 else None
     if not subjects:
         return None
@@ -307,15 +315,15 @@ def find_other_person(item: Item, places: Collection[int]) -> str | None:
         return writer
     best, referred = 0, list[set[str]]()
     for place in places:
-        message = item.evidence.messages[place]
-        for clause in item.evidence.clauses[place]:
+        message = item.evidence.talk.messages[place]
+        for clause in item.evidence.talk.clauses[place]:
             score = item.count_shared(clause)
             if score < max(best, 1):
                 continue
             referred = referred if score == best else []
             best = score
             about = _named(_without_vocatives(clause), people)
-            own_words = language_pattern("speech.self", item.evidence.language)
+            own_words = language_pattern("speech.self", item.evidence.talk.language)
             if message.author == "person" and own_words.search(clause.text):
                 about.add(message.speaker)
             referred.append(about)
@@ -332,15 +340,17 @@ def _find_relative(
     Only for an item that is about the writer alone.
     """
     evidence = item.evidence
-    named = [place for place in places if evidence.messages[place].number in item.candidate.sources]
+    named = [
+        place for place in places if evidence.talk.messages[place].number in item.candidate.sources
+    ]
     if len(named) != 1 or pattern("speech.kin").search(item.content):
         return None
-    message = evidence.messages[named[0]]
+    message = evidence.talk.messages[named[0]]
     if message.author != "person" or subjects != {message.speaker}:
         return None
     best, about = 0, list[str | None]()
-    opens = language_pattern("speech.third", evidence.language)
-    for part in evidence.clauses[named[0]]:
+    opens = language_pattern("speech.third", evidence.talk.language)
+    for part in evidence.talk.clauses[named[0]]:
         score = item.count_shared(part)
         if score > best:
             best, about = score, []
@@ -349,7 +359,7 @@ def _find_relative(
             head = " ".join(clause.split()[:2])
             match = opens.match(clause) or pattern("speech.kin").search(head)
             rest = clause.strip().removeprefix(head) if match else clause  # after "my sister"
-            own = language_pattern("speech.self", evidence.language).search(rest)
+            own = language_pattern("speech.self", evidence.talk.language).search(rest)
             about.append(match.group().strip() if match and not own else None)
     if best < max(1, 0.5 * item.size) or not all(about):
         return None
@@ -360,14 +370,14 @@ def _find_stranger(
     item: Item, places: Collection[int], people: dict[str, frozenset[str]], subjects: set[str]
 ) -> str | None:
     """Return the writer of the sources, if the sources are unrelated to the item's people."""
-    messages = item.evidence.messages
+    messages = item.evidence.talk.messages
     writers, named = set[str](), set[str]()
     for place in places:
         if messages[place].author != "person":
             return None
         writers.add(messages[place].speaker)
         for near in range(max(place - 2, 0), place + 1):
-            named |= _named(item.evidence.parts[near], people)
+            named |= _named(item.evidence.talk.parts[near], people)
     if not writers or (writers | named) & subjects:
         return None
     last = max(places)

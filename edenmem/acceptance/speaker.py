@@ -15,7 +15,8 @@ from itertools import takewhile
 import msgspec
 
 from edenmem.acceptance import words
-from edenmem.acceptance.evidence import QUESTION, SENTENCE, Evidence, is_negated
+from edenmem.acceptance.conversation import QUESTION, SENTENCE, is_negated
+from edenmem.acceptance.evidence import Evidence
 from edenmem.acceptance.orders import find_order
 from edenmem.acceptance.statement import find_junk
 from edenmem.acceptance.tables import language_pattern, pattern, rows, word_set
@@ -95,7 +96,7 @@ def _may_command(content: str, evidence: Evidence) -> bool:
 def _is_english(content: str, evidence: Evidence) -> bool:
     """Return whether a text has an English verb, after "I" if few other words are English."""
     tokens = _tokens(content)
-    if words.language_of(content, evidence.language) == "en":
+    if words.language_of(content, evidence.talk.language) == "en":
         return any(map(_is_verb, tokens))
     return any(
         token.written == "I" and _word(tokens, _skip_adverbs(tokens, at + 1)) in _verbs()
@@ -112,18 +113,18 @@ def find_speaker(content: str, sources: Sequence[int], evidence: Evidence) -> st
     The cited messages decide if they say it, else all messages. Citing two people decides nothing.
     """
     said = [tokens for one in SENTENCE.split(content) if _has_self(tokens := _tokens(one))]
-    cited = {evidence.places[number] for number in sources if number in evidence.places}
-    people = {at for at, one in enumerate(evidence.messages) if one.author == "person"}
-    if len({evidence.messages[at].speaker for at in cited & people}) > 1:
+    cited = {evidence.talk.places[number] for number in sources if number in evidence.talk.places}
+    people = {at for at, one in enumerate(evidence.talk.messages) if one.author == "person"}
+    if len({evidence.talk.messages[at].speaker for at in cited & people}) > 1:
         return None
     found = [
         {at for at in cited if _says(evidence, at, tokens)}
-        or {at for at in range(len(evidence.messages)) if _says(evidence, at, tokens)}
+        or {at for at in range(len(evidence.talk.messages)) if _says(evidence, at, tokens)}
         for tokens in said
     ]
     if not all(found) or any(not places <= people for places in found):
         return None
-    names = {evidence.messages[at].speaker for places in found for at in places}
+    names = {evidence.talk.messages[at].speaker for places in found for at in places}
     name = names.pop() if len(names) == 1 else ""
     return name if _is_name(name, evidence) else None
 
@@ -147,9 +148,9 @@ def _says(evidence: Evidence, place: int, said: Sequence[_Token]) -> bool:
     """Return whether a sentence of a message says a sentence of an item, of its writer."""
     light = _SELF | word_set("speaker.light") | word_set("speaker.adverbs")
     own = {one.word for one in said if one.word.isalpha() and one.word not in light}
-    if not _is_held(own, evidence.parts[place].keys):
+    if not _is_held(own, evidence.talk.parts[place].keys):
         return False
-    for text in _own_sentences(evidence.messages[place].text):
+    for text in _own_sentences(evidence.talk.messages[place].text):
         tokens = _tokens(text)
         if _is_held(own, words.keys_in(text)) and all(
             _is_claimed(tokens, said, at) for at, one in enumerate(said) if one.word in _SELF

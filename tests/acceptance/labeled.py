@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from edenmem.acceptance.evidence import Candidate, Evidence, Judgment, SourceMessage
+from edenmem.acceptance.conversation import Conversation, SourceMessage
+from edenmem.acceptance.evidence import Candidate, Evidence, Judgment
 from edenmem.acceptance.rules import judge
 from edenmem.settings.schema import AcceptanceSettings
 from tests.support.intervals import wilson
@@ -84,16 +85,18 @@ def evidence() -> dict[str, Evidence]:
         people = row["people"]
         around = [row["title"], row["persona"], row["instructions"], row["agent"], *people]
         found[row["id"]] = Evidence(
-            messages=tuple(
-                SourceMessage(
-                    number=message["n"],
-                    id=f"{row['id']}-{message['n']}",
-                    author=message["author"],
-                    speaker=message["speaker"],
-                    sent_at=datetime.fromisoformat(message["at"]),
-                    text=message["text"],
+            talk=Conversation(
+                tuple(
+                    SourceMessage(
+                        number=message["n"],
+                        id=f"{row['id']}-{message['n']}",
+                        author=message["author"],
+                        speaker=message["speaker"],
+                        sent_at=datetime.fromisoformat(message["at"]),
+                        text=message["text"],
+                    )
+                    for message in row["messages"]
                 )
-                for message in row["messages"]
             ),
             context=tuple(text for text in around if text),
             template=template,

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edenmem.acceptance import words
-from edenmem.acceptance.evidence import Author, Candidate, Evidence, Judgment, SourceMessage
+from edenmem.acceptance.conversation import Author, Conversation, SourceMessage
+from edenmem.acceptance.evidence import Candidate, Evidence, Judgment
 from edenmem.acceptance.rules import judge, object_to
 from edenmem.settings.schema import AcceptanceSettings
 from edenmem.text import MOST_CHARACTERS
@@ -47,7 +48,9 @@ def said(*lines: str, template: str = "", context: tuple[str, ...] = ()) -> Evid
         )
     people = {one.speaker for one in messages if one.author == "person"}
     user = people.pop() if len(people) == 1 else None
-    return Evidence(messages=tuple(messages), context=context, template=template, user=user)
+    return Evidence(
+        talk=Conversation(tuple(messages)), context=context, template=template, user=user
+    )
 
 
 def ask(
@@ -868,7 +871,7 @@ def test_what_is_asked_of_messages_is_asked_once(monkeypatch: pytest.MonkeyPatch
     ask_all()
     monkeypatch.setattr(words, "words_of", watch)
     ask_all()
-    said_texts = {message.text for message in evidence.messages}
+    said_texts = {message.text for message in evidence.talk.messages}
     assert read
     assert said_texts.isdisjoint(read)
 

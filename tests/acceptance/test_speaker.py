@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edenmem.acceptance.conversation import Conversation
 from edenmem.acceptance.evidence import Candidate, Evidence
 from edenmem.acceptance.rules import judge
 from edenmem.acceptance.speaker import name_speaker, replace_first_person
@@ -259,8 +260,8 @@ def test_without_one_certain_writer_the_text_stays(lines: list[str], sources: li
 
 def test_a_person_with_the_agents_name_is_not_named() -> None:
     evidence = said("eve: Hello.", "marco: I live in Lisbon")
-    messages = [msgspec.structs.replace(one, speaker="Eve") for one in evidence.messages]
-    same = msgspec.structs.replace(evidence, messages=tuple(messages))
+    messages = [msgspec.structs.replace(one, speaker="Eve") for one in evidence.talk.messages]
+    same = msgspec.structs.replace(evidence, talk=Conversation(tuple(messages)))
     assert name_speaker(LIVE, [2], same) == LIVE
 
 
@@ -409,7 +410,7 @@ def test_no_text_stops_it_and_no_first_person_is_left(text: str, name: str) -> N
     named = replace_first_person(text, "Marco")
     if named is not None:
         assert replace_first_person(named, "Marco") is None
-    evidence = Evidence(messages=said(f"marco: {text}").messages)
+    evidence = Evidence(talk=said(f"marco: {text}").talk)
     assert isinstance(name_speaker(text, [1], evidence), str)
-    renamed = [msgspec.structs.replace(one, speaker=name) for one in evidence.messages]
-    assert isinstance(name_speaker(text, [1], Evidence(messages=tuple(renamed))), str)
+    renamed = [msgspec.structs.replace(one, speaker=name) for one in evidence.talk.messages]
+    assert isinstance(name_speaker(text, [1], Evidence(talk=Conversation(tuple(renamed)))), str)

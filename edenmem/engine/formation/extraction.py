@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from edenmem.acceptance.evidence import Candidate, SourceMessage
+from edenmem.acceptance.conversation import SourceMessage
+from edenmem.acceptance.evidence import Candidate
 from edenmem.acceptance.words import normal
 from edenmem.engine.formation.formation_input import Material, NewFact, NewReflection
 from edenmem.engine.formation.quotas import ScopeQuota

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import msgspec
 
+from edenmem.acceptance.conversation import Conversation
 from edenmem.acceptance.evidence import Evidence
 from edenmem.engine.formation.quotas import ScopeQuotas
 from edenmem.engine.formation.transcript import Transcript, cut_middle, tidy_name
@@ -129,7 +130,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         people = self.transcript.speakers
         context = (*self.background, *people, self.persona, *wishes)
         return Evidence(
-            messages=self.transcript.messages,
+            talk=Conversation(self.transcript.messages),
             context=tuple(dict.fromkeys(part for part in context if part)),
             user=people[0] if len(people) == 1 else None,
             agent=tidy_name(self.agent.label),

@@ -194,8 +194,8 @@ async def test_an_item_is_checked_against_all_that_the_model_was_shown(
     (new, about_facts, _), (own, about_thoughts, _), (open_, _, _) = judged
     assert (new.kind, new.sources, new.is_shared) == ("fact", (1, 9), True)
     assert (own.kind, own.is_shared, open_.is_shared) == ("reflection", False, False)
-    assert [each.id for each in about_facts.messages] == [message.id]
-    assert about_facts.messages == about_thoughts.messages
+    assert [each.id for each in about_facts.talk.messages] == [message.id]
+    assert about_facts.talk is about_thoughts.talk  # read once for both
     assert about_facts.user == "anna"
     assert {"anna", "Eve", "eve"} <= set(about_facts.context)
     assert "Rolf is allergic to nuts." in about_facts.template
