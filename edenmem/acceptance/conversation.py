@@ -10,7 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from edenmem.acceptance import dates, numbers, secrets, statement, times, words
+from edenmem.acceptance import secrets, statement
+from edenmem.acceptance.reading import dates, numbers, times, words
 from edenmem.acceptance.tables import language_pattern, pattern, word_set
 
 Author = Literal["person", "agent", "other agent", "tool", "system"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 
-from edenmem.acceptance import dates
-from edenmem.acceptance.dates import Reading, Said
 from edenmem.acceptance.evidence import Evidence
+from edenmem.acceptance.reading import dates
+from edenmem.acceptance.reading.dates import Reading, Said
 
 #: Maximum days between a message and a date without a year; beyond, another year is nearer.
 _NEAR_DAYS = 335

@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from edenmem.acceptance import dates, numbers, words
 from edenmem.acceptance.conversation import Conversation
+from edenmem.acceptance.reading import dates, numbers, words
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):

@@ -10,12 +10,13 @@ from difflib import SequenceMatcher
 from functools import cache
 from itertools import islice, permutations
 
-from edenmem.acceptance import dates, days, numbers, words
-from edenmem.acceptance.dates import Said
+from edenmem.acceptance import days
 from edenmem.acceptance.evidence import Evidence
 from edenmem.acceptance.item import COUNTED, MOST_DAYS, Doubt, Item
+from edenmem.acceptance.reading import dates, numbers, words
+from edenmem.acceptance.reading.dates import Said
+from edenmem.acceptance.reading.times import Time
 from edenmem.acceptance.tables import rows, table, word_set
-from edenmem.acceptance.times import Time
 
 #: Maximum number of an item's numbers that are checked.
 _MOST_NUMBERS = 20

@@ -7,11 +7,12 @@ from functools import cached_property
 
 import msgspec
 
-from edenmem.acceptance import dates, days, numbers, times, words
+from edenmem.acceptance import days
 from edenmem.acceptance.conversation import Part, is_negated
-from edenmem.acceptance.dates import Said
 from edenmem.acceptance.evidence import Candidate, Evidence
-from edenmem.acceptance.times import Time
+from edenmem.acceptance.reading import dates, numbers, times, words
+from edenmem.acceptance.reading.dates import Said
+from edenmem.acceptance.reading.times import Time
 
 #: A number with its counter, or a weekday, in scripts without spaces.
 COUNTED = re.compile(

@@ -10,8 +10,8 @@ import re
 from collections.abc import Container, Iterable, Iterator
 from functools import cache, lru_cache
 
+from edenmem.acceptance.reading.words import fold, stop_words
 from edenmem.acceptance.tables import pattern, pattern_text, word_set
-from edenmem.acceptance.words import fold, stop_words
 
 _I = re.IGNORECASE
 

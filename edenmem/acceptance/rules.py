@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from edenmem.acceptance import dates, orders, secrets, statement, words
+from edenmem.acceptance import orders, secrets, statement
 from edenmem.acceptance.conversation import Conversation
 from edenmem.acceptance.evidence import Candidate, Evidence, Judgment, Violation, runs_of_three
 from edenmem.acceptance.grounding import (
@@ -18,6 +18,7 @@ from edenmem.acceptance.grounding import (
     is_time_said,
 )
 from edenmem.acceptance.item import MOST_DAYS, Doubt, Item
+from edenmem.acceptance.reading import dates, words
 from edenmem.acceptance.sources import check_sources
 from edenmem.acceptance.tables import word_set
 from edenmem.settings.schema import AcceptanceSettings

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from edenmem.acceptance.reading.words import ascii_digits, fold, language_of, stop_words
 from edenmem.acceptance.tables import pattern, word_set
-from edenmem.acceptance.words import ascii_digits, fold, language_of, stop_words
 
 _I = re.IGNORECASE
 

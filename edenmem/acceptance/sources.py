@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from edenmem.acceptance import words
 from edenmem.acceptance.conversation import Part, SourceMessage, is_negated, is_yes
 from edenmem.acceptance.evidence import Evidence
 from edenmem.acceptance.item import Doubt, Item
+from edenmem.acceptance.reading import words
+from edenmem.acceptance.reading.words import ascii_digits, base_of
 from edenmem.acceptance.tables import language_pattern, pattern
-from edenmem.acceptance.words import ascii_digits, base_of
 
 #: Minimum share of an item's known words that the cited sources must contain.
 _HELD = 0.5

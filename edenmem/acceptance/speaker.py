@@ -14,10 +14,10 @@ from itertools import takewhile
 
 import msgspec
 
-from edenmem.acceptance import words
 from edenmem.acceptance.conversation import QUESTION, SENTENCE, is_negated
 from edenmem.acceptance.evidence import Evidence
 from edenmem.acceptance.orders import find_order
+from edenmem.acceptance.reading import words
 from edenmem.acceptance.statement import find_junk
 from edenmem.acceptance.tables import language_pattern, pattern, rows, word_set
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from edenmem.acceptance.reading.words import fold, normal, runs_of, without_quotes, words_of
 from edenmem.acceptance.tables import language_pattern, pattern
-from edenmem.acceptance.words import fold, normal, runs_of, without_quotes, words_of
 
 _I = re.IGNORECASE
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edenmem.acceptance import words
 from edenmem.acceptance.conversation import Author, Conversation, SourceMessage
 from edenmem.acceptance.evidence import Candidate, Evidence, Judgment
+from edenmem.acceptance.reading import words
 from edenmem.acceptance.rules import judge, object_to
 from edenmem.settings.schema import AcceptanceSettings
 from edenmem.text import MOST_CHARACTERS

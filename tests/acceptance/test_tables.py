@@ -14,7 +14,7 @@ from edenmem.acceptance.tables import table
 
 ROOT = Path(edenmem.acceptance.__file__).parent
 SUBJECTS = sorted(path.stem for path in ROOT.glob("tables/*.toml"))
-CODE = "".join(path.read_text("utf-8") for path in ROOT.glob("*.py"))
+CODE = "".join(path.read_text("utf-8") for path in ROOT.rglob("*.py"))
 
 
 def texts(value: Any) -> Iterator[str]:

@@ -16,8 +16,8 @@ from datetime import datetime
 
 import msgspec
 
+from edenmem.acceptance.reading.words import normal
 from edenmem.acceptance.rules import object_to
-from edenmem.acceptance.words import normal
 from edenmem.engine.consolidation.privacy import Confidences, find_name, has_contact
 from edenmem.engine.runtime.answers import PropagateAnswer, PropagatedItem
 from edenmem.engine.runtime.concurrency import in_thread

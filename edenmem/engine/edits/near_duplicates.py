@@ -11,8 +11,8 @@ from datetime import datetime
 
 import msgspec
 
+from edenmem.acceptance.reading.words import normal
 from edenmem.acceptance.rules import object_to
-from edenmem.acceptance.words import normal
 from edenmem.engine.edits import checks
 from edenmem.engine.edits.vectors import TextVector, TextVectors, with_vectors
 from edenmem.engine.formation.deduplication import REASON_WORDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from edenmem.acceptance.words import language_of
+from edenmem.acceptance.reading.words import language_of
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.models.backup import RecordKind
 from edenmem.models.embedding_scale import ENGLISH_ONLY

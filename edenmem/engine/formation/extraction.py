@@ -9,7 +9,7 @@ import msgspec
 
 from edenmem.acceptance.conversation import SourceMessage
 from edenmem.acceptance.evidence import Candidate
-from edenmem.acceptance.words import normal
+from edenmem.acceptance.reading.words import normal
 from edenmem.engine.formation.formation_input import Material, NewFact, NewReflection
 from edenmem.engine.formation.quotas import ScopeQuota
 from edenmem.engine.formation.review import Review, name_speaker_of, review

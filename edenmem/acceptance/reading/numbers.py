@@ -13,8 +13,7 @@ from functools import cache, lru_cache
 
 import msgspec
 
-from edenmem.acceptance.tables import pattern, rows, table, word_set
-from edenmem.acceptance.words import (
+from edenmem.acceptance.reading.words import (
     Word,
     ascii_digits,
     base_of,
@@ -22,6 +21,7 @@ from edenmem.acceptance.words import (
     language_of,
     words_of,
 )
+from edenmem.acceptance.tables import pattern, rows, table, word_set
 
 Readings = frozenset[float]
 

@@ -8,9 +8,9 @@ from functools import cache
 
 import msgspec
 
-from edenmem.acceptance.numbers import said_numbers
+from edenmem.acceptance.reading.numbers import said_numbers
+from edenmem.acceptance.reading.words import ascii_digits, fold_in_place
 from edenmem.acceptance.tables import pattern, pattern_text, rows, table, word_set
-from edenmem.acceptance.words import ascii_digits, fold_in_place
 
 _TIME = re.compile(
     r"(?<![\d.:,])(?P<h>\d{1,2})(?:\s?[:.h時时点點시]\s?(?P<min>\d{2})(?![\d])[分분]?)?(?:\s?(?P<half>半))?"

@@ -12,15 +12,15 @@ from functools import cache
 
 import msgspec
 
-from edenmem.acceptance.tables import pattern, pattern_text, table, word_set
-from edenmem.acceptance.times import count_words, find_spans, unit_words
-from edenmem.acceptance.words import (
+from edenmem.acceptance.reading.times import count_words, find_spans, unit_words
+from edenmem.acceptance.reading.words import (
     ascii_digits,
     base_of,
     fold,
     fold_in_place,
     words_of,
 )
+from edenmem.acceptance.tables import pattern, pattern_text, table, word_set
 
 _WEEKDAYS_HAN = re.compile(
     "(?:星期|周|週|礼拜)([一二三四五六日天])|([月火水木金土日])曜|([월화수목금토일])요일"

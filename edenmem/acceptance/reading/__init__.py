@@ -1,0 +1,1 @@
+"""What a text says: its words, numbers, dates and times, in any language."""
