@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import msgspec
@@ -59,6 +59,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return (*said, *self.context, *self.memory, self.user or "")
 
     @cached_property
+    def all_words(self) -> tuple[words.Word, ...]:
+        """Return the words of all texts that support names."""
+        said = (message.text for message in self.talk.messages)
+        speakers = {message.speaker for message in self.talk.messages}
+        texts = (*said, *speakers, *self.context, *self.memory, self.user or "")
+        return tuple(word for text in texts for word in words.words_of(text))
+
+    @cached_property
     def lines(self) -> str:
         """Return all texts as one, in lower case, with the digits of all scripts as 0 to 9."""
         return words.ascii_digits("\n".join(self.everything)).casefold()
@@ -66,12 +74,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def names(self) -> frozenset[str]:
         """Return all words that may be names, folded."""
-        return frozenset(word.folded for text in self.everything for word in words.words_of(text))
+        return frozenset(word.folded for word in self.all_words)
 
     @cached_property
     def acronyms(self) -> frozenset[str]:
         """Return the abbreviations in capitals, as written."""
-        found = (word.written for text in self.everything for word in words.words_of(text))
+        found = {word.written for word in self.all_words}
         return frozenset(one for one in found if one.isupper() and 1 < len(one) < 6)
 
     @cached_property
@@ -130,13 +138,17 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def template_runs(self) -> frozenset[str]:
         """Return the three-word runs that occur only in the prompt's own text."""
         shown = runs_of_three("\n".join(self.everything))
-        return runs_of_three(self.template) - shown
+        return _runs_of_template(self.template) - shown
 
 
 def runs_of_three(text: str) -> frozenset[str]:
     """Return all three-word runs of a text, with every number as 0."""
     flat = re.sub(r"\d+", "0", words.normal(text)).split()
     return frozenset(" ".join(flat[at : at + 3]) for at in range(len(flat) - 2))
+
+
+#: Templates differ little between formations, and are longer than most conversations.
+_runs_of_template = lru_cache(maxsize=16)(runs_of_three)
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

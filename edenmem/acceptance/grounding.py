@@ -450,8 +450,8 @@ def is_number_said(item: Item, number: numbers.Number) -> bool:
     """Return whether the sources give a number, or other messages give it for the same thing."""
     evidence = item.evidence
     near = item.near_numbers
-    known = near, evidence.other_numbers, evidence.talk.years
-    if not all(map(number.readings.isdisjoint, known)):
+    is_new = number.readings.isdisjoint
+    if not (is_new(near) and is_new(evidence.other_numbers) and is_new(evidence.talk.years)):
         return True
     if _is_part_of_digits(item, number) or _is_year_of(item, number.readings):
         return True

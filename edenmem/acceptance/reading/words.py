@@ -130,11 +130,12 @@ _MESSAGE = 1000
 
 def _find_words(text: str) -> tuple[Word, ...]:
     spaced = text if text.isascii() else _UNSPACED.sub(_blank, text)
-    return tuple(
+    found = [
         Word(match.group(), folded, match.start())
         for match in _WORD.finditer(spaced)
         if (folded := base_of(match.group()))
-    )
+    ]
+    return tuple(found)
 
 
 _known_words_of = lru_cache(maxsize=1000)(_find_words)
