@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 
+#: New objects between two searches for garbage: Python's usual number.
+_GARBAGE_AFTER = 700
+
+
 def open_socket(host: str, port: int) -> socket.socket:
     """Listen on an address.
 
@@ -59,6 +63,9 @@ def make_server(
     logging.getLogger("uvicorn.error").addFilter(_is_fault)
     # Searches compute in threads; the event loop must not wait 5 ms for each of them.
     sys.setswitchinterval(0.001)
+    # A short command rarely searches for garbage. A server must: an interrupted stream may leave
+    # its body of many megabytes in a cycle of few objects.
+    gc.set_threshold(_GARBAGE_AFTER)
     config = uvicorn.Config(
         app,
         log_config=None,

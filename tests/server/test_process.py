@@ -89,6 +89,38 @@ def said(folder: Path) -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_leftovers_of_interrupted_streams_are_collected(
+    tmp_path: Path, upstream: FakeUpstream
+) -> None:
+    """It is few objects, so a server that rarely looks for garbage would keep gigabytes."""
+    served = Served(tmp_path, upstream, "--agent", "mira")
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 3_000_000}}
+    body = {"model": "stall", "messages": [{"role": "user", "content": [image]}], "stream": True}
+
+    def used_mb() -> int:
+        status = Path(f"/proc/{served.process.pid}/status").read_text()
+        return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) // 1000
+
+    def interrupt() -> None:
+        with (
+            httpx.Client(trust_env=False) as client,
+            client.stream("POST", f"{served.url}/chat/completions", json=body) as answer,
+        ):
+            next(answer.iter_raw())
+
+    try:
+        for _ in range(10):
+            interrupt()
+        before = used_mb()
+        for _ in range(40):
+            interrupt()
+        assert used_mb() - before < 60
+    finally:
+        served.process.kill()
+        served.process.wait()
+
+
 def test_one_command_from_nothing_to_a_stop_in_the_middle_of_a_stream(
     tmp_path: Path, upstream: FakeUpstream
 ) -> None:
