@@ -19,6 +19,7 @@ from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
 from tests.server.door import Door, serving, turns
 from tests.support.memory import add_fact
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +128,32 @@ def test_a_stage_that_hangs_is_left_out(
     assert answer.status_code == 200
     name = {"find_turn": "session", "store_turn": "store"}.get(stage, stage)
     assert f"{name}: not done within 0.2 s" in answer.headers["x-edenmem-left-out"]
+
+
+@pytest.mark.parametrize("failure", ["late", "failed"])
+def test_a_turn_that_was_not_stored_in_time_is_stored_with_its_answer(
+    strict: Door, door: Door, monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
+    chats, release = door.service.chats, threading.Event()
+    store_turn, calls = chats.store_turn, []
+
+    def store_late(turn: Any) -> None:
+        calls.append(turn)
+        if len(calls) == 1 and failure == "failed":
+            raise StoreUnreachable("for a moment")
+        if len(calls) == 1:
+            release.wait(30)
+        store_turn(turn)
+
+    monkeypatch.setattr(chats, "store_turn", store_late)
+    asking = {"user": "anna", "memory_id": f"late-{failure}", "memory_top_k": 0}
+    answer = strict.chat("A late boat?", **asking)
+    spoken = [("user", "A late boat?"), ("assistant", "answer to: A late boat?")]
+    until(lambda: door.said(answer) == spoken)
+    release.set()
+    assert "store: " in answer.headers["x-edenmem-left-out"]
+    strict.chat("And now?", **asking)
+    assert door.said(answer)[:3] == [*spoken, ("user", "And now?")]
 
 
 @pytest.mark.parametrize("stage", ["context", "search", "find_turn", "store_turn", "store_answer"])

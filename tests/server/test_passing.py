@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import logging
 import socket
+import threading
 from typing import Any
 
 import httpx
@@ -164,6 +166,32 @@ def test_a_client_that_hangs_up_before_an_answer_stops_the_upstream_and_has_spok
         assert door.upstream.reached.wait(10)
         until(is_stored)  # while the upstream is silent
     assert door.upstream.hung_up.wait(4)  # before the upstream's own limit of 5 s
+
+
+def test_a_client_that_hangs_up_during_a_search_has_spoken(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searching = threading.Event()
+
+    async def search(*given: Any) -> list[Any]:
+        searching.set()
+        await asyncio.sleep(30)
+        return []
+
+    def is_stored() -> bool:
+        (session, *_) = door.store.host.sessions(limit=1)
+        return ("user", "Nobody waits for a search.") in door.said(session.id)
+
+    monkeypatch.setattr(door.service.chats.memory, "search", search)
+    host, port = door.url.removeprefix("http://").removesuffix("/v1").split(":")
+    texts = turns("Nobody waits for a search.")
+    body = json.dumps({"model": "plain", "messages": texts}).encode()
+    with socket.create_connection((host, int(port))) as client:
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n"
+        client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        assert searching.wait(10)
+    until(is_stored)
+    assert not door.upstream.seen
 
 
 def test_headers_of_one_side_stay_there(door: Door) -> None:

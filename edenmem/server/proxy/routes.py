@@ -114,7 +114,7 @@ class _Exchange:
         self._asked: ChatRequest | None = None
         self._turn: ChatTurn | None = None
         self._hits: list[SearchHit] = []
-        self._retrieved = False
+        self._retrieved = self._is_forwarded = False
         self._size = self._reserved = 0
         self._begun = utc_now()
 
@@ -128,6 +128,10 @@ class _Exchange:
             return await self._run(data, body)
         except UpstreamFailed as error:
             error.headers = dict(self._own_headers())
+            raise
+        except asyncio.CancelledError:
+            if not self._is_forwarded:  # the client disconnected during a search
+                self._proxy.background.start(self._store_turn())
             raise
 
     async def _run(self, data: bytes, body: ChatBody | None) -> Response:
@@ -162,7 +166,8 @@ class _Exchange:
         Raises:
             UpstreamFailed: there is no answer; the turn is stored.
         """
-        storing = asyncio.create_task(self._store_turn())
+        self._is_forwarded = True
+        storing = self._proxy.background.start(self._store_turn())
         try:
             return await self._proxy.upstream.send(
                 "POST",
@@ -172,7 +177,7 @@ class _Exchange:
                 pass_token=_may_pass_token(self._request),
             )
         finally:
-            await storing  # also if the client disconnected
+            await asyncio.shield(storing)  # also if the client disconnected
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -351,6 +356,8 @@ class _Exchange:
         )
 
     async def _write_answer(self, turn: ChatTurn, answer: Answer) -> None:
+        if "store" in self._stages.left_out:  # late or failed; storing it twice changes nothing
+            await in_thread(self._chats.store_turn, turn)
         await in_thread(self._chats.store_answer, turn, answer)
         assert self._asked is not None
         self._proxy.background.form_later(turn.session.id, self._asked.agent.id)
