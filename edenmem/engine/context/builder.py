@@ -335,20 +335,38 @@ class ContextBuilder:
     def _newest_pending(
         self, documents: Mapping[Scope, Consolidation]
     ) -> dict[Scope, tuple[Reflection, ...]]:
-        """Return the newest pending reflections of each scope in buffer order, in one query."""
+        """Return the newest pending reflections of each scope in buffer order.
+
+        One query reads the ends of all buffers. The platform may leave IDs there that are not
+        pending; a second query reads the whole buffers that have too few others at their ends.
+        """
         limit = self._settings.context.reflections_limit
         if not limit:
             return {}
-        newest = {scope: text.unabsorbed_ids[-limit:] for scope, text in documents.items()}
-        ids = [each for buffer in newest.values() for each in buffer]
-        found = self._store.memory.reflections_by_ids(ids) if ids else {}
+        buffers = {scope: text.unabsorbed_ids for scope, text in documents.items()}
+        ends = {scope: buffer[-limit:] for scope, buffer in buffers.items()}
+        found = self._pending_among(ends)
+        short = {
+            scope: buffers[scope]
+            for scope, pending in found.items()
+            if len(pending) < limit < len(buffers[scope])
+        }
+        found.update(self._pending_among(short))
+        return {scope: pending[-limit:] for scope, pending in found.items()}
 
-        def is_pending(id: str, scope: Scope) -> bool:
-            return id in found and not found[id].absorbed and found[id].home == scope
-
+    def _pending_among(
+        self, buffers: Mapping[Scope, Sequence[str]]
+    ) -> dict[Scope, tuple[Reflection, ...]]:
+        """Return the reflections with these IDs that are pending in their scope, each once."""
+        ids = [id for buffer in buffers.values() for id in buffer]
+        known = self._store.memory.reflections_by_ids(ids) if ids else {}
         return {
-            scope: tuple(found[id] for id in buffer if is_pending(id, scope))
-            for scope, buffer in newest.items()
+            scope: tuple(
+                known[id]
+                for id in dict.fromkeys(buffer)
+                if id in known and not known[id].absorbed and known[id].home == scope
+            )
+            for scope, buffer in buffers.items()
         }
 
     def _facts(self, scopes: Sequence[Scope], now: datetime) -> list[Fact]:

@@ -7,12 +7,14 @@ from xml.etree import ElementTree
 
 import msgspec
 import pytest
+from bson import ObjectId
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edenmem.engine.context.builder import ContextBuilder
 from edenmem.engine.context.recall import Recaller
 from edenmem.engine.context.xml import EMPTY
+from edenmem.engine.scopes.overview import scope_statuses
 from edenmem.errors import UsageError
 from edenmem.models.changes import ReviseFact, SetAgentToggles
 from edenmem.models.host import CachedContext
@@ -373,3 +375,30 @@ async def test_no_context_ever_holds_a_text_of_a_scope_outside_its_view(
     for options in ({}, {}, {"as_of": NOW}):
         xml = (await build(cast, **options)).xml
         assert {scope for scope, mark in marks.items() if mark in xml} == allowed
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *({}, {"scope": "weird"}, {"scope": "user"}, {"scope": "user", "agent_id": None}),
+        {"scope": "agent", "agent_id": "x", "content": 5},
+        {"scope": "session", "agent_id": ObjectId(), "session_id": None},
+        {"content": "of no scope", "absorbed": False},
+    ],
+)
+async def test_odd_entries_of_a_platforms_buffer_hide_nothing(
+    open_store: Callable[[str], Store], odd: dict[str, Any]
+) -> None:
+    cast = make_cast(open_store("secantus"))
+    good = add_reflection(cast.store, cast.agent_scope, "Good.", session_id=cast.session.id)
+    database = cast.store.connection.database  # type: ignore[attr-defined]
+    document = {"_id": ObjectId(), **odd}
+    database.memory2_reflections.insert_one(document)
+    entries = [document["_id"], "zz", None, 7, good.id, *(ObjectId() for _ in range(30))]
+    database.memory2_consolidated.update_one(
+        {"scope": "agent"}, {"$push": {"unabsorbed_ids": {"$each": entries}}}
+    )
+    report = await build(cast)
+    assert reflections_in(report.xml, "AgentMemory") == ["Good."]
+    statuses = scope_statuses(cast.store, Settings(), details=True)
+    assert cast.agent_scope in [status.scope for status in statuses]

@@ -197,7 +197,7 @@ class MongoMemory:
     def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
         """See `Memory.reflections_by_ids`."""
         found = self._db.find_by_ids(self._db.reflections, reflection_ids)
-        reflections = map(codec.reflection_from, found)
+        reflections = codec.read_owned(codec.reflection_from, found)
         return {reflection.id: reflection for reflection in reflections}
 
     def find_derived(self, reflection_ids: Sequence[str]) -> list[Reflection]:
