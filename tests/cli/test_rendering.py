@@ -71,6 +71,11 @@ def test_a_plain_table_fits_and_has_one_line_a_row(
         assert not re.search("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", line)
 
 
+def test_an_id_of_another_program_is_shown_like_any_text() -> None:
+    columns: list[Column[str]] = [Column("id", str, "id")]
+    assert plain_table(columns, ["\x1b]0;title\x07\n\u202eabc"], 80)[1] == "␛]0;title␇ \\u202eab"
+
+
 def test_wide_characters_keep_the_columns_in_line() -> None:
     columns: list[Column[tuple[str, str]]] = [
         Column("name", lambda row: row[0]),

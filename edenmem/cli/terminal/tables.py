@@ -78,7 +78,7 @@ def _texts(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[list[str]]:
         values = [column.value(row) for row in rows]
         if column.kind == "id":
             short = unique_beginnings([str(value) for value in values if value])
-            result.append([short.get(str(value), format_cell(value)) for value in values])
+            result.append([format_cell(short.get(str(value), value)) for value in values])
         else:
             result.append([format_cell(value) for value in values])
     return result
