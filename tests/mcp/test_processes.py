@@ -96,6 +96,37 @@ def test_stdout_holds_only_the_protocol(place: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_text_that_was_cut_within_a_character_gets_an_answer(place: Path) -> None:
+    call = {
+        "name": "search_facts",
+        "arguments": {"query": ["OP-7731 \ud83d", "\\\\ud83d \U0001f41d"]},
+    }
+    lines: list[dict[str, Any]] = [
+        INITIALIZE,
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "edenmem", "mcp", "--user", "lena"],
+        cwd=place,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("".join(f"{json.dumps(line)}\n" for line in lines))
+        process.stdin.flush()
+        answers = {
+            answer["id"]: answer
+            for answer in (json.loads(process.stdout.readline()) for _ in range(2))
+        }
+        process.stdin.close()
+    (fact,) = answers[2]["result"]["structuredContent"]["facts"]
+    assert fact["content"] == HERS.content
+
+
 @pytest.mark.parametrize(
     ("client", "table", "keys"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 import sys
 from collections.abc import Sequence
@@ -115,7 +116,9 @@ def mcp(
         memory = await service.memory_for(chosen.id, user=user_id, session=session_id)
         reach = Reach(memory=memory, write=write)
         seconds = run.settings.server.request_seconds
-        await serve_stdio(build_server(lambda _: reach, seconds=seconds))
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(encoding="utf-8", errors="replace")
+        await serve_stdio(build_server(lambda _: reach, seconds=seconds), sys.stdin)
 
     run.serve(work, llm=write)
 
