@@ -48,6 +48,14 @@ def test_a_text_that_was_cut_within_a_character(door: Door) -> None:
     assert door.said(answer)[0][1].startswith("cut ")
 
 
+def test_a_session_name_that_was_cut_within_a_character(door: Door) -> None:
+    body = b'{"messages":[{"role":"user","content":"Hi."}], "model":"plain", "memory_id": %s}'
+    answer = post(door, body % b'"bees \\ud83d"')
+    assert "x-edenmem-left-out" not in answer.headers
+    assert door.said(answer) == [("user", "Hi."), ("assistant", "answer to: Hi.")]
+    assert post(door, body % b'"\\ud83d"').status_code == 400
+
+
 def test_a_stream_arrives_byte_by_byte(door: Door) -> None:
     answer = door.chat("Stream, please.", stream=True)
     assert answer.content == door.upstream.sent["stream"]

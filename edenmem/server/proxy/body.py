@@ -168,6 +168,8 @@ def _memory_fields(fields: _Fields) -> MemoryFields:
         is_right = value is None or (isinstance(value, kind) and not isinstance(value, bool))
         if not is_right or (kind == (int, float) and not 0 <= (value or 0) <= 1):
             raise BadField(name, expected)
+        if isinstance(value, str):  # no store holds half of an emoji
+            given[name] = value = value.encode("utf-8", "ignore").decode()
         if isinstance(value, str) and not 0 < len(value.strip()) <= 200:
             raise BadField(name, "1 to 200 characters")
     return MemoryFields(**given)
