@@ -225,6 +225,20 @@ def test_headers_of_one_side_stay_there(door: Door) -> None:
     assert "set-cookie" not in answer.headers
 
 
+def test_a_header_that_is_not_ascii_passes(door: Door) -> None:
+    title = "Gerät 🐝".encode()
+    with httpx.Client(trust_env=False) as client:
+        answer = client.post(
+            f"{door.url}/chat/completions",
+            json={"model": "plain", "messages": turns("From a device.")},
+            headers=[(b"X-Title", title)],
+        )
+    assert answer.status_code == 200
+    seen = door.upstream.last.header("x-title")
+    assert seen is not None
+    assert seen.encode("latin-1") == title
+
+
 @pytest.mark.parametrize("name", ["user\r\nX-Evil: 1", "ü" * 300, "\x00"])
 def test_no_name_gets_into_a_header(door: Door, name: str) -> None:
     answer = door.chat("Names.", user=name, memory_id="n")

@@ -130,7 +130,13 @@ class Upstream:
         request = httpx.Request(
             method,
             url,
-            headers=self._request_headers(list(headers), pass_token=pass_token),
+            headers=[
+                (
+                    name.encode("latin-1"),
+                    value.encode("latin-1", "replace"),
+                )  # httpx takes ASCII text
+                for name, value in self._request_headers(list(headers), pass_token=pass_token)
+            ],
             content=content,
         )
         try:
