@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Annotated
 
 import msgspec
@@ -112,11 +113,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+#: A host with or without a port. Anything else names no machine.
+_AUTHORITY = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\[\]:@/]+)(?::[0-9]*)?")
+
+
 def _hostname(authority: str) -> str:
-    """Return the host of ``host:port``."""
-    if authority.startswith("["):
-        return authority.partition("]")[0]
-    return authority.partition(":")[0]
+    """Return the host of ``host:port``, or "" if it is neither."""
+    found = _AUTHORITY.fullmatch(authority)
+    return found[1] if found else ""
 
 
 def token_of(headers: Headers, path: str) -> str | None:
