@@ -24,7 +24,7 @@ def _read(*chunks: bytes) -> str:
     return reader.answer().content
 
 
-@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 def test_pieces_of_any_size_make_the_same_answer(end: bytes) -> None:
     data = (_event("one\n") + _event("twö", "stop")).replace(b"\n", end)
     for size in (1, 2, 7, len(data)):

@@ -98,8 +98,9 @@ class StreamReader:
             self._data.clear()
 
     def end(self) -> None:
-        """Parse the last line, if it has no end."""
-        self._take(bytes(self._rest))
+        """Parse the rest: the last line, or a whole stream with "\\r" as its only ends of lines."""
+        for line in bytes(self._rest).split(b"\r"):
+            self._take(line)
         self._take(b"")
         self._rest.clear()
 
