@@ -114,7 +114,9 @@ def test_a_body_that_is_no_request_is_the_upstreams_to_refuse(door: Door) -> Non
         assert door.upstream.last.body == body
 
 
-@pytest.mark.parametrize(("model", "status"), [("reset", 502), ("redirect", 502), ("stall", 504)])
+@pytest.mark.parametrize(
+    ("model", "status"), [("reset", 502), ("redirect", 502), ("unknown", 502), ("stall", 504)]
+)
 def test_an_upstream_that_gives_no_answer(
     door: Door, model: str, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -286,6 +288,7 @@ def test_models_are_the_upstreams(door: Door) -> None:
         ("../files", None),
         ("a/%2e%2E/..%2f..%2ffiles", None),
         (".", None),
+        ("(" * 60_000, None),
         ("%252e%252e%2ffiles", "/v1/models/%252e%252e/files"),
         ("a%3fb%23c%5C..", "/v1/models/a%3Fb%23c%5C.."),
         ("meta/llama:8b", "/v1/models/meta/llama:8b"),

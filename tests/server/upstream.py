@@ -361,6 +361,10 @@ async def _redirect(out: _Out, body: dict[str, Any], reader: asyncio.StreamReade
     await out.answer(307, b"", "location: http://127.0.0.2:1/v1/chat/completions")
 
 
+async def _unknown(out: _Out, body: dict[str, Any], reader: asyncio.StreamReader) -> None:
+    await out.head(999, "content-length: 0")
+
+
 async def _zipped(out: _Out, body: dict[str, Any], reader: asyncio.StreamReader) -> None:
     data = gzip.compress(b"".join(_events(_delta(content="zipped answer"))) + b"data: [DONE]\n\n")
     out.upstream.sent["zipped"] = data
@@ -385,6 +389,7 @@ _BEHAVIORS = {
     "empty": _empty,
     "reset": _reset,
     "redirect": _redirect,
+    "unknown": _unknown,
     "zipped": _zipped,
     "injected": _injected,
 }

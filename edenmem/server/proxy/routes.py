@@ -41,6 +41,8 @@ router = APIRouter(tags=["chat"])
 
 T = TypeVar("T")
 
+#: Maximum length of the name of a model, in characters.
+_LONGEST_MODEL = 1000
 #: Longer answers without streaming pass unparsed.
 _MOST_ANSWER = 64 * 1024 * 1024
 #: Maximum size of a body that is parsed without a thread.
@@ -75,7 +77,8 @@ def _proxy_of(request: Request) -> Proxy:
 @router.get("/v1/models/{model:path}")
 async def models(request: Request, caller: FromCaller, model: str = "") -> Response:
     """List the models of the upstream."""
-    if any(part in (".", "..") for part in model.split("/")):
+    is_path = any(part in (".", "..") for part in model.split("/"))
+    if is_path or len(model) > _LONGEST_MODEL:
         raise Refused(404, f"there is no model {model[:200]!r}")
     # Quote the decoded name, so that it cannot become a query or another path.
     path = f"/models/{quote(model, safe='/:@')}" if model else "/models"

@@ -55,6 +55,10 @@ _OURS = frozenset(
 _NOT_RETURNED = frozenset({"content-length", "date", "server", "set-cookie", "alt-svc"})
 
 
+#: The last status that HTTP defines the meaning of; a server cannot pass others on.
+_LAST_STATUS = 599
+
+
 class UpstreamFailed(HTTPException):
     """The upstream gave no answer to pass on."""
 
@@ -122,7 +126,7 @@ class Upstream:
             pass_token: Whether to forward the client's bearer token if no key is set.
 
         Raises:
-            UpstreamFailed: no answer, a redirect, or an invalid path.
+            UpstreamFailed: no answer, a redirect, an unknown status, or an invalid path.
         """
         url = httpx.URL(self.url + path)
         if url.raw_path != self._base + path.encode():  # e.g. after ".."
@@ -149,6 +153,10 @@ class Upstream:
             is_unreachable = isinstance(error, httpx.ConnectError)
             what = "is unreachable" if is_unreachable else "closed the connection"
             raise UpstreamFailed(f"the upstream {what}") from error
+        if response.status_code > _LAST_STATUS:
+            _log_failure(request, f"status {response.status_code}")
+            await response.aclose()
+            raise UpstreamFailed("the upstream answered with an unknown status")
         if response.is_redirect:
             _log_failure(request, "redirect")
             await response.aclose()
