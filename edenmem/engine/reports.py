@@ -80,7 +80,10 @@ class ContextPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A context for a prompt. ``recall`` explains why memories were or were not retrieved."""
+    """A context for a prompt. ``recall`` explains why memories were or were not retrieved.
+
+    After an error, ``recall`` ends with its message, ``failure``.
+    """
 
     xml: str
     parts: tuple[ContextPart, ...]
@@ -88,8 +91,14 @@ class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
     cached: bool
     built_at: datetime
     recall: str = "off"
+    failure: str = ""
     queries: tuple[str, ...] = ()
     usage: tuple[CallUsage, ...] = ()  # of recall by a model
+
+    @property
+    def public_recall(self) -> str:
+        """Return ``recall`` without the message of an error, which may name files and addresses."""
+        return self.recall.removesuffix(f": {self.failure}") if self.failure else self.recall
 
 
 class DroppedCandidate(msgspec.Struct, frozen=True, kw_only=True):

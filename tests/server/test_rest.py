@@ -9,6 +9,7 @@ import pytest
 
 from edenmem.engine.chats.messages import Said
 from edenmem.engine.chats.sessions import ChatRequest, find_turn, store_turn
+from edenmem.errors import StoreError
 from edenmem.models.indexes import IndexWish
 from edenmem.models.scope import Scope
 from edenmem.server.health import router as health
@@ -487,3 +488,29 @@ async def test_a_time_beyond_the_calendar_is_refused(town: Town) -> None:
             for field in ("since", "until"):
                 answer = await client.get("/api/facts", params={field: given})
                 assert answer.status_code == 422
+
+
+async def test_a_store_that_takes_no_writes_is_searched_and_not_named(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise StoreError("/srv/secret/memory.db is locked by another process")
+
+    monkeypatch.setattr(town.store.changes, "track_access", fail)
+    async with town.client("lena") as client:
+        found = await client.get("/api/search", params={"q": "walk"})
+    assert found.json()["hits"]
+    assert "accesses were not counted: the store could not be written" in found.json()["notices"]
+    assert "secret" not in found.text
+
+
+async def test_a_failed_recall_names_no_file(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise StoreError("/srv/secret/memory.db is locked by another process")
+
+    monkeypatch.setattr(town.store.search, "text_candidates", fail)
+    asked = {"session": names.VISIT, "message": "The walk?", "recall": "always"}
+    async with town.client("lena") as client:
+        found = await client.get("/api/context", params=asked)
+    assert found.json()["recall"].endswith("; search failed")
+    assert "secret" not in found.text

@@ -180,6 +180,7 @@ class ContextBuilder:
             cached=standing.cached,
             built_at=standing.built_at,
             recall=recalled.note + (f", {known} already in the context" if known else ""),
+            failure=recalled.failure,
             queries=recalled.queries,
             usage=recalled.usage,
         )

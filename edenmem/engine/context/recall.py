@@ -123,9 +123,10 @@ QUERY_CHARACTERS = 500
 
 
 class RecallResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts fetched for a message; ``note`` gives the reason, or the failure."""
+    """The facts fetched for a message; ``note`` gives the reason, or ends with ``failure``."""
 
     note: str
+    failure: str = ""
     queries: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()
     usage: tuple[CallUsage, ...] = ()
@@ -195,6 +196,7 @@ class Recaller:
         except EdenmemError as error:
             return RecallResult(
                 note=f"{mode}: failed before the search: {error.message}",
+                failure=error.message,
                 usage=error.usage if isinstance(error, ProviderError) else (),
             )
 
@@ -231,6 +233,7 @@ class Recaller:
         except EdenmemError as error:
             return RecallResult(
                 note=f"{plan.note}; search failed: {error.message}",
+                failure=error.message,
                 queries=plan.queries,
                 usage=plan.usage,
             )

@@ -360,6 +360,6 @@ class Searcher:
             await in_thread(self._store.changes.track_access, fact_ids, self._clock())
         except WriteRefused:  # read-only, as requested
             return []
-        except StoreError as error:
-            return [f"accesses were not counted: {error.message}"]
+        except StoreError:  # its message may name files and addresses
+            return ["accesses were not counted: the store could not be written"]
         return []

@@ -163,6 +163,7 @@ async def test_a_failing_model_does_not_block_the_context(
     report = await recall(cast, "Who is she?", "llm", llm=llm)
     assert "Anna is brief." in report.xml
     assert report.recall.startswith("llm: failed before the search: ")
+    assert report.public_recall == "llm: failed before the search"
 
 
 async def test_known_failure_70_a_model_that_hangs_holds_up_no_reply(
@@ -229,6 +230,7 @@ async def test_known_failure_29_a_failed_search_is_said_and_the_context_served(
     report = await recall(cast, "sister", "always", embedder=embedder)
     assert "Anna is brief." in report.xml
     assert report.recall.endswith("search failed: the endpoint is silent")
+    assert report.public_recall.endswith("; search failed")
     assert report.queries == ("sister",)
 
 
