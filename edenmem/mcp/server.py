@@ -115,7 +115,7 @@ async def _read_lines(stdin: TextIO) -> AsyncIterator[str]:
     """Yield lines of JSON, with lone surrogates replaced.
 
     A client that cuts a text within a character sends one. The protocol library cannot parse the
-    line and drops it, so the client would wait for an answer in vain.
+    line and drops it, so the client would never get an answer.
     """
     while line := await asyncio.to_thread(stdin.readline):
         yield _replace_surrogates(line) if _SURROGATE.search(line) else line
