@@ -318,7 +318,7 @@ def context(report: ContextReport) -> Content:
         for part in report.parts
     ]
     source = "from the cache" if report.cached else "built now"
-    recall = "" if report.recall == "off" else f", recall: {report.recall}"
+    recall = "" if report.recall == "off" else f", recall: {report.explanation}"
     total_line = Content.styled(f"{total:,} tokens, estimated; {source}{recall}", _DIM)
     return Content("\n").join([*sums, total_line, Content(""), *_context_lines(report.xml)])
 

@@ -82,7 +82,7 @@ class ContextPart(msgspec.Struct, frozen=True, kw_only=True):
 class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
     """A context for a prompt. ``recall`` explains why memories were or were not retrieved.
 
-    After an error, ``recall`` ends with its message, ``failure``.
+    ``failure`` is the message of an error during recall; it may name files and addresses.
     """
 
     xml: str
@@ -96,9 +96,9 @@ class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
     usage: tuple[CallUsage, ...] = ()  # of recall by a model
 
     @property
-    def public_recall(self) -> str:
-        """Return ``recall`` without the message of an error, which may name files and addresses."""
-        return self.recall.removesuffix(f": {self.failure}") if self.failure else self.recall
+    def explanation(self) -> str:
+        """Return ``recall`` with the message of an error, for operators."""
+        return f"{self.recall}: {self.failure}" if self.failure else self.recall
 
 
 class DroppedCandidate(msgspec.Struct, frozen=True, kw_only=True):

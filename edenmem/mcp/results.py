@@ -155,7 +155,7 @@ def memory_context(report: ContextReport) -> MemoryContext:
     return MemoryContext(
         context=visible(report.xml),
         words=sum(part.words for part in report.parts),
-        recall=stored_line(report.public_recall),
+        recall=stored_line(report.recall),
     )
 
 

@@ -276,7 +276,7 @@ async def context(
     return ContextDocument(
         context=report.xml,
         built_at=report.built_at,
-        recall=report.public_recall,
+        recall=report.recall,
         queries=list(report.queries),
     )
 

@@ -123,7 +123,7 @@ QUERY_CHARACTERS = 500
 
 
 class RecallResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts fetched for a message; ``note`` gives the reason, or ends with ``failure``."""
+    """The facts fetched for a message; ``note`` gives the reason, ``failure`` an error message."""
 
     note: str
     failure: str = ""
@@ -195,7 +195,7 @@ class Recaller:
             return RecallResult(note=note, queries=plan.queries, usage=plan.usage)
         except EdenmemError as error:
             return RecallResult(
-                note=f"{mode}: failed before the search: {error.message}",
+                note=f"{mode}: failed before the search",
                 failure=error.message,
                 usage=error.usage if isinstance(error, ProviderError) else (),
             )
@@ -232,7 +232,7 @@ class Recaller:
             )
         except EdenmemError as error:
             return RecallResult(
-                note=f"{plan.note}; search failed: {error.message}",
+                note=f"{plan.note}; search failed",
                 failure=error.message,
                 queries=plan.queries,
                 usage=plan.usage,

@@ -9,6 +9,7 @@ so nothing outside the filter can be returned. Every failure is an error: an out
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -35,6 +36,8 @@ from edenmem.models.search import Candidate, Completion, FactFilter, ListName, S
 from edenmem.observation import observed
 from edenmem.search.ranking import Pool, join
 from edenmem.search.recipes import Recipe, Stage, fuse, gaps_of
+
+_log = logging.getLogger("edenmem.search")
 
 #: The candidates of each list, by query.
 _Lists = Mapping[ListName, Sequence[Sequence[Candidate]]]
@@ -360,6 +363,8 @@ class Searcher:
             await in_thread(self._store.changes.track_access, fact_ids, self._clock())
         except WriteRefused:  # read-only, as requested
             return []
-        except StoreError:  # its message may name files and addresses
+        except StoreError as error:
+            # Clients read the notices, and the message may name files and addresses.
+            _log.debug("accesses were not counted: %s", error)
             return ["accesses were not counted: the store could not be written"]
         return []

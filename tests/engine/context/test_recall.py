@@ -162,8 +162,8 @@ async def test_a_failing_model_does_not_block_the_context(
     llm.script("recall", script)
     report = await recall(cast, "Who is she?", "llm", llm=llm)
     assert "Anna is brief." in report.xml
-    assert report.recall.startswith("llm: failed before the search: ")
-    assert report.public_recall == "llm: failed before the search"
+    assert report.recall == "llm: failed before the search"
+    assert report.explanation == f"llm: failed before the search: {report.failure}"
 
 
 async def test_known_failure_70_a_model_that_hangs_holds_up_no_reply(
@@ -202,16 +202,16 @@ async def test_usage_of_a_late_model_is_recorded(cast: Cast) -> None:
         await recall(cast, "Who is she?", "llm", llm=endpoint)  # the client is loaded once
         report = await recall(cast, "Who is she?", "llm", llm=endpoint, seconds=0.5)
         await endpoint.close()
-    assert "did not answer" in report.recall
+    assert "did not answer" in report.failure
     assert [call.estimated for call in report.usage] == [True]
     (total,) = cast.store.usage.sum_usage()
     assert (total.calls, total.estimated) == (2, 1)
     assert total.input_tokens > 100
 
 
-async def test_without_a_model_the_note_has_the_error(cast: Cast) -> None:
+async def test_without_a_model_the_report_has_the_error(cast: Cast) -> None:
     report = await recall(cast, "Who is she?", "llm")
-    assert "no language model is configured" in report.recall
+    assert "no language model is configured" in report.failure
 
 
 async def test_hostile_queries_are_only_words(cast: Cast, llm: FakeLLM) -> None:
@@ -229,8 +229,8 @@ async def test_known_failure_29_a_failed_search_is_said_and_the_context_served(
     embedder.failures.append(ProviderTimeout("the endpoint is silent"))
     report = await recall(cast, "sister", "always", embedder=embedder)
     assert "Anna is brief." in report.xml
-    assert report.recall.endswith("search failed: the endpoint is silent")
-    assert report.public_recall.endswith("; search failed")
+    assert report.recall.endswith("; search failed")
+    assert report.failure == "the endpoint is silent"
     assert report.queries == ("sister",)
 
 

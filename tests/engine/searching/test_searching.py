@@ -215,8 +215,10 @@ class TestCounting:
         store: Store,
         embedder: FakeEmbedder,
         monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
         add(store, embedder, TEXTS)
+        caplog.set_level("DEBUG", "edenmem.search")
 
         def refuse(*_: object) -> None:
             raise StoreError("the file is read-only")
@@ -224,7 +226,8 @@ class TestCounting:
         monkeypatch.setattr(store.changes, "track_access", refuse)
         report = await searcher.search(["Lisbon"], [SCOPE])
         assert report.hits
-        assert any("read-only" in notice for notice in report.notices)
+        assert "accesses were not counted: the store could not be written" in report.notices
+        assert "the file is read-only" in caplog.text
 
 
 class TestWithoutEmbedder:

@@ -110,7 +110,7 @@ def _show_context(run: Invocation, report: ContextReport) -> None:
     run.out.document(report.xml)
     for line in plain_table(_PARTS, [*report.parts, _total(report)], 80):
         run.out.note(line)
-    recalled = f", recall: {report.recall}" if report.recall != "off" else ""
+    recalled = f", recall: {report.explanation}" if report.recall != "off" else ""
     run.out.note(f"{'from the cache' if report.cached else 'built now'}{recalled}")
 
 
