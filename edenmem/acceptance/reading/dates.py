@@ -284,7 +284,8 @@ def meant_days(text: str, said_at: datetime) -> list[Meant]:
         if pattern("dates.last").search(flat):
             steps |= {-7, -14}
         found += (_one(day, ahead + step) for step in steps)
-    for feast, (month, first, length) in _feasts():
+    any_feast, feasts = _feasts()
+    for feast, (month, first, length) in feasts if any_feast.search(text) else ():
         if feast.search(text):
             for year in (day.year - 1, day.year, day.year + 1):
                 start = date(year, month, first)
@@ -299,10 +300,15 @@ def meant_days(text: str, said_at: datetime) -> list[Meant]:
 
 
 @cache
-def _feasts() -> list[tuple[re.Pattern[str], list[int]]]:
-    """Return the feasts with a fixed date: pattern; month, first day, number of days."""
-    feasts = table("dates.feasts")
-    return [(re.compile(feast["pattern"].replace("\n", "")), feast["day"]) for feast in feasts]
+def _feasts() -> tuple[re.Pattern[str], list[tuple[re.Pattern[str], list[int]]]]:
+    """Return the feasts with a fixed date: pattern; month, first day, number of days.
+
+    The first pattern finds any of them: most texts lack all.
+    """
+    patterns = [feast["pattern"].replace("\n", "") for feast in table("dates.feasts")]
+    days = [feast["day"] for feast in table("dates.feasts")]
+    any_of_all, *each = (re.compile(one, re.IGNORECASE) for one in ("|".join(patterns), *patterns))
+    return any_of_all, list(zip(each, days, strict=True))
 
 
 @cache

@@ -404,6 +404,8 @@ def said_numbers(texts: Iterable[str]) -> frozenset[float]:
         found |= placed
         spoken = set[str]()
         for word in folded:
+            if word.isdigit():
+                continue
             for language, values in _values_by_language(word):
                 spoken.add(language)
                 found.update(values)
