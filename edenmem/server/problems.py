@@ -24,6 +24,7 @@ from edenmem.errors import (
     UsageError,
 )
 from edenmem.server.access import AccessDenied
+from edenmem.server.invalid import explain_invalid
 
 _log = logging.getLogger("edenmem.server")
 
@@ -140,13 +141,10 @@ async def answer_error(request: Request, error: Exception) -> Response:
 async def _answer_invalid(request: Request, error: Exception) -> Response:
     """Return the invalid fields, without their values."""
     assert isinstance(error, RequestValidationError)
-    errors = [
-        {
-            "at": ".".join(str(part)[:40] for part in each["loc"]),
-            "message": _explain_invalid(str(each["type"]), each.get("ctx") or {}),
-        }
-        for each in error.errors()[:20]
-    ]
+    errors = []
+    for each in error.errors()[:20]:
+        at, details = _place(each, error.body)
+        errors.append({"at": at, "message": explain_invalid(str(each["type"]), details)})
     detail = "; ".join(f"{each['at']} {each['message']}" for each in errors[:3])
     detail = detail.encode("utf-8", "replace").decode()
     clean = [
@@ -156,34 +154,16 @@ async def _answer_invalid(request: Request, error: Exception) -> Response:
     return problem(request.scope, 422, detail, errors=clean)
 
 
-#: What is wrong with a field, by the beginning of Pydantic's type of error.
-_INVALID = {
-    "missing": "is missing",
-    "extra_forbidden": "is not a known field",
-    "json_invalid": "is not valid JSON",
-    "string_too_long": "must have at most {max_length} characters",
-    "string_too_short": "must not be empty",
-    "too_long": "must have at most {max_length} values",
-    "too_short": "must not be empty",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than_equal": "must be at most {le}",
-    "literal_error": "must be {expected}",
-    "enum": "must be {expected}",
-    "string": "must be text",
-    "int": "must be a whole number",
-    "bool": "must be true or false",
-    "datetime": "must be a time in ISO 8601, such as 2026-01-31T09:30:00Z",
-    "timezone": "must be a time in ISO 8601, such as 2026-01-31T09:30:00Z",
-    "list": "must be a list",
-    "model": "must be a JSON object",
-    "dict": "must be a JSON object",
-}
+def _place(error: Mapping[str, Any], document: Any) -> tuple[str, dict[str, Any]]:
+    """Return where a request is invalid, and the details of the error.
 
-
-def _explain_invalid(kind: str, limits: Mapping[str, Any]) -> str:
-    """Explain an error of validation, without the value."""
-    known = next((text for start, text in _INVALID.items() if kind.startswith(start)), None)
-    return known.format_map(limits) if known else "is invalid"
+    Invalid JSON is in the body at a byte; the framework gives the character of the document.
+    """
+    place, details = error["loc"], dict(error.get("ctx") or {})
+    if error["type"] == "json_invalid":
+        before = str(document)[: place[-1]]
+        place, details["byte"] = place[:-1], len(before.encode("utf-8", "surrogatepass"))
+    return ".".join(str(part)[:40] for part in place), details
 
 
 #: Details of errors that the web framework raises.

@@ -35,8 +35,9 @@ from edenmem.server.documents import (
 )
 from edenmem.server.problems import Refused
 from edenmem.server.reach import Reach, Reading, Writing
+from edenmem.server.strict import STRICT
 
-router = APIRouter(prefix="/api", tags=["memory of v1"])
+router = APIRouter(prefix="/api", tags=["memory of v1"], dependencies=STRICT)
 
 #: Number of facts in a shard document; '/api/facts' lists all.
 _FACTS_OF_SHARD = 50

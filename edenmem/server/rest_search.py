@@ -44,8 +44,9 @@ from edenmem.server.documents import (
 from edenmem.server.problems import Refused
 from edenmem.server.reach import Reach, Reading, Writing
 from edenmem.server.rest import check_content, edit_fact
+from edenmem.server.strict import STRICT
 
-router = APIRouter(prefix="/api", tags=["memory"])
+router = APIRouter(prefix="/api", tags=["memory"], dependencies=STRICT)
 
 _Query = Annotated[str, Query(min_length=1, max_length=8_000)]
 _Kinds = Annotated[list[FactScope], Query(description="Only scopes of these kinds.", max_length=4)]

@@ -348,7 +348,10 @@ async def test_it_is_the_same_on_mongodb(store: Store) -> None:
         ({}, {"content": 1, "x": 2}, "body.content must be text; body.x is not a known field"),
         ({}, {"content": "x", "private": "perhaps"}, "body.private must be true or false"),
         ({}, [1], "body must be a JSON object"),
-        ({}, b"{", "body.1 is not valid JSON"),
+        ({}, b"{", "body is not valid JSON (at byte 1)"),
+        ({}, '{"ö" 1}'.encode(), "body is not valid JSON (at byte 6)"),
+        ({"agnt": "mira"}, None, "query.agnt is not a known parameter"),
+        ({"limt": 1, "x": 2}, None, "query.limt is not a known parameter; query.x is not a known"),
     ],
 )
 async def test_an_invalid_field_is_explained(
@@ -368,6 +371,47 @@ async def test_an_invalid_field_is_explained(
     assert [f"{each['at']} {each['message']}" for each in problem["errors"]] == problem[
         "detail"
     ].split("; ")
+
+
+async def test_no_endpoint_takes_a_parameter_that_it_does_not_know(town: Town) -> None:
+    operations = [
+        (method, path.replace("{", "").replace("}", ""))
+        for path, methods in town.app.openapi()["paths"].items()
+        for method in methods
+        if path.startswith("/api/")
+    ]
+    assert len(operations) > 10
+    async with town.client(peer="127.0.0.1") as client:
+        for method, path in operations:
+            answer = await client.request(method, path, params={"agnt": "mira"})
+            assert (answer.status_code, answer.json()["detail"]) == (
+                422,
+                "query.agnt is not a known parameter",
+            ), (method, path)
+        assert (await client.get("/health?agnt=mira")).status_code == 200
+
+
+@pytest.mark.parametrize("kind", [None, "application/x-www-form-urlencoded", "text/plain"])
+async def test_a_body_must_be_marked_as_json(town: Town, kind: str | None) -> None:
+    body, headers = b'{"content": "Lena flies kites."}', {"Content-Type": kind} if kind else {}
+    async with town.client("lena") as client:
+        refused = await client.post("/api/facts", content=body, headers=headers)
+        assert (refused.status_code, refused.json()["detail"]) == (
+            415,
+            "send Content-Type: application/json",
+        )
+        missing = await client.post("/api/facts", headers=headers)
+        assert (missing.status_code, missing.json()["detail"]) == (422, "body is missing")
+        for right in ("application/json; charset=utf-8", "Application/JSON", "application/x+json"):
+            done = await client.post("/api/facts", content=body, headers={"Content-Type": right})
+            assert done.status_code in (200, 201), right
+
+
+async def test_an_unknown_recipe_is_answered_with_the_known_ones(town: Town) -> None:
+    async with town.client("lena") as client:
+        for name, words in (("zz", "(one of convex, rrf, "), ("rrf+source", "(convex+source or ")):
+            answer = await client.get("/api/search", params={"q": "lanterns", "recipe": name})
+            assert (answer.status_code, words in answer.json()["detail"]) == (400, True)
 
 
 async def test_every_error_is_a_problem(town: Town) -> None:

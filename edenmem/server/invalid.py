@@ -1,0 +1,40 @@
+"""What is wrong with an invalid value, in the words of all interfaces for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+#: What is wrong with a value, by the beginning of Pydantic's type of error.
+_INVALID = {
+    "missing": "is missing",
+    "extra_forbidden": "is not a known {what}",
+    "json_invalid": "is not valid JSON (at byte {byte})",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_too_short": "must not be empty",
+    "too_long": "must have at most {max_length} values",
+    "too_short": "must not be empty",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
+    "string": "must be text",
+    "int": "must be a whole number",
+    "bool": "must be true or false",
+    "datetime": "must be a time in ISO 8601, such as 2026-01-31T09:30:00Z",
+    "timezone": "must be a time in ISO 8601, such as 2026-01-31T09:30:00Z",
+    "list": "must be a list",
+    "model": "must be a JSON object",
+    "dict": "must be a JSON object",
+}
+
+
+def explain_invalid(kind: str, details: Mapping[str, Any]) -> str:
+    """Explain what is wrong with a value, without the value.
+
+    Args:
+        kind: Pydantic's type of the error.
+        details: The limits of the value; ``what`` an unknown name was given for ("field").
+    """
+    known = next((text for start, text in _INVALID.items() if kind.startswith(start)), None)
+    return known.format_map({"what": "field", **details}) if known else "is invalid"
