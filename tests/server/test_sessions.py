@@ -45,6 +45,21 @@ def test_an_answer_that_is_asked_for_again_replaces_the_last_one(door: Door) -> 
     assert door.said(again) == [("user", "Tell me a story."), ("assistant", "first ö")]
 
 
+@pytest.mark.parametrize("memory_id", [None, "nothing"])
+def test_a_chat_without_a_message_stores_nothing(door: Door, memory_id: str | None) -> None:
+    """Nor does its answer replace the last one of the session."""
+    before = len(list(door.store.host.sessions()))
+    for messages in ([], [{"role": "system", "content": "Greet the user."}]):
+        none = door.chat(messages=messages, user="anna", memory_id=memory_id)
+        assert door.store.host.session(none.headers["x-edenmem-session"]) is None
+    assert len(list(door.store.host.sessions())) == before
+    if memory_id:
+        said = door.said(door.chat("I keep bees.", user="anna", memory_id=memory_id))
+        again = door.chat(messages=messages, user="anna", memory_id=memory_id)
+        assert again.status_code == 200
+        assert door.said(again) == said
+
+
 def test_a_history_that_diverges_begins_a_session_with_its_parent(door: Door) -> None:
     one = door.chat("Hello there.", user="anna")
     two = door.chat("Hello there.", "a", "Red.", user="anna")

@@ -72,7 +72,7 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
         joins: Whether the user joins a stored session.
         parent: Session that a new session diverged from.
         messages: New messages, in order.
-        asked: ID of the message that the answer replies to, or "".
+        asked: ID of the message that the answer replies to ("": the answer is not stored).
     """
 
     session: Session
@@ -107,16 +107,16 @@ def find_turn(runtime: Runtime, request: ChatRequest) -> ChatTurn:
 
 
 def store_turn(runtime: Runtime, turn: ChatTurn) -> None:
-    """Store the session and the new messages; idempotent.
+    """Store the new messages with their session, or nothing without messages; idempotent.
 
     Raises:
         StoreError: the store is unavailable.
     """
-    host = runtime.store.host
+    if not turn.messages:
+        return
     if turn.is_new or turn.joins:
-        host.put_session(turn.session)
-    if turn.messages:
-        add_messages(runtime.store, turn.session.id, turn.messages)
+        runtime.store.host.put_session(turn.session)
+    add_messages(runtime.store, turn.session.id, turn.messages)
 
 
 def store_answer(runtime: Runtime, turn: ChatTurn, answer: Answer) -> None:
@@ -164,7 +164,9 @@ def _keyed(runtime: Runtime, request: ChatRequest, key: str) -> ChatTurn:
     places = find_news(stored, request.said, is_retry=request.is_retry)
     asked = [message.id for message in stored if message.role in ("user", "tool")]
     ids: dict[int, str] = {}
-    last = asked[-1] if asked else ""
+    # A request of instructions alone asks nothing: its answer must not replace the last one.
+    is_asking = any(said.role != "assistant" for said in request.said)
+    last = asked[-1] if asked and is_asking else ""
     for place in places:
         said = request.said[place]
         if said.role != "assistant":

@@ -49,7 +49,7 @@ _MOST_ANSWER = 64 * 1024 * 1024
 _SHORT = 64 * 1024
 #: Maximum number of concurrent searches: half of the threads for the store.
 _SEARCHES = THREADS // 2
-_UNKNOWN_USER = "unknown user: use 'edenmem user add NAME', or set server.create_users"
+_UNKNOWN_USER = "unknown user; use 'edenmem user add NAME', or set server.create_users"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -348,7 +348,7 @@ class _Exchange:
             counting = in_thread(self._chats.memory.count_access, self._hits)
             self._proxy.background.start(counting)  # after the first token
         await self._count_use(usage, answer)
-        if self._turn is None or not self._state.stores_chats:
+        if self._turn is None or not self._turn.asked or not self._state.stores_chats:
             return
         await self._stages.run(
             "answer",
