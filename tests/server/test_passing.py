@@ -98,8 +98,13 @@ def test_an_error_of_the_upstream_is_the_clients(door: Door) -> None:
     assert "x_other" in strict.json()["error"]["message"]
 
 
-def test_what_cannot_be_read_passes_and_is_not_stored(door: Door) -> None:
+def test_what_cannot_be_read_passes_and_is_not_stored(
+    door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
     nonsense = door.chat("Nonsense.", model="nonsense")
+    assert "answer of a chat not stored: it cannot be parsed" in caplog.messages
+    door.chat(messages="none")
+    assert "chat forwarded without memory: the request cannot be parsed" in caplog.messages
     assert nonsense.content == b"<html>\xff not json"
     assert "answer: it cannot be parsed" in nonsense.headers["x-edenmem-left-out"]
     assert door.said(nonsense) == [("user", "Nonsense.")]

@@ -16,6 +16,15 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+#: What a chat lacks without a stage; without any other stage, the memory of that stage.
+_EFFECTS = {
+    "memory": "chat forwarded without memory",
+    "user": "chat forwarded without memory of the user",
+    "store": "messages of a chat not stored",
+    "answer": "answer of a chat not stored",
+    "use": "use of a chat not counted",
+}
+
 
 class Stages:
     """Runs the stages of a chat, and records stages that were left out.
@@ -56,7 +65,9 @@ class Stages:
             raise
         if not done:
             self._abandon(task, must_end=must_end)
-            self._leave_out(name, f"not done within {seconds:g} s", label="late")
+            late = f"not done within {seconds:g} s"
+            later = f"{late}; it continues" if must_end else ""
+            self._leave_out(name, late, later, label="late")
             return or_else
         try:
             return task.result()
@@ -95,4 +106,5 @@ class Stages:
     def _leave_out(self, name: str, why: str, details: str = "", *, label: str = "") -> None:
         self.left_out[name] = why
         self._metrics.memory_skipped.labels(name, label or why).inc()
-        _log.warning("chat forwarded without memory: %s: %s", name, details or why)
+        effect = _EFFECTS.get(name, f"chat forwarded without memory: {name}")
+        _log.warning("%s: %s", effect, details or why)
