@@ -303,22 +303,37 @@ async def test_every_tool_is_annotated_and_takes_no_owner(service: MemoryService
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("name", "arguments", "said"),
     [
-        ({}, "missing required field `query`"),
-        ({"query": []}, "length >= 1"),
-        ({"query": ["a"] * 4}, "length <= 3"),
-        ({"query": "  "}, "missing or blank"),
-        ({"query": 5}, "Expected `array`"),
-        ({"query": "a", "top_k": 0}, "`int` >= 1"),
-        ({"query": "a", "user": LENA.id}, "unknown field `user`"),
+        ("search_facts", {}, "query is missing"),
+        ("search_facts", {"query": []}, "query must not be empty"),
+        ("search_facts", {"query": ["a"] * 4}, "query must have at most 3 values"),
+        ("search_facts", {"query": ["a", ""]}, "query.1 must not be empty"),
+        ("search_facts", {"query": "  "}, "query is missing or blank"),
+        ("search_facts", {"query": 5}, "query must be a list"),
+        ("search_facts", {"query": ["a", 5]}, "query.1 must be text"),
+        ("search_facts", {"query": "a", "top_k": 0}, "top_k must be a whole number of at least 1"),
+        (
+            "search_facts",
+            {"query": "a", "top_k": 1000},
+            "top_k must be a whole number of at most 1",
+        ),
+        ("search_facts", {"query": "a", "top_k": "all"}, "top_k must be a whole number"),
+        ("search_facts", {"query": "a", "debug": "maybe"}, "debug must be true or false"),
+        ("search_facts", {"query": "a", "user": LENA.id}, "user is not a known argument"),
+        ("list_facts", {"containing": "x" * 201}, "containing must have at most 200 characters"),
+        (
+            "why",
+            {"fact_id": HERS.id[:8]},
+            "fact_id must be a full ID of 24 hex digits, as search_facts returns it",
+        ),
     ],
 )
 async def test_wrong_arguments_are_a_tool_error_that_says_why(
-    service: MemoryService, arguments: dict[str, Any], said: str
+    service: MemoryService, name: str, arguments: dict[str, Any], said: str
 ) -> None:
     async with client_of(await service.memory_for("mira")) as client:
-        assert said in await refusal(client, "search_facts", **arguments)
+        assert (await refusal(client, name, **arguments)).startswith(f"Error: {said}")
 
 
 async def test_arguments_as_small_models_write_them_are_understood(service: MemoryService) -> None:

@@ -339,8 +339,8 @@ async def test_it_is_the_same_on_mongodb(store: Store) -> None:
     ("params", "body", "detail"),
     [
         ({"limit": "x"}, None, "query.limit must be a whole number"),
-        ({"limit": 0}, None, "query.limit must be at least 1"),
-        ({"limit": 900}, None, "query.limit must be at most 200"),
+        ({"limit": 0}, None, "query.limit must be a whole number of at least 1"),
+        ({"limit": 900}, None, "query.limit must be a whole number of at most 200"),
         ({"since": "yesterday"}, None, "query.since must be a time in ISO 8601"),
         ({"scope": "x"}, None, "query.scope.0 must be 'agent', "),
         ({"agent": ""}, None, "query.agent must not be empty"),
