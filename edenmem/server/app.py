@@ -11,9 +11,9 @@ from edenmem import __version__
 from edenmem.engine.service import MemoryService
 from edenmem.models.host import Agent
 from edenmem.server import health, problems, reference, rest, rest_search
-from edenmem.server.background import Background
 from edenmem.server.limits import Gate, Limits, Shares
 from edenmem.server.proxy import routes as proxy
+from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.routes import Proxy
 from edenmem.server.proxy.upstream import Upstream
 from edenmem.server.state import ServerState

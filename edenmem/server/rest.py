@@ -14,6 +14,7 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.server.access import AccessDenied
 from edenmem.server.documents import (
+    STRICT,
     FactDocument,
     IfMatch,
     Named,
@@ -35,7 +36,6 @@ from edenmem.server.documents import (
 )
 from edenmem.server.problems import Refused
 from edenmem.server.reach import Reach, Reading, Writing
-from edenmem.server.strict import STRICT
 
 router = APIRouter(prefix="/api", tags=["memory of v1"], dependencies=STRICT)
 

@@ -19,6 +19,7 @@ from edenmem.models.ids import as_utc
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.server.documents import (
+    STRICT,
     ContextDocument,
     EntryDocument,
     FactDocument,
@@ -44,7 +45,6 @@ from edenmem.server.documents import (
 from edenmem.server.problems import Refused
 from edenmem.server.reach import Reach, Reading, Writing
 from edenmem.server.rest import check_content, edit_fact
-from edenmem.server.strict import STRICT
 
 router = APIRouter(prefix="/api", tags=["memory"], dependencies=STRICT)
 

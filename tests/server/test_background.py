@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edenmem.engine.reports import FormationReport
-from edenmem.server.background import Background
+from edenmem.server.proxy.background import Background
 
 
 class Former:

@@ -8,9 +8,9 @@ import pytest
 
 from edenmem.endpoint.failures import SettingNames, Translator
 from edenmem.errors import EdenmemError, ProviderAnswerInvalid, StoreUnreachable
-from edenmem.server.background import Background
 from edenmem.server.metrics import Metrics
 from edenmem.server.problems import describe
+from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.stages import Stages
 from tests.server.town import Town
 

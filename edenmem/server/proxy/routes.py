@@ -22,10 +22,10 @@ from edenmem.engine.runtime.concurrency import THREADS, in_thread
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import utc_now
 from edenmem.server.access import Caller, FromCaller
-from edenmem.server.background import Background
 from edenmem.server.limits import check_daily_use, count_daily_use, inflate
 from edenmem.server.problems import Refused
 from edenmem.server.proxy.answers import Decoder, StreamReader, read_answer
+from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.body import BadField, ChatBody, MemoryFields, estimate_answer
 from edenmem.server.proxy.stages import Stages
 from edenmem.server.proxy.upstream import (
