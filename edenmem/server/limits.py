@@ -114,10 +114,13 @@ class Limits:
         except TimeoutError:
             if answer.status is not None or not answer.timeout.expired():
                 raise
-            detail = "the request took too long"
-            if scope["method"] not in ("GET", "HEAD"):
-                detail += "; the change may have been made: see GET /api/log before repeating it"
+            detail = f"the request took too long{_advise_after(scope)}"
             await self._refuse(scope, receive, answer, "time", 504, detail)
+        except asyncio.CancelledError:  # by the server alone: it stops, and the request was late
+            if answer.status is None:
+                detail = f"the server is stopping{_advise_after(scope)}"
+                await self._refuse(scope, receive, answer, "stop", 503, detail)
+            raise
         finally:
             if body.refused:
                 self._metrics.refused.labels(body.refused).inc()
@@ -263,6 +266,13 @@ def inflate(data: bytes, encoding: str, limit_mb: int) -> bytes:
     if not decoder.eof or decoder.unused_data:
         raise Refused(400, f"the {encoding} body is truncated or has data after its end")
     return whole
+
+
+def _advise_after(scope: Scope) -> str:
+    """Return what to do after a request without its answer. A write that has begun goes on."""
+    if scope["method"] in ("GET", "HEAD") or not scope["path"].startswith("/api/"):
+        return ""
+    return "; the change may have been made: see GET /api/log before repeating it"
 
 
 def _announced_length(scope: Scope) -> int:

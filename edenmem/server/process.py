@@ -105,8 +105,12 @@ async def serve(
 
 
 def _is_fault(record: logging.LogRecord) -> bool:
-    """Return whether to log a record: not for upstreams that disconnect, which the client sees."""
-    return not (record.exc_info and isinstance(record.exc_info[1], StreamBroken))
+    """Return whether to log a record.
+
+    Clients see upstreams that disconnect, and requests that a stop of the server cancels.
+    """
+    seen = StreamBroken | asyncio.CancelledError
+    return not (record.exc_info and isinstance(record.exc_info[1], seen))
 
 
 #: Time limit for the headers of a request, from its first byte or the start of the connection.

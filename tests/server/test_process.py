@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ class Served:
             )
         listens = re.compile(r"base URL for clients: (\S+)\)")
         until(lambda: listens.search(notes.read_text()) or self.process.poll() is not None)
+        self._path = notes
         self.notes = notes.read_text()
         found = listens.search(self.notes)
         assert found, self.notes
@@ -57,6 +59,10 @@ class Served:
         body = {"model": model, "messages": turns(*texts)}
         with httpx.Client(trust_env=False) as client:
             return client.post(f"{self.url}/chat/completions", json=body, timeout=60)
+
+    def log(self) -> str:
+        """All that it said on stderr."""
+        return self._path.read_text()
 
     def is_open(self) -> bool:
         """Whether the server takes connections."""
@@ -177,6 +183,25 @@ def test_a_stream_that_does_not_end_in_time_is_cut_and_kept(
     (asked, answered) = said(tmp_path)
     assert asked == ("user", "An endless story.")
     assert answered[1].startswith(f"first half,\n\n{CUT_OFF}")
+
+
+def test_a_request_that_does_not_end_in_time_is_told_that_the_server_stops(
+    tmp_path: Path, upstream: FakeUpstream
+) -> None:
+    served = Served(tmp_path, upstream, "--agent", "mira", "--set", "server.shutdown_seconds=1")
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(served.post, "stall", "Wait for it.")
+        until(lambda: said(tmp_path))
+        served.process.terminate()
+        answer = asking.result(30)
+    assert served.process.wait(30) == 0
+    assert (answer.status_code, answer.json()["error"]["message"]) == (
+        503,
+        "the server is stopping",
+    )
+    assert answer.headers["retry-after"]
+    assert "Traceback" not in served.log()
+    assert said(tmp_path) == [("user", "Wait for it.")]
 
 
 @pytest.mark.parametrize(
