@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 from edenmem import __version__
 from edenmem.engine.agent_memory import AgentMemory
-from edenmem.errors import EdenmemError
+from edenmem.errors import EdenmemError, ProviderError
 from edenmem.mcp.framing import stored_line
 from edenmem.mcp.tools import Tool, tools_for
 
@@ -43,7 +43,16 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _advise(error: EdenmemError) -> str:
-    return error.advised_message
+    """Return an error for a client on this machine, with its hint for the operator.
+
+    The words of a model or its endpoint are for the log.
+    """
+    if not isinstance(error, ProviderError):
+        return error.advised_message
+    kind = type(error).__name__
+    logger.debug("%s: %s", kind, error.message)
+    told = error.summary or f"the model failed: {kind}"
+    return f"{told} ({error.hint})" if error.hint else told
 
 
 def build_server(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from mcp.types import CallToolResult
 
 from edenmem.engine.agent_memory import AgentMemory
 from edenmem.engine.service import MemoryService
+from edenmem.errors import ProviderError
 from edenmem.mcp.framing import NOTICE
 from edenmem.mcp.server import Reach, build_server
 from edenmem.mcp.tools import TOOLS
@@ -277,6 +279,28 @@ async def test_remember_with_a_model_says_what_was_kept_and_what_was_not(
         text = "My workshop opens on 3 March 2026. My password is hunter2hunter2."
         kept = (await call(client, "remember", text=text))["facts"]
     assert {fact["outcome"] for fact in kept} == {"added", "rejected"}
+
+
+async def test_the_words_of_a_failed_model_are_for_the_operator(
+    service: MemoryService, store: Store, llm: FakeLLM, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "edenmem.mcp")
+    secret = {"content": "Lena's password is hunter2hunter2.", "scope": "user"}
+    llm.script("facts", {"facts": [{**secret, "sources": [1], "private": False}]})
+    failure = ProviderError("model.test answered 400: 'Lena said hunter2'", hint="check llm.model")
+    llm.script("rewrite", failure)
+    made = MemoryService(store, Settings(), llm=llm, embedder=FakeEmbedder())
+    async with client_of(await made.memory_for("mira", user="lena"), write=True) as client:
+        (kept,) = (await call(client, "remember", text="My password is hunter2hunter2."))["facts"]
+        assert kept["reason"].endswith("; could not be sent back")
+        llm.script("facts", failure)
+        said = await refusal(client, "remember", text="My boat is red.")
+        assert said == "Error: the model failed: ProviderError (check llm.model)"
+        failure.summary = "model.test answered 400"
+        llm.script("facts", failure)
+        said = await refusal(client, "remember", text="My boat is red.")
+        assert said == "Error: model.test answered 400 (check llm.model)"
+    assert "Lena said hunter2" in caplog.text
 
 
 # -- what a client is shown ----------------------------------------------------------------------

@@ -14,6 +14,7 @@ from edenmem.acceptance.evidence import Candidate, Evidence, Judgment, Violation
 from edenmem.acceptance.rules import judge
 from edenmem.acceptance.speaker import name_speaker
 from edenmem.engine.formation.formation_input import Material
+from edenmem.engine.reports import UNSENT
 from edenmem.engine.runtime.answers import RewriteAnswer, RewrittenItem
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker, has_fence
@@ -176,7 +177,7 @@ async def _send_back(
     except (ProviderAuthError, ProviderMisconfigured, BudgetExceeded):
         raise  # later calls of this run fail too: the range is kept whole
     except ProviderError as error:  # also for scripted answers without this one
-        return {}, f"could not be sent back: {error.message}"
+        return {}, f"{UNSENT}: {error.message}"
     found: dict[int, RewrittenItem] = {}
     for item in answer.items:
         found.setdefault(item.item, item)
