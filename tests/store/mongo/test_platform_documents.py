@@ -38,6 +38,7 @@ from edenmem.models.scope import Scope
 from edenmem.settings.schema import FormationSettings
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core import extended
+from edenmem.store.mongo.host import host_codec
 from edenmem.store.protocol.store import Store
 from tests.engine.exchange.test_json_lines import exported, imported
 from tests.platform import double
@@ -53,6 +54,41 @@ from tests.support.builders import (
 from tests.support.memory import add_fact, add_reflection, consolidate
 from tests.support.runtime import make_runtime
 from tests.support.vectors import random_unit
+
+
+def test_of_a_large_session_only_the_fields_of_the_model_are_read(
+    mongo: MongoStore, database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = make_session(
+        [make_agent("mira")],
+        [make_user("lena")],
+        name="garden",
+        title="Garden",
+        group_id="g",
+        platform="myspace",
+        incognito=True,
+        imported=True,
+        parent=new_id(),
+        last_activity=NOW,
+    )
+    assert mongo.host.put_session(session)
+    collection = database.sessions
+    more = {"budget": {"log": ["x" * 100_000]}, "extras.notes": "x", "memory_context.cached": "x"}
+    collection.update_one({"_id": ObjectId(session.id)}, {"$set": more})
+    whole = host_codec.session_from(collection.find_one())
+    read: list[dict[str, Any]] = []
+    parse = host_codec.session_from
+    monkeypatch.setattr(host_codec, "session_from", lambda each: read.append(each) or parse(each))
+    host = mongo.host
+    assert host.session(session.id) == whole == session
+    assert host.sessions_by_ids([session.id]) == {session.id: whole}
+    assert list(host.sessions(group_id="g")) == [whole]
+    assert list(host.sessions_of(group_id="g")) == [whole]
+    assert len(read) == 4
+    for document in read:
+        assert document.keys().isdisjoint({"budget"})
+        assert document["extras"].keys() == {"incognito", "edenmem"}
+        assert document["memory_context"].keys() == {"last_activity"}
 
 
 @pytest.mark.parametrize(

@@ -181,10 +181,13 @@ class MongoHost:
         activity = "memory_context.last_activity"
         recorded = self._db.sessions.find(
             {**named, activity: at_or_after(EPOCH), **NOT_DELETED},
+            host_codec.SESSION_FIELDS,
             sort=[(activity, -1), ("_id", 1)],
         )
         silent = self._db.sessions.find(
-            {**named, activity: None, **NOT_DELETED}, sort=[("updatedAt", -1), ("_id", 1)]
+            {**named, activity: None, **NOT_DELETED},
+            host_codec.SESSION_FIELDS,
+            sort=[("updatedAt", -1), ("_id", 1)],
         )
         both = merge(
             map(host_codec.session_from, recorded),
@@ -195,12 +198,15 @@ class MongoHost:
 
     def session(self, session_id: str) -> Session | None:
         """See `Host.session`."""
-        found = self._db.sessions.find_one({"_id": object_id(session_id), **NOT_DELETED})
+        found = self._db.sessions.find_one(
+            {"_id": object_id(session_id), **NOT_DELETED}, host_codec.SESSION_FIELDS
+        )
         return None if found is None else host_codec.session_from(found)
 
     def sessions_by_ids(self, session_ids: Sequence[str]) -> dict[str, Session]:
         """See `Host.sessions_by_ids`."""
-        found = self._db.find_by_ids(self._db.sessions, session_ids, **NOT_DELETED)
+        fields = host_codec.SESSION_FIELDS
+        found = self._db.find_by_ids(self._db.sessions, session_ids, fields, **NOT_DELETED)
         return {session.id: session for session in map(host_codec.session_from, found)}
 
     def sessions_of(
@@ -219,7 +225,7 @@ class MongoHost:
         else:
             return
         seen: set[Any] = set()  # several filters can match a session
-        for document in self._db.find_all(self._db.sessions, filters):
+        for document in self._db.find_all(self._db.sessions, filters, host_codec.SESSION_FIELDS):
             if document["_id"] not in seen:
                 seen.add(document["_id"])
                 yield host_codec.session_from(document)

@@ -25,6 +25,29 @@ _PLATFORM = "edenmem_platform"
 #: Marks an imported session in addition to ``extras.edenmem``, which the platform drops when it
 #: rewrites a session: it keeps unknown fields of the document, but not those inside ``extras``.
 IMPORTED = "edenmem_imported"
+#: The fields that `session_from` reads. The platform's sessions are large.
+SESSION_FIELDS = dict.fromkeys(
+    (
+        "agents",
+        "users",
+        "owner",
+        "group_id",
+        "name",
+        "title",
+        "status",
+        "platform",
+        _PLATFORM,
+        "extras.incognito",
+        "extras.edenmem.imported",
+        IMPORTED,
+        "parent_session",
+        "deleted",
+        "memory_context.last_activity",
+        "createdAt",
+        "updatedAt",
+    ),
+    1,
+)
 _CALL_FIELDS = frozenset({"id", "tool", "args", "status", "result"})
 OWNER_HINT = "name the user who owns it: --owner USER"
 
