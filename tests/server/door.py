@@ -80,8 +80,16 @@ def make_settings(folder: Path, upstream: FakeUpstream, **server: Any) -> Settin
 class serving:
     """A server in a thread."""
 
-    def __init__(self, service: MemoryService, settings: Settings, **options: Any) -> None:
+    def __init__(
+        self,
+        service: MemoryService,
+        settings: Settings,
+        *,
+        shutdown_seconds: int = 5,
+        **options: Any,
+    ) -> None:
         self._service = service
+        self._seconds = shutdown_seconds
         self._app = create_app(service, settings, is_local=True, **options)
         self._listener = process.open_socket("127.0.0.1", 0)
         self._ready = threading.Event()
@@ -94,7 +102,9 @@ class serving:
 
     def _run(self) -> None:
         async def main() -> None:
-            self._server = process.make_server(self._app, shutdown_seconds=5, ready=self._ready.set)
+            self._server = process.make_server(
+                self._app, shutdown_seconds=self._seconds, ready=self._ready.set
+            )
             await self._server.serve(sockets=[self._listener])
             await self._service.close_models()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +16,12 @@ import pytest
 
 from edenmem.engine.access.tokens import PREFIX
 from edenmem.engine.chats import sessions
+from edenmem.engine.chats.sessions import name_session
 from edenmem.errors import StoreUnreachable
 from edenmem.models.ids import utc_now
 from edenmem.models.scope import Scope
-from tests.server.door import Door, serving, turns
+from edenmem.server.proxy import routes
+from tests.server.door import Door, serving, turns, with_server
 from tests.support.memory import add_fact
 from tests.support.waiting import until
 
@@ -154,6 +158,83 @@ def test_a_turn_that_was_not_stored_in_time_is_stored_with_its_answer(
     assert "store: " in answer.headers["x-edenmem-left-out"]
     strict.chat("And now?", **asking)
     assert door.said(answer)[:3] == [*spoken, ("user", "And now?")]
+
+
+def _leave(door: Door, text: str, **fields: Any) -> None:
+    """Send a chat, and disconnect before its answer."""
+    body = {"messages": turns(text), **fields}
+    with (
+        httpx.Client(trust_env=False, timeout=0.5) as client,
+        pytest.raises(httpx.ReadTimeout),
+    ):
+        client.post(f"{door.url}/chat/completions", json=body)
+
+
+def test_a_chat_that_a_stop_cuts_off_during_its_search_is_stored(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searching, store_turn = threading.Event(), door.service.chats.store_turn
+
+    def store_slowly(turn: Any) -> None:
+        time.sleep(0.3)
+        store_turn(turn)
+
+    async def hang(*given: Any, **named: Any) -> Any:
+        searching.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            for _ in range(20):  # it ends some turns of the loop after the server asked it to
+                await asyncio.sleep(0)
+
+    monkeypatch.setattr(door.service.chats.memory, "search", hang)
+    monkeypatch.setattr(door.service.chats, "store_turn", store_slowly)
+    settings = with_server(door.settings, search_timeout_seconds=60.0)
+    with ThreadPoolExecutor(1) as pool:
+        with serving(door.service, settings, agent=door.agent, shutdown_seconds=1) as url:
+            last = replace(door, url=f"{url}/v1")
+            asking = pool.submit(last.chat, "Last?", user="anna", memory_id="last")
+            assert searching.wait(10)
+        stored = door.said(name_session(door.agent, door.anna, "", "last"))
+        assert asking.result(10).status_code == 503
+    assert stored == [("user", "Last?")]
+
+
+def test_an_answer_that_nobody_waits_for_is_closed(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client leaves when the upstream has begun to answer and the turn is not stored yet."""
+    release, store_turn = threading.Event(), door.service.chats.store_turn
+
+    def store_late(turn: Any) -> None:
+        release.wait(30)
+        store_turn(turn)
+
+    monkeypatch.setattr(door.service.chats, "store_turn", store_late)
+    _leave(door, "Left alone.", model="stall", stream=True)
+    try:
+        assert door.upstream.hung_up.wait(4)
+    finally:
+        release.set()
+
+
+def test_an_answer_that_has_arrived_is_stored_though_the_client_left(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, count = threading.Event(), routes.count_daily_use
+
+    async def count_late(*given: Any, tokens: int, **named: Any) -> None:
+        await count(*given, tokens=tokens, **named)
+        if tokens < 0:  # the difference to the reservation, before the answer is stored
+            await asyncio.to_thread(release.wait, 30)
+
+    monkeypatch.setattr(routes, "count_daily_use", count_late)
+    _leave(door, "Who waits?", model="plain", user="anna", memory_id="left")
+    release.set()
+    monkeypatch.undo()
+    session = name_session(door.agent, door.anna, "", "left")
+    until(lambda: len(door.said(session)) == 2)
+    assert door.said(session) == [("user", "Who waits?"), ("assistant", "answer to: Who waits?")]
 
 
 @pytest.mark.parametrize("stage", ["context", "search", "find_turn", "store_turn", "store_answer"])

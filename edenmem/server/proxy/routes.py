@@ -13,6 +13,7 @@ from urllib.parse import quote
 import httpx
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from edenmem.engine.access.tokens import PREFIX
 from edenmem.engine.chats.memory import Retrieval
@@ -85,7 +86,7 @@ async def models(request: Request, caller: FromCaller, model: str = "") -> Respo
     response = await _proxy_of(request).upstream.send(
         "GET", path, _headers(request), pass_token=_may_pass_token(request)
     )
-    return _stream(chunks(response), response.status_code, response_headers(response))
+    return _Passed(response, chunks(response), response_headers(response))
 
 
 @router.post("/v1/chat/completions")
@@ -100,7 +101,33 @@ async def chat(request: Request, caller: FromCaller) -> Response:
     except ValueError:
         body = None
     exchange = _Exchange(request, caller, state)
-    return await _until_hang_up(request, exchange.run(data, body))
+    with _proxy_of(request).background.relaying():
+        return await _until_hang_up(request, exchange.run(data, body))
+
+
+class _Passed(StreamingResponse):
+    """An answer of the upstream as it arrives.
+
+    It closes the upstream's connection even if the client disconnects before the first byte, when
+    nothing reads the stream.
+    """
+
+    def __init__(
+        self,
+        upstream: httpx.Response,
+        stream: AsyncIterator[bytes],
+        headers: list[tuple[str, str]],
+    ) -> None:
+        super().__init__(stream, status_code=upstream.status_code)
+        self.raw_headers = _raw_headers(headers)
+        self._upstream = upstream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._upstream.aclose()
 
 
 class _Exchange:
@@ -153,15 +180,12 @@ class _Exchange:
         headers = [*response_headers(response), *self._own_headers()]
         if response.status_code >= 300:
             await self._settle_use(0)
-            return _stream(chunks(response), response.status_code, headers)
+            return _Passed(response, chunks(response), headers)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         encoding = response.headers.get("content-encoding", "").strip().lower()
         if kind == "text/event-stream":
-            stream = self._relay(chunks(response), StreamReader(encoding))
-            return _stream(stream, response.status_code, headers)
-        return await self._pass_whole(
-            chunks(response), response.status_code, headers, encoding, is_json="json" in kind
-        )
+            return _Passed(response, self._relay(chunks(response), StreamReader(encoding)), headers)
+        return await self._pass_whole(response, headers, encoding, is_json="json" in kind)
 
     async def _forward(self, data: bytes) -> httpx.Response:
         """Send a body to the upstream, and store the turn meanwhile.
@@ -172,15 +196,22 @@ class _Exchange:
         self._is_forwarded = True
         storing = self._proxy.background.start(self._store_turn())
         try:
-            return await self._proxy.upstream.send(
+            response = await self._proxy.upstream.send(
                 "POST",
                 "/chat/completions",
                 _headers(self._request),
                 data,
                 pass_token=_may_pass_token(self._request),
             )
-        finally:
+        except BaseException:
             await asyncio.shield(storing)  # also if the client disconnected
+            raise
+        try:
+            await asyncio.shield(storing)
+        except asyncio.CancelledError:
+            self._proxy.background.start(response.aclose())
+            raise
+        return response
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -342,8 +373,12 @@ class _Exchange:
             must_end=True,
         )
 
+    async def _keep_answer(self, answer: Answer, usage: Any) -> None:
+        """Store the answer before its end is sent, also if the client disconnects meanwhile."""
+        storing = self._proxy.background.start(self._store_answer(answer, usage))
+        await asyncio.shield(storing)
+
     async def _store_answer(self, answer: Answer, usage: Any) -> None:
-        """Store the answer before its end is sent."""
         if self._hits and not self._state.settings.store.read_only:
             counting = in_thread(self._chats.memory.count_access, self._hits)
             self._proxy.background.start(counting)  # after the first token
@@ -378,12 +413,12 @@ class _Exchange:
                     reader.feed(chunk)
                     if reader.is_done and not is_stored:
                         is_stored = True
-                        await self._store_answer(reader.answer(), reader.usage)
+                        await self._keep_answer(reader.answer(), reader.usage)
                     yield chunk
                 if not is_stored:
                     reader.end()
                     is_stored = True
-                    await self._store_answer(reader.answer(), reader.usage)
+                    await self._keep_answer(reader.answer(), reader.usage)
             except StreamBroken as error:
                 cut_off = str(error)
                 raise
@@ -396,22 +431,21 @@ class _Exchange:
 
     async def _pass_whole(
         self,
-        stream: AsyncIterator[bytes],
-        status: int,
+        response: httpx.Response,
         headers: list[tuple[str, str]],
         encoding: str,
         *,
         is_json: bool,
     ) -> Response:
         """Store an answer without streaming, and return it with the facts found."""
-        parts: list[bytes] = []
+        stream, parts = chunks(response), list[bytes]()
         size = 0
         try:
             async for chunk in stream:
                 parts.append(chunk)
                 size += len(chunk)
                 if size > _MOST_ANSWER:
-                    return _stream(_chain(parts, stream), status, headers)
+                    return _Passed(response, _chain(parts, stream), headers)
         except StreamBroken as error:
             raise UpstreamFailed(str(error)) from error
         data = b"".join(parts)
@@ -425,12 +459,12 @@ class _Exchange:
             self._stages.skip("answer", "it cannot be parsed")
         else:
             usage = whole.get("usage") if isinstance(whole, dict) else None
-            await self._store_answer(read_answer(whole), usage)
+            await self._keep_answer(read_answer(whole), usage)
         if self._retrieved and isinstance(whole, dict):
             data = _with_hits(plain, self._hits)
             headers = [each for each in headers if each[0].lower() != "content-encoding"]
         kept = [each for each in headers if not each[0].lower().startswith("x-edenmem-")]
-        return _plain_response(data, status, [*kept, *self._own_headers()])
+        return _plain_response(data, response.status_code, [*kept, *self._own_headers()])
 
     async def _reserve_use(self, answer_tokens: int) -> None:
         """Reserve the estimated tokens; the reservation stays if the use remains unknown.
@@ -520,8 +554,9 @@ async def _until_hang_up(request: Request, work: Coroutine[Any, Any, T]) -> T:
     working, leaving = asyncio.create_task(work), asyncio.create_task(_hang_up(request))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError:  # the server stops
         working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
         raise
     finally:
         leaving.cancel()
@@ -580,14 +615,6 @@ def _may_pass_token(request: Request) -> bool:
     """Return whether the bearer token of a request is a key of the upstream."""
     _, _, value = request.headers.get("authorization", "").partition(" ")
     return not value.strip().startswith(PREFIX)
-
-
-def _stream(
-    stream: AsyncIterator[bytes], status: int, headers: list[tuple[str, str]]
-) -> StreamingResponse:
-    response = StreamingResponse(stream, status_code=status)
-    response.raw_headers = _raw_headers(headers)
-    return response
 
 
 def _plain_response(data: bytes, status: int, headers: list[tuple[str, str]]) -> Response:
