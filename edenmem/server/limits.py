@@ -269,7 +269,7 @@ def inflate(data: bytes, encoding: str, limit_mb: int) -> bytes:
 
 
 def _advise_after(scope: Scope) -> str:
-    """Return what to do after a request without its answer. A write that has begun goes on."""
+    """Return what to do after a request without an answer: a write that began is not undone."""
     if scope["method"] in ("GET", "HEAD") or not scope["path"].startswith("/api/"):
         return ""
     return "; the change may have been made: see GET /api/log before repeating it"

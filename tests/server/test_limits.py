@@ -43,7 +43,7 @@ async def test_a_large_body_is_refused_before_or_while_it_comes(town_store: Sqli
     for answer in (announced, chunked, lying):
         assert (answer.status_code, answer.json()["status"]) == (413, 413)
         assert answer.headers["connection"] == "close"
-    assert fits.status_code == 422
+    assert fits.status_code == 415
     assert 'edenmem_requests_refused_total{limit="body"} 3.0' in told
 
 
