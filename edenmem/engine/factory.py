@@ -34,8 +34,12 @@ __all__ = [
     "EMBEDDER_HINT",
     "LLM_HINT",
     "RERANKER_HINT",
+    "EmbedderKind",
     "check_local_model",
     "default_sqlite_path",
+    "embedder_kind",
+    "find_local_model",
+    "names_local_model",
     "open_budget",
     "open_embedder",
     "open_llm",
@@ -48,6 +52,9 @@ __all__ = [
 
 #: Hint for commands that need a language model, when `open_llm` returns None.
 LLM_HINT = "set OPENAI_API_KEY, or llm.base_url to an OpenAI-compatible endpoint (Ollama, vLLM, …)"
+
+
+EmbedderKind = Literal["openai", "local", "none"]
 
 
 def default_sqlite_path() -> Path:
@@ -139,20 +146,21 @@ def open_embedder(settings: Settings, *, budget: Budget | None = None) -> Embedd
     """Return the configured embedding model, or None; see `EMBEDDER_HINT`.
 
     Calls are charged to ``budget``. "auto" selects a local model or folder from the settings,
-    else an endpoint with a key or URL, else the default local model if installed.
+    else an endpoint with a key or URL, else the default local model if installed;
+    `edenmem.engine.embeddings.choice` also considers the vectors of the store.
 
     Raises:
         ConfigError: the folder does not exist.
         ProviderMisconfigured: the local model from the settings is not installed.
     """
     embedding = settings.embedding
-    kind = _embedder_kind(embedding)
+    kind = embedder_kind(embedding)
     if kind == "openai":
         from edenmem.embed.openai_compat import OpenAIEmbedder
 
         return OpenAIEmbedder(embedding, budget=budget)
     if kind == "local":
-        files = _local_model(embedding)
+        files = find_local_model(embedding)
         if files is not None:
             from edenmem.embed.local import LocalEmbedder
 
@@ -160,20 +168,29 @@ def open_embedder(settings: Settings, *, budget: Budget | None = None) -> Embedd
     return None
 
 
-def _embedder_kind(embedding: EmbeddingSettings) -> Literal["openai", "local", "none"]:
+def embedder_kind(embedding: EmbeddingSettings) -> EmbedderKind:
+    """Return the kind of provider that the settings select without a store."""
     has_endpoint = bool(embedding.api_key or embedding.base_url)
     if embedding.provider == "openai":
         return "openai" if has_endpoint else "none"
     if embedding.provider != "auto":
         return embedding.provider
     # A local model from the settings wins over an endpoint; the default one does not.
-    default = type(embedding)().local_model
-    is_named = bool(embedding.local_path) or embedding.local_model != default
-    return "openai" if has_endpoint and not is_named else "local"
+    return "openai" if has_endpoint and not names_local_model(embedding) else "local"
 
 
-def _local_model(embedding: EmbeddingSettings) -> ModelFiles | E5Files | None:
-    """Return the files of the local model; None if the extra ``local`` is not installed."""
+def names_local_model(embedding: EmbeddingSettings) -> bool:
+    """Return whether the settings name a local model or folder other than the default."""
+    return bool(embedding.local_path) or embedding.local_model != type(embedding)().local_model
+
+
+def find_local_model(embedding: EmbeddingSettings) -> ModelFiles | E5Files | None:
+    """Return the files of the local model; None if the extra ``local`` is not installed.
+
+    Raises:
+        ConfigError: the folder of the settings does not exist.
+        ProviderMisconfigured: the local model of the settings is not installed.
+    """
     from edenmem.embed.model_files import find_bundled_model, folder_model
     from edenmem.onnx.folder import has_runtime
 
@@ -195,9 +212,9 @@ def check_local_model(settings: Settings) -> bool:
         ConfigError: a folder or file from the settings does not exist.
         ProviderMisconfigured: a file is not installed, or has the wrong content.
     """
-    if _embedder_kind(settings.embedding) != "local":
+    if embedder_kind(settings.embedding) != "local":
         return False
-    files = _local_model(settings.embedding)
+    files = find_local_model(settings.embedding)
     if files is not None:
         files.check()
     return files is not None
@@ -279,7 +296,7 @@ def open_query_shelf(settings: Settings) -> QueryFile | None:
     the cache.
     """
     embedding = settings.embedding
-    if _embedder_kind(embedding) != "openai" or not settings.search.query_cache:
+    if embedder_kind(embedding) != "openai" or not settings.search.query_cache:
         return None
     from edenmem.embed.query_file import QueryFile
 

@@ -86,11 +86,15 @@ class Embeddings:
     """Manage the vectors of facts, and switch models."""
 
     def __init__(self, runtime: Runtime) -> None:
+        from edenmem.engine.embeddings import choice
         from edenmem.engine.embeddings.languages import language_advice
         from edenmem.engine.embeddings.status import platform_advice, vector_advice
         from edenmem.engine.embeddings.switch import SwitchEnder, check_not_staged, switch_status
+        from edenmem.engine.search.floor import explain_floor
 
         self._runtime = runtime
+        self.explain_provider = partial(choice.explain, runtime.settings, runtime.store)
+        self.explain_floor = partial(explain_floor, runtime.settings, runtime.store)
         self.advise = partial(vector_advice, runtime.store, runtime.settings)
         self.platform_advice = partial(platform_advice, runtime)
         self.language_advice = partial(language_advice, runtime)

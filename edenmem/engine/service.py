@@ -185,13 +185,19 @@ class MemoryService:
 
         Raises:
             ConfigError: the configuration of a provider is invalid.
+            StoreError: the vectors of the store select the embedding model, and the database
+                cannot be used.
         """
         from edenmem.engine import factory
+        from edenmem.engine.embeddings.choice import settle
 
         settings = self._settings
+        if embedder:
+            settings = await in_thread(settle, settings, self._store)
         budget = factory.open_budget(settings)
         runtime = msgspec.structs.replace(
             self._runtime,
+            settings=settings,
             llm=factory.open_llm(settings, budget=budget) if llm else None,
             embedder=factory.open_embedder(settings, budget=budget) if embedder else None,
             reranker=factory.open_reranker(settings, budget=budget) if reranker else None,
@@ -218,17 +224,19 @@ class MemoryService:
             ConfigError: a setting is unknown or invalid.
         """
         from edenmem.engine import factory
+        from edenmem.engine.embeddings.choice import open_embedder_for
 
         if settings is None:
             from edenmem.settings.load import load_settings
 
             settings = load_settings().settings
         budget = factory.open_budget(settings)
+        store = factory.open_store(settings)
         return cls(
-            factory.open_store(settings),
+            store,
             settings,
             llm=factory.open_llm(settings, budget=budget),
-            embedder=factory.open_embedder(settings, budget=budget),
+            embedder=open_embedder_for(settings, store, budget=budget),
             reranker=factory.open_reranker(settings, budget=budget),
             actor=actor,
         )

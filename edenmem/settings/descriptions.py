@@ -45,6 +45,8 @@ def _describe(
 ) -> Iterator[tuple[str, str]]:
     texts = classes[type(section).__name__]
     for name in section.__struct_fields__:
+        if name in schema.NOT_SETTINGS:
+            continue
         value = getattr(section, name)
         if isinstance(value, msgspec.Struct):
             yield from _describe(value, classes, f"{prefix}{name}.")

@@ -15,7 +15,7 @@ import msgspec
 
 from edenmem.errors import ConfigError
 from edenmem.settings.paths import redact_uri
-from edenmem.settings.schema import SECRETS, Settings
+from edenmem.settings.schema import NOT_SETTINGS, SECRETS, Settings
 
 #: Settings that name a file or folder; relative paths start at the folder of their file.
 PATHS = frozenset(
@@ -48,6 +48,8 @@ def defaults() -> Mapping[str, object]:
 def leaves(section: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, object]]:
     """Yield each dotted key of ``section`` with its value, in the order of the schema."""
     for name in section.__struct_fields__:
+        if name in NOT_SETTINGS:
+            continue
         value = getattr(section, name)
         if isinstance(value, msgspec.Struct):
             yield from leaves(value, f"{prefix}{name}.")

@@ -137,7 +137,14 @@ def load_settings(
         if not values[key] and environ.get(variable):
             values[key], origins[key] = environ[variable], variable
 
-    settings = msgspec.convert(_nest(values), Settings)
+    tree = _nest(values)
+    for section in ("llm", "embedding"):
+        tree[section]["inherited"] = [
+            key.partition(".")[2]
+            for key, variable in _OPENAI.items()
+            if key.startswith(f"{section}.") and origins[key] == variable
+        ]
+    settings = msgspec.convert(tree, Settings)
     _check_limits(settings, origins)
     return LoadedSettings(
         settings=settings,

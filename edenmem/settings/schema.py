@@ -24,6 +24,11 @@ RecipeName = Annotated[
 ]
 
 
+#: Names of fields with values of ``OPENAI_API_KEY`` or ``OPENAI_BASE_URL``; not a setting. Both
+#: variables may be meant for other programs.
+Inherited = frozenset[str]
+
+
 def _mask(name: str, value: object) -> object:
     if name.endswith("api_key"):
         return MASK if value else ""
@@ -88,6 +93,7 @@ class LLMSettings(_Section, frozen=True, kw_only=True):
 
     provider: Literal["openai", "replay"] = "openai"
     """`openai`: any OpenAI-compatible endpoint. `replay`: recorded answers from a file."""
+    inherited: Inherited = frozenset()
     base_url: str = ""
     """Address of the endpoint. Empty: `OPENAI_BASE_URL`, otherwise OpenAI's."""
     api_key: str = ""
@@ -124,11 +130,15 @@ class EmbeddingSettings(_Section, frozen=True, kw_only=True):
     """The embedding model."""
 
     provider: Literal["auto", "openai", "local", "none"] = "auto"
-    """`auto`: an endpoint if a key or address is set, otherwise the local model."""
+    """`auto`: an endpoint if a key or address is set, otherwise the local model.
+
+    If only `OPENAI_API_KEY` or `OPENAI_BASE_URL` is set, the model of the stored vectors.
+    """
     model: str = "text-embedding-3-small"
     """Model of the endpoint."""
     dimensions: NotNegative = 0
     """Length of the vectors (0 = the model's default)."""
+    inherited: Inherited = frozenset()
     base_url: str = ""
     """Address of the endpoint. Empty: `OPENAI_BASE_URL`, otherwise OpenAI's."""
     api_key: str = ""
@@ -438,3 +448,6 @@ class Settings(_Section, frozen=True, kw_only=True):
 SECRETS = frozenset(
     {"llm.api_key", "embedding.api_key", "search.rerank_api_key", "server.upstream_api_key"}
 )
+
+#: Fields of sections that are not settings.
+NOT_SETTINGS = frozenset({"inherited"})

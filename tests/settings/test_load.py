@@ -424,6 +424,8 @@ def test_openais_variables_fill_unset_settings(machine: Machine) -> None:
     assert loaded.origins["llm.api_key"] == str(machine.folder_file)
     assert loaded.origins["embedding.api_key"] == "OPENAI_API_KEY"
     assert loaded.origins["llm.base_url"] == "OPENAI_BASE_URL"
+    assert loaded.settings.embedding.inherited == {"api_key", "base_url"}
+    assert loaded.settings.llm.inherited == {"base_url"}
 
 
 # -- keys and untrusted addresses ----------------------------------------------------------------

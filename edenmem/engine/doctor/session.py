@@ -8,7 +8,7 @@ its findings again, and can be interrupted and repeated: repaired damage is not 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -20,9 +20,10 @@ from edenmem.engine.doctor.context import DoctorContext
 from edenmem.engine.doctor.examination import Doctor, describe_error
 from edenmem.engine.doctor.providers import Providers
 from edenmem.engine.doctor.report import DoctorReport, FixReport, Repair
+from edenmem.engine.embeddings.choice import settle
 from edenmem.engine.formation.claims import worker_id
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.errors import StoreError
+from edenmem.errors import ConfigError, ProviderError, StoreError
 from edenmem.models.changes import Actor, Change, ChangeSet, RemoveFact, RepairBuffer, ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.integrity import Finding
@@ -346,10 +347,13 @@ def open_session(
         files: The configuration files.
         progress: Called with the current subject and the number of examined items.
     """
-    with Providers(runtime.settings) as providers:
+    settings = runtime.settings
+    with suppress(StoreError, ConfigError, ProviderError):  # the checks report it
+        settings = settle(settings, runtime.store)
+    with Providers(settings) as providers:
         context = DoctorContext(
             store=runtime.store,
-            settings=runtime.settings,
+            settings=settings,
             providers=providers,
             now=runtime.clock(),
             agent_id=agent_id,

@@ -1,4 +1,4 @@
 """Embed facts: backfill missing vectors, and switch to another model.
 
-May import: indexes, runtime.
+May import: factory, indexes, runtime.
 """

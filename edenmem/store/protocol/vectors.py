@@ -46,6 +46,12 @@ class Vectors(Protocol):
         Vectors without a model name are ignored.
         """
 
+    def first_vector_model(self) -> str:
+        """Return the model of the oldest fact with a vector, without counting facts.
+
+        "" if no fact has a vector, or the store does not exist.
+        """
+
     def vector_counts(
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> list[VectorCount]:

@@ -133,6 +133,17 @@ def test_the_models_of_vectors_are_listed(store: Store, mixed: dict[str, Fact]) 
     assert store.vectors.vector_model_names([]) == ()
 
 
+def test_the_model_of_the_oldest_vector(store: Store) -> None:
+    assert store.vectors.first_vector_model() == ""
+    bare = add_fact(store, SCOPE, "bare")
+    assert store.vectors.first_vector_model() == ""
+    add_fact(store, SHARED, "zulu", embedding=random_unit(1), embedding_model="zulu")
+    add_fact(store, ELSEWHERE, "alpha", embedding=random_unit(2), embedding_model="alpha")
+    assert store.vectors.first_vector_model() == "zulu"
+    store.vectors.set_vectors({bare.id: (bare.hash, random_unit(3))}, model="alpha")
+    assert store.vectors.first_vector_model() == "alpha"
+
+
 def test_a_vector_that_begins_with_zero_is_valid(store: Store) -> None:
     add_fact(store, SCOPE, "zero", embedding=unit(0.0, 1.0), embedding_model="flat")
     add_fact(store, SCOPE, "nameless")

@@ -401,6 +401,7 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
         list(store.vectors.stale_facts("n", dimensions=4, **named))
     store.vectors.unsearchable(scopes, model="m")
     store.vectors.vector_model_names(scopes)
+    store.vectors.first_vector_model()
     ids = [fact.id for fact in store.memory.facts(plain)]
     store.memory.fact(ids[0], with_vector=True)
     store.memory.facts_by_ids(scopes, ids)

@@ -135,6 +135,7 @@ def run_everything(store: SqliteStore) -> None:
     store.changes.track_access([facts[0].id], NOW)
     store.vectors.vector_models([SCOPE])
     store.vectors.vector_model_names([SCOPE])
+    store.vectors.first_vector_model()
     store.vectors.vector_counts("m", dimensions=9)
     store.vectors.vector_counts("m", dimensions=9, agent_id=AGENT.id)
     list(store.vectors.stale_facts("n", dimensions=9))

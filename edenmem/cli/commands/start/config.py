@@ -8,12 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import invocation
+from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.output import Output
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import NotFoundError
-from edenmem.settings.schema import Settings
 
 app = group("Show the settings and their origins.")
 
@@ -50,7 +49,7 @@ def show(
     settings = list(effective(run.loaded))
     _check_known(keys or (), [row[0] for row in settings])
     rows = [
-        _resolve(row, run.loaded.settings)
+        _resolve(row, run)
         for row in settings
         if (not keys or row[0].startswith(tuple(keys))) and not (changed and row[2] == "default")
     ]
@@ -79,18 +78,18 @@ def _check_known(given: Sequence[str], known: Sequence[str]) -> None:
             )
 
 
-def _resolve(row: _Row, settings: Settings) -> _Row:
+def _resolve(row: _Row, run: Invocation) -> _Row:
     """Return the row with its effective value if that depends on other settings."""
     if row[0] == "store.uri" and not row[1]:
         from edenmem.engine.factory import store_uri
 
-        return row[0], store_uri(settings), row[2]
-    if row[0] != "search.semantic_floor" or row[1] is not None:
-        return row
-    from edenmem.engine.search.floor import explain_floor
-
-    floor, reason = explain_floor(settings)
-    return row[0], floor, f"{row[2]}, {reason}"
+        return row[0], store_uri(run.settings), row[2]
+    if row[0] == "embedding.provider" and row[1] == "auto":
+        return row[0], row[1], f"{row[2]}, {run.service.embeddings.explain_provider()}"
+    if row[0] == "search.semantic_floor" and row[1] is None:
+        floor, reason = run.service.embeddings.explain_floor()
+        return row[0], floor, f"{row[2]}, {reason}"
+    return row
 
 
 def _data(row: _Row) -> dict[str, Any]:

@@ -119,6 +119,15 @@ class MongoVectors:
                     found.add(name)
         return tuple(sorted(found))
 
+    def first_vector_model(self) -> str:
+        """See `Vectors.first_vector_model`."""
+        has_model: Filter = {"embedding_model": {"$gt": ""}}
+        # The index on models tells quickly that there are none; by ID, all facts would be read.
+        if self._db.facts.find_one(has_model, {"_id": 1}) is None:
+            return ""
+        first = self._db.facts.find_one(has_model, {"embedding_model": 1}, sort=_BY_ID)
+        return "" if first is None else str(first["embedding_model"])
+
     def vector_counts(
         self, model: str, *, dimensions: int | None, agent_id: str | None = None
     ) -> list[VectorCount]:

@@ -18,6 +18,7 @@ from edenmem.store.protocol.vectors import VectorCount
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, to_ms
 from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
+from edenmem.store.sqlite.core.schema import FileState, file_state
 from edenmem.store.sqlite.memory import facts, vectors
 from edenmem.store.sqlite.search.switches import switch_of, touch_scopes
 
@@ -115,6 +116,16 @@ class Vectors(Part):
                 (among,),
             ).fetchall()
         return tuple(name for (name,) in rows)
+
+    def first_vector_model(self) -> str:
+        if file_state(self._db.path) in (FileState.MISSING, FileState.EMPTY):
+            return ""
+        with self._db.reading() as connection:
+            row = connection.execute(
+                "SELECT m.name FROM facts f JOIN embedding_models m USING (model_id)"
+                " WHERE f.fact_no = (SELECT min(fact_no) FROM vectors)"
+            ).fetchone()
+        return "" if row is None else str(row[0])
 
     def vector_counts(
         self, model: str, *, dimensions: int | None, agent_id: str | None = None

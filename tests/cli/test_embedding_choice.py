@@ -1,0 +1,54 @@
+"""OPENAI_* in the shell does not change the embedding model of a store with local vectors."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+LOCAL = "all-MiniLM-L6-v2-int8"
+#: The embedding settings of a new user; `Cli` turns embeddings off.
+AUTO = {"EDENMEM_EMBEDDING_PROVIDER": ""}
+#: For `edenmem serve` or another program; nothing answers at this address.
+SHELL = {**AUTO, "OPENAI_API_KEY": "unused", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}
+
+
+@pytest.fixture
+def embedded(cli: Cli) -> Cli:
+    cli("embed", "backfill", "--yes", env=AUTO).ok()
+    return cli
+
+
+def origin(cli: Cli, key: str) -> str:
+    (row,) = cli("config", "show", key, "--json", env=SHELL).ok().rows
+    return str(row["origin"])
+
+
+def test_commands_use_the_model_of_the_stored_vectors(embedded: Cli) -> None:
+    cli = embedded
+    found = cli("search", "tea", "--agent", "mira", "--json", env=SHELL).ok()
+    assert found.out
+    cli("fact", "add", "Mira walks to the lake.", "--agent", "mira", env=SHELL).ok()
+    (status,) = cli("embed", "status", "--json", env=SHELL).ok().rows
+    assert (status["model"], status["stale"]) == (LOCAL, 0)
+    cli("context", "--agent", "mira", env=SHELL)
+    assert LOCAL in origin(cli, "embedding.provider")
+    assert f"by the model {LOCAL}" in origin(cli, "search.semantic_floor")
+    checkup = cli("doctor", "--check", "providers", "--check", "vectors", "--json", env=SHELL)
+    assert LOCAL in checkup.out
+    assert "text-embedding" not in checkup.out
+
+
+def test_the_endpoint_is_used_if_the_settings_name_it(embedded: Cli) -> None:
+    chosen = {**SHELL, "EDENMEM_EMBEDDING_PROVIDER": "openai", "EDENMEM_EMBEDDING_RETRIES": "0"}
+    failed = embedded("search", "tea", "--agent", "mira", env=chosen)
+    assert failed.code == 5
+    assert "127.0.0.1:1" in failed.err
+
+
+def test_a_store_without_vectors_uses_the_endpoint(cli: Cli, empty_cli: Cli) -> None:
+    assert "uses text-embedding-3-small" in origin(cli, "embedding.provider")
+    assert "the store has no vectors" in origin(empty_cli, "embedding.provider")
+    assert json.loads(empty_cli("config", "show", "store.uri", "--json").ok().out)
