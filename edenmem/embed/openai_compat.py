@@ -48,7 +48,9 @@ class OpenAIEmbedder:
         self._settings = settings
         self._budget = budget or Budget()
         self._endpoint = Endpoint(
-            names=SettingNames.of_section("embedding", shorter="lower embedding.batch_size"),
+            names=SettingNames.of_section(
+                "embedding", shorter="lower embedding.batch_size", inherited=settings.inherited
+            ),
             base_url=settings.base_url,
             api_key=settings.api_key,
             timeout=settings.timeout_seconds,
@@ -149,7 +151,7 @@ class OpenAIEmbedder:
             charge.tokens = spent.input_tokens
             charge.cost = spent.cost or 0.0
         usage.append(spent)
-        rows = _in_order(response, len(batch), self._endpoint.host)
+        rows = _in_order(response, len(batch), self._endpoint)
         vectors = unit_vectors(rows, source=self._endpoint.host, dimensions=self._dimensions)
         if self._dimensions is None:
             self._dimensions = len(vectors[0]) // 4
@@ -166,15 +168,17 @@ class OpenAIEmbedder:
         )
 
 
-def _in_order(response: object, wanted: int, host: str) -> list[Any]:
+def _in_order(response: object, wanted: int, endpoint: Endpoint) -> list[Any]:
     """Return the vectors in the order of the texts."""
     items = field(response, "data")
     if not isinstance(items, list):
         raise ProviderAnswerInvalid(
-            f"{host} did not answer with a list of embeddings",
-            hint="check embedding.base_url; it often ends in /v1",
+            f"{endpoint.host} did not answer with a list of embeddings",
+            hint=endpoint.names.with_origin("check embedding.base_url; it often ends in /v1"),
         )
     indexes = [field(item, "index") for item in items]
     if len(items) != wanted or any(index not in indexes for index in range(wanted)):
-        raise ProviderAnswerInvalid(f"{host} returned {len(items)} vectors for {wanted} texts")
+        raise ProviderAnswerInvalid(
+            f"{endpoint.host} returned {len(items)} vectors for {wanted} texts"
+        )
     return [field(items[indexes.index(index)], "embedding") for index in range(wanted)]

@@ -51,6 +51,7 @@ class Endpoint:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
+        self.names = names
         self._base_url = base_url or OPENAI_URL
         self._api_key = _usable_key(api_key, names)
         self.host = _host(self._base_url, names)
@@ -172,6 +173,6 @@ def _host(url: str, names: SettingNames) -> str:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigError(
             f"invalid {names.base_url}: {redact_uri(url)!r}",
-            hint=f"use the form https://host{names.ending}",
+            hint=names.with_origin(f"use the form https://host{names.ending}"),
         )
     return parts.hostname + port

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from edenmem.endpoint.waiting import retry_after
@@ -61,7 +62,8 @@ class SettingNames(NamedTuple):
     """The names of an endpoint's settings, for messages.
 
     ``other_key`` is the environment variable for an empty ``api_key``, ``ending`` the usual end of
-    such addresses, and ``shorter`` a hint for shorter requests.
+    such addresses, ``shorter`` a hint for shorter requests, and ``address_variable`` the variable
+    that set the address, if one did.
     """
 
     base_url: str
@@ -70,17 +72,31 @@ class SettingNames(NamedTuple):
     other_key: str = ""
     ending: str = "/v1"
     shorter: str = ""
+    address_variable: str = ""
 
     @classmethod
-    def of_section(cls, section: str, shorter: str) -> SettingNames:
-        """Return the names for an OpenAI-compatible endpoint with its own section."""
+    def of_section(
+        cls, section: str, shorter: str, *, inherited: Collection[str] = ()
+    ) -> SettingNames:
+        """Return the names for an OpenAI-compatible endpoint with its own section.
+
+        ``inherited`` names the settings of the section with values of OpenAI's variables.
+        """
         return cls(
             base_url=f"{section}.base_url",
             api_key=f"{section}.api_key",
             timeout=f"{section}.timeout_seconds",
             other_key="OPENAI_API_KEY",
             shorter=shorter,
+            address_variable="OPENAI_BASE_URL" if "base_url" in inherited else "",
         )
+
+    def with_origin(self, hint: str | None) -> str | None:
+        """Add the variable that set the address to a hint."""
+        if not self.address_variable:
+            return hint
+        origin = f"the address is from {self.address_variable}"
+        return f"{hint}; {origin}" if hint else origin
 
 
 class RedirectRefused(EdenmemError):
@@ -143,6 +159,7 @@ class Translator:
             failure.error.summary = (
                 f"{self._host} answered {status}" if status else f"{self._host} failed"
             )
+            failure.error.hint = self._names.with_origin(failure.error.hint)
         return failure
 
     def _translate(self, error: Exception, *, model: str, model_setting: str) -> Failure | None:

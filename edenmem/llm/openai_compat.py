@@ -75,7 +75,9 @@ class OpenAILLM:
         self._settings = settings
         self._endpoint = Endpoint(
             names=SettingNames.of_section(
-                "llm", shorter="lower formation.max_characters or formation.max_messages"
+                "llm",
+                shorter="lower formation.max_characters or formation.max_messages",
+                inherited=settings.inherited,
             ),
             base_url=settings.base_url,
             api_key=settings.api_key,
@@ -148,7 +150,7 @@ class OpenAILLM:
         completion = await self._complete(request, messages, usage, limit)
         if _was_cut(completion) and not fixed and self._has_more_room(request, limit, usage[-1]):
             completion = await self._complete(request, messages, usage, 2 * limit)
-        return _content(completion, request, self._endpoint.host)
+        return _content(completion, request, self._endpoint)
 
     def _has_more_room(self, request: LLMRequest[Any], limit: int, spent: CallUsage) -> bool:
         """Return whether our output limit cut the answer and can be raised."""
@@ -320,7 +322,7 @@ def _correction(text: str, problem: InvalidAnswer, request: LLMRequest[Any]) -> 
     return [*quoted, {"role": "user", "content": said}]
 
 
-def _content(completion: object, request: LLMRequest[Any], host: str) -> str:
+def _content(completion: object, request: LLMRequest[Any], endpoint: Endpoint) -> str:
     """Return the text of an answer, or "" if it has none.
 
     Raises:
@@ -333,8 +335,8 @@ def _content(completion: object, request: LLMRequest[Any], host: str) -> str:
         failed = field(completion, "error") or field(completion, "choices", "error")
         why = f": {one_line(str(failed), 300)}" if failed else ""
         raise ProviderAnswerInvalid(
-            f"{host} answered {_about(request)} with an invalid chat completion{why}",
-            hint="check llm.base_url; it often ends in /v1",
+            f"{endpoint.host} answered {_about(request)} with an invalid chat completion{why}",
+            hint=endpoint.names.with_origin("check llm.base_url; it often ends in /v1"),
         )
     reason = field(completion, "choices", "finish_reason")
     if refusal := message.get("refusal"):
@@ -343,7 +345,7 @@ def _content(completion: object, request: LLMRequest[Any], host: str) -> str:
         )
     if reason == "content_filter":
         raise ProviderAnswerInvalid(
-            f"the content filter of {host} stopped the answer to {_about(request)}"
+            f"the content filter of {endpoint.host} stopped the answer to {_about(request)}"
         )
     if reason == "length":
         raise ProviderAnswerInvalid(

@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 import edenmem
+from edenmem.embed.openai_compat import OpenAIEmbedder
 from edenmem.engine.runtime import answers
 from edenmem.errors import (
     BudgetExceeded,
@@ -30,7 +31,7 @@ from edenmem.errors import (
 from edenmem.llm.dialect import OUTPUT_TOKENS
 from edenmem.llm.openai_compat import OpenAILLM
 from edenmem.llm.protocol import LLMRequest
-from edenmem.settings.schema import LLMSettings
+from edenmem.settings.schema import EmbeddingSettings, LLMSettings
 from tests.support.fake_openai import (
     KEY,
     REASONING_MODEL,
@@ -855,3 +856,26 @@ async def test_a_mistake_of_ours_is_not_dressed_up_as_the_endpoints(server: Fake
         broken = msgspec.structs.replace(request(), answer=42)
         with pytest.raises(AttributeError):
             await llm.ask(broken)
+
+
+@pytest.mark.parametrize(
+    "body", [failing(404), failing(500), Reply(body={"choices": []}), Reply(cut=True)]
+)
+@pytest.mark.parametrize("inherited", [frozenset(), frozenset({"base_url"})])
+async def test_a_hint_names_the_variable_of_the_address(
+    server: FakeOpenAI, body: Reply, inherited: frozenset[str]
+) -> None:
+    server.script += [body] * 2
+    async with connected(server, retries=0, inherited=inherited) as llm:
+        with pytest.raises(ProviderError) as caught:
+            await llm.ask(request())
+    named = "the address is from OPENAI_BASE_URL" in (caught.value.hint or "")
+    assert named == bool(inherited)
+
+
+@pytest.mark.parametrize("section", [LLMSettings, EmbeddingSettings])
+def test_an_invalid_address_names_its_variable(section: Any) -> None:
+    kind = OpenAILLM if section is LLMSettings else OpenAIEmbedder
+    with pytest.raises(ConfigError) as caught:
+        kind(section(base_url="nowhere", inherited=frozenset({"base_url"})))
+    assert "the address is from OPENAI_BASE_URL" in (caught.value.hint or "")
