@@ -38,6 +38,9 @@ def test_commands_use_the_model_of_the_stored_vectors(embedded: Cli) -> None:
     assert f"by the model {LOCAL}" in origin(cli, "search.semantic_floor")
     checkup = cli("doctor", "--check", "providers", "--check", "vectors", "--json", env=SHELL)
     assert LOCAL in checkup.out
+    printed = cli("doctor", "--check", "providers", env=SHELL, columns=120).ok().out
+    assert "\N{EN DASH} providers  " in " ".join(printed.split("\n"))
+    assert f"{LOCAL}, 127.0.0.1:1 not called; --online calls them" in printed
     assert "text-embedding" not in checkup.out
 
 

@@ -113,6 +113,7 @@ class _Chart:
     def note(self, seen: CheckFinding | Remark) -> None:
         if isinstance(seen, Remark):
             self.remark, self.remedy = seen.text, seen.remedy or self.remedy
+            self.state = worse(self.state, seen.state)
             return
         self.count += 1
         advice = seen.advice or self._usual
@@ -139,7 +140,7 @@ class _Chart:
 
     def result(self) -> CheckResult:
         check = self.check
-        ill = self.state not in (State.OK, State.SKIPPED)
+        ill = self.state not in (State.OK, State.UNTESTED, State.SKIPPED)
         advice = self.advice or [self._usual]
         return CheckResult(
             name=check.name,

@@ -62,8 +62,7 @@ class Providers:
         self._runner.close()
 
     def _fault(self, what: str, error: EdenmemError) -> None:
-        hint = f"; {error.hint}" if error.hint else ""
-        self._faults.append(_finding(what, f"{error.message}{hint}"))
+        self._faults.append(_failure(what, error))
 
     def look(self, *, online: bool) -> Iterator[CheckFinding | Remark]:
         """Yield the configured models and, if ``online``, whether they respond."""
@@ -83,7 +82,8 @@ class Providers:
             yield CheckFinding(_CHECK, finding, State.NOTE, _NO_LLM)
         if not online:
             if names:
-                yield Remark(_CHECK, ", ".join(names))
+                text = f"{', '.join(names)} not called; --online calls {_these(names)}"
+                yield Remark(_CHECK, text, state=State.UNTESTED)
             return
         failures = list(self._test())
         yield from failures
@@ -99,7 +99,7 @@ class Providers:
             try:
                 self._runner.run(self.embedder.embed(["Is anybody there?"], role="query"))
             except EdenmemError as error:
-                yield CheckFinding(_CHECK, _finding("embedding", error.message), State.PROBLEM)
+                yield CheckFinding(_CHECK, _failure("embedding", error), State.PROBLEM)
         if self.llm is not None and not self.llm.is_scripted:
             for model in dict.fromkeys(
                 (self._settings.llm.fast_model, self._settings.llm.slow_model)
@@ -107,7 +107,7 @@ class Providers:
                 try:
                     self._runner.run(ping(self.llm, model))
                 except EdenmemError as error:
-                    yield CheckFinding(_CHECK, _finding(model, error.message), State.PROBLEM)
+                    yield CheckFinding(_CHECK, _failure(model, error), State.PROBLEM)
 
     def vectors(self, texts: Sequence[str]) -> Sequence[bytes | None]:
         """Return the vectors of texts; None for each without an embedding model.
@@ -119,6 +119,15 @@ class Providers:
             return [None] * len(texts)
         assert self._runner is not None
         return self._runner.run(self.embedder.embed(list(texts), role="passage")).vectors
+
+
+def _these(names: Sequence[str]) -> str:
+    return "them" if names[1:] else "it"
+
+
+def _failure(what: str, error: EdenmemError) -> Finding:
+    hint = f"; {error.hint}" if error.hint else ""
+    return _finding(what, f"{error.message}{hint}")
 
 
 def _finding(what: str, detail: str) -> Finding:

@@ -14,10 +14,11 @@ class State(StrEnum):
     """The result of a check.
 
     A note is harmless; a warning needs attention; a problem loses, duplicates or corrupts data. A
-    check is skipped if the database is unavailable.
+    check is skipped if the database is unavailable. Models are untested unless they were called.
     """
 
     OK = "ok"
+    UNTESTED = "untested"
     NOTE = "note"
     WARNING = "warning"
     PROBLEM = "problem"
@@ -25,7 +26,7 @@ class State(StrEnum):
 
 
 #: States by severity; a check has the state of its worst finding.
-_ORDER = (State.SKIPPED, State.OK, State.NOTE, State.WARNING, State.PROBLEM)
+_ORDER = (State.SKIPPED, State.OK, State.UNTESTED, State.NOTE, State.WARNING, State.PROBLEM)
 
 
 def worse(one: State, other: State) -> State:
@@ -56,6 +57,7 @@ class Remark(NamedTuple):
     check: str
     text: str
     remedy: str = ""
+    state: State = State.OK
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):

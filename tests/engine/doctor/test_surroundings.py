@@ -18,7 +18,7 @@ from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.changes import AddFact
 from edenmem.models.indexes import IndexWish
 from edenmem.models.scope import Scope
-from edenmem.settings.schema import EmbeddingSettings, Settings, StoreSettings
+from edenmem.settings.schema import EmbeddingSettings, LLMSettings, Settings, StoreSettings
 from edenmem.store.mongo import MongoStore
 from edenmem.store.mongo.core import errors
 from edenmem.store.mongo.core.collections import TEXT_INDEX, VECTOR_INDEX
@@ -182,16 +182,22 @@ def test_models_are_called_only_online(on_sqlite: SqliteWard) -> None:
     EMBEDDER.calls.clear()
     examine(on_sqlite)
     assert not EMBEDDER.calls
+    known = check(
+        visit(on_sqlite.store, settings=Settings(llm=LLMSettings(api_key="k"))), "providers"
+    )
+    assert (known.state, known.remedy) == (State.UNTESTED, "")
+    assert known.remark == f"{EMBEDDER.model}, api.openai.com not called; --online calls them"
     alone = check(visit(on_sqlite.store, "providers"), "providers")
     assert alone.state is State.NOTE
     assert "no language model" in alone.examples[0].detail
     assert alone.meaning == "Formation and consolidation need a language model."
     assert alone.remedy.startswith("set OPENAI_API_KEY, or llm.base_url")
     assert alone.remark.endswith(" responds")
-    EMBEDDER.failures.append(ProviderTimeout("the endpoint did not answer"))
+    EMBEDDER.failures.append(ProviderTimeout("the endpoint did not answer", hint="look"))
     down = check(visit(on_sqlite.store, "providers"), "providers")
     assert down.state is State.PROBLEM
     assert down.examples[0].target_id == "embedding"
+    assert down.examples[0].detail == "the endpoint did not answer; look"
 
 
 def test_misconfigured_models(

@@ -20,6 +20,7 @@ from edenmem.text import one_line
 #: State → mark and color.
 _MARKS = {
     State.OK: ("\N{CHECK MARK}", "32"),
+    State.UNTESTED: ("\N{EN DASH}", "2"),
     State.NOTE: ("\N{MIDDLE DOT}", "36"),
     State.WARNING: ("!", "33"),
     State.PROBLEM: ("\N{BALLOT X}", "31"),
@@ -85,7 +86,7 @@ def _print_check(
         seen = check.examples[0].detail
     title = f"  {_mark(run, check.state)} {check.name.ljust(_NAME)}  "
     run.out.paragraph(title, seen, indent=_NAME + 6)
-    if check.state in (State.OK, State.SKIPPED):
+    if check.state in (State.OK, State.UNTESTED, State.SKIPPED):
         return
     run.out.paragraph(_INDENT, check.meaning)
     few = check.state is State.NOTE and not detailed
