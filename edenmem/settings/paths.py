@@ -51,19 +51,18 @@ def is_mongodb(uri: str) -> bool:
 def sqlite_path(uri: str, base: Path | None = None) -> Path | None:
     """Return the SQLite file of ``uri``, or None for MongoDB.
 
-    ``sqlite:////srv/memory.db`` and ``sqlite:///srv/memory.db`` are the same absolute path;
-    ``sqlite:///memory.db``, ``sqlite:///./data/memory.db`` and plain paths that end in .db,
-    .sqlite or .sqlite3 are relative to ``base`` (default: the working folder).
+    ``sqlite:////srv/memory.db``, with four slashes, is absolute. ``sqlite:///data/memory.db`` and
+    plain paths that end in .db, .sqlite or .sqlite3 are relative to ``base`` (default: the working
+    folder).
 
     Raises:
-        ConfigError: the URI is neither SQLite nor MongoDB.
+        ConfigError: the URI is neither SQLite nor MongoDB, or meant another file in earlier
+            versions, which exists.
     """
     if is_mongodb(uri):
         return None
     if uri.startswith("sqlite:///"):
-        path = uri.removeprefix("sqlite:///")
-        local = "/" not in path or path.startswith(("./", "../", "~"))
-        plain = path if local or path.startswith("/") else f"/{path}"
+        plain = uri.removeprefix("sqlite:///")
     elif re.match(_SCHEME, uri) is None and uri.endswith(_FILE_SUFFIXES):
         plain = uri
     else:
@@ -80,7 +79,26 @@ def sqlite_path(uri: str, base: Path | None = None) -> Path | None:
             "supported",
             hint="use sqlite:///path/to/file.db",
         )
-    return (base or Path.cwd()) / Path(plain).expanduser()
+    path = (base or Path.cwd()) / Path(plain).expanduser()
+    if uri.startswith("sqlite:///"):
+        _refuse_old_form(plain, path)
+    return path
+
+
+def _refuse_old_form(plain: str, path: Path) -> None:
+    """Refuse ``sqlite:///srv/memory.db`` if it may mean ``/srv/memory.db``, as it once did.
+
+    Raises:
+        ConfigError: only the absolute file exists.
+    """
+    if "/" not in plain or plain.startswith(("/", "./", "../", "~")):
+        return
+    if os.path.exists(f"/{plain}") and not os.path.exists(path):  # noqa: PTH110 - never raises
+        raise ConfigError(
+            f"ambiguous store URI 'sqlite:///{plain}': {path} does not exist, but /{plain} does",
+            hint=f"for the existing file: sqlite:////{plain} (four slashes);"
+            f" for a new file: sqlite:///./{plain}",
+        )
 
 
 #: A byte that is not UTF-8, as `format_path` writes it.

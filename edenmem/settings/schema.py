@@ -58,7 +58,8 @@ class StoreSettings(_Section, frozen=True, kw_only=True):
     uri: str = ""
     """Address of the store: `sqlite:///FILE`, `mongodb://…` or `mongodb+srv://…`.
 
-    Empty: a SQLite file in the user's data folder.
+    `sqlite:///data/memory.db` is relative, `sqlite:////srv/memory.db` absolute. Empty: a SQLite
+    file in the user's data folder.
     """
     database: str = ""
     """MongoDB: name of the database. Empty: the one in the URI, otherwise `eden`."""
