@@ -117,7 +117,7 @@ class _Chart:
             return
         self.count += 1
         advice = seen.advice or self._usual
-        if advice not in self.advice:
+        if len(self.advice) < EXAMPLES and advice not in self.advice:
             self.advice.append(advice)
         weight = seen.state or self.check.state
         if worse(weight, self.state) is weight and weight is not self.state:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
+from edenmem.engine.doctor.catalog import CATALOG
 from edenmem.engine.doctor.context import (
     BATCH,
     CLOCK_SKEW,
@@ -14,7 +16,7 @@ from edenmem.engine.doctor.context import (
     Owned,
     about,
 )
-from edenmem.engine.doctor.report import CheckFinding, State
+from edenmem.engine.doctor.report import Advice, CheckFinding, State
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.models.backup import Document, RecordKind
 from edenmem.models.formation import Formation, FormationStatus
@@ -315,7 +317,8 @@ def find_ownerless(context: DoctorContext, items: Sequence[Owned]) -> Iterator[C
     gone = cache.missing("agent", {item.agent_id for item in items})
     for item in items:
         if item.agent_id in gone:
-            yield CheckFinding("owners", about(item, f"agent {item.agent_id} does not exist"))
+            detail = f"agent {item.agent_id} does not exist"
+            yield CheckFinding("owners", about(item, detail), advice=_owner_advice(item, "agent"))
     for kind, presence in _OWNERS.items():
         of_kind = [item for item in items if item.home.kind is kind]
         missing = cache.missing(presence, {item.home.owner for item in of_kind})
@@ -324,10 +327,24 @@ def find_ownerless(context: DoctorContext, items: Sequence[Owned]) -> Iterator[C
         for item in of_kind:
             if item.home.owner in missing:
                 detail = f"{_NAMES[presence]} {item.home.owner} does not exist"
-                yield CheckFinding("owners", about(item, detail), state)
+                advice = _owner_advice(item, presence)
+                yield CheckFinding("owners", about(item, detail), state, advice)
     yield from _find_lost_shards(
         context, [item for item in items if item.home.kind is ScopeKind.SHARD]
     )
+
+
+def _owner_advice(item: Owned, missing: str) -> Advice:
+    """Return the commands for memory whose owner of this kind is missing."""
+    agent, owner = item.agent_id, shlex.quote(item.home.owner)
+    remedies = {
+        "agent": f"edenmem agent add NAME --id {agent}",
+        "person": f"edenmem user add NAME --id {owner}, or edenmem forget --user {owner}",
+        "session": f"restore session {owner} from a backup: edenmem import FILE",
+        "group": f"edenmem forget --group {owner} --agent {agent}",
+        "shard": f"edenmem scope policy --agent {agent} --shard {owner} --memory-instructions TEXT",
+    }
+    return Advice(CATALOG["owners"].meaning, remedies[missing])
 
 
 def _is_taken_back(item: Owned) -> bool:
@@ -341,7 +358,8 @@ def _find_lost_shards(context: DoctorContext, items: Sequence[Owned]) -> Iterato
     policies = context.cache.policies({item.home for item in items})
     for item in items:
         if policies[item.home] is None:
-            yield CheckFinding("owners", about(item, f"the agent has no shard {item.home.owner!r}"))
+            detail = f"the agent has no shard {item.home.owner!r}"
+            yield CheckFinding("owners", about(item, detail), advice=_owner_advice(item, "shard"))
 
 
 def find_linked_accounts(context: DoctorContext) -> Iterator[CheckFinding]:

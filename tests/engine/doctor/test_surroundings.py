@@ -26,9 +26,10 @@ from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
 from tests.engine.doctor.conftest import examine, found
 from tests.support.atlas_server import AtlasServer
-from tests.support.builders import change_set, make_fact
+from tests.support.builders import change_set, make_agent, make_fact, make_user
 from tests.support.damage import an_agent_is_missing, bytes_that_are_no_text
 from tests.support.embedder import FakeEmbedder
+from tests.support.memory import add_fact
 from tests.support.runtime import make_runtime
 from tests.support.stores import secantus_store
 from tests.support.ward import EMBEDDER, SqliteWard, Ward, admit
@@ -173,6 +174,33 @@ def test_missing_search_commands_are_reported(open_store: Callable[[str], Store]
     found_ = check(visit(open_store("secantus"), "search-indexes"), "search-indexes")
     assert found_.state is State.OK
     assert "no search commands" in found_.remark
+
+
+def test_owners_that_are_missing_are_named_in_the_remedy(sqlite_store: Store) -> None:
+    agent, user, other = "1" * 24, "a" * 24, "c" * 24
+    sqlite_store.host.add_agent(make_agent("mira", id=agent))
+    add_fact(sqlite_store, Scope.user(agent, user), "one")
+
+    def remedy() -> str:
+        return check(visit(sqlite_store, "owners"), "owners").remedy
+
+    assert remedy() == f"edenmem user add NAME --id {user}, or edenmem forget --user {user}"
+    add_fact(sqlite_store, Scope.user(agent, user), "two")
+    add_fact(sqlite_store, Scope.agent(other), "three")
+    assert remedy().count(user) == 2
+    assert f"edenmem agent add NAME --id {other}" in remedy()
+    sqlite_store.host.add_user(make_user("lena", id=user))
+    assert remedy() == f"edenmem agent add NAME --id {other}"
+    sqlite_store.host.add_agent(make_agent("carl", id=other))
+    add_fact(sqlite_store, Scope.session(agent, "b" * 24), "four")
+    add_fact(sqlite_store, Scope.group(agent, "the team"), "five")
+    add_fact(sqlite_store, Scope.shard(agent, "notes"), "six")
+    assert f"restore session {'b' * 24}" in remedy()
+    assert f"edenmem forget --group 'the team' --agent {agent}" in remedy()
+    assert f"edenmem scope policy --agent {agent} --shard notes" in remedy()
+    for number in range(100):
+        add_fact(sqlite_store, Scope.user(agent, f"{number:024x}"), f"text {number}")
+    assert len(remedy()) < 600
 
 
 # -- models ------------------------------------------------------------------------------------
