@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edenmem.embed import EMBEDDER_HINT
 from edenmem.errors import ConfigError
+from edenmem.llm import LLM_HINT
 from edenmem.rerank import RERANKER_HINT
 from edenmem.settings.paths import sqlite_path, user_cache_folder, user_data_folder
 
@@ -49,9 +50,6 @@ __all__ = [
     "open_v1_plan",
     "store_uri",
 ]
-
-#: Hint for commands that need a language model, when `open_llm` returns None.
-LLM_HINT = "set OPENAI_API_KEY, or llm.base_url to an OpenAI-compatible endpoint (Ollama, vLLM, …)"
 
 
 EmbedderKind = Literal["openai", "local", "none"]

@@ -28,6 +28,7 @@ from edenmem.errors import (
     StoreError,
     UsageError,
 )
+from edenmem.llm import LLM_HINT
 from tests.cli.conftest import Cli
 
 
@@ -111,7 +112,7 @@ def test_a_mongodb_that_does_not_answer(silent: bool, cli: Cli) -> None:
 def test_no_language_model(cli: Cli) -> None:
     result = cli.process("form", "first-visit")
     assert result.code == 2, result.err
-    assert "API key" in result.err
+    assert LLM_HINT in result.err
 
 
 @pytest.mark.parametrize(
@@ -272,3 +273,18 @@ def test_a_terminal_without_unicode_gets_escapes(cli: Cli) -> None:
     )
     assert b"\\u6f22\\u5b57" in done.stdout, "which a terminal with Unicode is shown as it is"
     assert done.stdout.isascii()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("remember", "The hall opens at 9.", "--agent", "mira"),
+        ("consolidate", "--agent", "mira", "--force"),
+    ],
+)
+def test_a_missing_language_model(cli: Cli, command: tuple[str, ...]) -> None:
+    """One error and one hint, whatever needs the model."""
+    result = cli(*command, columns=300)
+    assert "no language model is configured" in result.err
+    assert LLM_HINT in result.err
+    assert "edenmem help models" in LLM_HINT

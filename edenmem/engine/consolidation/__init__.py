@@ -1,4 +1,4 @@
 """Consolidation: from pending reflections to a scope's text, and to the scope above.
 
-May import: factory, formation, reports, runtime, scopes.
+May import: formation, reports, runtime, scopes.
 """

@@ -21,7 +21,7 @@ from edenmem.engine.reports import ConsolidationReport
 from edenmem.engine.runtime.answers import TextAnswer
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
-from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
 from edenmem.engine.scopes.overview import consolidate_at_of, word_limit_of
 from edenmem.engine.scopes.people import other_scopes
@@ -345,13 +345,7 @@ class Consolidator:
         return text
 
     def _asker(self, state: _State) -> Asker:
-        if self._llm is None:
-            from edenmem.engine.factory import LLM_HINT
-
-            raise ConfigError(
-                "consolidation needs a language model, but none is configured", hint=LLM_HINT
-            )
-        return Asker(self._llm, state.key)
+        return Asker(require_llm(self._llm), state.key)
 
 
 def _or_raise(result: ConsolidationReport | BaseException) -> ConsolidationReport:

@@ -22,12 +22,11 @@ from edenmem.engine.consolidation.privacy import Confidences, find_name, has_con
 from edenmem.engine.runtime.answers import PropagateAnswer, PropagatedItem
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
-from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
 from edenmem.engine.scopes.overview import defaults_of, word_limit_of
 from edenmem.engine.scopes.visibility import human_senders
-from edenmem.errors import ConfigError, EdenmemError
-from edenmem.llm.protocol import LLM
+from edenmem.errors import EdenmemError
 from edenmem.models.changes import AddReflection, ChangeSet, ChangeStatus
 from edenmem.models.formation import CallUsage, Decision
 from edenmem.models.host import Agent, Session
@@ -271,7 +270,7 @@ class Propagator:
 
     async def _propose(self, batch: Batch, done: Propagation) -> Propagation:
         """Propagate one batch, and return ``done`` with its result added."""
-        asker = Asker(self._demand_llm(), await in_thread(self._key, batch))
+        asker = Asker(require_llm(self._llm), await in_thread(self._key, batch))
         decisions: tuple[Decision, ...] = ()
         added, failure = 0, None
         try:
@@ -289,11 +288,6 @@ class Propagator:
             usage=(*done.usage, *asker.spent),
             error=failure,
         )
-
-    def _demand_llm(self) -> LLM:
-        if self._llm is None:
-            raise ConfigError("propagation needs a language model, but none is configured")
-        return self._llm
 
     def _key(self, batch: Batch) -> str:
         """Return the key in replay files."""

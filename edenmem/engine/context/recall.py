@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from edenmem.engine.runtime.concurrency import in_thread
-from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.scopes.visibility import SessionView
-from edenmem.errors import ConfigError, EdenmemError, ProviderError
+from edenmem.errors import EdenmemError, ProviderError
 from edenmem.models.formation import CallUsage
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import new_id
@@ -263,11 +263,10 @@ class Recaller:
         from edenmem.engine.runtime.llm_session import Asker
         from edenmem.engine.runtime.usage import keep_usage
 
-        if self._llm is None:
-            raise ConfigError("no language model is configured")
+        llm = require_llm(self._llm)
         conversation = await in_thread(self._conversation, message, session, agent, view)
         asker = Asker(
-            self._llm,
+            llm,
             f"{session.label}/{agent.username}/{one_line(message, 80)}",
             timeout=self._settings.context.recall_timeout_seconds * _SHARE_OF_MODEL,
         )

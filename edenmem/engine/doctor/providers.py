@@ -11,6 +11,7 @@ from edenmem.engine.doctor.report import Advice, CheckFinding, Remark, State
 from edenmem.engine.factory import EMBEDDER_HINT, LLM_HINT, open_embedder, open_llm
 from edenmem.engine.runtime.ping import ping
 from edenmem.errors import EdenmemError
+from edenmem.llm import NO_LLM
 from edenmem.models.integrity import Finding
 from edenmem.settings.schema import Settings
 
@@ -78,7 +79,7 @@ class Providers:
         if self.llm is not None:
             names.append(self.llm.description)
         elif "llm" not in faulty:
-            finding = _finding("llm", "no language model")
+            finding = _finding("llm", NO_LLM)
             yield CheckFinding(_CHECK, finding, State.NOTE, _NO_LLM)
         if not online:
             if names:

@@ -1,4 +1,4 @@
 """Edits of memory by operators.
 
-May import: consolidation, embeddings, factory, formation, reports, runtime, scopes.
+May import: consolidation, embeddings, formation, reports, runtime, scopes.
 """

@@ -19,10 +19,10 @@ from edenmem.engine.formation.deduplication import REASON_WORDS
 from edenmem.engine.runtime.answers import MergeAnswer, MergedFacts
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
-from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
 from edenmem.engine.scopes.labels import load_labels
-from edenmem.errors import ConfigError, ConflictError, ProviderAnswerInvalid
+from edenmem.errors import ConflictError, ProviderAnswerInvalid
 from edenmem.models.changes import (
     Change,
     ChangeResult,
@@ -284,11 +284,7 @@ class FactMerger:
             ConfigError: no language model is configured.
             ProviderError: the model failed.
         """
-        llm = self._llm
-        if llm is None:
-            from edenmem.engine.factory import LLM_HINT
-
-            raise ConfigError("no language model is configured for --llm", hint=LLM_HINT)
+        llm = require_llm(self._llm)
         proposals: list[Proposal] = []
         for group in groups:
             key, model = await in_thread(self._look_up, group)

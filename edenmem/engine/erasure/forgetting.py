@@ -41,7 +41,7 @@ from edenmem.engine.erasure.survey import Survey
 from edenmem.engine.runtime.answers import TextAnswer
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
-from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
 from edenmem.errors import ConflictError, NotFoundError, ProviderError, UsageError
 from edenmem.models.forgetting import Forgetting, Passage, Subject, block
@@ -92,18 +92,16 @@ class Rewriter:
 
         Raises:
             RewritingRefused: the answer is invalid, or still names the subject.
-            UsageError: no language model is configured.
+            ConfigError: no language model is configured.
             ProviderError: the model failed.
         """
-        if self._llm is None:
-            raise UsageError(
-                "no language model is configured to rewrite texts",
-                hint="keep the texts (--mentions keep, --learned keep), edit them by hand"
-                " (ask), or configure a model",
-            )
+        llm = require_llm(
+            self._llm,
+            otherwise="keep the texts (--mentions keep, --learned keep), or edit them (ask)",
+        )
         text = mention.text or ""
         limit = max(mention.word_limit, word_count(text))
-        asker = Asker(self._llm, f"forget/{mention.target_type}/{mention.target_id}")
+        asker = Asker(llm, f"forget/{mention.target_type}/{mention.target_id}")
         try:
             answer = await asker.ask(
                 "forget",

@@ -28,7 +28,7 @@ from edenmem.engine.reports import FormationReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.ping import ping
-from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
 from edenmem.errors import (
     BudgetExceeded,
@@ -59,7 +59,7 @@ from edenmem.store.protocol.formations import Backlog
 from edenmem.store.protocol.store import Store
 
 if TYPE_CHECKING:
-    from edenmem.llm.protocol import LLM
+    pass
 
 
 #: The step after the facts.
@@ -187,14 +187,6 @@ class Former:
         """Return a report on a session without a formed range."""
         return FormationReport(session_id=session.id, agent_id=agent.id, outcome=outcome, **fields)
 
-    def _demand_llm(self) -> LLM:
-        if self._llm is None:
-            raise ConfigError(
-                "forming memories requires a language model, but none is configured",
-                hint="set llm.base_url or an API key; see 'edenmem config show'",
-            )
-        return self._llm
-
     def _is_due(self, backlog: Backlog, agent: Agent, trigger: Trigger) -> bool:
         return is_backlog_due(backlog, agent, trigger, self._settings.formation)
 
@@ -214,7 +206,7 @@ class Former:
         if unfinished is not None:
             return unfinished, Backlog(messages=(), total=0), reach
         if reach.own and supersede_but is not None:
-            self._demand_llm()
+            require_llm(self._llm)
             self._supersede(session, agent, supersede_but)
             reach = Reach.INCLUDE_FORMED if reach.platform else Reach.WAITING
         return None, self._backlog(session, agent, reach), reach
@@ -276,7 +268,7 @@ class Former:
                 not_before=unfinished.not_before if released else None,
                 error=unfinished.error,
             )
-        self._demand_llm()
+        require_llm(self._llm)
 
         def take_over() -> Claim | None:
             key = self._answer_key(unfinished, session, agent, Reach.WAITING)
@@ -317,7 +309,7 @@ class Former:
         reach: Reach,
         is_time_up: Callable[[], bool] | None,
     ) -> FormationReport:
-        self._demand_llm()
+        require_llm(self._llm)
         messages = choose_range(backlog.messages, self._settings.formation)
         left = backlog.total - len(messages)
 
@@ -343,7 +335,7 @@ class Former:
     ) -> FormationReport:
         """Take the steps of a formation that this worker claimed; record and apply each."""
         # No await before the try: a cancelled claim would stay taken.
-        attempt.asker = Asker(self._demand_llm(), key)
+        attempt.asker = Asker(require_llm(self._llm), key)
         work = self._take_steps(attempt, attempt.asker, session, agent, dry_run)
         if dry_run:
             try:
@@ -522,7 +514,7 @@ class Former:
 
     async def _is_up(self, attempt: Attempt, asker: Asker) -> bool:
         """Return whether the step's models answer a short question, so the range is the cause."""
-        llm, names = self._demand_llm(), self._settings.llm
+        llm, names = require_llm(self._llm), self._settings.llm
         try:
             async with asyncio.timeout(PING_SECONDS):
                 if attempt.formation.next_step:

@@ -17,15 +17,18 @@ from edenmem.engine.formation.pipeline import Pipeline
 from edenmem.engine.reports import FormationReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
-from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
-from edenmem.errors import ConfigError, ScopeError, UsageError
+from edenmem.errors import ScopeError, UsageError
 from edenmem.models.changes import Change, ChangeResult, ChangeSet
 from edenmem.models.formation import CallUsage, Decision
 from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import new_id
 from edenmem.settings.schema import FormationSettings
 from edenmem.text import clean
+
+#: What works without a language model.
+STORE_UNCHANGED = "'edenmem fact add' stores one fact unchanged"
 
 #: Characters of a note in the key of a scripted answer.
 _KEY_CHARACTERS = 40
@@ -51,7 +54,7 @@ async def remember(
         EmbeddingModelMismatch: a scope has vectors of another model only.
     """
     whole = demand_text(text)
-    demand_model(runtime.llm is not None)
+    require_llm(runtime.llm, otherwise=STORE_UNCHANGED)
     assert runtime.llm is not None
     pipeline = Pipeline(runtime)
     subject = "/".join(("remember", agent.username, *([user.username] if user else [])))
@@ -91,19 +94,6 @@ async def remember(
         changes=msgspec.structs.replace(made, changes=tuple(changes)) if made and dry_run else None,
     )
     return report_of_changes(report, changes, results)
-
-
-def demand_model(is_there: bool) -> None:
-    """Check that a language model is configured.
-
-    Raises:
-        ConfigError: none is.
-    """
-    if not is_there:
-        raise ConfigError(
-            "remembering a text requires a language model, but none is configured",
-            hint="set llm.base_url or an API key; 'edenmem fact add' stores one fact unchanged",
-        )
 
 
 def demand_text(text: str) -> str:

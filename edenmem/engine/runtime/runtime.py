@@ -11,6 +11,7 @@ import msgspec
 from edenmem.embed import EMBEDDER_HINT
 from edenmem.engine.runtime.current_actor import current_actor
 from edenmem.errors import ConfigError
+from edenmem.llm import LLM_HINT, NO_LLM
 from edenmem.models.ids import new_id, utc_now
 
 if TYPE_CHECKING:
@@ -68,3 +69,25 @@ class Runtime(msgspec.Struct, frozen=True, eq=False):
         if self.embedder is None:
             raise ConfigError("no embedding model is configured", hint=EMBEDDER_HINT)
         return self.embedder
+
+
+def no_llm(otherwise: str = "") -> ConfigError:
+    """Return the error of work without a language model.
+
+    ``otherwise`` adds what works without one to the hint.
+    """
+    error = ConfigError(NO_LLM, hint=LLM_HINT)
+    if otherwise:
+        error.add_hint(otherwise)
+    return error
+
+
+def require_llm(llm: LLM | None, *, otherwise: str = "") -> LLM:
+    """Return the language model; see `no_llm`.
+
+    Raises:
+        ConfigError: no language model is configured.
+    """
+    if llm is None:
+        raise no_llm(otherwise)
+    return llm

@@ -453,7 +453,7 @@ async def test_known_failure_41_hostile_reflections_stay_inside_their_fence(
 
 async def test_a_missing_model_is_an_error(cast: Cast) -> None:
     fill(cast, cast.anna_scope)
-    with pytest.raises(ConfigError, match="needs a language model") as caught:
+    with pytest.raises(ConfigError, match="no language model is configured") as caught:
         await consolidator(cast, None).consolidate_many([cast.anna_scope])
     assert "OPENAI_API_KEY" in (caught.value.hint or "")
     report = await consolidator(cast, None).consolidate(cast.session_scope)

@@ -11,6 +11,7 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.engine.runtime.runtime import no_llm
 from edenmem.engine.service import MemoryService
 from edenmem.errors import ConfigError, NotFoundError, WriteRefused
 from edenmem.models.host import Agent, User
@@ -128,7 +129,10 @@ def _serve(run: Invocation) -> None:
         if not urlsplit(upstream).path:
             run.out.note(f"the upstream URL has no path; most servers expect {upstream}/v1")
         if not service.can_form and settings.store_chats:
-            run.out.note("no model for forming memory: add --model MODEL, or set llm.base_url")
+            lack = no_llm()
+            run.out.note(
+                f"{lack.message}, so no memory is formed: add --model MODEL, or {lack.hint}"
+            )
         elif settings.store_chats:
             due = run.settings.formation
             run.out.note(

@@ -51,7 +51,8 @@ def remember(
     edenmem remember --agent mira --user lena --file notes.txt --dry-run
     """
     from edenmem.engine.factory import has_llm
-    from edenmem.engine.formation.notes import demand_model, demand_text
+    from edenmem.engine.formation.notes import STORE_UNCHANGED, demand_text
+    from edenmem.engine.runtime.runtime import no_llm
 
     run = invocation(ctx)
     texts = text or []
@@ -63,7 +64,8 @@ def remember(
     account = run.resolver.user(user) if user else None
     given = read_text_option(texts[0] if texts else None, file)
     if given is None:
-        demand_model(has_llm(run.settings))
+        if not has_llm(run.settings):
+            raise no_llm(otherwise=STORE_UNCHANGED)
         given = _ask_text()
     demand_text(given)
     report = run.serve(
