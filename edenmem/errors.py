@@ -9,7 +9,7 @@ The tree::
     │   ├── InputError                   2   unreadable file or text
     │   ├── AmbiguousReference           2   a name or prefix has several matches
     │   └── AmbiguousInput               2   an input holds several sources
-    ├── NotFoundError                    3   the object does not exist
+    ├── NotFoundError                    3   the object or input file does not exist
     ├── ConflictError                    4   changed by another writer, or already exists
     │   └── FactKeyConflict              4   a unique index of the database rejects facts
     └── UnavailableError                 5   a database or provider is unavailable
@@ -133,6 +133,18 @@ class NotFoundError(EdenmemError):
     """The requested object does not exist."""
 
     exit_code = ExitCode.NOT_FOUND
+
+
+def unreadable(path: object, error: OSError) -> EdenmemError:
+    """Return the error for an input file that cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        return NotFoundError(
+            f"no such file: {path}",
+            hint="check the path; relative paths start at the current folder",
+        )
+    return InputError(
+        f"cannot read {path}: {error.strerror}", hint="check the path and its permissions"
+    )
 
 
 class ConflictError(EdenmemError):

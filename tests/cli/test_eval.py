@@ -128,7 +128,7 @@ def test_a_bad_line_is_named(
 def test_what_cannot_be_done_is_refused(inside: Inside, tmp_path: Path) -> None:
     file = write(tmp_path, *GOOD)
     missing = inside("eval", str(tmp_path / "none.jsonl"))
-    assert (missing.code, "cannot read" in missing.err) == (2, True)
+    assert (missing.code, "no such file" in missing.err) == (3, True)
     wanting = inside("eval", file, "--recipe", "rrf")
     assert (wanting.code, "needs an embedding model" in wanting.err) == (2, True)
     both = inside("eval", file, "--tune", "--by-kind")

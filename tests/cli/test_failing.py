@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -288,3 +289,35 @@ def test_a_missing_language_model(cli: Cli, command: tuple[str, ...]) -> None:
     assert "no language model is configured" in result.err
     assert LLM_HINT in result.err
     assert "edenmem help models" in LLM_HINT
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("session", "import", "nope"),
+        ("import", "nope"),
+        ("import", "nope", "--format", "mem0", "--agent", "mira"),
+        ("import", "nope", "--format", "markdown"),
+        ("eval", "nope"),
+        ("remember", "--agent", "mira", "--file", "nope"),
+        ("migrate", "v1", "--from", "nope"),
+    ],
+)
+def test_a_missing_input_file(cli: Cli, command: tuple[str, ...]) -> None:
+    result = cli(*command)
+    assert (result.code, result.out) == (3, "")
+    assert re.search("no such (file|folder|file or folder): .*nope", result.err)
+
+
+def test_an_unreadable_input_file(cli: Cli, tmp_path: Path) -> None:
+    for command in ("session", "import"), ("eval",):
+        result = cli(*command, str(tmp_path))
+        assert result.code == 2
+        assert "cannot read" in result.err
+        assert "hint: check the path" in result.err
+
+
+def test_a_missing_folder_of_the_store(cli: Cli, tmp_path: Path) -> None:
+    """The same code as for a missing file."""
+    cli.uri = f"sqlite:///{tmp_path}/none/memory.db"
+    assert_unavailable(cli, READING, WRITING, ("status",))

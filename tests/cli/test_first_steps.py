@@ -150,7 +150,7 @@ def test_status_of_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> Non
     elsewhere = Cli(f"sqlite:///{tmp_path}/none/memory.db", tmp_path)
     told = elsewhere("status")
     assert (told.code, f"no such folder for the store: {tmp_path}/none" in told.err, told.out) == (
-        3,
+        5,
         True,
         "",
     )

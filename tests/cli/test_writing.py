@@ -153,7 +153,7 @@ def test_where_a_text_may_come_from(source: str, cli: Cli, tmp_path: Path) -> No
         (["--content", "\x1b\x07"], None, 2, "must not be empty"),
         (["--content", "word " * 31], None, 2, "the limit is 30"),
         (["--content", "-"], b"\xff\xfe", 2, "not UTF-8"),
-        (["--file", "/nowhere/at/all"], None, 2, "cannot read"),
+        (["--file", "/nowhere/at/all"], None, 3, "no such file"),
         (["--content", "a", "--file", "b"], None, 2, "exclude each other"),
     ],
 )
@@ -336,7 +336,7 @@ def test_importing_again_adds_only_what_is_new(cli: Cli, tmp_path: Path) -> None
     again = cli.json("session", "import", str(file))[0]
     assert (first["new_sessions"], first["new_messages"]) == (1, 1)
     assert (again["new_sessions"], again["new_messages"]) == (0, 0)
-    assert cli("session", "import", str(tmp_path / "none.jsonl")).code == 2
+    assert cli("session", "import", str(tmp_path / "none.jsonl")).code == 3
 
 
 # -- the editor ----------------------------------------------------------------------------------

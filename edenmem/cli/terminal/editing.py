@@ -16,7 +16,7 @@ from edenmem.cli.terminal.output import Output
 from edenmem.cli.terminal.prompts import ask_key, confirm, person_is_there
 from edenmem.cli.terminal.tables import style
 from edenmem.engine.reports import EditReport
-from edenmem.errors import ConflictError, EdenmemError, InputError, UsageError
+from edenmem.errors import ConflictError, EdenmemError, InputError, UsageError, unreadable
 from edenmem.text import printable
 
 _COLORS = {"+": "32", "-": "31", "@": "36"}
@@ -27,6 +27,7 @@ def read_text_option(content: str | None, file: str | None) -> str | None:
 
     Raises:
         UsageError: Both are given.
+        NotFoundError: The file does not exist.
         InputError: The file or stdin cannot be read as UTF-8.
     """
     if content is not None and file is not None:
@@ -39,7 +40,7 @@ def read_text_option(content: str | None, file: str | None) -> str | None:
     except UnicodeDecodeError as error:
         raise InputError("the text is not UTF-8") from error
     except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}") from error
+        raise unreadable(file or "stdin", error) from error
     return content
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
-from edenmem.errors import InputError
+from edenmem.errors import unreadable
 
 
 @contextlib.contextmanager
@@ -17,6 +17,7 @@ def lines_of(file: str) -> Iterator[IO[bytes]]:
     """Open a file or stdin (``-``) and yield its lines as bytes.
 
     Raises:
+        NotFoundError: The file does not exist.
         InputError: The file cannot be opened.
     """
     if file == "-":
@@ -26,7 +27,7 @@ def lines_of(file: str) -> Iterator[IO[bytes]]:
         try:
             lines = opened.enter_context(Path(file).open("rb"))
         except OSError as error:
-            raise InputError(f"cannot read {file}: {error.strerror}") from error
+            raise unreadable(file, error) from error
         yield lines
 
 

@@ -24,6 +24,7 @@ from edenmem.errors import (
     InputError,
     UsageError,
     is_disk_full,
+    unreadable,
 )
 
 #: Suffix of files and folders that are being written.
@@ -349,12 +350,13 @@ class Source:
         """Open a file.
 
         Raises:
+            NotFoundError: the file does not exist.
             InputError: the file cannot be read.
         """
         try:
             raw = Path(path).open("rb")  # noqa: SIM115 - closed below
         except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror}") from error
+            raise unreadable(path, error) from error
         with raw:
             yield cls(raw, path)
 

@@ -27,7 +27,7 @@ from edenmem.engine.exchange.files import (
 from edenmem.engine.exchange.markdown import FILES, Content, Item, Page, owner_head, parse, render
 from edenmem.engine.scopes.labels import load_labels
 from edenmem.engine.sessions.people import People
-from edenmem.errors import ConflictError, EdenmemError, InputError, UsageError
+from edenmem.errors import ConflictError, EdenmemError, InputError, NotFoundError, UsageError
 from edenmem.models.ids import derived_id, is_id
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope, ScopeKind
@@ -305,10 +305,11 @@ def read_files(folder: Path, store: Store) -> Iterator[FolderFile | FileProblem]
     Links are not followed, so that nothing outside the folder is read.
 
     Raises:
-        InputError: the folder does not exist, or has too many files.
+        NotFoundError: the folder does not exist.
+        InputError: the folder has too many files.
     """
     if not folder.is_dir():
-        raise InputError(f"no such folder: {folder}")
+        raise NotFoundError(f"no such folder: {folder}", hint="check the path")
     people = People(store)
     seen: dict[tuple[Scope, str], str] = {}
     for number, path in enumerate(_paths(folder)):

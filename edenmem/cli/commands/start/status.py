@@ -14,7 +14,7 @@ from edenmem.cli.app.views import count_noun, dollars, token_count
 from edenmem.cli.commands.indexes.switch_views import standing
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.scopes.overview import AgentOverview, ModelUsage, StoreOverview
-from edenmem.errors import NotFoundError
+from edenmem.errors import StoreError
 from edenmem.models.formation import Formation, FormationStatus, UsageTotal
 from edenmem.settings.paths import sqlite_path
 
@@ -33,7 +33,7 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     named = run.settings.store.uri
     path = sqlite_path(named) if named else None  # 'edenmem init' creates the default folder
     if path is not None and not path.parent.is_dir():
-        raise NotFoundError(
+        raise StoreError(
             f"no such folder for the store: {path.parent}",
             hint="check --uri, or create the store with 'edenmem init'",
         )
