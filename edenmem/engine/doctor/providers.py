@@ -82,9 +82,7 @@ class Providers:
             finding = _finding("llm", NO_LLM)
             yield CheckFinding(_CHECK, finding, State.NOTE, _NO_LLM)
         if not online:
-            if names:
-                text = f"{', '.join(names)} not called; --online calls {_these(names)}"
-                yield Remark(_CHECK, text, state=State.UNTESTED)
+            yield from self._name_untested(names)
             return
         failures = list(self._test())
         yield from failures
@@ -93,6 +91,18 @@ class Providers:
             names.pop()
         if names and not failures:
             yield Remark(_CHECK, f"{', '.join(names)} {'respond' if names[1:] else 'responds'}")
+
+    def _name_untested(self, names: Sequence[str]) -> Iterator[Remark]:
+        """Yield the models, of which only a script needs no test."""
+        called = list(names)
+        script = called.pop() if self.llm is not None and self.llm.is_scripted else ""
+        if called:
+            these = "them" if called[1:] else "it"
+            untested = f"{', '.join(called)} not called; --online calls {these}"
+            text = f"{untested}; {script}" if script else untested
+            yield Remark(_CHECK, text, state=State.UNTESTED)
+        elif script:
+            yield Remark(_CHECK, script)
 
     def _test(self) -> Iterator[CheckFinding]:
         assert self._runner is not None
@@ -120,10 +130,6 @@ class Providers:
             return [None] * len(texts)
         assert self._runner is not None
         return self._runner.run(self.embedder.embed(list(texts), role="passage")).vectors
-
-
-def _these(names: Sequence[str]) -> str:
-    return "them" if names[1:] else "it"
 
 
 def _failure(what: str, error: EdenmemError) -> Finding:

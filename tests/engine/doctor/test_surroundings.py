@@ -215,6 +215,9 @@ def test_models_are_called_only_online(on_sqlite: SqliteWard) -> None:
     )
     assert (known.state, known.remedy) == (State.UNTESTED, "")
     assert known.remark == f"{EMBEDDER.model}, api.openai.com not called; --online calls them"
+    replay = Settings(llm=LLMSettings(provider="replay", replay="answers.jsonl"))
+    scripted = check(visit(on_sqlite.store, settings=replay), "providers").remark
+    assert scripted.startswith(f"{EMBEDDER.model} not called; --online calls it; the scripted")
     alone = check(visit(on_sqlite.store, "providers"), "providers")
     assert alone.state is State.NOTE
     assert "no language model" in alone.examples[0].detail
