@@ -67,5 +67,6 @@ async def test_memory_does_not_grow_with_the_number_of_sessions(
         tracemalloc.stop()
     assert (report.formed, report.failed) == (_LAST, ())
     objects, traced = (seen[_LAST][each] - seen[_FIRST][each] for each in (0, 1))
-    assert objects < (_LAST - _FIRST) / 10
+    # Less than one for each session; a thread that starts meanwhile brings a few of its own.
+    assert objects < _LAST - _FIRST
     assert traced < _BYTES * (_LAST - _FIRST)
