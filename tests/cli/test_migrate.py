@@ -401,3 +401,22 @@ def test_the_doctor_finds_nothing_amiss_in_what_was_moved_and_moved_back(new_cli
     (run_id,) = [run["id"] for run in new_cli.json("migrate", "status")[0]["runs"]]
     new_cli("migrate", "rollback", run_id, "--yes").ok()
     assert new_cli("doctor", "--quiet", "--check", "owners", "--check", "versions").code == 0
+
+
+@pytest.mark.parametrize("name", ["queries.jsonl", "damaged.jsonl", "users3.json"])
+@pytest.mark.parametrize("option", ["--yes", "--dry-run"])
+def test_input_without_v1_data_is_one_error_and_no_run(
+    new_cli: Inside, tmp_path: Path, name: str, option: str
+) -> None:
+    content = {
+        "queries.jsonl": '{"query": "tea", "expect": ["1"]}\n{"query": "jam", "expect": ["2"]}\n',
+        "damaged.jsonl": '{"query": "tea"',
+        "users3.json": '[{"_id": {"$oid": "111111111111111111111111"}, "type": "user"}]',
+    }
+    (tmp_path / name).write_text(content[name])
+    refused = new_cli("migrate", "v1", "--from", str(tmp_path / name), option)
+    assert refused.code == 2
+    assert refused.out == ""
+    assert refused.err.count("edenmem: error: ") == 1
+    assert f"no v1 memory in {tmp_path / name}" in refused.err
+    assert name not in new_cli("migrate", "status").ok().out

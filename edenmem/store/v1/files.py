@@ -83,7 +83,11 @@ class FileSource:
         return self._damage.damage()
 
     def counts(self) -> dict[str, int]:
-        """Count documents by collection, by reading the files once."""
+        """Count documents by collection, by reading the files once.
+
+        Raises:
+            InputError: the file's name gives no collection, and neither does any document.
+        """
         counted = dict.fromkeys(V1_COLLECTIONS, 0)
         for file in self._files:
             if file.collection in documents.ACCOUNTS:
@@ -93,9 +97,13 @@ class FileSource:
                     frames = bson_stream.frames(stream)
                     counted[file.collection] += sum(1 for each in frames if each.raw)
                 continue
+            is_v1 = file.collection is not None
             for found in _read(file):
+                is_v1 = is_v1 or found.collection is not None
                 if found.is_document and (found.collection or MEMORIES) in counted:
                     counted[found.collection or MEMORIES] += 1
+            if not is_v1:
+                raise folders.no_v1_memory(file.path)
         return counted
 
     def accounts(self) -> Iterator[V1Account]:

@@ -27,6 +27,7 @@ _ARCHIVE = b"\x6d\xe2\x99\x81"  # mongodump --archive
 _GZIP = b"\x1f\x8b"
 #: Maximum size of metadata; options and indexes of a collection take a few kilobytes.
 _MAX_METADATA = 1024 * 1024
+_SOURCES = "name the output of mongodump or mongoexport, or the MongoDB itself"
 COLLECTIONS = (*V1_COLLECTIONS, *documents.ACCOUNTS)
 
 
@@ -78,10 +79,21 @@ def choose_file(path: Path, *, database: str, patterns: Sequence[str]) -> Chosen
     _refuse_archive(path)
     for pattern, is_bson in ((_BSON, True), (_JSON, False)):
         if match := pattern.fullmatch(path.name):
-            return Chosen((V1File(path, is_bson, _collection_named(match["name"])),))
+            collection = _collection_named(match["name"])
+            if collection in documents.ACCOUNTS:
+                raise no_v1_memory(path)
+            return Chosen((V1File(path, is_bson, collection),))
     raise InputError(
         f"neither BSON nor JSON by its name: {format_path(path)}",
         hint="name a mongodump folder, a .bson file, or a .json or .jsonl file",
+    )
+
+
+def no_v1_memory(path: Path) -> InputError:
+    """Return the error for a file without any document of v1's collections."""
+    return InputError(
+        f"no v1 memory in {format_path(path)}: no document of {', '.join(V1_COLLECTIONS)}",
+        hint=_SOURCES,
     )
 
 
@@ -111,7 +123,7 @@ def _choose_database(folder: Path, found: list[_Database], wanted: str) -> _Data
     if not found:
         raise InputError(
             f"no {', '.join(V1_COLLECTIONS)} as .bson, .json or .jsonl in {format_path(folder)}",
-            hint="name the output of mongodump or mongoexport, or the MongoDB itself",
+            hint=_SOURCES,
         )
     names = [each.name for each in found]
     if wanted:
