@@ -7,6 +7,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from edenmem.acceptance.secrets import find_secret
 from edenmem.engine.consolidation.draft import without_version
 from edenmem.engine.edits import checks
 from edenmem.engine.edits import policies as policy_changes
@@ -133,7 +134,7 @@ class Editor:
             removed = "would remove" if dry_run else "removed"
             notice = f"the scope is limited to {maximum:,} facts; {removed} the oldest"
             notices = (*notices, f"{notice} ({len(gone):,})")
-        notices = (*_objections(text, scope), *notices)
+        notices = (*_warn(text, scope, fact.id, dry_run), *notices)
         return self._apply(adding, "fact", dry_run, notices, removals=gone)
 
     def _list_beyond(self, maximum: int, adding: AddFact, scope: Scope) -> list[RemoveFact]:
@@ -230,9 +231,8 @@ class Editor:
             embedding_model=vector.model,
             reason=reason,
         )
-        return self._apply(
-            change, "fact", dry_run, (*_objections(text, fact.home), *vector.notices)
-        )
+        warnings = _warn(text, fact.home, fact.id, dry_run)
+        return self._apply(change, "fact", dry_run, (*warnings, *vector.notices))
 
     def _undelete(
         self,
@@ -585,7 +585,11 @@ async def make_edit(runtime: Runtime, work: Callable[[Editor], T]) -> T:
     return await with_vectors(runtime, lambda vectors: work(Editor(runtime, vectors)))
 
 
-def _objections(text: str, scope: Scope) -> tuple[str, ...]:
-    """Return a notice if agents may not store the text."""
-    why = checks.find_objection(text, scope=scope)
-    return (f"{why}; only an operator may store it",) if why else ()
+def _warn(text: str, scope: Scope, fact_id: str, dry_run: bool) -> tuple[str, ...]:
+    """Return a warning about a text that agents may not store."""
+    secret = find_secret(text)
+    why = f"the fact contains {secret}" if secret else checks.find_objection(text, scope=scope)
+    if why is None:
+        return ()
+    remedy = "" if dry_run else f"; to delete it: 'edenmem fact delete {fact_id}'"
+    return (f"warning: {why}{remedy}",)
