@@ -56,6 +56,34 @@ def test_a_missing_file(empty_cli: Cli) -> None:
     assert "init" in empty_cli("status").ok().err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "forget --user nobody",
+        "forget --user lena --agent nobody",
+        "forget --agent nobody",
+        "fact dedup --agent nobody",
+        "fact dedup --agent nobody --llm",
+        "fact delete ffff0000",
+        "fact edit ffff0000 --content x",
+        "reflection delete ffff0000",
+        "consolidation restore --agent nobody --version 1",
+        "user merge nobody lena",
+        "user merge lena nobody",
+        "undo ffff0000",
+        "undo --run ffff0000",
+        "migrate rollback ffff0000",
+        "token revoke nothing",
+        "index drop nothing",
+        "embed backfill --agent nobody",
+    ],
+)
+def test_names_are_looked_up_before_a_confirmation(shared_cli: Cli, command: str) -> None:
+    unconfirmed = shared_cli(*command.split())
+    assert unconfirmed.code == 3, unconfirmed.err
+    assert "--yes" not in unconfirmed.err
+
+
 def test_a_file_of_something_else(cli: Cli, tmp_path: Path) -> None:
     file_of(cli).write_bytes(b"this is no database, and long enough to be looked at " * 50)
     assert_unavailable(cli, READING, WRITING, ("init", "--yes"))

@@ -99,8 +99,6 @@ def forget(
     from edenmem.engine.exchange.files import check_target
 
     run = invocation(ctx)
-    if not (yes or dry_run or person_is_there()):
-        confirm("", yes=False)  # names the missing option
     for option, mode in (("--mentions", mentions), ("--learned", learned)):
         if mode is MentionMode.ASK and not person_is_there():
             raise UsageError(
@@ -116,6 +114,8 @@ def forget(
     )
     if messages:
         run.service.erasure.check_conversations(subject)
+    if not (yes or dry_run or person_is_there()):
+        confirm("", yes=False)  # names the missing option, before the plan is made
     plan = run.serve(lambda service: service.erasure.plan(subject))
     show_plan(run, plan, modes, messages=messages, to_data_too=dry_run)
     if plan.begun_at is not None:

@@ -66,13 +66,13 @@ def dedup(
     check_hold_facts(named.kinds or ())
     if yes and not (llm or dry_run):
         raise UsageError("--yes needs --llm", hint="add --llm, or remove --yes and choose by hand")
+    chosen = choose_agent(run, named.agent)
+    owners = resolve_accounts(run, named.user, named.account, agent_id=chosen.id)
     if not (dry_run or llm or person_is_there()):
         raise UsageError(
             "choosing what to merge needs a terminal",
             hint="use --llm for merges proposed by a model, or list the groups with --dry-run",
         )
-    chosen = choose_agent(run, named.agent)
-    owners = resolve_accounts(run, named.user, named.account, agent_id=chosen.id)
 
     async def find(service: MemoryService) -> list[FactGroup]:
         found = service.duplicates.groups(
