@@ -10,9 +10,9 @@ in examples/community.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -109,8 +109,10 @@ async def main(database: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        asyncio.run(main(Path(sys.argv[1])))
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            asyncio.run(main(Path(folder) / "memory.db"))
+    parser = argparse.ArgumentParser(description="Two visits of a user to an agent with memory.")
+    parser.add_argument(
+        "database", nargs="?", type=Path, help="SQLite file (default: a temporary one)"
+    )
+    database = parser.parse_args().database
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(main(database or Path(folder) / "memory.db"))

@@ -1,6 +1,6 @@
 """A chat application with memory in a FastAPI route.
 
-    pip install fastapi uvicorn edenmem
+    pip install . fastapi uvicorn
     OPENAI_API_KEY=… uvicorn --app-dir examples fastapi_app:app
     curl localhost:8000/chats/first -H 'content-type: application/json' \\
         -d '{"user": "lena", "text": "My workshop opens on 3 March."}'

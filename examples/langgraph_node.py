@@ -1,6 +1,6 @@
 """Memory as nodes of a LangGraph graph: recall, answer, remember.
 
-    pip install langgraph langchain-openai edenmem
+    pip install . langgraph langchain-openai
     OPENAI_API_KEY=… python examples/langgraph_node.py lena "When does my workshop open?"
 
 This uses the synchronous facade, for programs without an event loop.
@@ -8,6 +8,7 @@ This uses the synchronous facade, for programs without an event loop.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from typing import TypedDict
@@ -77,4 +78,10 @@ def main(user: str, text: str) -> str:
 
 
 if __name__ == "__main__":
-    print(main(sys.argv[1], " ".join(sys.argv[2:])))
+    parser = argparse.ArgumentParser(description="Ask a graph that recalls, answers and remembers.")
+    parser.add_argument("user", help="name of the user who asks")
+    parser.add_argument("question")
+    given = parser.parse_args()
+    if not os.environ.get("OPENAI_API_KEY"):
+        sys.exit("OPENAI_API_KEY is not set")
+    print(main(given.user, given.question))

@@ -1,6 +1,6 @@
 """Memory as tools of the OpenAI Agents SDK.
 
-    pip install openai-agents edenmem
+    pip install . openai-agents
     OPENAI_API_KEY=… python examples/openai_agents_tool.py lena "When does my workshop open?"
 
 The agent searches and adds memories with tools. The context of the run sets the user, so that the
@@ -9,6 +9,7 @@ model cannot choose one.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import sys
@@ -73,4 +74,10 @@ async def answer(user: str, text: str) -> str:
 
 
 if __name__ == "__main__":
-    print(asyncio.run(answer(sys.argv[1], " ".join(sys.argv[2:]))))
+    parser = argparse.ArgumentParser(description="Ask an agent that has its memory as tools.")
+    parser.add_argument("user", help="name of the user who asks")
+    parser.add_argument("question")
+    given = parser.parse_args()
+    if not os.environ.get("OPENAI_API_KEY"):
+        sys.exit("OPENAI_API_KEY is not set")
+    print(asyncio.run(answer(given.user, given.question)))

@@ -158,3 +158,27 @@ def test_an_application_remembers_across_chats(
         assert client.post("/chats/second", json=asked).json() == {"text": "On 3 March."}
     assert "3 March 2026" not in upstream.system(0)
     assert "3 March 2026" in upstream.system(1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["agent_loop.py", "langgraph_node.py", "openai_agents_tool.py"])
+def test_the_command_line_of_an_example_explains_itself(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(EXAMPLES / name), *arguments]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
+        )
+
+    shown = start("--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith(f"usage: {name} ")
+    if name != "agent_loop.py":
+        assert start().returncode == 2
+        without_key = start("lena", "When?")
+        assert (without_key.returncode, without_key.stdout) == (1, "")
+        assert without_key.stderr == "OPENAI_API_KEY is not set\n"
+    assert not list(tmp_path.iterdir())
