@@ -7,6 +7,7 @@ The tree::
     │   ├── ConfigError                  2   unknown setting or invalid value
     │   ├── ScopeError                   2   a scope lacks a required ID or has an extra one
     │   ├── InputError                   2   unreadable file or text
+    │   │   └── InvalidLines             2   invalid lines of a file
     │   ├── AmbiguousReference           2   a name or prefix has several matches
     │   └── AmbiguousInput               2   an input holds several sources
     ├── NotFoundError                    3   the object or input file does not exist
@@ -93,12 +94,61 @@ class ScopeError(UsageError):
     """A scope lacks the ID that its kind requires, or has an ID that its kind excludes."""
 
 
+def line_place(number: int, file: str = "", unit: str = "line") -> str:
+    """Return the place of a line in messages: ``FILE:3``, or ``line 3`` without a file.
+
+    ``unit`` is "entry" for the numbered entries of a document.
+    """
+    if not file:
+        return f"{unit} {number}"
+    return f"{file}:{number}" if unit == "line" else f"{file}: {unit} {number}"
+
+
 class InputError(UsageError):
     """A file or text cannot be read; ``line`` is the 1-based line number, if known."""
 
-    def __init__(self, message: str, *, line: int | None = None, hint: str | None = None) -> None:
-        super().__init__(message if line is None else f"line {line}: {message}", hint=hint)
+    def __init__(
+        self, message: str, *, line: int | None = None, file: str = "", hint: str | None = None
+    ) -> None:
         self.line = line
+        self._reason = message
+        super().__init__(self._describe(file), hint=hint)
+
+    def _describe(self, file: str) -> str:
+        place = "" if self.line is None else f"{line_place(self.line, file)}: "
+        return f"{place}{self._reason}"
+
+    def name_file(self, file: str) -> None:
+        """Add the name of the file to the place of the error."""
+        self.message = self._describe(file)
+        self.args = (self.message,)
+
+
+class InvalidLines(InputError):
+    """Lines of a file are invalid: the first ones with their reasons, and the number of all."""
+
+    def __init__(
+        self,
+        problems: Sequence[tuple[int, str]],
+        count: int,
+        *,
+        unit: str = "line",
+        hint: str | None = None,
+    ) -> None:
+        self._problems = tuple(problems[:8])
+        self._count = count
+        self._unit = unit
+        super().__init__("", line=problems[0][0], hint=hint)
+
+    def _describe(self, file: str) -> str:
+        shown = [
+            f"{line_place(number, file, self._unit)}: {reason}" for number, reason in self._problems
+        ]
+        if self._count == 1:
+            return shown[0]
+        units = {"line": "lines", "entry": "entries"}[self._unit]
+        more = [f"and {self._count - len(shown):,} more"] if self._count > len(shown) else []
+        return "\n  ".join([f"{self._count:,} invalid {units}:", *shown, *more])
 
 
 def _shorten(items: Sequence[str]) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from edenmem.errors import InputError
+from edenmem.models.invalid import explain_json, explain_value
 
 
 class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,12 +50,13 @@ def read_answers(path: Path) -> dict[tuple[str, str], RecordedAnswer]:
         try:
             answer = msgspec.convert(item, RecordedAnswer)
         except msgspec.ValidationError as error:
-            raise InputError(f"{path}: {error}", line=number) from error
+            raise InputError(explain_value(error), line=number, file=str(path)) from error
         if answer.place in answers:
             raise InputError(
-                f"{path}: task {answer.task!r} of {answer.key!r} is answered in line"
+                f"task {answer.task!r} of {answer.key!r} is answered in line"
                 f" {first_lines[answer.place]} already",
                 line=number,
+                file=str(path),
             )
         answers[answer.place] = answer
         first_lines[answer.place] = number
@@ -75,7 +77,10 @@ def _decode(path: Path, text: str, line: int | None) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not valid JSON: {error}", line=line) from error
+        if line is None:
+            raise InputError(f"{path} is not valid JSON: {error}") from error
+        why = explain_json(text.encode("utf-8", "surrogatepass"))
+        raise InputError(why, line=line, file=str(path)) from error
 
 
 def line_of(answer: RecordedAnswer) -> str:

@@ -102,8 +102,8 @@ def test_labels_that_mean_nothing_are_reported(inside: Inside, tmp_path: Path) -
     )
     result = inside("eval", file)
     assert result.code == 1
-    assert "line 1: no searched fact has the text: 'Nobody said this.'" in result.err
-    assert f"line 2: fact is outside the scopes of this line: {WHALES}" in result.err
+    assert "queries.jsonl:1: no searched fact has the text: 'Nobody said this.'" in result.err
+    assert f"queries.jsonl:2: fact is outside the scopes of this line: {WHALES}" in result.err
     assert "1 skipped" in result.err
     assert result.out.splitlines()[1].split()[-1] == "1"
 
@@ -111,9 +111,13 @@ def test_labels_that_mean_nothing_are_reported(inside: Inside, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("bad", "code", "says"),
     [
-        ("nonsense", 2, "line 2: JSON is malformed"),
-        ('{"query": "q", "agent": "nobody", "relevant": []}', 2, "line 2: agent not found"),
-        ('{"query": "q", "agent": "mira"}', 2, "line 2: Object missing required field"),
+        ("nonsense", 2, "queries.jsonl:2: the line is not valid JSON (column 1)"),
+        (
+            '{"query": "q", "agent": "nobody", "relevant": []}',
+            2,
+            "queries.jsonl:2: agent not found",
+        ),
+        ('{"query": "q", "agent": "mira"}', 2, "queries.jsonl:2: relevant is missing"),
     ],
 )
 def test_a_bad_line_is_named(

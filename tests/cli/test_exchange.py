@@ -63,7 +63,7 @@ def test_exports_go_through_pipes_and_are_never_half(cli: Cli, tmp_path: Path) -
         (tmp_path / "cut.jsonl").write_bytes(cut)
         result = other("import", "cut.jsonl")
         assert result.code == 2
-        assert "line " in result.err
+        assert ".jsonl:" in result.err
         assert "--allow-incomplete" in result.err
     assert other.json("agent", "list") == []
     taken = other.process("import", "-", input=whole).ok()
@@ -86,8 +86,8 @@ def test_a_line_of_ones_own_and_a_conflict(cli: Cli, tmp_path: Path) -> None:
     assert "replaced" in cli("import", "-", "--on-conflict", "replace", input=other).ok().out
     bad = cli("import", "-", input='{"type": "fact"}\nnonsense\n')
     assert bad.code == 2
-    assert "line 1: " in bad.err
-    assert "line 2: " in bad.err
+    assert "stdin:1: " in bad.err
+    assert "stdin:2: " in bad.err
     assert cli("import", "-", "--delete", input="").code == 2
 
 

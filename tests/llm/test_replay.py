@@ -93,12 +93,12 @@ async def test_an_answer_of_another_shape_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (line() + "\n" + line(text="other"), "line 2: .* answered in line 1 already"),
-        (line() + "\n{", "line 2: .* not valid JSON"),
+        (line() + "\n" + line(text="other"), "jsonl:2: .* answered in line 1 already"),
+        (line() + "\n{", "jsonl:2: the line is not valid JSON"),
         ("[1", "not valid JSON"),
-        ("[[]]", "line 1: .*Expected `object`"),
-        (line(kee="x"), "line 1: .*unknown field `kee`"),
-        ('{"task": "facts", "answer": {}}', "line 1: .*missing required field `key`"),
+        ("[[]]", "jsonl:1: the line must be a JSON object"),
+        (line(kee="x"), "jsonl:1: kee is not a known field"),
+        ('{"task": "facts", "answer": {}}', "jsonl:1: key is missing"),
     ],
 )
 async def test_a_wrong_file_is_named_with_its_line(

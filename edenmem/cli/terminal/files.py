@@ -12,18 +12,34 @@ from typing import IO
 from edenmem.errors import unreadable
 
 
+def file_name(file: str) -> str:
+    """Return the name of a file in messages."""
+    return "stdin" if file == "-" else file
+
+
+@contextlib.contextmanager
+def name_file(file: str) -> Iterator[None]:
+    """Add the name of the file to errors about its lines: ``FILE:LINE: …``."""
+    try:
+        yield
+    except InputError as error:
+        if error.line is not None:
+            error.name_file(file_name(file))
+        raise
+
+
 @contextlib.contextmanager
 def lines_of(file: str) -> Iterator[IO[bytes]]:
-    """Open a file or stdin (``-``) and yield its lines as bytes.
+    """Open a file or stdin (``-``) and yield its lines as bytes. Errors in lines name the file.
 
     Raises:
         NotFoundError: The file does not exist.
         InputError: The file cannot be opened.
     """
-    if file == "-":
-        yield sys.stdin.buffer
-        return
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as opened, name_file(file):
+        if file == "-":
+            yield sys.stdin.buffer
+            return
         try:
             lines = opened.enter_context(Path(file).open("rb"))
         except OSError as error:

@@ -12,6 +12,7 @@ from edenmem.engine.sessions.format import Line, TwiceReadable
 from edenmem.errors import AmbiguousReference, InputError, NotFoundError
 from edenmem.models.host import Agent
 from edenmem.models.ids import is_id
+from edenmem.models.invalid import EMPTY, explain_json, explain_value
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
@@ -94,13 +95,15 @@ def read_queries(store: Store, lines: Iterable[bytes | str]) -> LabeledSet:
 
 def _row(line: Line) -> _Row:
     if line.data is None:
-        raise InputError("line is too long for a query", line=line.number)
+        raise InputError("the line is too long for a query", line=line.number)
     try:
         row = msgspec.json.decode(line.data, type=_Row)
+    except msgspec.ValidationError as error:
+        raise InputError(explain_value(error), line=line.number, hint=_EXAMPLE) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(str(error), line=line.number, hint=_EXAMPLE) from error
+        raise InputError(explain_json(line.data), line=line.number, hint=_EXAMPLE) from error
     if not clean(row.query).strip():
-        raise InputError("query is blank", line=line.number, hint=_EXAMPLE)
+        raise InputError(f"query {EMPTY}", line=line.number, hint=_EXAMPLE)
     return row
 
 

@@ -14,6 +14,7 @@ from edenmem.engine.exchange.files import Lines
 from edenmem.engine.exchange.records import Digest, Parser, take_origin
 from edenmem.errors import InputError
 from edenmem.models.backup import Record, RecordKind
+from edenmem.models.invalid import MISSING, OBJECT, explain_json
 
 #: Maximum number of reported problems; all are counted.
 MAX_PROBLEMS = 100
@@ -169,7 +170,8 @@ class Checker:
                 self._digest.count(kind)
                 yield Line(number, kind, data)
             elif not self.header or type_ not in (lines.CHECKPOINT, lines.TRAILER):
-                self._note(number, f"unknown type: {type_!r:.60}")
+                known = isinstance(type_, str) and type_
+                self._note(number, f"unknown type: {type_!r:.60}" if known else f"type {MISSING}")
         if self.header and not ended:
             self._record_damage(number + 1, "the backup is truncated")
 
@@ -189,12 +191,10 @@ class Checker:
 def _object(text: bytes) -> dict[str, Any]:
     try:
         data = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"invalid JSON: {error}") from error
-    except RecursionError as error:
-        raise InputError("nested too deeply") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(explain_json(text)) from error
     if not isinstance(data, dict):
-        raise InputError("not a JSON object")
+        raise InputError(f"the line {OBJECT}")
     return data
 
 

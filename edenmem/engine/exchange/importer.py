@@ -29,7 +29,7 @@ from edenmem.engine.exchange.records import Parser
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.sessions.people import People
-from edenmem.errors import ConflictError, EdenmemError, InputError, NotFoundError
+from edenmem.errors import ConflictError, EdenmemError, InvalidLines, NotFoundError
 from edenmem.models.backup import (
     LoadResult,
     LoadStatus,
@@ -304,7 +304,12 @@ class Importer:
 
         checked = checker.check(parser(), progress=lambda done: progress("checking", done, 0))
         if checked.bad and not skip_bad:
-            raise _bad_lines(checked, source.unit)
+            raise InvalidLines(
+                checked.problems,
+                checked.bad,
+                unit=source.unit,
+                hint="nothing was changed; import the others with --skip-bad",
+            )
         work = _Work(self._runtime, checked, source)
         if on_conflict == "fail" and not dry_run:
             look = work.run(good_lines(source, checked, parser()), "keep", True, progress)
@@ -338,17 +343,6 @@ class _UserLine(msgspec.Struct):
     type: str
     username: str
     id: str = ""
-
-
-def _bad_lines(checked: FileCheck, unit: str) -> InputError:
-    shown = [f"{unit} {line}: {reason}" for line, reason in checked.problems[:8]]
-    more = [f"and {checked.bad - len(shown)} more"] if checked.bad > len(shown) else []
-    several = {"line": "lines", "entry": "entries"}[unit]
-    count = f"1 invalid {unit}" if checked.bad == 1 else f"{checked.bad:,} invalid {several}"
-    return InputError(
-        "\n  ".join([f"{count}:", *shown, *more]),
-        hint="nothing was changed; import the others with --skip-bad",
-    )
 
 
 class _Work:

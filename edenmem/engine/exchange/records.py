@@ -28,6 +28,7 @@ from edenmem.models.backup import (
 from edenmem.models.changes import AuditEntry
 from edenmem.models.host import Agent, Message, owner_of
 from edenmem.models.ids import as_utc, derived_id, is_id
+from edenmem.models.invalid import EMPTY, MISSING, UNKNOWN, explain_value
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
 from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 from edenmem.settings.schema import Settings
@@ -150,7 +151,7 @@ def take_origin(kind: RecordKind, data: dict[str, Any], *, whole: bool) -> str:
     if given is None:
         return ""
     if not isinstance(given, str) or len(given) > _LONGEST_ORIGIN:
-        raise InputError(f"source must be a text of at most {_LONGEST_ORIGIN} characters")
+        raise InputError(f"source must be text of at most {_LONGEST_ORIGIN} characters")
     return " ".join(clean(given).split())
 
 
@@ -196,7 +197,7 @@ class Parser:
         except InputError:
             raise
         except msgspec.ValidationError as error:
-            raise InputError(str(error)) from error
+            raise InputError(explain_value(error)) from error
         except EdenmemError as error:
             raise InputError(error.message, hint=error.hint) from error
         except (ValueError, TypeError, KeyError, OverflowError) as error:
@@ -209,7 +210,7 @@ class Parser:
         if kind in (RecordKind.FACT, RecordKind.REFLECTION) and not self._whole:
             unknown -= {"created_at"}
         if unknown:
-            raise InputError(f"{kind} has no field {', '.join(map(repr, sorted(unknown)))}")
+            raise InputError(f"{min(unknown)} {UNKNOWN} of a {kind}")
         if kind is RecordKind.FACT:
             data["embedding"] = _pack_embedding(data.get("embedding"))
         self._complete(kind, data)
@@ -353,8 +354,12 @@ def _derive_id(kind: RecordKind, data: dict[str, Any], *more: str) -> str:
 
 def _text(data: dict[str, Any], name: str) -> str:
     found = data.get(name)
-    if not isinstance(found, str) or not found:
-        raise InputError(f"{name} is missing")
+    if found is None:
+        raise InputError(f"{name} {MISSING}")
+    if not isinstance(found, str):
+        raise InputError(f"{name} must be text")
+    if not found:
+        raise InputError(f"{name} {EMPTY}")
     return found
 
 
@@ -363,7 +368,7 @@ def _pack_embedding(embedding: object) -> object:
     if not isinstance(embedding, list):
         return embedding
     if not all(isinstance(number, int | float) for number in embedding):
-        raise InputError("embedding is not a list of numbers")
+        raise InputError("embedding must be a list of numbers")
     import numpy as np
 
     with np.errstate(over="ignore"):  # overflow becomes infinite, and is left out later

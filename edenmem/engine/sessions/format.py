@@ -21,6 +21,7 @@ from msgspec import Meta
 
 from edenmem.models.host import Role, ToolCall
 from edenmem.models.ids import as_utc
+from edenmem.models.invalid import MISSING, TIME, UNKNOWN, explain_json, explain_value
 from edenmem.text import clean
 
 #: Maximum length of a line in bytes.
@@ -126,7 +127,7 @@ MOST_LEVELS = 64
 
 
 class BadLine(Exception):
-    """An error in a line, beginning with the path of the field."""
+    """An error in a line: the path of the field, and what is wrong with it."""
 
 
 class ParsedMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,7 +201,7 @@ def parse(data: bytes) -> ParsedSession:
     agents = dict.fromkeys(_name(name) for name in ([line.agent] if line.agent else []))
     agents |= dict.fromkeys(_name(name) for name in line.agents or ())
     if not agents:
-        raise BadLine("agent: missing; specify 'agent', or several in 'agents'")
+        raise BadLine(f"agent {MISSING}")
     return ParsedSession(
         session=_name(line.session),
         agents=tuple(agents),
@@ -228,7 +229,7 @@ def parse_message(value: Mapping[str, Any], path: str) -> ParsedMessage:
     try:
         message = msgspec.convert(given, _Message)
     except msgspec.ValidationError as error:
-        raise BadLine(f"{path}.{_readable(str(error))}") from None
+        raise BadLine(f"{path}.{explain_value(error)}") from None
     return _message(message, path)
 
 
@@ -236,38 +237,23 @@ def _line(data: bytes) -> _Line:
     try:
         # not msgspec's decoder, which rejects the lone surrogates of truncated chats
         value = json.loads(data.decode("utf-8", "surrogatepass"))
-    except RecursionError:
-        raise BadLine("nested too deeply") from None
-    except UnicodeDecodeError as error:
-        raise BadLine(f"not UTF-8 at byte {error.start}") from None
-    except json.JSONDecodeError as error:
-        raise BadLine(f"not JSON: {error.msg} at column {error.pos + 1}") from None
-    except ValueError as error:
-        raise BadLine(f"not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise BadLine("expected a JSON object with one session per line")
+    except (RecursionError, ValueError):
+        raise BadLine(explain_json(data)) from None
     try:
         return msgspec.convert(value, _Line)
     except msgspec.ValidationError as error:
-        raise BadLine(_readable(str(error))) from None
-
-
-def _readable(message: str) -> str:
-    """Return msgspec's message, path first: "messages[0].role: Expected `str`, got `int`"."""
-    what, _, path = message.partition(" - at `")
-    path = path.rstrip("`").removeprefix("$").removeprefix(".").removeprefix("key ")
-    if "unknown field" in what:
-        what += f"; valid fields: {', '.join(_Line.__struct_fields__)}"
-    return f"{path}: {what}" if path else what
+        why = explain_value(error)
+        known = f"; known fields: {', '.join(_Line.__struct_fields__)}" if UNKNOWN in why else ""
+        raise BadLine(f"{why}{known}") from None
 
 
 def _message(message: _Message, path: str) -> ParsedMessage:
     role = _ROLES.get(message.role, message.role)
     if role not in get_args(Role):
         roles = ", ".join(get_args(Role))
-        raise BadLine(f"{path}.role: {message.role!r} is not one of {roles}")
+        raise BadLine(f"{path}.role must be one of {roles}, not {message.role!r}")
     if message.content is msgspec.UNSET and not message.tool_calls:
-        raise BadLine(f"{path}.content: missing; expected a text or a list of parts")
+        raise BadLine(f"{path}.content {MISSING}")
     known_role: Any = role
     return ParsedMessage(
         role=known_role,
@@ -293,19 +279,19 @@ def _content(content: str | list[Any] | msgspec.UnsetType | None, path: str) -> 
             texts.append(part)
             continue
         if not isinstance(part, dict):
-            raise BadLine(f"{path}[{place}]: expected a text or an object with a 'type'")
+            raise BadLine(f"{path}[{place}] must be text or a JSON object with a 'type'")
         text = part.get("text", part.get("refusal"))
         if isinstance(text, str):
             texts.append(text)
         elif part.get("type") in ("text", "input_text", "output_text"):
-            raise BadLine(f"{path}[{place}].text: expected a text")
+            raise BadLine(f"{path}[{place}].text must be text")
     return clean("\n".join(texts))
 
 
 def _tool_call(call: _Call, path: str) -> ToolCall:
     tool = call.tool or (call.function.name if call.function is not None else "")
     if not tool:
-        raise BadLine(f"{path}.tool: missing; expected the name of the tool")
+        raise BadLine(f"{path}.tool {MISSING}")
     args = call.function.arguments if call.function is not None else call.args
     if call.function is not None and isinstance(args, str):
         args = _arguments(args)
@@ -332,7 +318,7 @@ def _clean(value: Any, path: str, levels: int = MOST_LEVELS) -> Any:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return str(value)  # exceeds the integers of stores
     if isinstance(value, list | dict) and not levels:
-        raise BadLine(f"{path}: nested more than {MOST_LEVELS} levels deep")
+        raise BadLine(f"{path} is nested more than {MOST_LEVELS} levels deep")
     if isinstance(value, list):
         return [_clean(item, path, levels - 1) for item in value]
     if isinstance(value, dict):
@@ -354,6 +340,4 @@ def _time(text: str | None, path: str) -> datetime | None:
     try:
         return as_utc(datetime.fromisoformat(text.strip()))
     except (ValueError, OverflowError):
-        raise BadLine(
-            f"{path}: {text[:60]!r} is not a time in ISO 8601, as in 2026-03-14T09:30:00Z"
-        ) from None
+        raise BadLine(f"{path} {TIME}") from None

@@ -26,7 +26,7 @@ from edenmem.engine.sessions.format import (
     parse,
 )
 from edenmem.engine.sessions.people import People
-from edenmem.errors import InputError, NotFoundError
+from edenmem.errors import InputError, InvalidLines, NotFoundError
 from edenmem.models.host import (
     STORED,
     Agent,
@@ -365,7 +365,9 @@ class _Import:
             BadLine: the line is invalid.
         """
         if line.data is None:
-            raise BadLine(f"longer than {self._line_bytes:,} bytes; split the session's messages")
+            raise BadLine(
+                f"the line is longer than {self._line_bytes:,} bytes; split the session's messages"
+            )
         parsed = parse(line.data)
         session_id = session_id_of(parsed)
         stored = self._store.host.session(session_id)
@@ -494,6 +496,7 @@ class _FirstPass:
         self._more = 0
         self._lines: set[int] = set()
         self._bad: list[tuple[int, str]] = []
+        self._bad_count = 0
         self._agents: dict[str, None] = {}
         self._users: dict[str, None] = {}
 
@@ -503,8 +506,10 @@ class _FirstPass:
         if isinstance(error, UnknownNames):
             self._agents |= dict.fromkeys(error.agents)
             self._users |= dict.fromkeys(error.users)
-        elif len(self._bad) < MAX_PROBLEMS:
-            self._bad.append((line, str(error)))
+        else:
+            self._bad_count += 1
+            if len(self._bad) < MAX_PROBLEMS:
+                self._bad.append((line, str(error)))
         if len(self._problems) < MAX_PROBLEMS:
             self._problems.append((line, str(error)))
         else:
@@ -532,14 +537,10 @@ class _FirstPass:
     def refuse(self) -> None:
         """Raise an error if any line is bad."""
         if self._bad:
-            line, text = self._bad[0]
-            others = [f"line {number}: {problem}" for number, problem in self._bad[1:5]]
-            if len(self._bad) > 5:
-                others.append(f"and {len(self._bad) - 5} more")
-            raise InputError(
-                "\n".join([text, *others]),
-                line=line,
-                hint="nothing was imported; import the good lines with --skip-bad",
+            raise InvalidLines(
+                self._bad,
+                self._bad_count,
+                hint="nothing was imported; import the others with --skip-bad",
             )
         if self._agents or self._users:
             agents, users = list(self._agents), list(self._users)

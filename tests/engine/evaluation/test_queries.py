@@ -90,17 +90,20 @@ class TestRefusing:
     @pytest.mark.parametrize(
         ("bad", "says"),
         [
-            ("{", "truncated"),
-            ("[]", "Expected `object`"),
-            ('{"query": "q", "agent": "eve"}', "`relevant`"),
-            ('{"query": "q", "agent": "eve", "relevant": "x"}', "$.relevant"),
-            ('{"query": 1, "agent": "eve", "relevant": []}', "$.query"),
-            ('{"query": " ", "agent": "eve", "relevant": []}', "blank"),
-            ('{"query": "q", "agent": "eve", "relevant": [], "usr": "a"}', "`usr`"),
+            ("{", "the line is not valid JSON (it ends early)"),
+            ("[]", "the line must be a JSON object"),
+            ('{"query": "q", "agent": "eve"}', "relevant is missing"),
+            ('{"query": "q", "agent": "eve", "relevant": "x"}', "relevant must be a list"),
+            ('{"query": 1, "agent": "eve", "relevant": []}', "query must be text"),
+            ('{"query": " ", "agent": "eve", "relevant": []}', "query must not be empty"),
+            (
+                '{"query": "q", "agent": "eve", "relevant": [], "usr": "a"}',
+                "usr is not a known field",
+            ),
             ('{"query": "q", "agent": "adam", "relevant": []}', "'adam'"),
             ('{"query": "q", "agent": "eve", "user": "zoe", "relevant": []}', "'zoe'"),
             ('{"query": "q", "agent": "eve", "shard": "x", "relevant": []}', "'x'"),
-            (b"\xff\xfe", "malformed"),
+            (b"\xff\xfe", "the line is not valid UTF-8 (byte 1)"),
         ],
     )
     def test_a_bad_line_is_named_by_its_number(

@@ -306,44 +306,44 @@ class TestBadLines:
     @pytest.mark.parametrize(
         ("data", "expected"),
         [
-            (b"{", "not JSON"),
-            (b'{"session": "a"', "not JSON"),
-            (b"\xff\xfe", "not UTF-8"),
+            (b"{", "the line is not valid JSON (it ends early)"),
+            (b'{"session": "a"', "not valid JSON"),
+            (b"\xff\xfe", "not valid UTF-8"),
             (b"[1, 2]", "JSON object"),
             (b'"text"', "JSON object"),
             (b"[" * 100_000, "nested too deeply"),
-            (b'{"n": ' + b"1" * 5000 + b"}", "not JSON"),
-            (line(message(tool_calls=[{"tool": "t", "args": nested(900)}])), "args: nested more"),
-            (line(message(tool_calls=[{"tool": "t", "result": nested(65)}])), "result: nested"),
+            (b'{"n": ' + b"1" * 5000 + b"}", "not valid JSON"),
+            (line(message(tool_calls=[{"tool": "t", "args": nested(900)}])), "args is nested more"),
+            (line(message(tool_calls=[{"tool": "t", "result": nested(65)}])), "result is nested"),
             (
                 line(
                     message(
                         tool_calls=[{"function": {"name": "t", "arguments": "[" * 65 + "]" * 65}}]
                     )
                 ),
-                "args: nested more than 64 levels",
+                "args is nested more than 64 levels",
             ),
             (b"{}", "session"),
-            (line(agent=None), "agent: missing"),
-            (line(session=""), "session: Expected"),
+            (line(agent=None), "agent is missing"),
+            (line(session=""), "session must not be empty"),
             (line(session="\x00"), "blank"),
-            (line(session=7), "session: Expected `str`"),
-            (line(users="anna"), "users: Expected `array | null`"),
-            (line(users=[3]), "users[0]: Expected `str`"),
-            (line(incognito="yes"), "incognito: Expected `bool`"),
-            (line(incognto=True), "incognto"),
-            (line(messages={}), "messages: Expected `array`"),
-            (line({"content": "x"}), "messages[0]: Object missing required field `role`"),
-            (line(message(role="robot")), "messages[0].role: 'robot' is not one of user"),
-            (line(message(), {"role": "user"}), "messages[1].content: missing"),
-            (line(message(5)), "messages[0].content: Expected"),  # type: ignore[arg-type]
+            (line(session=7), "session must be text"),
+            (line(users="anna"), "users must be a list"),
+            (line(users=[3]), "users[0] must be text"),
+            (line(incognito="yes"), "incognito must be true or false"),
+            (line(incognto=True), "incognto is not a known field; known fields: session, "),
+            (line(messages={}), "messages must be a list"),
+            (line({"content": "x"}), "messages[0].role is missing"),
+            (line(message(role="robot")), "messages[0].role must be one of user, "),
+            (line(message(), {"role": "user"}), "messages[1].content is missing"),
+            (line(message(5)), "messages[0].content must be text or a list"),  # type: ignore[arg-type]
             (line(message([5])), "messages[0].content[0]"),  # type: ignore[arg-type]
             (line(message([{"type": "text"}])), "messages[0].content[0].text"),  # type: ignore[arg-type]
-            (line(message(created_at="yesterday")), "messages[0].created_at: 'yesterday'"),
+            (line(message(created_at="yesterday")), "messages[0].created_at must be a time"),
             (line(message(created_at="2026-02-30")), "messages[0].created_at"),
-            (line(message(created_at=1700000000)), "messages[0].created_at: Expected"),
+            (line(message(created_at=1700000000)), "messages[0].created_at must be text"),
             (line(message(created_at="0001-01-01T00:00:00+23:00")), "messages[0].created_at"),
-            (line(message(tool_calls=[{"args": 1}])), "messages[0].tool_calls[0].tool: missing"),
+            (line(message(tool_calls=[{"args": 1}])), "messages[0].tool_calls[0].tool is missing"),
         ],
     )
     def test_the_line_number_is_reported_and_nothing_is_imported(
@@ -365,8 +365,8 @@ class TestBadLines:
 
     def test_several_bad_lines_are_reported_together(self, store: Store) -> None:
         with pytest.raises(InputError) as caught:
-            take(store, [b"{", GOOD, b"["] + [b"{"] * 6)
-        assert "line 3: not JSON" in caught.value.message
+            take(store, [b"{", GOOD, b"["] + [b"{"] * 9)
+        assert "\n  line 3: the line is not valid JSON" in caught.value.message
         assert "and 3 more" in caught.value.message
 
     def test_an_empty_file_is_valid(self, store: Store) -> None:
@@ -380,7 +380,7 @@ class TestBadLines:
     def test_an_overlong_line_is_reported_without_reading_all(self, store: Store) -> None:
         data = GOOD + line(message("x" * 5000), session="two") + line(message(), session="three")
         for source in (io.BytesIO(data), data.splitlines(keepends=True)):
-            with pytest.raises(InputError, match=r"line 2: longer than 2,000 bytes"):
+            with pytest.raises(InputError, match=r"line 2: the line is longer than 2,000 bytes"):
                 take(store, source, line_bytes=2000)
         report = take(store, io.BytesIO(data), line_bytes=2000, skip_bad=True)
         assert report.new_sessions == 2

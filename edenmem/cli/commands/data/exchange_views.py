@@ -9,6 +9,7 @@ from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.views import count_noun
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.tables import Column, many
+from edenmem.errors import line_place
 
 if TYPE_CHECKING:
     from edenmem.cli.app.invocation import Invocation
@@ -57,7 +58,7 @@ def print_backup(run: Invocation, report: BackupReport) -> None:
         print_error(f"kept {path}: {reason}", "check the file and remove it by hand")
 
 
-def print_import(run: Invocation, report: RestoreReport) -> None:
+def print_import(run: Invocation, report: RestoreReport, file: str) -> None:
     """Print the outcomes of an import; problems and differences go to stderr."""
     rows = list(report.counts.items())
     used = [w for w in _WORDS if any(counts.get(w) for _, counts in rows)]
@@ -73,11 +74,11 @@ def print_import(run: Invocation, report: RestoreReport) -> None:
     if report.damage:
         print_error(f"the file is damaged: {report.damage}", None)
     for line, reason in report.problems[:_SHOWN]:
-        print_error(f"{report.unit} {line}: {reason}", None)
+        print_error(f"{line_place(line, file, report.unit)}: {reason}", None)
     if report.failed > _SHOWN:
         print_error(f"{many(report.failed - _SHOWN, 'more line')} could not be imported", None)
     for conflict in report.conflicts[:_SHOWN]:
-        place = f"{report.unit} {conflict.line}"
+        place = line_place(conflict.line, file, report.unit)
         print_error(f"{place}: {conflict.type} {conflict.id}: {conflict.detail}", None)
     if report.differing:
         more = f" ({report.differing - _SHOWN:,} more)" if report.differing > _SHOWN else ""

@@ -13,6 +13,7 @@ from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.commands.data.exchange_views import print_import
+from edenmem.cli.terminal.files import file_name, name_file
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.errors import ExitCode, UsageError
@@ -134,7 +135,7 @@ def import_(
 
     from_pipe = source == "-"
     opened = Source.spool(sys.stdin.buffer, "stdin") if from_pipe else Source.open_file(source)
-    with opened as lines, show_progress(run.out) as progress:
+    with opened as lines, name_file(source), show_progress(run.out) as progress:
         exchange = run.service.exchange
         report = exchange.importer.take(
             exchange.read_mem0(lines, agent=agent, user=user, add_missing=add_missing)
@@ -148,6 +149,6 @@ def import_(
             dry_run=dry_run,
             progress=progress.step,
         )
-    print_import(run, report)
+    print_import(run, report, file_name(source))
     if report.failed or report.differing or report.damage:
         raise typer.Exit(ExitCode.SOME_FAILED)

@@ -19,10 +19,10 @@ from edenmem.cli.commands.indexes.backfill_views import (
 )
 from edenmem.cli.commands.indexes.switch_views import comparison_data, print_comparison, standing
 from edenmem.cli.terminal.data import plan_data, to_data
-from edenmem.cli.terminal.files import lines_of
+from edenmem.cli.terminal.files import file_name, lines_of
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.tables import many
-from edenmem.errors import EdenmemError, ExitCode, UsageError
+from edenmem.errors import EdenmemError, ExitCode, UsageError, line_place
 
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.backfill import BackfillReport
@@ -149,7 +149,7 @@ def _read_labeled_set(run: Invocation, file: str | None) -> LabeledSet | None:
     with lines_of(file) as lines:
         labeled = run.service.evaluation.read(lines)
     for unknown in labeled.unknown:
-        run.out.note(f"line {unknown.line}: {unknown.why}")
+        run.out.note(f"{line_place(unknown.line, file_name(file))}: {unknown.why}")
     return labeled
 
 

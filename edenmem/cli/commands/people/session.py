@@ -12,11 +12,11 @@ from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.files import lines_of
+from edenmem.cli.terminal.files import file_name, lines_of
 from edenmem.cli.terminal.tables import Column, many
 from edenmem.cli.terminal.times import iso
 from edenmem.engine.reports import ImportReport
-from edenmem.errors import ExitCode
+from edenmem.errors import ExitCode, line_place
 from edenmem.models.host import Session
 from edenmem.models.ids import derived_id
 
@@ -162,15 +162,17 @@ def import_(
             dry_run=dry_run,
             owner=owner,
         )
-    print_import(run, report, dry_run=dry_run)
+    print_import(run, report, file, dry_run=dry_run)
     if report.problems:
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 
-def print_import(run: Invocation, report: ImportReport, *, dry_run: bool = False) -> None:
+def print_import(
+    run: Invocation, report: ImportReport, file: str, *, dry_run: bool = False
+) -> None:
     """Print the result of an import; invalid lines go to stderr."""
     for number, problem in report.problems:
-        run.out.note(f"line {number}: {problem}")
+        run.out.note(f"{line_place(number, file_name(file))}: {problem}")
     if kept := report.owners_kept:
         run.out.note(f"owners of {many(kept, 'existing session')} left unchanged")
 

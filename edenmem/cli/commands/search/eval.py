@@ -10,9 +10,9 @@ import typer
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.files import lines_of
+from edenmem.cli.terminal.files import file_name, lines_of
 from edenmem.cli.terminal.tables import Column
-from edenmem.errors import ExitCode, UsageError
+from edenmem.errors import ExitCode, UsageError, line_place
 
 if TYPE_CHECKING:
     from edenmem.engine.evaluation.evaluator import Evaluation, RecipeScore
@@ -65,7 +65,7 @@ def evaluate(
     with lines_of(file) as lines:
         labeled = run.service.evaluation.read(lines)
     for unknown in labeled.unknown:
-        run.out.note(f"line {unknown.line}: {unknown.why}")
+        run.out.note(f"{line_place(unknown.line, file_name(file))}: {unknown.why}")
     if labeled.queries:
         names = list(recipes or ())
         queries = labeled.queries
