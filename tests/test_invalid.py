@@ -10,7 +10,7 @@ import pytest
 from msgspec import Meta
 
 from edenmem.errors import InputError, InvalidLines
-from edenmem.models.invalid import explain_json, explain_value
+from edenmem.models.invalid import explain_json, explain_value, nearest_word
 
 
 class _Inner(msgspec.Struct):
@@ -94,3 +94,29 @@ def test_errors_in_lines_name_the_file_once_it_is_known() -> None:
     entry = InvalidLines([(2, "type is missing")], 1, unit="entry")
     entry.name_file("m.json")
     assert entry.message == "m.json: entry 2: type is missing"
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("serch", "search"),
+        ("SEARCH", "search"),
+        ("fcat", "fact"),
+        ("--agnt", "--agent"),
+        ("--wordlimit", "--word-limit"),
+        ("consolidatoin", "consolidation"),
+        ("reflect", "reflection"),
+        ("con", None),  # consolidate, consolidation
+        ("completion", None),
+        ("EDENMEM_T", None),
+        ("--fort", None),  # --form or --fork
+        ("ex", None),
+        ("", None),
+    ],
+)
+def test_the_nearest_word_is_given_only_if_it_is_clearly_the_best(
+    given: str, meant: str | None
+) -> None:
+    commands = ("search", "serve", "user", "fact", "consolidate", "consolidation", "reflection")
+    options = ("--agent", "--account", "--until", "--word-limit", "--format", "--form", "--fork")
+    assert nearest_word(given, (*commands, *options, "EDENMEM_ACTOR", "e")) == meant

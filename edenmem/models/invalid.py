@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -94,3 +94,51 @@ def explain_json(data: bytes) -> str:
     except ValueError:  # a number with thousands of digits
         pass
     return "the line is not valid JSON"
+
+
+#: Minimum length of a word with a suggestion, and of one that may have two errors.
+_ONE_ERROR, _TWO_ERRORS = 3, 8
+
+
+def nearest_word(given: str, known: Iterable[str]) -> str | None:
+    """Return the known word that was probably meant, or None if no word is clearly the best.
+
+    A word of three letters may have one typing error (a letter missing, added, wrong, or in the
+    wrong order), one of eight letters two. The beginning of a single known word means that word.
+    """
+    word = _plain_word(given)
+    if len(word) < _ONE_ERROR:
+        return None
+    errors = 1 if len(word) < _TWO_ERRORS else 2
+    plain = {name: _plain_word(name) for name in known}
+    distances = {
+        name: _distance(word, other)
+        for name, other in plain.items()
+        if abs(len(word) - len(other)) <= errors
+    }
+    best = min(distances.values(), default=errors + 1)
+    if best <= errors:
+        near = [name for name, distance in distances.items() if distance == best]
+    else:
+        near = [name for name, other in plain.items() if other.startswith(word)]
+    return near[0] if len(near) == 1 else None
+
+
+def _plain_word(word: str) -> str:
+    """Return an option or name as it is compared."""
+    return word.lstrip("-").replace("_", "-").casefold()
+
+
+def _distance(one: str, other: str) -> int:
+    """Return the number of typing errors between two words."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for at, letter in enumerate(one, start=1):
+        before, last, row = row, before, [at]
+        for place, wanted in enumerate(other, start=1):
+            cost = min(
+                before[place] + 1, row[place - 1] + 1, before[place - 1] + (letter != wanted)
+            )
+            is_swapped = at > 1 < place and letter == other[place - 2] and one[at - 2] == wanted
+            row.append(min(cost, last[place - 2] + 1) if is_swapped else cost)
+    return row[-1]

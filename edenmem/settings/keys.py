@@ -8,12 +8,13 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import msgspec
 
 from edenmem.errors import ConfigError
+from edenmem.models.invalid import nearest_word
 from edenmem.settings.paths import redact_uri
 from edenmem.settings.schema import NOT_SETTINGS, SECRETS, Settings
 
@@ -97,8 +98,6 @@ def flatten(table: Mapping[str, Any], where: str, prefix: str = "") -> dict[str,
 
 def unknown(given: str, known: Iterable[str], problem: str) -> ConfigError:
     """Return the error for an unknown name, with the closest known name as a hint."""
-    import difflib
-
     names = list(known)
     table, dot, word = given.rpartition(".")
     if several := [name for name in names if name.startswith(table + dot) and dot]:
@@ -108,15 +107,20 @@ def unknown(given: str, known: Iterable[str], problem: str) -> ConfigError:
             f"{problem} {given!r}",
             hint=f"did you mean {', '.join(several[:-1])} or {several[-1]}?",
         )
-    nearest = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
-    if not nearest:  # right name, wrong table: "base_url" for "llm.base_url"
-        last = {name.rpartition(".")[2]: name for name in reversed(names)}
-        found = difflib.get_close_matches(given.rpartition(".")[2], last, n=1, cutoff=0.75)
-        nearest = [last[word] for word in found]
+    nearest = nearest_word(given, names) or _in_another_table(given, names)
     return ConfigError(
         f"{problem} {given!r}",
-        hint=f"did you mean {nearest[0]}?" if nearest else "list settings: edenmem config show",
+        hint=f"did you mean {nearest}?" if nearest else "list settings: edenmem config show",
     )
+
+
+def _in_another_table(given: str, names: Sequence[str]) -> str | None:
+    """Return the key whose last part is meant: ``llm.base_url`` for ``base_url``."""
+    if given.startswith("EDENMEM_"):
+        found = [name for name in names if name.endswith(f"_{given.rpartition('_')[2]}")]
+        return found[0] if len(found) == 1 else None
+    last = {name.rpartition(".")[2]: name for name in reversed(names)}
+    return last.get(nearest_word(given.rpartition(".")[2], last) or "")
 
 
 def convert(key: str, raw: object, where: str, *, text: bool) -> object:

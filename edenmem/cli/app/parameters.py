@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from enum import Enum
 from functools import partial, wraps
 from typing import Any, get_args, get_origin, get_type_hints
@@ -19,6 +18,7 @@ from typer.models import ParameterInfo
 
 from edenmem.cli.app.completion import declare
 from edenmem.errors import UsageError
+from edenmem.models.invalid import nearest_word
 
 
 class OptionGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,8 +148,8 @@ def _choice(parameter: Any, kind: type[Enum], value: str) -> Enum:
 
 def suggest(word: str, known: Iterable[str]) -> str | None:
     """Return the hint that names the nearest of the known words, or None if none is near."""
-    near = " or ".join(repr(each) for each in get_close_matches(word, list(known)))
-    return f"did you mean {near}?" if near else None
+    near = nearest_word(word, known)
+    return f"did you mean {near!r}?" if near else None
 
 
 def _check_range(parameter: Any, number: int) -> None:

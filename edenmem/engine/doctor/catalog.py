@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from edenmem.engine.doctor.report import State
 from edenmem.errors import UsageError
+from edenmem.models.invalid import nearest_word
 
 
 class Check(NamedTuple):
@@ -354,10 +354,10 @@ def select_checks(names: Iterable[str]) -> frozenset[str]:
     """
     wanted = frozenset(names)
     for name in sorted(wanted - CATALOG.keys()):
-        near = get_close_matches(name, CATALOG, n=2)
+        near = nearest_word(name, CATALOG)
         raise UsageError(
             f"unknown check: {name!r}",
-            hint=f"did you mean {' or '.join(near)}?"
+            hint=f"did you mean {near!r}?"
             if near
             else "list the checks with 'edenmem doctor --list'",
         )

@@ -6,7 +6,6 @@ ID. No match and several matches are errors. A missing option never widens a sco
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -16,6 +15,7 @@ from edenmem.errors import AmbiguousReference, NotFoundError, ScopeError
 from edenmem.models.formation import Formation
 from edenmem.models.host import Agent, Session, User
 from edenmem.models.ids import is_id
+from edenmem.models.invalid import nearest_word
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 from edenmem.models.search import FactFilter
@@ -287,8 +287,8 @@ class Resolver:
     def _unknown(self, kind: ReferenceKind, text: str) -> NotFoundError:
         if kind not in _NAMED and (objection := object_to_id(text)):
             return NotFoundError(objection, hint=_HINTS[kind])
-        near = difflib.get_close_matches(text, self._names(kind), n=1) if self._suggest else []
-        hint = f"did you mean {near[0]!r}? {_HINTS[kind]}" if near else _HINTS[kind]
+        near = nearest_word(text, self._names(kind)) if self._suggest else None
+        hint = f"did you mean {near!r}? {_HINTS[kind]}" if near else _HINTS[kind]
         return NotFoundError(f"{kind} not found: {text!r}", hint=hint)
 
     def _names(self, kind: ReferenceKind) -> list[str]:
