@@ -412,7 +412,10 @@ def test_what_cannot_be_remembered_says_why(talk: Cli) -> None:
     assert "the text to remember is empty" in empty.err
     assert "the text to remember is empty" in talk("remember", "  ", "--agent", "mira").err
     piped = talk("remember", *options, input=NOTE)
-    assert (piped.code, "--file FILE, or - " in piped.err) == (2, True)
+    assert (
+        piped.code,
+        "TEXT or --file is missing\n  hint: TEXT - reads from stdin" in piped.err,
+    ) == (2, True)
     words = talk("remember", "two", "words", *options)
     assert (words.code, "in quotes" in words.err) == (2, True)
     assert talk("remember", NOTE, "--file", "notes.txt", *options).code == 2

@@ -172,7 +172,7 @@ def test_what_was_learned_is_treated_as_the_dry_run_says(town: Cli, here: Inside
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ((), 2, "nothing to forget"),
+        ((), 2, "--user, --session, --group or --agent is missing"),
         (("--user", "nobody"), 3, "user not found"),
         (("--user", "lena", "--group", "g"), 2, "exclude"),
         (("--group", "g"), 2, "--agent"),

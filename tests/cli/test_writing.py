@@ -330,7 +330,7 @@ def test_importing_is_all_or_none_unless_told(cli: Cli) -> None:
     lines = f"{json.dumps(GOOD)}\n{{broken\n"
     refused = cli("session", "import", "-", input=lines)
     assert refused.code in (1, 2)
-    assert "line 2" in refused.err
+    assert "stdin:2: " in refused.err
     assert cli("session", "show", "tea").code == 3
     partly = cli("session", "import", "-", "--skip-bad", input=lines)
     assert partly.code == 1

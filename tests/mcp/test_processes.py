@@ -166,7 +166,7 @@ def test_a_person_at_a_terminal_is_told_who_starts_this(place: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["config"], 2, "claude, cursor or vscode"),
+        (["config"], 2, "claude, cursor, vscode"),
         (["config", "emacs"], 2, "'emacs'"),
         (["setup"], 2, "unknown argument: 'setup'"),
         (["config", "claude", "--agent", "nobody"], 3, "agent not found: 'nobody'"),

@@ -19,6 +19,7 @@ from edenmem.cli.app.invocation import Invocation, LogFormat, command_line
 from edenmem.cli.app.parameters import add_completion, lighten, spread_groups, suggest
 from edenmem.cli.terminal.files import redirect_output
 from edenmem.cli.terminal.output import ColorWhen, OutputFormat
+from edenmem.cli.terminal.prompts import Missing
 from edenmem.errors import ConflictError, ExitCode, UsageError
 
 #: Global options that the help of every command shows.
@@ -267,6 +268,13 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, with its output in the file of ``-o``."""
+        try:
+            return self._invoke(ctx)
+        except Missing as error:
+            error.hint = error.hint or f"see '{ctx.command_path} --help'"
+            raise
+
+    def _invoke(self, ctx: Any) -> Any:
         run = ctx.obj
         if not isinstance(run, Invocation):
             return super().invoke(ctx)

@@ -17,6 +17,7 @@ from typer.core import TyperArgument, TyperOption
 from typer.models import ParameterInfo
 
 from edenmem.cli.app.completion import declare
+from edenmem.cli.terminal.prompts import Missing
 from edenmem.errors import UsageError
 from edenmem.models.invalid import nearest_word
 
@@ -106,11 +107,16 @@ def _usage(parameter: Any, ctx: Any) -> list[str]:
     return [name if parameter.required or name.startswith("[") else f"[{name}]"]
 
 
+#: Argument → how to find its values.
+_LISTS = {"RUN": "list runs: edenmem migrate status"}
+
+
 def _process(parameter: Any, ctx: Any, value: Any) -> Any:
     """Convert a value, check that required ones are given, and call the callback."""
     value = _convert(parameter, value)
     if parameter.required and parameter.value_is_missing(value):
-        raise UsageError(f"{_name(parameter)} is missing", hint=f"see '{ctx.command_path} --help'")
+        name = _name(parameter)
+        raise Missing(name, hint=_LISTS.get(name) or f"see '{ctx.command_path} --help'")
     return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
 
 

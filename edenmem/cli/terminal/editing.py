@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from edenmem.cli.terminal.output import Output
-from edenmem.cli.terminal.prompts import ask_key, confirm, person_is_there
+from edenmem.cli.terminal.prompts import Missing, ask_key, confirm, person_is_there
 from edenmem.cli.terminal.tables import style
 from edenmem.engine.reports import EditReport
 from edenmem.errors import ConflictError, EdenmemError, InputError, UsageError, unreadable
@@ -51,10 +51,7 @@ def editor_command() -> list[str]:
         UsageError: There is no terminal, or the variable is invalid.
     """
     if not person_is_there():
-        raise UsageError(
-            "the new text is missing",
-            hint="specify --content TEXT, --file FILE, or --content - for stdin",
-        )
+        raise Missing("--content or --file", hint="--content - reads from stdin")
     named = _editor_name()
     try:
         words = shlex.split(named)

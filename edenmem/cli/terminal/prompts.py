@@ -18,8 +18,11 @@ def person_is_there() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _missing(what: str, option: str) -> UsageError:
-    return UsageError(f"{what} is missing", hint=f"specify {option}")
+class Missing(UsageError):
+    """An argument or option is missing. Without a hint, the command refers to its help."""
+
+    def __init__(self, what: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{what} is missing", hint=hint)
 
 
 def _title(what: str) -> str:
@@ -39,20 +42,20 @@ def _terminal() -> Any:
     return create_output(stdout=sys.stderr)
 
 
-def ask_text(what: str, option: str, *, default: str = "") -> str:
+def ask_text(what: str, option: str, *, default: str = "", hint: str | None = None) -> str:
     """Ask for a line of text.
 
     Raises:
         UsageError: There is no terminal, or no answer; names the option.
     """
     if not person_is_there():
-        raise _missing(what, option)
+        raise Missing(option, hint=hint)
     import questionary
 
     question = questionary.text(_title(what), default=default, output=_terminal())
     answer = str(_ask(question)).strip()
     if not answer:
-        raise _missing(what, option)
+        raise Missing(option, hint=hint)
     return answer
 
 
@@ -64,7 +67,7 @@ def ask_choice(what: str, option: str, choices: Sequence[tuple[str, str]]) -> st
     """
     if not person_is_there():
         labels = ", ".join(one_line(label, 40) for _, label in choices[:8])
-        raise UsageError(f"{option} is required", hint=f"one of: {labels}")
+        raise Missing(option, hint=f"one of: {labels}")
     import questionary
 
     return str(

@@ -15,6 +15,7 @@ from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.data.exchange_views import print_backup, print_export
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.progress import show_progress
+from edenmem.cli.terminal.prompts import Missing
 from edenmem.cli.terminal.times import parse_when
 from edenmem.errors import ExitCode, UsageError
 from edenmem.models.backup import RecordKind
@@ -112,7 +113,7 @@ def export(
         _back_up(run, request, target, to, keep)
         return
     if target is None:
-        raise UsageError("FILE is missing", hint="specify FILE, or a folder for backups with --to")
+        raise Missing("FILE or --to")
     if run.out.format is OutputFormat.MARKDOWN:
         from edenmem.cli.commands.data.markdown_views import export_folder
 

@@ -17,7 +17,7 @@ from edenmem.cli.commands.data.forgetting_views import (
     show_report,
 )
 from edenmem.cli.terminal.files import open_report
-from edenmem.cli.terminal.prompts import ask_text, confirm, person_is_there
+from edenmem.cli.terminal.prompts import Missing, ask_text, confirm, person_is_there
 from edenmem.cli.terminal.tables import many
 from edenmem.engine.erasure.reports import MentionMode
 from edenmem.errors import ExitCode, UsageError
@@ -99,6 +99,8 @@ def forget(
     from edenmem.engine.exchange.files import check_target
 
     run = invocation(ctx)
+    if not (user or session or group or agent):
+        raise Missing("--user, --session, --group or --agent")
     for option, mode in (("--mentions", mentions), ("--learned", learned)):
         if mode is MentionMode.ASK and not person_is_there():
             raise UsageError(

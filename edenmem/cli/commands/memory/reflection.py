@@ -150,7 +150,7 @@ def add(
     new = read_text_option(text if content is None else content, file)
     scope = choose_scope(run, named, new_group=True)
     if new is None:
-        new = ask_text("reflection", "--content")
+        new = ask_text("reflection", "TEXT, --content or --file")
     report = run.edit(
         lambda editor: editor.add_reflection(
             scope, new, private=private, allow_long=allow_long, reason=reason, dry_run=dry_run

@@ -14,7 +14,7 @@ from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.memory.change_views import show_change, where
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
-from edenmem.cli.terminal.prompts import confirm
+from edenmem.cli.terminal.prompts import Missing, confirm
 from edenmem.cli.terminal.times import ago
 from edenmem.engine.history.descriptions import action_words
 from edenmem.engine.history.undo import UndoOutcome, UndoStep
@@ -58,8 +58,10 @@ def undo(
     """
 
     run = invocation(ctx)
-    if (entry is None) == (run_id is None):
-        raise UsageError("give an ENTRY or --run RUN", hint="list entries: edenmem log")
+    if entry is not None and run_id is not None:
+        raise UsageError("ENTRY and --run exclude each other")
+    if entry is None and run_id is None:
+        raise Missing("ENTRY or --run", hint="list entries: edenmem log")
     if entry is not None:
         _one(run, run.service.history.find_id("entry", entry), force, yes, dry_run, reason)
     else:

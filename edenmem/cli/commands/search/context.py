@@ -75,7 +75,7 @@ def show(
     if name and session and name != session:
         raise UsageError("session given twice: as SESSION and with --session")
     moment = parse_when(as_of, "--as-of")
-    found = run.resolver.session(name or session or ask_text("session", "--session"))
+    found = run.resolver.session(name or session or ask_text("session", "SESSION or --session"))
     report = run.serve(
         lambda service: service.assemble_context(
             found.id,

@@ -16,6 +16,7 @@ from edenmem.cli.app.choosing import choose_agent
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import to_json
+from edenmem.cli.terminal.prompts import Missing
 from edenmem.errors import ConfigError, UsageError
 from edenmem.settings.paths import has_password, user_config_file
 
@@ -230,11 +231,10 @@ def _parse_client(words: Sequence[str]) -> Client:
     for client in CLIENTS:
         if client == named:
             return client
-    given = " ".join(words[1:])
-    raise UsageError(
-        f"no such client: {given!r}" if given else "CLIENT is missing",
-        hint="one of claude, cursor or vscode",
-    )
+    clients = f"one of: {', '.join(CLIENTS)}"
+    if len(words) == 1:
+        raise Missing("CLIENT", hint=clients)
+    raise UsageError(f"no such client: {' '.join(words[1:])!r}", hint=clients)
 
 
 def _own_command() -> list[str]:

@@ -20,6 +20,7 @@ from edenmem.cli.commands.work.schedule import (
     systemd_service,
     systemd_timer,
 )
+from edenmem.cli.terminal.prompts import Missing
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago, parse_duration
 from edenmem.engine.scopes.labels import Labels
@@ -238,10 +239,10 @@ def retry(
     edenmem cold retry --all
     """
     run = invocation(ctx)
-    if bool(formations) == every_one:
-        raise UsageError(
-            "no formations given", hint="specify FORMATION or --all; see 'edenmem cold status'"
-        )
+    if formations and every_one:
+        raise UsageError("FORMATION and --all exclude each other")
+    if not formations and not every_one:
+        raise Missing("FORMATION or --all", hint="list formations: edenmem cold status")
     if formations:
         chosen = [run.resolver.formation(text) for text in formations]
     else:

@@ -16,6 +16,7 @@ from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import change_line, print_judgments, usage_line
 from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.prompts import Missing
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago, iso
 from edenmem.engine.reports import FormationReport
@@ -107,7 +108,7 @@ def form(
             hint="for all idle sessions, use 'edenmem cold run --include-formed'",
         )
     if not sessions and not due and not agent:
-        raise UsageError("no sessions given", hint="specify SESSION, --due or --agent AGENT")
+        raise Missing("SESSION, --due or --agent")
     agent_id = agent_id_of(run, agent)
     if sessions:
         chosen = [run.resolver.session(name) for name in sessions]

@@ -12,7 +12,7 @@ from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import invocation
 from edenmem.cli.app.views import WEAK, print_judgments, usage_line
 from edenmem.cli.terminal.editing import read_text_option
-from edenmem.cli.terminal.prompts import ask_text, person_is_there
+from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import UsageError
 from edenmem.models.formation import Decision
@@ -66,7 +66,7 @@ def remember(
     if given is None:
         if not has_llm(run.settings):
             raise no_llm(otherwise=STORE_UNCHANGED)
-        given = _ask_text()
+        given = ask_text("text to remember", "TEXT or --file", hint="TEXT - reads from stdin")
     demand_text(given)
     report = run.serve(
         lambda service: service.remember(
@@ -84,15 +84,6 @@ def remember(
         print_judgments(run, report.decisions)
     if report.usage:
         run.out.note(usage_line(report.usage))
-
-
-def _ask_text() -> str:
-    if not person_is_there():
-        raise UsageError(
-            "the text is missing",
-            hint="specify TEXT, --file FILE, or - for stdin",
-        )
-    return ask_text("text to remember", "TEXT")
 
 
 def _explain(decision: Decision) -> str | None:
