@@ -334,7 +334,7 @@ def test_importing_is_all_or_none_unless_told(cli: Cli) -> None:
     assert cli("session", "show", "tea").code == 3
     partly = cli("session", "import", "-", "--skip-bad", input=lines)
     assert partly.code == 1
-    assert "line 2" in partly.err
+    assert "stdin:2: " in partly.err
     assert len(cli.json("session", "show", "tea")[0]["messages"]) == 1
 
 
