@@ -285,3 +285,8 @@ def escape_xml(text: str) -> str:
     for character, escaped in _ESCAPES:
         text = text.replace(character, escaped)
     return text
+
+
+def many(count: int, one: str, several: str = "") -> str:
+    """Return a count with its noun: "1 fact", "2 facts"."""
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"

@@ -85,7 +85,7 @@ def test_one_command_fills_compares_and_switches(
     assert found(cli, *new)[0] == WALK
     cli("fact", "add", "--agent", "mira", "--content", "The hall is cold.", *old).ok()
     again = cli("embed", "backfill", "--model", NEW, "--yes", *old).ok()
-    assert f"1 facts to embed with {NEW}" in again.err
+    assert f"1 fact to embed with {NEW}" in again.err
     assert "until the switch" not in again.err
 
     (status,) = cli("embed", "status", "--format", "json", *new).ok().rows

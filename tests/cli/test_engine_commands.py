@@ -322,7 +322,7 @@ def test_an_error_names_its_session_and_what_was_done_is_told(talk: Cli) -> None
     assert "error: kites: " in failed.err
     # The scope of the session has no switch: its reflection is formed all the same.
     told = " ".join(failed.err.split())
-    assert "memory of mira are off: 3 messages were formed without memory" in told
+    assert "memory of mira are off: formed 3 messages without memory" in told
     assert "'edenmem agent enable mira', then 'edenmem form harbour --again'" in told
     session = ("--agent", "mira", "--session", "harbour")
     (kept,) = talk.json("reflection", "list", *session)

@@ -324,3 +324,13 @@ def test_an_empty_database_is_told_from_the_platforms(
     assert "users3" in plan["notes"][0]
     asked = eden("init", "--dry-run", "--uri", secantus_uri.rstrip("/"))
     assert "using eden" in asked.ok().err
+
+
+def test_one_fact_is_counted_in_the_singular(empty_cli: Cli) -> None:
+    empty_cli("init", "--yes").ok()
+    empty_cli("agent", "add", "mira").ok()
+    empty_cli("fact", "add", "--agent", "mira", "The walk is on Saturday.").ok()
+    for command in ("list", "create"):
+        shown = " ".join(empty_cli("index", command).ok().out.split())
+        assert "1 fact" in shown
+        assert "1 facts" not in shown

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.money import format_amount, format_cost
-from edenmem.cli.terminal.tables import Column, format_cell, many
+from edenmem.cli.terminal.tables import Column, format_cell
 from edenmem.engine.history.descriptions import WEAK as WEAK
 from edenmem.engine.history.descriptions import describe_rejection
 from edenmem.engine.reports import EditReport, ScopeStatus
@@ -24,6 +24,7 @@ from edenmem.models.changes import (
 from edenmem.models.formation import NAMED, CallUsage, Decision, UsageTotal
 from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.models.scope import Scope
+from edenmem.text import many
 
 T = TypeVar("T")
 
@@ -273,7 +274,7 @@ def count_noun(kind: str, count: int) -> str:
 
 def usage_line(used: Sequence[CallUsage]) -> str:
     """Summarize calls of models: number, tokens and cost."""
-    calls = "1 call" if len(used) == 1 else f"{len(used)} calls"
+    calls = many(len(used), "call")
     about = "~" if any(u.estimated for u in used) else ""
     line = (
         f"{calls}, {about}{sum(u.input_tokens for u in used):,} tokens in, "

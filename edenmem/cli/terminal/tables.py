@@ -38,11 +38,6 @@ class Column(NamedTuple, Generic[T]):
     kind: Literal["plain", "id", "name", "text", "number", "time", "state"] = "plain"
 
 
-def many(count: int, one: str, several: str = "") -> str:
-    """Return a count with its noun: "1 fact", "2 facts"."""
-    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
-
-
 def format_cell(value: object) -> str:
     """Format a cell on one line."""
     if value is None or value == "":

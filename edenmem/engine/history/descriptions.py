@@ -10,7 +10,7 @@ from edenmem.models.changes import AuditEntry, Change, HistoryEntry
 from edenmem.models.formation import Decision, FormationStatus
 from edenmem.models.host import Message
 from edenmem.models.memory import Reflection
-from edenmem.text import ago, iso, one_line
+from edenmem.text import ago, iso, many, one_line
 
 #: Label of a weak fact.
 WEAK = "weak: not fully confirmed"
@@ -235,7 +235,7 @@ def _origin(source: Source, reflection: Reflection) -> str:
         parts.append(f"session {_session(source)}")
     if source.messages:
         count = len(source.messages)
-        parts.append("1 message" if count == 1 else f"{count} messages")
+        parts.append(many(count, "message"))
     if reflection.propagated_from:
         parts.append(f"propagated from {', '.join(reflection.propagated_from)}")
     return ", ".join(parts)

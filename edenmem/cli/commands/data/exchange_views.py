@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.views import count_noun
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.tables import Column, many
+from edenmem.cli.terminal.tables import Column
 from edenmem.errors import line_place
+from edenmem.text import many
 
 if TYPE_CHECKING:
     from edenmem.cli.app.invocation import Invocation

@@ -18,9 +18,9 @@ from edenmem.cli.commands.data.forgetting_views import (
 )
 from edenmem.cli.terminal.files import open_report
 from edenmem.cli.terminal.prompts import Missing, ask_text, confirm, person_is_there
-from edenmem.cli.terminal.tables import many
 from edenmem.engine.erasure.reports import MentionMode
 from edenmem.errors import ExitCode, UsageError
+from edenmem.text import many
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

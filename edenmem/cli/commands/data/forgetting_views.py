@@ -10,7 +10,7 @@ from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import EditorFile, find_editor, show_diff
 from edenmem.cli.terminal.prompts import ask_choice, confirm
-from edenmem.cli.terminal.tables import Column, many
+from edenmem.cli.terminal.tables import Column
 from edenmem.engine.erasure.reports import (
     ForgetPlan,
     ForgetReport,
@@ -23,6 +23,7 @@ from edenmem.engine.erasure.reports import (
 from edenmem.engine.factory import has_llm
 from edenmem.errors import ProviderError, UsageError
 from edenmem.models.forgetting import Subject
+from edenmem.text import many
 
 Row = tuple[str, int]
 
@@ -169,7 +170,8 @@ def _show_report(run: Invocation, report: ForgetReport) -> None:
             ("mentions", _tally(report.mentions)),
             (
                 "verified",
-                f"{probe.texts:,} texts, {probe.searches:,} searches, {probe.contexts:,} contexts",
+                f"{many(probe.texts, 'text')}, {many(probe.searches, 'search', 'searches')},"
+                f" {many(probe.contexts, 'context')}",
             ),
             ("still found", list(probe.found) or "nothing"),
             ("words only", probe.by_words and f"some searches: {probe.by_words}"),

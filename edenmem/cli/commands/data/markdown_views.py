@@ -13,9 +13,9 @@ from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.prompts import confirm
-from edenmem.cli.terminal.tables import many, style
+from edenmem.cli.terminal.tables import style
 from edenmem.errors import ExitCode, UsageError
-from edenmem.text import one_line, printable
+from edenmem.text import many, one_line, printable
 
 if TYPE_CHECKING:
     from edenmem.engine.exchange.edits import ApplyReport, Edit, Plan

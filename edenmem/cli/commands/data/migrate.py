@@ -30,6 +30,7 @@ from edenmem.errors import (
     ExitCode,
     StoreError,
 )
+from edenmem.text import many
 
 if TYPE_CHECKING:
     from edenmem.engine.migration.items import V1Plan
@@ -176,8 +177,8 @@ def v1(
             ):
                 raise typer.Exit(ExitCode.SOME_FAILED)
             return
-        target = run.service.setup.location
-        if not confirm(f"Migrate {sum(plan.totals.values()):,} documents into {target}?", yes=yes):
+        documents = many(sum(plan.totals.values()), "document")
+        if not confirm(f"Migrate {documents} into {run.service.setup.location}?", yes=yes):
             run.out.note("nothing was changed")
             return
         with open_report(report, force=run.overwrite, in_use=run.files_in_use) as write:

@@ -22,8 +22,8 @@ from edenmem.cli.commands.data.v1_source import (
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
-from edenmem.cli.terminal.tables import many
 from edenmem.errors import ExitCode
+from edenmem.text import many
 
 if TYPE_CHECKING:
     from edenmem.engine.migration.reports import RollbackReport, Verification

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.money import format_cost
-from edenmem.cli.terminal.tables import Column, many
+from edenmem.cli.terminal.tables import Column
 from edenmem.models.migration import MigrationRun, RunState, SchemaStep
 from edenmem.models.v1 import V1Damage
-from edenmem.text import one_line
+from edenmem.text import many, one_line
 
 if TYPE_CHECKING:
     from edenmem.engine.migration.reports import (
@@ -221,7 +221,7 @@ def _embedding(plan: MigrationPlan) -> str:
         if plan.model
         else "; no embedding model is configured"
     )
-    return f"{plan.facts:,} facts, about {plan.tokens:,} tokens{model}"
+    return f"{many(plan.facts, 'fact')}, about {plan.tokens:,} tokens{model}"
 
 
 def _print_samples(run: Invocation, plan: MigrationPlan) -> None:
@@ -413,7 +413,7 @@ def _describe_vectors(check: Verification) -> str | None:
 def _describe_unreadable(check: Verification) -> str | None:
     if not check.unreadable:
         return None
-    number = "1 entry" if check.unreadable == 1 else f"{check.unreadable:,} entries"
+    number = many(check.unreadable, "entry", "entries")
     return f"{number} of the log, ignored"
 
 

@@ -11,6 +11,7 @@ from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.money import format_cost
 from edenmem.cli.terminal.progress import show_progress
+from edenmem.text import many
 
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.backfill import BackfillPlan, BackfillReport
@@ -29,7 +30,7 @@ def print_plan(run: Invocation, plan: BackfillPlan) -> None:
         plan,
         [
             ("model", plan.model),
-            ("would embed", f"{plan.facts:,} facts"),
+            ("would embed", many(plan.facts, "fact")),
             ("missing", total.missing or None),
             ("wrong length", total.wrong_length or None),
             (
@@ -49,7 +50,7 @@ def print_report(run: Invocation, report: BackfillReport) -> None:
         report,
         [
             ("model", report.model),
-            ("embedded", f"{report.embedded:,} facts"),
+            ("embedded", many(report.embedded, "fact")),
             ("changed since", report.changed or None),
             ("failed", sum(len(batch.fact_ids) for batch in report.failed) or None),
             ("tokens", f"{report.tokens:,}"),

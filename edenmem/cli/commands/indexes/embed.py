@@ -25,9 +25,10 @@ from edenmem.cli.commands.indexes.switch_views import print_ending, print_standi
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
-from edenmem.cli.terminal.tables import Column, many
+from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import parse_duration
 from edenmem.errors import ExitCode, UsageError
+from edenmem.text import many
 
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.backfill import BackfillPlan
@@ -253,7 +254,7 @@ def backfill(
         print_plan(run, plan)
         return
     _announce(run, plan)
-    if plan.replaced and not confirm(f"Replace {plan.replaced:,} vectors?", yes=yes):
+    if plan.replaced and not confirm(f"Replace {many(plan.replaced, 'vector')}?", yes=yes):
         run.out.note("nothing was changed")
         return
 
@@ -273,7 +274,7 @@ def backfill(
 def _announce(run: Invocation, plan: BackfillPlan) -> None:
     if plan.facts:
         run.out.note(
-            f"{plan.facts:,} facts to embed with {plan.model}, about {plan.tokens:,} tokens, "
+            f"{many(plan.facts, 'fact')} to embed with {plan.model}, about {plan.tokens:,} tokens, "
             f"{cost_of(plan.cost)}"
         )
     others = plan.status.total.others

@@ -21,8 +21,8 @@ from edenmem.cli.commands.indexes.switch_views import comparison_data, print_com
 from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.files import file_name, lines_of
 from edenmem.cli.terminal.prompts import confirm
-from edenmem.cli.terminal.tables import many
 from edenmem.errors import EdenmemError, ExitCode, UsageError, line_place
+from edenmem.text import many
 
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.backfill import BackfillReport
@@ -210,7 +210,7 @@ def _announce(run: Invocation, plan: SwitchPlan) -> None:
         run.out.note(f"all vectors of {plan.switch.model} exist")
         return
     run.out.note(
-        f"{facts:,} facts to embed with {plan.switch.model}, about {plan.backfill.tokens:,} "
+        f"{many(facts, 'fact')} to embed with {plan.switch.model}, about {plan.backfill.tokens:,} "
         f"tokens, {cost_of(plan.backfill.cost)}"
     )
     if plan.switch.phase == "filling":
@@ -246,7 +246,7 @@ def _print_outcome(
         [
             ("switch to", plan.switch.model),
             ("  state", standing(plan.switch)),
-            ("embedded", f"{filled.embedded:,} facts"),
+            ("embedded", many(filled.embedded, "fact")),
             ("tokens", f"{filled.tokens:,}"),
             ("cost", cost_of(filled.cost)),
             ("took", f"{filled.seconds:.1f} s"),

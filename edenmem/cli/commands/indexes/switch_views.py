@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import to_data
-from edenmem.cli.terminal.tables import Column, many
+from edenmem.cli.terminal.tables import Column
+from edenmem.text import many
 
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.status import VectorStatus
@@ -38,7 +39,7 @@ def print_standing(run: Invocation, switch: VectorSwitch, status: VectorStatus) 
         [
             ("switch to", f"{switch.model} ({switch.dimensions:,} dimensions)"),
             ("  state", standing(switch)),
-            ("  vectors", f"{total.current:,} of {total.facts:,} facts"),
+            ("  vectors", f"{total.current:,} of {many(total.facts, 'fact')}"),
         ]
     )
     run.out.note(WAY_ON[switch.phase])
@@ -81,7 +82,7 @@ def _show_ending(run: Invocation, ending: SwitchEnding) -> None:
         [
             ("model", ending.in_force),
             (done or "facts", f"{ending.facts:,}" if done else None),
-            ("stale", f"{ending.stale:,} facts" if ending.stale else None),
+            ("stale", many(ending.stale, "fact") if ending.stale else None),
         ]
     )
     if ending.stale:

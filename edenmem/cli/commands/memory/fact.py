@@ -29,12 +29,11 @@ from edenmem.cli.commands.search.searchable import await_search
 from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.editing import change_text, read_text_option
 from edenmem.cli.terminal.prompts import ask_text, confirm
-from edenmem.cli.terminal.tables import many
 from edenmem.cli.terminal.times import parse_duration
 from edenmem.engine.reports import EditReport
 from edenmem.models.memory import Fact
 from edenmem.models.search import FactFilter
-from edenmem.text import one_line
+from edenmem.text import many, one_line
 
 if TYPE_CHECKING:
     from edenmem.engine.edits.editor import Editor

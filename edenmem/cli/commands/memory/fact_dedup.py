@@ -15,7 +15,7 @@ from edenmem.cli.app.views import scope_name
 from edenmem.cli.terminal.data import plan_data
 from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.prompts import ask_choice, ask_text, confirm, person_is_there
-from edenmem.cli.terminal.tables import Column, many
+from edenmem.cli.terminal.tables import Column
 from edenmem.errors import (
     ConflictError,
     EdenmemError,
@@ -25,7 +25,7 @@ from edenmem.errors import (
     UsageError,
 )
 from edenmem.models.memory import Fact
-from edenmem.text import one_line
+from edenmem.text import many, one_line
 
 if TYPE_CHECKING:
     from edenmem.engine.edits.near_duplicates import FactGroup, Merge, MergeReport, Proposal

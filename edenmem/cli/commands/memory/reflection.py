@@ -19,11 +19,10 @@ from edenmem.cli.app.views import (
 )
 from edenmem.cli.terminal.editing import change_text, read_text_option
 from edenmem.cli.terminal.prompts import ask_text, confirm
-from edenmem.cli.terminal.tables import many
 from edenmem.engine.reports import EditReport
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.text import one_line
+from edenmem.text import many, one_line
 
 if TYPE_CHECKING:
     from edenmem.engine.edits.editor import Editor

@@ -13,12 +13,13 @@ from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.files import file_name, lines_of
-from edenmem.cli.terminal.tables import Column, many
+from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import iso
 from edenmem.engine.reports import ImportReport
 from edenmem.errors import ExitCode, line_place
 from edenmem.models.host import Session
 from edenmem.models.ids import derived_id
+from edenmem.text import many
 
 app = group("List, show and import sessions.")
 
@@ -123,7 +124,7 @@ def show(
                 message.content,
             )
     if cut:
-        run.out.note(f"only the newest {limit} messages are shown; --limit 0 shows all")
+        run.out.note(f"showing the newest {many(limit, 'message')}; --limit 0 shows all")
 
 
 @app.command("import", cls=Command)

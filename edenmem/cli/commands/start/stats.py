@@ -15,7 +15,7 @@ from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import dollars, token_count
 from edenmem.cli.terminal.charts import draw_stacked_bars
-from edenmem.cli.terminal.tables import Column, many
+from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import parse_when
 from edenmem.engine.reports import ScopeStatus
 from edenmem.engine.scopes.labels import Labels
@@ -23,6 +23,7 @@ from edenmem.engine.stats.statistics import MemoryStatistics, daily
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Fact
 from edenmem.models.statistics import BufferAge, FactUse, KindCount, UsageOnDay
+from edenmem.text import many
 
 app = single()
 

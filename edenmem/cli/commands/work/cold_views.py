@@ -16,9 +16,10 @@ from edenmem.cli.app.views import token_count
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.money import format_cost
 from edenmem.cli.terminal.progress import show_progress
-from edenmem.cli.terminal.tables import Column, many
+from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago
 from edenmem.errors import ExitCode
+from edenmem.text import many
 
 if TYPE_CHECKING:
     from edenmem.engine.cold.report import ColdFailure, ColdPlan, ColdReport, LeftOut, Tally
@@ -49,7 +50,7 @@ _LEFT_OUT: list[Column[LeftOut]] = [
 def describe_tally(tally: Tally) -> str:
     """Describe the progress of a run."""
     return (
-        f"{tally['considered']:,} sessions, {tally['formed']:,} formed,"
+        f"{many(tally['considered'], 'session')}, {tally['formed']:,} formed,"
         f" {tally['not_due']:,} not due, {len(tally.failed):,} failed"
     )
 
@@ -111,13 +112,14 @@ def _fields(report: ColdReport) -> list[tuple[str, object]]:
         (report.left_out_by_age, "by --max-age"),
     )
     usage = [
-        f"{total.model}: {total.calls} calls, {token_count(total, total.input_tokens)} tokens in,"
+        f"{total.model}: {many(total.calls, 'call')},"
+        f" {token_count(total, total.input_tokens)} tokens in,"
         f" {token_count(total, total.output_tokens)} out"
         + (f", {format_cost(total.cost)}" if total.cost else "")
         for total in report.usage
     ]
     return [
-        ("considered", f"{report.considered:,} sessions"),
+        ("considered", many(report.considered, "session")),
         ("formed", _ranges(report.formed, report.messages)),
         ("completed", report.completed or None),
         ("facts", " ".join(f"{sign}{count}" for sign, count in facts if count)),

@@ -13,10 +13,11 @@ from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import usage_line
 from edenmem.cli.terminal.editing import show_diff
-from edenmem.cli.terminal.tables import Column, many
+from edenmem.cli.terminal.tables import Column
 from edenmem.engine.reports import ConsolidationReport
 from edenmem.errors import ExitCode, UsageError
 from edenmem.models.scope import ScopeKind
+from edenmem.text import many
 
 if TYPE_CHECKING:
     from edenmem.engine.service import MemoryService

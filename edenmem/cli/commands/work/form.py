@@ -37,6 +37,7 @@ from edenmem.errors import (
 )
 from edenmem.models.formation import Reach, Trigger
 from edenmem.models.host import Session
+from edenmem.text import many
 
 if TYPE_CHECKING:
     from edenmem.engine.service import MemoryService
@@ -255,8 +256,8 @@ def print_formations(
                     run.out.note(f"  next attempt: {again}")
             if report.split_off:
                 run.out.note(
-                    f"{labels[report.session_id]}: formed {report.split_off} messages separately:"
-                    " all messages exceed the context of the model"
+                    f"{labels[report.session_id]}: formed {many(report.split_off, 'message')}"
+                    " separately: all messages exceed the context of the model"
                 )
         _print_rejected(run, reports, verbose=verbose)
     _print_switched_off(run, reports, labels)
@@ -313,8 +314,9 @@ def _print_switched_off(
             again = f"'edenmem form {quote(label)} --again'"
             advice = f"to repeat: {advice}, then {again}"
         run.out.note(
-            f"{label}: user and agent memory of {agent.username} are off: {count} messages "
-            f"{'were' if done else 'would be'} formed without memory; {advice}"
+            f"{label}: user and agent memory of {agent.username} are off: "
+            f"{'formed' if done else 'would form'} {many(count, 'message')} without memory;"
+            f" {advice}"
         )
 
 
@@ -327,9 +329,8 @@ def _print_idle(
         if report.outcome != "not_due":
             continue
         if report.by_platform:
-            why = (
-                f"the platform formed {report.by_platform} messages; include them with --from-start"
-            )
+            formed = many(report.by_platform, "message")
+            why = f"the platform formed {formed}; include them with --from-start"
         elif next(iter(run.service.host.messages(report.session_id, newest=1)), None) is None:
             why = "the session has no messages"
         elif reach.own:

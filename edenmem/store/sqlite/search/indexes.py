@@ -23,6 +23,7 @@ from edenmem.store.sqlite.core import source_words
 from edenmem.store.sqlite.core.part import Part
 from edenmem.store.sqlite.core.words import rebuild_text_index
 from edenmem.store.sqlite.memory.vectors import code_of
+from edenmem.text import many
 
 TEXT, CODES, SOURCE = "facts_text", "vector_codes", source_words.INDEX
 
@@ -206,7 +207,7 @@ def _search_state(
     (entries,) = connection.execute(_COUNTED[name]).fetchone()
     missing, left = connection.execute(_STRAY[name]).fetchone()
     differences = [
-        f"{count:,} {noun if count == 1 else nouns}"
+        many(count, noun, nouns)
         for count, noun, nouns in (
             (missing, "fact missing", "facts missing"),
             (left, "entry of a deleted fact", "entries of deleted facts"),
@@ -220,7 +221,7 @@ def _search_state(
         status="different" if differences else "ready",
         queryable=True,
         differences=tuple(differences),
-        note=f"{what}, {entries:,} facts",
+        note=f"{what}, {many(entries, 'fact')}",
     )
 
 
