@@ -281,6 +281,8 @@ def test_the_dump_of_the_examples(new_cli: Inside) -> None:
     assert "29 to migrate, 5 to merge, 9 to leave behind, 5 bad" in planned.out
     assert "1 memory_agent.importance" in planned.out
     assert "Lantern Walk (2)" in planned.out
+    assert "text of mira: shard Harbour fair, from memory_agent/" in planned.out
+    assert "fact of mira: agent, from memory_sessions/" in planned.out
     assert "\x1b" not in planned.out
     done = new_cli("migrate", "v1", "--from", str(EXAMPLE), "--yes")
     assert (done.code, "memory_sessions.bson.gz ends early" in done.out) == (1, True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
 
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.migration.applier import DryApplier
@@ -36,6 +38,7 @@ from edenmem.engine.migration.source import (
     strangers_notice,
 )
 from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.scopes.labels import Labels, load_labels
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
 from edenmem.models.v1 import (
@@ -73,6 +76,8 @@ class _Sums:
         self.outcomes: Counter[str] = Counter()
         self.treatments: Counter[str] = Counter()
         self.conflicts: list[PlanConflict] = []
+        #: Key → scope, of samples and conflicts.
+        self.scopes: dict[str, Scope] = {}
 
     def row(self, item: V1Item) -> PlanRow:
         """Return the row of an item's agent and shard."""
@@ -109,6 +114,7 @@ def make_plan(
     names = {person.id: person.username or "" for person in plan.agents()}
     for row in sums.rows.values():
         row.agent = names.get(row.agent_id, "")
+    labels = _label_scopes(store, plan, sums.scopes)
     earlier = resumable(store, plan.location, options) if store else None
     tokens = math.ceil(sums.characters / runtime.settings.formation.characters_per_token)
     return MigrationPlan(
@@ -123,10 +129,16 @@ def make_plan(
         problems_by_kind=dict(sums.problems.most_common()),
         problems=tuple(sums.named),
         unknown_fields=dict(plan.unknown_fields),
-        samples=tuple(sums.samples),
+        samples=tuple(
+            msgspec.structs.replace(each, label=labels.get(each.scope, "an unknown agent"))
+            for each in sums.samples
+        ),
         outcomes=dict(sorted(sums.outcomes.items())),
         conflicts_by_treatment=dict(sums.treatments.most_common()),
-        conflicts=tuple(sums.conflicts),
+        conflicts=tuple(
+            msgspec.structs.replace(each, label=labels.get(each.scope, "an unknown agent"))
+            for each in sums.conflicts
+        ),
         facts=sums.facts,
         model=embedder.model if embedder else "",
         tokens=tokens,
@@ -135,6 +147,18 @@ def make_plan(
         resumes=earlier.id if earlier else None,
         incomplete=tuple(plan.incomplete),
     )
+
+
+def _label_scopes(store: Store | None, plan: V1Plan, scopes: Mapping[str, Scope]) -> dict[str, str]:
+    """Return the labels of scopes by key, with names of the store or else of the source."""
+    labels = load_labels(store, scopes.values()) if store else Labels()
+    people = list(plan.agents())
+    if any(scope.user_id not in (None, *labels) for scope in scopes.values()):
+        people += plan.users()
+    for person in people:
+        if person.username:
+            labels.setdefault(person.id, person.username)
+    return {key: labels.full(scope) for key, scope in scopes.items()}
 
 
 def _applier(runtime: Runtime, plan: V1Plan, options: RunOptions) -> DryApplier:
@@ -200,11 +224,15 @@ def _note_conflict(sums: _Sums, done: Done, treatment: Treatment) -> None:
     sums.treatments[treatment.value] += 1
     if len(sums.conflicts) < _PROBLEMS:
         scope = target_scope(done.item)
+        if scope is None and done.item.agent_id:
+            scope = Scope.agent(done.item.agent_id)
+        if scope is not None:
+            sums.scopes[scope.key] = scope
         sums.conflicts.append(
             PlanConflict(
                 kind=done.item.kind,
                 source=format_sources(done.item.sources),
-                scope=scope.key if scope else f"agent:{done.item.agent_id}",
+                scope=scope.key if scope is not None else "",
                 treatment=treatment.value,
                 reason=done.detail,
             )
@@ -223,6 +251,7 @@ def _sample(sums: _Sums, plan: V1Plan, item: V1Item) -> None:
         case _:
             return
     source = item.sources[0]
+    sums.scopes[scope.key] = scope
     sums.sampled[item.kind] += 1
     sums.samples.append(
         Sample(

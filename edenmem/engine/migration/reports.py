@@ -62,23 +62,28 @@ class PlanRow(msgspec.Struct, kw_only=True):
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """An item before and after the migration."""
+    """An item before and after the migration; ``label`` has the names of its scope."""
 
     kind: str
     source: str
     scope: str
     before: str
     after: str
+    label: str = ""
 
 
 class PlanConflict(msgspec.Struct, frozen=True, kw_only=True):
-    """A v1 item that conflicts with v2 memory: how the run resolves it, and why."""
+    """A v1 item that conflicts with v2 memory: how the run resolves it, and why.
+
+    ``label`` has the names of its scope.
+    """
 
     kind: str
     source: str
     scope: str
     treatment: str
     reason: str
+    label: str = ""
 
 
 class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -227,7 +227,7 @@ def _embedding(plan: MigrationPlan) -> str:
 def _print_samples(run: Invocation, plan: MigrationPlan) -> None:
     for sample in plan.samples:
         run.out.line()
-        run.out.paragraph("", f"{sample.kind} of {sample.scope}, from {sample.source}")
+        run.out.paragraph("", f"{sample.kind} of {sample.label}, from {sample.source}")
         run.out.paragraph("  before: ", one_line(sample.before, _SAMPLE_WIDTH))
         run.out.paragraph("  after:  ", one_line(sample.after, _SAMPLE_WIDTH))
 
@@ -236,7 +236,7 @@ def _print_conflicts(run: Invocation, plan: MigrationPlan) -> None:
     if plan.conflicts:
         run.out.line()
     for each in plan.conflicts[:_SHOWN]:
-        what = f"{each.kind} of {each.scope} {each.treatment}: "
+        what = f"{each.kind} of {each.label} {each.treatment}: "
         run.out.paragraph(what, one_line(each.reason, _SAMPLE_WIDTH))
     more = sum(plan.conflicts_by_treatment.values()) - _SHOWN
     if more > 0:
