@@ -112,6 +112,23 @@ def test_the_fullest_texts_come_first_and_long_ones_are_counted(cast: Cast) -> N
     assert (statistics.text_count, statistics.over_limit) == (3, 1)
 
 
+def test_an_empty_text_is_not_listed(cast: Cast) -> None:
+    add_fact(cast.store, cast.agent_scope, "The scope has a fact.")
+    for version, content in enumerate(("Some words.", "")):
+        applied(
+            cast.store,
+            WriteConsolidation(
+                scope=cast.agent_scope,
+                expected_version=version,
+                content=content,
+                word_limit=3,
+                at=NOW,
+            ),
+        )
+    statistics = _statistics(cast)
+    assert (statistics.text_count, statistics.texts) == (0, ())
+
+
 def test_the_page_runs_and_fetches_nothing(cast: Cast) -> None:
     """Known failure 33: stored text closed a tag and became part of the page."""
     cast.add_shard(HOSTILE)

@@ -159,7 +159,7 @@ class _Fullest:
 
     def take(self, statuses: Iterable[ScopeStatus]) -> None:
         for status in statuses:
-            if not status.version:
+            if not status.words:  # never written, or undone
                 continue
             self.count += 1
             self.over += status.words > status.word_limit
