@@ -56,6 +56,20 @@ def test_the_readme_links_to_every_guide() -> None:
         assert f"](edenmem/docs/{page.name})" in text, f"add {page.name} to README.md"
 
 
+def test_installation_works_from_a_clone() -> None:
+    """The package is not on PyPI: only a path can be installed, with extras that exist."""
+    project = tomllib.loads((readme.README.parent / "pyproject.toml").read_text("utf-8"))
+    extras = set(project["project"]["optional-dependencies"])
+    examples = readme.README.parent.glob("examples/*.py")
+    for page in (*readme.pages(), *examples):
+        for line in page.read_text("utf-8").splitlines():
+            if "pip install" in line:
+                assert "edenmem[" not in line, f"{page.name}: {line}"
+                named = re.search(r"\s\"?\.(?:\[([a-z,]+)\])?", line.partition("pip install")[2])
+                assert named, f"{page.name}: {line}"
+                assert set((named[1] or "local").split(",")) <= extras, f"{page.name}: {line}"
+
+
 @pytest.fixture
 def person(tmp_path: Path) -> dict[str, str]:
     """Return the environment of a user with edenmem on the path, without configuration."""
