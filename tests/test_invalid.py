@@ -36,8 +36,8 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
     [
         ({"text": 1}, "text must be text"),
         ({"count": "1"}, "count must be a whole number"),
-        ({"count": 0}, "count must be at least 1"),
-        ({"count": 10}, "count must be at most 9"),
+        ({"count": 0}, "count must be a whole number of at least 1"),
+        ({"count": 10}, "count must be a whole number of at most 9"),
         ({"share": "x"}, "share must be a number"),
         ({"flag": 1}, "flag must be true or false"),
         ({"at": "now"}, "at must be a time in ISO 8601, such as 2026-01-31T09:30:00Z"),

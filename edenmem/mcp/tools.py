@@ -16,8 +16,8 @@ from msgspec import Meta
 from edenmem.engine.agent_memory import AgentMemory
 from edenmem.errors import UsageError
 from edenmem.mcp import results
-from edenmem.mcp.arguments import explain_arguments
 from edenmem.mcp.framing import framed_json, framed_xml
+from edenmem.models.invalid import explain_value
 
 _FactId = Annotated[
     str,
@@ -327,4 +327,6 @@ def _read(arguments: Mapping[str, Any], kind: type[_Arguments]) -> _Arguments:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         taken = ", ".join(kind.__struct_fields__)
-        raise UsageError(explain_arguments(error), hint=f"arguments: {taken}") from None
+        raise UsageError(
+            explain_value(error, whole="the value"), hint=f"arguments: {taken}"
+        ) from None

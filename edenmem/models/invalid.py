@@ -41,8 +41,14 @@ _MESSAGES: tuple[tuple[re.Pattern[str], _Words], ...] = (
         ),
     ),
     (
-        re.compile(r"Expected `(?:int|float)` ([<>])= (\S+)"),
-        lambda found: f"must be at {'most' if found[1] == '<' else 'least'} {found[2]}",
+        re.compile(r"Expected `(int|float)` ([<>])= (\S+)"),
+        lambda found: (
+            f"must be {_TYPES[found[1]]} of at {'most' if found[2] == '<' else 'least'} {found[3]}"
+        ),
+    ),
+    (
+        re.compile(r"Expected `str` matching regex '\^\[0-9a-f\]\{24\}\$'"),
+        lambda _: "must be a full ID of 24 hex digits",
     ),
     (re.compile(r"Expected `([a-z |]+)`"), lambda found: f"must be {_name_types(found[1])}"),
     (re.compile(r"Invalid (?:RFC3339|ISO8601) encoded"), lambda _: TIME),
@@ -51,7 +57,9 @@ _MESSAGES: tuple[tuple[re.Pattern[str], _Words], ...] = (
         lambda found: f"is unknown: {found[1]}",
     ),
 )
-_FIELD = re.compile(r"Object [a-z ]+ field `(.*)`$")
+_FIELD = re.compile(r"Object [a-z ]+ field `(.*)`$", re.DOTALL)
+#: Maximum length of the name of a field in a message, in characters.
+_LONGEST_FIELD = 80
 
 
 def explain_value(error: msgspec.ValidationError, *, whole: str = "the line") -> str:
@@ -63,7 +71,7 @@ def explain_value(error: msgspec.ValidationError, *, whole: str = "the line") ->
     *keys, path = place.rstrip("`").split("` in `")
     path = path.removeprefix("$").removeprefix(".")
     field = _FIELD.match(message)
-    subject = ".".join(filter(None, [path, field[1] if field else ""])) or whole
+    subject = ".".join(filter(None, [path, field[1] if field else ""]))[:_LONGEST_FIELD] or whole
     if keys:
         subject = f"a key of {subject}"
     for pattern, words in _MESSAGES:

@@ -1,19 +1,21 @@
-"""What is wrong with an invalid value, in the words of all interfaces for programs."""
+"""What is wrong with an invalid value of a request."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from edenmem.models.invalid import EMPTY, MISSING, OBJECT, TIME
+
 #: What is wrong with a value, by the beginning of Pydantic's type of error.
 _INVALID = {
-    "missing": "is missing",
+    "missing": MISSING,
     "extra_forbidden": "is not a known {what}",
     "json_invalid": "is not valid JSON (at byte {byte})",
     "string_too_long": "must have at most {max_length} characters",
-    "string_too_short": "must not be empty",
+    "string_too_short": EMPTY,
     "too_long": "must have at most {max_length} values",
-    "too_short": "must not be empty",
+    "too_short": EMPTY,
     # All values with a bound are whole numbers.
     "greater_than_equal": "must be a whole number of at least {ge}",
     "less_than_equal": "must be a whole number of at most {le}",
@@ -23,11 +25,11 @@ _INVALID = {
     "string": "must be text",
     "int": "must be a whole number",
     "bool": "must be true or false",
-    "datetime": "must be a time in ISO 8601, such as 2026-01-31T09:30:00Z",
-    "timezone": "must be a time in ISO 8601, such as 2026-01-31T09:30:00Z",
+    "datetime": TIME,
+    "timezone": TIME,
     "list": "must be a list",
-    "model": "must be a JSON object",
-    "dict": "must be a JSON object",
+    "model": OBJECT,
+    "dict": OBJECT,
 }
 
 

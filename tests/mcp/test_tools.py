@@ -332,10 +332,10 @@ async def test_every_tool_is_annotated_and_takes_no_owner(service: MemoryService
         ("search_facts", {}, "query is missing"),
         ("search_facts", {"query": []}, "query must not be empty"),
         ("search_facts", {"query": ["a"] * 4}, "query must have at most 3 values"),
-        ("search_facts", {"query": ["a", ""]}, "query.1 must not be empty"),
+        ("search_facts", {"query": ["a", ""]}, "query[1] must not be empty"),
         ("search_facts", {"query": "  "}, "query is missing or blank"),
         ("search_facts", {"query": 5}, "query must be a list"),
-        ("search_facts", {"query": ["a", 5]}, "query.1 must be text"),
+        ("search_facts", {"query": ["a", 5]}, "query[1] must be text"),
         ("search_facts", {"query": "a", "top_k": 0}, "top_k must be a whole number of at least 1"),
         (
             "search_facts",
@@ -344,13 +344,9 @@ async def test_every_tool_is_annotated_and_takes_no_owner(service: MemoryService
         ),
         ("search_facts", {"query": "a", "top_k": "all"}, "top_k must be a whole number"),
         ("search_facts", {"query": "a", "debug": "maybe"}, "debug must be true or false"),
-        ("search_facts", {"query": "a", "user": LENA.id}, "user is not a known argument"),
+        ("search_facts", {"query": "a", "user": LENA.id}, "user is not a known field"),
         ("list_facts", {"containing": "x" * 201}, "containing must have at most 200 characters"),
-        (
-            "why",
-            {"fact_id": HERS.id[:8]},
-            "fact_id must be a full ID of 24 hex digits, as search_facts returns it",
-        ),
+        ("why", {"fact_id": HERS.id[:8]}, "fact_id must be a full ID of 24 hex digits"),
     ],
 )
 async def test_wrong_arguments_are_a_tool_error_that_says_why(

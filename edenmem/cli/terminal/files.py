@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
-from edenmem.errors import unreadable
+from edenmem.errors import InputError, unreadable
 
 
 def file_name(file: str) -> str:
