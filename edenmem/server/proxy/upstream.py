@@ -134,11 +134,8 @@ class Upstream:
         request = httpx.Request(
             method,
             url,
-            headers=[
-                (
-                    name.encode("latin-1"),
-                    value.encode("latin-1", "replace"),
-                )  # httpx takes ASCII text
+            headers=[  # as bytes: httpx accepts only ASCII in text
+                (name.encode("latin-1"), value.encode("latin-1", "replace"))
                 for name, value in self._request_headers(list(headers), pass_token=pass_token)
             ],
             content=content,
