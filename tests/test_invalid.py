@@ -10,7 +10,7 @@ import pytest
 from msgspec import Meta
 
 from edenmem.errors import InputError, InvalidLines
-from edenmem.models.invalid import explain_json, explain_value, nearest_word
+from edenmem.invalid import explain_json, explain_value, nearest_word
 
 
 class _Inner(msgspec.Struct):

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from edenmem.errors import InputError
-from edenmem.models.invalid import explain_json, explain_value
+from edenmem.invalid import explain_json, explain_value
 
 
 class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -15,9 +15,9 @@ from msgspec import Meta
 
 from edenmem.engine.agent_memory import AgentMemory
 from edenmem.errors import UsageError
+from edenmem.invalid import explain_value
 from edenmem.mcp import results
 from edenmem.mcp.framing import framed_json, framed_xml
-from edenmem.models.invalid import explain_value
 
 _FactId = Annotated[
     str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edenmem.models.invalid import EMPTY, MISSING, OBJECT, TIME
+from edenmem.invalid import EMPTY, MISSING, OBJECT, TIME
 
 #: What is wrong with a value, by the beginning of Pydantic's type of error.
 _INVALID = {

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import msgspec
 
 from edenmem.errors import ConfigError
-from edenmem.models.invalid import nearest_word
+from edenmem.invalid import nearest_word
 from edenmem.settings.paths import redact_uri
 from edenmem.settings.schema import NOT_SETTINGS, SECRETS, Settings
 

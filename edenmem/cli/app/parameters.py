@@ -19,7 +19,7 @@ from typer.models import ParameterInfo
 from edenmem.cli.app.completion import declare
 from edenmem.cli.terminal.prompts import Missing
 from edenmem.errors import UsageError
-from edenmem.models.invalid import nearest_word
+from edenmem.invalid import nearest_word
 
 
 class OptionGroup(msgspec.Struct, frozen=True, kw_only=True):

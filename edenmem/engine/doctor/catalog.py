@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from edenmem.engine.doctor.report import State
 from edenmem.errors import UsageError
-from edenmem.models.invalid import nearest_word
+from edenmem.invalid import nearest_word
 
 
 class Check(NamedTuple):

@@ -10,9 +10,9 @@ from edenmem.engine.scopes.references import Resolver
 from edenmem.engine.scopes.visibility import reader_scopes
 from edenmem.engine.sessions.format import Line, TwiceReadable
 from edenmem.errors import AmbiguousReference, InputError, NotFoundError
+from edenmem.invalid import EMPTY, explain_json, explain_value
 from edenmem.models.host import Agent
 from edenmem.models.ids import is_id
-from edenmem.models.invalid import EMPTY, explain_json, explain_value
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store

@@ -13,8 +13,8 @@ from edenmem.engine.exchange.exporter import is_whole
 from edenmem.engine.exchange.files import Lines
 from edenmem.engine.exchange.records import Digest, Parser, take_origin
 from edenmem.errors import InputError
+from edenmem.invalid import MISSING, OBJECT, explain_json
 from edenmem.models.backup import Record, RecordKind
-from edenmem.models.invalid import MISSING, OBJECT, explain_json
 
 #: Maximum number of reported problems; all are counted.
 MAX_PROBLEMS = 100

@@ -16,6 +16,7 @@ import msgspec
 from edenmem.engine.consolidation.draft import without_version
 from edenmem.engine.sessions.people import People
 from edenmem.errors import EdenmemError, InputError
+from edenmem.invalid import EMPTY, MISSING, UNKNOWN, explain_value
 from edenmem.models.backup import (
     OF_SCOPES,
     RECORD_TYPES,
@@ -28,7 +29,6 @@ from edenmem.models.backup import (
 from edenmem.models.changes import AuditEntry
 from edenmem.models.host import Agent, Message, owner_of
 from edenmem.models.ids import as_utc, derived_id, is_id
-from edenmem.models.invalid import EMPTY, MISSING, UNKNOWN, explain_value
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
 from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 from edenmem.settings.schema import Settings

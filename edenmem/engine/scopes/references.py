@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from edenmem.engine.scopes.people import person_of, person_with, resolve_person
 from edenmem.errors import AmbiguousReference, NotFoundError, ScopeError
+from edenmem.invalid import nearest_word
 from edenmem.models.formation import Formation
 from edenmem.models.host import Agent, Session, User
 from edenmem.models.ids import is_id
-from edenmem.models.invalid import nearest_word
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 from edenmem.models.search import FactFilter

@@ -19,9 +19,9 @@ from typing import IO, Annotated, Any, get_args
 import msgspec
 from msgspec import Meta
 
+from edenmem.invalid import MISSING, TIME, UNKNOWN, explain_json, explain_value
 from edenmem.models.host import Role, ToolCall
 from edenmem.models.ids import as_utc
-from edenmem.models.invalid import MISSING, TIME, UNKNOWN, explain_json, explain_value
 from edenmem.text import clean
 
 #: Maximum length of a line in bytes.
