@@ -355,7 +355,10 @@ class Conversation(msgspec.Struct, frozen=True, dict=True):
     def meant(self) -> tuple[tuple[dates.Meant, ...], ...]:
         """Return the days that the relative expressions of each message imply."""
         return tuple(
-            tuple(dates.meant_days(message.text, message.sent_at)) for message in self.messages
+            tuple(dates.meant_days(message.text, message.sent_at, weekdays, spans))
+            for message, weekdays, spans in zip(
+                self.messages, self.weekdays, self.spans, strict=True
+            )
         )
 
     @cached_property

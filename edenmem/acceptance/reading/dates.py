@@ -6,13 +6,13 @@ A relative expression and the day of its message yield days. The tables cover a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import date, datetime, timedelta
 from functools import cache
 
 import msgspec
 
-from edenmem.acceptance.reading.times import count_words, find_spans, unit_words
+from edenmem.acceptance.reading.times import count_words, unit_words
 from edenmem.acceptance.reading.words import (
     ascii_digits,
     base_of,
@@ -251,11 +251,18 @@ def _relative_phrases(flat: str) -> Iterator[tuple[str, re.Match[str]]]:
                 yield language, match
 
 
-def meant_days(text: str, said_at: datetime) -> list[Meant]:
-    """Return the days that a text's relative expressions imply, in any known language."""
+def meant_days(
+    text: str,
+    said_at: datetime,
+    weekdays: Collection[int],
+    spans: Iterable[tuple[int, str, int]],
+) -> list[Meant]:
+    """Return the days that a text's relative expressions imply, in any known language.
+
+    ``weekdays`` and ``spans`` are those of the text, by `said_weekdays` and `times.find_spans`.
+    """
     day = said_at.date()
     flat = fold_in_place(ascii_digits(text)).replace("’", "'")
-    weekdays = said_weekdays(text)
     found: list[Meant] = []
     weeks: list[date] = []  # the Mondays of the weeks that are named
     is_bare = not _week_on().search(flat)
@@ -267,7 +274,7 @@ def meant_days(text: str, said_at: datetime) -> list[Meant]:
                 is_bare = False
             else:
                 found.append(meant)
-    for count, unit, sign in find_spans(text):
+    for count, unit, sign in spans:
         signs = (sign,) if sign else (1, -1)
         found += (_shift(day, each * count, unit, about=True) for each in signs)
         if unit == "w" or (unit == "d" and count in _WEEKS_OF_DAYS):  # "Thursday in two weeks"

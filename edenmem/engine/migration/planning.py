@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -53,6 +54,8 @@ from edenmem.models.v1 import (
 )
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
+
+_Labeled = TypeVar("_Labeled", Sample, PlanConflict)
 
 #: Maximum number of problems and conflicts in a plan; all are counted.
 _PROBLEMS = 1000
@@ -129,16 +132,10 @@ def make_plan(
         problems_by_kind=dict(sums.problems.most_common()),
         problems=tuple(sums.named),
         unknown_fields=dict(plan.unknown_fields),
-        samples=tuple(
-            msgspec.structs.replace(each, label=labels.get(each.scope, "an unknown agent"))
-            for each in sums.samples
-        ),
+        samples=_with_labels(sums.samples, labels),
         outcomes=dict(sorted(sums.outcomes.items())),
         conflicts_by_treatment=dict(sums.treatments.most_common()),
-        conflicts=tuple(
-            msgspec.structs.replace(each, label=labels.get(each.scope, "an unknown agent"))
-            for each in sums.conflicts
-        ),
+        conflicts=_with_labels(sums.conflicts, labels),
         facts=sums.facts,
         model=embedder.model if embedder else "",
         tokens=tokens,
@@ -159,6 +156,13 @@ def _label_scopes(store: Store | None, plan: V1Plan, scopes: Mapping[str, Scope]
         if person.username:
             labels.setdefault(person.id, person.username)
     return {key: labels.full(scope) for key, scope in scopes.items()}
+
+
+def _with_labels(items: Iterable[_Labeled], labels: Mapping[str, str]) -> tuple[_Labeled, ...]:
+    return tuple(
+        msgspec.structs.replace(each, label=labels.get(each.scope, "an unknown agent"))
+        for each in items
+    )
 
 
 def _applier(runtime: Runtime, plan: V1Plan, options: RunOptions) -> DryApplier:
