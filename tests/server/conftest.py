@@ -51,7 +51,7 @@ def upstream() -> Iterator[FakeUpstream]:
 @pytest.fixture(scope="module")
 def server_settings() -> dict[str, Any]:
     """What the module's server is set to."""
-    return {"users": {"host-anna": "anna"}, "upstream_timeout_seconds": 5.0}
+    return {"users": {"host-anna": "anna"}}
 
 
 @pytest.fixture(scope="module")

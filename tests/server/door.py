@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -45,19 +50,39 @@ class Door:
     def chat(self, *texts: str, **fields: Any) -> httpx.Response:
         """Send a conversation, in turns of user and assistant; "memory_*" fields go with it."""
         headers = fields.pop("headers", {})
-        body = {"model": "plain", "messages": turns(*texts), **fields}
         with httpx.Client(trust_env=False) as client:
             return client.post(
-                f"{self.url}/chat/completions", json=body, headers=headers, timeout=30
+                f"{self.url}/chat/completions",
+                json=_body(texts, fields),
+                headers=headers,
+                timeout=60,
             )
+
+    @contextmanager
+    def asking(self, *texts: str, **fields: Any) -> Iterator[None]:
+        """Send a conversation, and hang up at the end of the block."""
+        url, body = urlsplit(self.url), json.dumps(_body(texts, fields)).encode()
+        with socket.create_connection((url.hostname, url.port or 0)) as client:
+            head = f"POST {url.path}/chat/completions HTTP/1.1\r\nHost: {url.netloc}\r\n"
+            client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            yield
 
     def said(self, response: httpx.Response | str) -> list[tuple[str, str]]:
         """The messages of the session of an answer."""
         return [(m.role, m.content) for m in self.messages(response)]
 
+    def has_heard(self, text: str) -> bool:
+        """Whether the latest session contains this message of a user."""
+        latest = self.store.host.sessions(limit=1)
+        return any(("user", text) in self.said(session.id) for session in latest)
+
     def messages(self, response: httpx.Response | str) -> list[Message]:
         session = response if isinstance(response, str) else response.headers["x-edenmem-session"]
         return list(self.store.host.messages(session))
+
+
+def _body(texts: tuple[str, ...], fields: dict[str, Any]) -> dict[str, Any]:
+    return {"model": "plain", "messages": turns(*texts), **fields}
 
 
 def turns(*texts: str) -> list[dict[str, Any]]:
@@ -69,11 +94,23 @@ def turns(*texts: str) -> list[dict[str, Any]]:
 
 
 def make_settings(folder: Path, upstream: FakeUpstream, **server: Any) -> Settings:
-    """The settings of a server on a file, with words alone to search by."""
+    """The settings of a server on a file, with words alone to search by.
+
+    Its time limits are long, because a machine may be slow.
+    """
+    patient = dict.fromkeys(
+        (
+            "upstream_timeout_seconds",
+            "context_timeout_seconds",
+            "search_timeout_seconds",
+            "store_timeout_seconds",
+        ),
+        60.0,
+    )
     return Settings(
         store=StoreSettings(uri=f"sqlite:///{folder / 'memory.db'}"),
         embedding=EmbeddingSettings(provider="none"),
-        server=ServerSettings(upstream_url=upstream.url, **server),
+        server=ServerSettings(upstream_url=upstream.url, **(patient | server)),
     )
 
 

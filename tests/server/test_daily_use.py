@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -60,13 +59,9 @@ def test_requests_at_the_same_time_count_each_other(limited: Door) -> None:
 
 
 def test_who_hangs_up_has_used_the_estimate(limited: Door) -> None:
-    host, port = limited.url.removeprefix("http://").removesuffix("/v1").split(":")
-    body = json.dumps({"model": "stall", "messages": turns("Bye."), "user": "anna"}).encode()
-    with socket.create_connection((host, int(port))) as client:
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n"
-        client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        assert limited.upstream.reached.wait(10)
-    assert limited.upstream.hung_up.wait(10)
+    with limited.asking("Bye.", model="stall", user="anna"):
+        assert limited.upstream.reached.wait(30)
+    assert limited.upstream.hung_up.wait(30)
     assert limited.chat("Again.", user="anna").status_code == 429
 
 

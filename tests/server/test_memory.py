@@ -91,14 +91,12 @@ def test_hits_are_in_an_answer_that_is_not_streamed(known: Door, door: Door) -> 
 @pytest.fixture
 def strict(known: Door) -> Iterator[Door]:
     """A second server on the same store, with no patience."""
-    limits = {
-        "context_timeout_seconds": 0.2,
-        "search_timeout_seconds": 0.2,
-        "store_timeout_seconds": 0.2,
-    }
-    settings = known.settings
-    server = msgspec.structs.replace(settings.server, **limits)
-    settings = msgspec.structs.replace(settings, server=server)
+    settings = with_server(
+        known.settings,
+        context_timeout_seconds=1.0,
+        search_timeout_seconds=1.0,
+        store_timeout_seconds=1.0,
+    )
     with serving(known.service, settings, agent=known.agent) as url:
         yield _at(known, f"{url}/v1")
 
@@ -131,7 +129,7 @@ def test_a_stage_that_hangs_is_left_out(
         release.set()
     assert answer.status_code == 200
     name = {"find_turn": "session", "store_turn": "store"}.get(stage, stage)
-    assert f"{name}: not done within 0.2 s" in answer.headers["x-edenmem-left-out"]
+    assert f"{name}: not done within 1 s" in answer.headers["x-edenmem-left-out"]
 
 
 @pytest.mark.parametrize("failure", ["late", "failed"])
@@ -158,16 +156,6 @@ def test_a_turn_that_was_not_stored_in_time_is_stored_with_its_answer(
     assert "store: " in answer.headers["x-edenmem-left-out"]
     strict.chat("And now?", **asking)
     assert door.said(answer)[:3] == [*spoken, ("user", "And now?")]
-
-
-def _leave(door: Door, text: str, **fields: Any) -> None:
-    """Send a chat, and disconnect before its answer."""
-    body = {"messages": turns(text), **fields}
-    with (
-        httpx.Client(trust_env=False, timeout=0.5) as client,
-        pytest.raises(httpx.ReadTimeout),
-    ):
-        client.post(f"{door.url}/chat/completions", json=body)
 
 
 def test_a_chat_that_a_stop_cuts_off_during_its_search_is_stored(
@@ -211,9 +199,10 @@ def test_an_answer_that_nobody_waits_for_is_closed(
         store_turn(turn)
 
     monkeypatch.setattr(door.service.chats, "store_turn", store_late)
-    _leave(door, "Left alone.", model="stall", stream=True)
+    with door.asking("Left alone.", model="stall", stream=True):
+        assert door.upstream.reached.wait(30)
     try:
-        assert door.upstream.hung_up.wait(4)
+        assert door.upstream.hung_up.wait(20)
     finally:
         release.set()
 
@@ -221,15 +210,18 @@ def test_an_answer_that_nobody_waits_for_is_closed(
 def test_an_answer_that_has_arrived_is_stored_though_the_client_left(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release, count = threading.Event(), routes.count_daily_use
+    release, has_arrived = threading.Event(), threading.Event()
+    count = routes.count_daily_use
 
     async def count_late(*given: Any, tokens: int, **named: Any) -> None:
         await count(*given, tokens=tokens, **named)
         if tokens < 0:  # the difference to the reservation, before the answer is stored
+            has_arrived.set()
             await asyncio.to_thread(release.wait, 30)
 
     monkeypatch.setattr(routes, "count_daily_use", count_late)
-    _leave(door, "Who waits?", model="plain", user="anna", memory_id="left")
+    with door.asking("Who waits?", user="anna", memory_id="left"):
+        assert has_arrived.wait(30)
     release.set()
     monkeypatch.undo()
     session = name_session(door.agent, door.anna, "", "left")

@@ -8,13 +8,14 @@ import json
 import logging
 import socket
 import threading
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
 from edenmem.engine.chats.messages import CUT_OFF
-from tests.server.door import Door, turns
+from tests.server.door import Door, serving, turns, with_server
 from tests.server.upstream import COMMENT
 from tests.support.waiting import until
 
@@ -125,8 +126,13 @@ def test_a_body_that_is_no_request_is_the_upstreams_to_refuse(door: Door) -> Non
 def test_an_upstream_that_gives_no_answer(
     door: Door, model: str, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "edenmem.server"):
-        answer = door.chat(f"Please {model}.", model=model)
+    seconds = 1.0 if model == "stall" else 60.0
+    settings = with_server(door.settings, upstream_timeout_seconds=seconds)
+    with (
+        caplog.at_level(logging.INFO, "edenmem.server"),
+        serving(door.service, settings, agent=door.agent) as url,
+    ):
+        answer = replace(door, url=f"{url}/v1").chat(f"Please {model}.", model=model)
         # The line is written after the answer was sent.
         until(lambda: any(f"POST /v1/chat/completions {status} " in m for m in caplog.messages))
     assert answer.status_code == status
@@ -169,18 +175,10 @@ def test_a_client_that_hangs_up_in_a_stream(door: Door) -> None:
 def test_a_client_that_hangs_up_before_an_answer_stops_the_upstream_and_has_spoken(
     door: Door,
 ) -> None:
-    def is_stored() -> bool:
-        (session, *_) = door.store.host.sessions(limit=1)
-        return ("user", "Nobody waits.") in door.said(session.id)
-
-    host, port = door.url.removeprefix("http://").removesuffix("/v1").split(":")
-    body = json.dumps({"model": "stall", "messages": turns("Nobody waits.")}).encode()
-    with socket.create_connection((host, int(port))) as client:
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n"
-        client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        assert door.upstream.reached.wait(10)
-        until(is_stored)  # while the upstream is silent
-    assert door.upstream.hung_up.wait(4)  # before the upstream's own limit of 5 s
+    with door.asking("Nobody waits.", model="stall"):
+        assert door.upstream.reached.wait(30)
+        until(lambda: door.has_heard("Nobody waits."))  # while the upstream is silent
+    assert door.upstream.hung_up.wait(30)
 
 
 def test_a_client_that_hangs_up_during_a_search_has_spoken(
@@ -193,19 +191,10 @@ def test_a_client_that_hangs_up_during_a_search_has_spoken(
         await asyncio.sleep(30)
         return []
 
-    def is_stored() -> bool:
-        (session, *_) = door.store.host.sessions(limit=1)
-        return ("user", "Nobody waits for a search.") in door.said(session.id)
-
     monkeypatch.setattr(door.service.chats.memory, "search", search)
-    host, port = door.url.removeprefix("http://").removesuffix("/v1").split(":")
-    texts = turns("Nobody waits for a search.")
-    body = json.dumps({"model": "plain", "messages": texts}).encode()
-    with socket.create_connection((host, int(port))) as client:
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n"
-        client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        assert searching.wait(10)
-    until(is_stored)
+    with door.asking("Nobody waits for a search."):
+        assert searching.wait(30)
+    until(lambda: door.has_heard("Nobody waits for a search."))
     assert not door.upstream.seen
 
 
