@@ -200,7 +200,7 @@ async def test_usage_of_a_late_model_is_recorded(cast: Cast) -> None:
         server.script += [completion('{"queries": []}'), Reply(hang=True)]
         endpoint = OpenAILLM(LLMSettings(base_url=server.url, api_key=KEY))
         await recall(cast, "Who is she?", "llm", llm=endpoint)  # the client is loaded once
-        report = await recall(cast, "Who is she?", "llm", llm=endpoint, seconds=0.5)
+        report = await recall(cast, "Who is she?", "llm", llm=endpoint, seconds=2)
         await endpoint.close()
     assert "did not answer" in report.failure
     assert [call.estimated for call in report.usage] == [True]
