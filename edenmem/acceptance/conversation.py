@@ -362,6 +362,18 @@ class Conversation(msgspec.Struct, frozen=True, dict=True):
         )
 
     @cached_property
+    def other_days(self) -> tuple[tuple[dates.Meant, ...], ...]:
+        """Return the days that each message implies, except the day it was sent on."""
+        return tuple(
+            tuple(
+                one
+                for one in meant
+                if one.unit == "d" and not one.first <= message.sent_at.date() <= one.last
+            )
+            for message, meant in zip(self.messages, self.meant, strict=True)
+        )
+
+    @cached_property
     def numbers_said(self) -> tuple[frozenset[float], ...]:
         """Return the numbers in each message."""
         found: list[set[float]] = [set() for _ in self.messages]

@@ -38,7 +38,7 @@ def is_given(evidence: Evidence, own: Sequence[int], wanted: Reading) -> bool:
             return not any(names_day(evidence, place) for place in own)
         if _is_day_of_month_near(evidence, own, near, wanted):
             return True
-        if any(_other_days(evidence, place) or names_day(evidence, place) for place in own):
+        if any(evidence.talk.other_days[place] or names_day(evidence, place) for place in own):
             return _is_weekday_of_week(evidence, own, near, wanted)
     return any(gives(evidence, place, wanted) for place in near) or any(
         _is_agreed(evidence, said, wanted)
@@ -76,23 +76,13 @@ def names_day(evidence: Evidence, place: int) -> bool:
 
 def implies_day(evidence: Evidence, place: int) -> bool:
     """Return whether a message implies a day other than its own."""
-    return bool(_other_days(evidence, place))
+    return bool(evidence.talk.other_days[place])
 
 
 def is_near(evidence: Evidence, place: int, wanted: Reading, most: int) -> bool:
     """Return whether a date is at most ``most`` days from a message."""
     year, month, day = wanted
     return abs(_days(year, month, day, evidence.talk.messages[place].sent_at.date())) <= most
-
-
-def _other_days(evidence: Evidence, place: int) -> list[dates.Meant]:
-    """Return the days that a message implies, except the day it was sent on."""
-    sent = evidence.talk.messages[place].sent_at.date()
-    return [
-        one
-        for one in evidence.talk.meant[place]
-        if one.unit == "d" and not one.first <= sent <= one.last
-    ]
 
 
 def _is_agreed(evidence: Evidence, said: Said, wanted: Reading) -> bool:
@@ -143,7 +133,7 @@ def _is_day_of(evidence: Evidence, place: int, wanted: Reading) -> bool:
     """
     year, month, day = wanted
     sent = evidence.talk.messages[place].sent_at.date()
-    has_other = bool(_other_days(evidence, place))
+    has_other = bool(evidence.talk.other_days[place])
     if _agree((sent.year, sent.month, sent.day), wanted) and (day is None or not has_other):
         return True
     if not _is_day_of_month(evidence, place, wanted):
@@ -159,11 +149,11 @@ def _is_day_of(evidence: Evidence, place: int, wanted: Reading) -> bool:
 def _is_day_of_month(evidence: Evidence, place: int, wanted: Reading) -> bool:
     """Return whether a message mentions a day ("the 14th") of its own month or an adjacent one."""
     year, month, day = wanted
+    if day is None or month is None:
+        return False
     sent = evidence.talk.messages[place].sent_at.date()
-    months = {(sent.month - 1 + shift) % 12 + 1 for shift in (-1, 0, 1)}
     return (
-        day is not None
-        and month in months
+        (month - sent.month) % 12 in (0, 1, 11)
         and (year is None or abs(_days(year, month, day, sent)) <= 62)
         and _has_day_number(evidence, place, day)
     )
@@ -251,7 +241,7 @@ def _is_span_away(
                         for said in evidence.talk.named_dates[place]
                         for other in said.readings
                     )
-                    or any(_is_meant(start, one) for one in _other_days(evidence, place))
+                    or any(_is_meant(start, one) for one in evidence.talk.other_days[place])
                     or (count > 1 and _is_day_of_month(evidence, place, start))
                 ):
                     return True

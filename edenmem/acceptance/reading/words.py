@@ -131,9 +131,9 @@ _MESSAGE = 1000
 def _find_words(text: str) -> tuple[Word, ...]:
     spaced = text if text.isascii() else _UNSPACED.sub(_blank, text)
     found = [
-        Word(match.group(), folded, match.start())
+        Word(written, folded, match.start())
         for match in _WORD.finditer(spaced)
-        if (folded := base_of(match.group()))
+        if (folded := base_of(written := match.group()))
     ]
     return tuple(found)
 
