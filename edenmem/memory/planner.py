@@ -78,7 +78,7 @@ def plan(change: Change, state: State, context: ChangeSet) -> Effect:
         status = ChangeStatus.DUPLICATE if known.void else ChangeStatus.ALREADY
         return Effect(change=change, result=result(change, status, known.target_id))
     if state.blocks and any(state.blocks.get(key) for key in blocks_of(change)):
-        return conflict(change, "", "the owner was erased while this was in progress")
+        return conflict(change, "", "it or its owner was erased while this was in progress")
     if context.automatic and (closed := _closed_scopes(change, state)):
         return _plan_open_part(change, closed, state, context)
     return _PLANS[type(change)](change, state, context)

@@ -13,20 +13,23 @@ from typing import Any, Literal
 import msgspec
 
 from edenmem.models.ids import derived_id
+from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 
-SubjectKind = Literal["user", "session", "group", "agent"]
+SubjectKind = Literal["user", "session", "group", "agent", "fact"]
 
 #: Replacement of removed texts in the history.
 FORGOTTEN = "[forgotten]"
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """The user, session, group or agent to forget.
+    """The user, session, group, agent or facts to forget.
 
-    ``owner`` is the user's canonical ID, the ID of the session or group, or empty for an agent.
-    ``agent_id`` limits a user to one agent. ``accounts`` are all accounts of a user. ``names`` are
-    IDs, usernames, and display names in conversations. ``known_id`` is the ID of an earlier
+    ``owner`` is the user's canonical ID, the ID of the session or group, or empty otherwise.
+    ``agent_id`` limits a user to one agent, and is the agent of facts that have the same one.
+    ``accounts`` are all accounts of a user. ``names`` are IDs, usernames, and display names in
+    conversations; for facts, their texts in all versions. ``facts`` are the IDs of facts, and
+    ``references`` the prefixes by which a command named them. ``known_id`` is the ID of an earlier
     forgetting, after which nothing else of the subject is known.
     """
 
@@ -35,12 +38,21 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str | None = None
     accounts: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
     known_id: str = ""
 
     @property
     def id(self) -> str:
         """Return the ID of the forgetting, which does not reveal the subject."""
+        if self.kind == "fact":
+            return self.known_id or derived_id("forget", self.kind, *sorted(self.facts))
         return self.known_id or derived_id("forget", self.kind, self.owner, self.agent_id or "")
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """Return what a command may call the subject. Texts of facts are not among them."""
+        return (*self.facts, *self.references) if self.kind == "fact" else self.names
 
 
 class Traces(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +63,11 @@ class Traces(msgspec.Struct, frozen=True, kw_only=True):
         sources: Sessions whose facts and reflections are removed from all scopes.
         own: Sessions whose messages all count as formed, so that no later run forms them, and
             whose formation records are emptied.
-        shared: Sessions to treat like ``own``, but only for messages of ``accounts``.
+        shared: Sessions to treat like ``own``, but only for messages of ``accounts`` and for these
+            ``messages``.
         accounts: The accounts of a user.
+        facts: Facts to remove, in any scope.
+        messages: The source messages of ``facts``.
         agent_id: Only memory of this agent (None: any).
         agents: Agents whose cached contexts may hold traces.
     """
@@ -62,6 +77,8 @@ class Traces(msgspec.Struct, frozen=True, kw_only=True):
     own: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
     agent_id: str | None = None
     agents: tuple[str, ...] = ()
 
@@ -74,8 +91,8 @@ def whole_accounts(traces: Traces) -> tuple[str, ...]:
 class Forgetting(msgspec.Struct, frozen=True, kw_only=True):
     """The stored record of a forgetting.
 
-    ``blocks`` are hashes (see `block`) of forgotten scopes, sources and names. ``counts`` are the
-    traces at the start, and after the end the removals.
+    ``blocks`` are hashes (see `block`) of forgotten scopes, facts, sources and names. ``counts``
+    are the traces at the start, and after the end the removals.
     """
 
     id: str
@@ -120,22 +137,29 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=1024)
 def block(kind: str, key: str) -> str:
-    """Hash a "scope", a source "session", a parent "reflection", or a name ("called")."""
+    """Hash a "scope", "fact", parent "reflection", source "session" or "message", or a name."""
     import hashlib  # loads OpenSSL, which most commands do without
 
     return hashlib.sha256(f"{kind}:{key}".encode()).hexdigest()[:32]
 
 
 def keys_of_change(change: Any) -> set[str]:
-    """Return the blocks that reject a change: of its scopes, source sessions and parents."""
+    """Return the blocks that reject a change: of its scopes, facts, source sessions and parents."""
     keys: set[str] = set()
     scope = getattr(change, "scope", None)
     if isinstance(scope, Scope):
         keys.add(block("scope", scope.key))
+    named = getattr(change, "fact_id", None)
+    if getattr(change, "target_type", None) == "fact":
+        named = getattr(change, "target_id", None)
+    if isinstance(named, str):
+        keys.add(block("fact", named))
     for name in ("fact", "or_add", "reflection", "policy"):
         added = getattr(change, name, None)
         if added is None:
             continue
+        if isinstance(added, Fact):
+            keys.add(block("fact", added.id))
         keys.add(block("scope", added.home.key))
         if added.session_id:
             keys.add(block("session", added.session_id))

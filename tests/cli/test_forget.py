@@ -109,6 +109,73 @@ def test_with_yes_it_forgets_and_leaves_a_receipt(town: Cli, here: Inside) -> No
     assert "facts" not in again["removed"]
 
 
+# -- single facts --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def leaked(town: Cli, here: Inside) -> str:
+    """The ID of a fact with a secret, in an earlier version and a later one."""
+    words = ("--agent", "mira", "--content", "The gate opens with hunter2-Tr0ub4dor.")
+    (added,) = here.json("fact", "add", *words)
+    edit = ("fact", "edit", added["id"], "--yes", "--content", "The gate opens with swordfish77.")
+    here(*edit).ok()
+    return str(added["id"])
+
+
+def test_a_dry_run_shows_what_is_erased_of_a_fact_and_what_stays(here: Inside, leaked: str) -> None:
+    here("fact", "add", "--agent", "mira", "Note: The gate opens with swordfish77.").ok()
+    shown = here("forget", "--fact", leaked, "--dry-run").ok()
+    assert f"To erase: fact {leaked}" in shown.out
+    assert "hunter2-Tr0ub4dor" in shown.out
+    assert re.search(r"versions in history +\d", shown.out)
+    assert re.search(r"fact +mention +keep ", shown.out)
+    assert "backups, exports and other copies" in shown.out
+    assert "--name" in " ".join(shown.out.split())
+    (data,) = here.json("forget", "--fact", leaked, "--dry-run")
+    assert (data["kind"], data["facts"], data["remove"]["facts"]) == ("fact", [leaked], 1)
+    assert here("fact", "show", leaked).code == 0
+
+
+def test_a_fact_is_erased_with_a_receipt_without_content(
+    town: Cli, here: Inside, leaked: str
+) -> None:
+    """An access key stayed in the history after 'fact delete', and no command erased it."""
+    refused = town("forget", "--fact", leaked[:20])
+    assert (refused.code, "--yes" in refused.err) == (2, True)
+    here("fact", "delete", leaked, "--yes").ok()
+    path = Path(town.uri.removeprefix("sqlite:///"))
+    assert b"hunter2-Tr0ub4dor" in path.read_bytes()
+    done = here("forget", "--fact", leaked, "--yes", "--receipt", "r.json").ok()
+    assert re.search(r"still found +nothing", done.out)
+    assert "from the source messages" in done.err
+    for file in path.parent.glob(f"{path.name}*"):
+        assert b"hunter2" not in file.read_bytes()
+        assert b"swordfish" not in file.read_bytes()
+    receipt = json.loads((town.cwd / "r.json").read_text())
+    assert (receipt["subject"]["kind"], receipt["state"]) == ("fact", "complete")
+    assert leaked not in json.dumps(receipt)
+    entries = here.json("log", "--limit", "0")
+    assert "hunter2" not in json.dumps(entries)
+    assert entries[0]["action"] == "forget"
+    assert here("fact", "restore", leaked).code == 3
+    assert here("undo", next(one["id"] for one in entries if one["target_id"] == leaked)).code == 4
+    again = here("forget", "--fact", leaked, "--yes").ok()
+    assert "nothing to remove" in again.err
+    here("doctor").ok()
+
+
+def test_memory_that_mentions_the_words_of_a_fact_goes_on_request(
+    town: Cli, here: Inside, leaked: str
+) -> None:
+    here("reflection", "add", "--agent", "mira", "They call it swordfish77 now.").ok()
+    kept = here("forget", "--fact", leaked, "--name", "swordfish77", "--yes").ok()
+    assert "kept 1 entry that repeats a text or mentions a name; see --mentions" in kept.err
+    gone = ("--name", "swordfish77", "--mentions", "remove", "--yes")
+    here("forget", "--fact", leaked, *gone).ok()
+    path = Path(town.uri.removeprefix("sqlite:///"))
+    assert b"swordfish" not in path.read_bytes()
+
+
 @pytest.mark.parametrize("subject", [("--user", "lena"), ("--session", "first-visit")])
 def test_plan_and_result_have_the_same_lines(here: Inside, subject: tuple[str, str]) -> None:
     words = ("forget", *subject, "--messages")
@@ -172,10 +239,12 @@ def test_what_was_learned_is_treated_as_the_dry_run_says(town: Cli, here: Inside
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ((), 2, "--user, --session, --group or --agent is missing"),
+        ((), 2, "--user, --session, --group, --agent or --fact is missing"),
         (("--user", "nobody"), 3, "user not found"),
         (("--user", "lena", "--group", "g"), 2, "exclude"),
         (("--group", "g"), 2, "--agent"),
+        (("--fact", "abcdef"), 3, "fact not found"),
+        (("--fact", "abcdef", "--agent", "mira"), 2, "exclude"),
         (("--agent", "mira", "--messages"), 2, "--messages"),
         (("--user", "lena", "--receipt", "no/such/folder/r.json"), 2, "cannot be written"),
         (("--user", "lena", "--mentions", "ask"), 2, "--mentions"),

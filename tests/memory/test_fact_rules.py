@@ -190,7 +190,7 @@ def test_what_was_forgotten_does_not_come_back() -> None:
         AddFact(fact=make_fact(SCOPE, "one", session_id="s" * 24)),
         AddFact(fact=make_fact(SCOPE, "two")),
     )
-    assert refused.result.detail == "the owner was erased while this was in progress"
+    assert refused.result.detail == "it or its owner was erased while this was in progress"
     assert added.result.ok
 
 

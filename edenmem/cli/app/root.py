@@ -89,7 +89,7 @@ COMMANDS: dict[str, Entry] = {
             "Merge pending reflections into the texts of their scopes.",
         ),
         Entry(_WORK, "work", "cold", "Form memories from idle sessions, from cron.", True),
-        Entry(_WORK, "data", "forget", "Erase a user, session, group or agent completely."),
+        Entry(_WORK, "data", "forget", "Erase a user, session, group, agent or fact completely."),
         Entry(
             _WORK, "indexes", "embed", "Create vectors for facts; switch embedding models.", True
         ),

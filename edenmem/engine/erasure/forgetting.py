@@ -1,11 +1,11 @@
-"""Forget a user, session, group or agent, with all traces.
+"""Forget a user, session, group, agent or single facts, with all traces.
 
 The steps; an interrupted forgetting resumes with the same arguments:
 
 1. Record the start, which blocks all later writes of the subject (`edenmem.models.forgetting`).
 2. Revoke tokens, and settle formations: messages count as formed, and claims cannot record.
 3. Rewrite or remove memory of others that names the subject or was learned from it, as decided,
-   and empty older copies.
+   and empty older copies. For facts, empty all copies of their texts, before step 4.
 4. Remove the subject's memory, derived memory first.
 5. Remove conversations, on request and if edenmem stores them.
 6. Rewrite the files, and clear the cache of query vectors.
@@ -25,7 +25,7 @@ import msgspec
 from edenmem.engine.access.tokens import withdraw_tokens
 from edenmem.engine.consolidation.draft import without_version
 from edenmem.engine.edits.editor import Editor, make_edit
-from edenmem.engine.erasure.mentions import Names
+from edenmem.engine.erasure.mentions import names_of
 from edenmem.engine.erasure.passages import walk_passages
 from edenmem.engine.erasure.probe import Prober
 from edenmem.engine.erasure.reports import (
@@ -45,6 +45,7 @@ from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
 from edenmem.errors import ConflictError, NotFoundError, ProviderError, UsageError
 from edenmem.models.forgetting import Forgetting, Passage, Subject, block
+from edenmem.models.formation import FormationStatus
 from edenmem.models.ids import derived_id
 from edenmem.models.records import AuditEntry
 from edenmem.store.protocol.store import batched
@@ -69,7 +70,7 @@ def validate_rewrite(subject: Subject, mention: Mention, text: str) -> MentionDe
     if words > max(mention.word_limit, before):
         limit = max(mention.word_limit, before)
         raise RewritingRefused(f"the new text has {words} words, the limit is {limit}")
-    left = Names(subject.names).contexts(text)
+    left = names_of(subject).contexts(text)
     if left:
         raise RewritingRefused(f"the new text still names the subject: {left[0]}")
     return MentionDecision(mention=mention, treatment="rewrite", text=text)
@@ -108,6 +109,7 @@ class Rewriter:
                 TextAnswer,
                 model=self._settings.llm.slow_model,
                 names=subject.names,
+                statements=subject.kind == "fact",
                 removed=mention.removed,
                 learned=bool(mention.learned),
                 text=text,
@@ -120,7 +122,7 @@ class Rewriter:
         written = without_version(clean(answer.text)).strip()
         if not written and mention.removable:
             return MentionDecision(mention=mention, treatment="remove")
-        if written == text.strip() and not Names(subject.names).are_in(written):
+        if written == text.strip() and not names_of(subject).are_in(written):
             # An interrupted run may have rewritten the text already.
             treatment: Treatment = "redact" if mention.removed else "keep"
             return MentionDecision(mention=mention, treatment=treatment, text=written)
@@ -227,13 +229,21 @@ class Forgetter:
         removed["formations (emptied)"] += settled
         unfinished = [*failed, *await self._write(decisions, "rewrite")]
         copies = 0
+        decisions = [*decisions, *_empty_undecided(plan, decisions)]
         if any(one.mention.removed for one in decisions):
             # Before the absorbed reflections go, by which a later run would find these texts.
             copies += await in_thread(self._empty_copies, plan, decisions)
         unfinished += await self._write(decisions, "remove")
+        of_facts = bool(plan.traces.facts)
+        if of_facts:
+            # Before the facts go, by which a later run would find their copies and messages.
+            await in_thread(self._apply_recorded, decisions, at)
+            copies += await in_thread(self._empty_copies, plan, decisions)
+        if messages and of_facts:
+            removed.update(await in_thread(self._store.erasure.erase_messages, plan.traces))
         removed.update(await in_thread(self._store.erasure.erase, plan.traces, plan.derived, at=at))
         copies += await in_thread(self._empty_copies, plan, decisions)
-        if messages:
+        if messages and not of_facts:
             removed.update(await in_thread(self._store.erasure.erase_messages, plan.traces))
         if self._shelf is not None:
             await in_thread(self._shelf.clear)
@@ -267,7 +277,7 @@ class Forgetter:
 
     def _begin(self, plan: ForgetPlan) -> Forgetting:
         survey = Survey(self._store, self._settings, plan.subject)
-        called = (block("called", name.casefold()) for name in plan.subject.names)
+        called = (block("called", name.casefold()) for name in plan.subject.called)
         return self._store.erasure.begin_forgetting(
             Forgetting(
                 id=plan.subject.id,
@@ -287,6 +297,14 @@ class Forgetter:
                     failures.append(why)
         return failures
 
+    def _apply_recorded(self, decisions: Sequence[MentionDecision], at: datetime) -> None:
+        """Apply the outcomes of formations whose records will be emptied."""
+        for mention in (one.mention for one in decisions if one.treatment == "redact"):
+            if mention.target_type == "formation":
+                formation = self._store.formations.formation(mention.target_id)
+                if formation is not None and formation.status is FormationStatus.RECORDED:
+                    self._store.formations.apply_formation(formation.id, now=at)
+
     def _empty_copies(self, plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> int:
         """Empty copies of treated texts, and return their number.
 
@@ -300,7 +318,7 @@ class Forgetter:
             for one in decisions
             if one.mention.key in treated and (one.mention.removed or one.mention.learned)
         }
-        names = Names(plan.subject.names)
+        names = names_of(plan.subject)
         kept = {mention.key for mention in _find_kept(plan, decisions)}
 
         def find_copies() -> Iterator[Passage]:
@@ -336,6 +354,16 @@ class Forgetter:
 def _find_kept(plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> list[Mention]:
     treated = {one.mention.key for one in decisions if one.treatment != "keep"}
     return [mention for mention in plan.mentions if mention.key not in treated]
+
+
+def _empty_undecided(
+    plan: ForgetPlan, decisions: Sequence[MentionDecision]
+) -> Iterator[MentionDecision]:
+    """Yield the treatment of copies that are emptied without a decision."""
+    decided = {one.mention.key for one in decisions}
+    for mention in plan.mentions:
+        if mention.emptied and mention.key not in decided:
+            yield MentionDecision(mention=mention, treatment="redact")
 
 
 def _tally(plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> dict[str, int]:

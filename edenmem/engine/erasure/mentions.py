@@ -14,7 +14,7 @@ from edenmem.engine.consolidation.privacy import NAME_PART, locate_words, plain,
 from edenmem.engine.erasure.passages import trace_reflections, walk_passages
 from edenmem.engine.erasure.reports import Learned, Mention
 from edenmem.engine.scopes.overview import word_limit_of
-from edenmem.models.forgetting import Passage, Traces
+from edenmem.models.forgetting import Passage, Subject, Traces
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
@@ -34,10 +34,11 @@ class Names:
     """The names of a subject.
 
     A full name matches in any case. A part of a name ("Anna" of "Anna Lind", "anna_lind" or
-    "anna92") matches only with a capital, since many parts are ordinary words.
+    "anna92") matches only with a capital, since many parts are ordinary words; ``whole_only``: no
+    part matches.
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], *, whole_only: bool = False) -> None:
         whole: dict[tuple[str, ...], None] = {}
         parts: set[str] = set()
         for name in names:
@@ -45,7 +46,7 @@ class Names:
             for form in (tuple(words(name)), tuple(words(" ".join(pieces)))):
                 if len("".join(form)) > 1:
                     whole[form] = None
-            for word in words(" ".join(pieces)):
+            for word in () if whole_only else words(" ".join(pieces)):
                 stem = _NUMBER_BEHIND.sub("", word)
                 if len(stem) >= NAME_PART and not stem[:1].isdigit():
                     parts.add(stem)
@@ -94,19 +95,25 @@ class Names:
         return shown, places
 
 
+def names_of(subject: Subject) -> Names:
+    """Return the names of a subject. The texts of facts match only as a whole."""
+    return Names(subject.names, whole_only=subject.kind == "fact")
+
+
 class MentionSurvey:
     """Scan all stored texts for mentions."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, settings: Settings, *, of_facts: bool = False) -> None:
         self._store = store
         self._settings = settings
+        self._of_facts = of_facts
 
     def mentions(
         self, traces: Traces, names: Names, derived: Iterable[Reflection]
     ) -> list[Mention]:
         """Return memory outside of the traces that names the subject or comes from it."""
         whole = frozenset(traces.scopes)
-        gone = {one.id for one in derived}
+        gone = {*traces.facts, *(one.id for one in derived)}
         by_source = frozenset(traces.sources)
         origins = _Origins(self._store, traces)
         found: dict[tuple[str, str], Mention] = {}
@@ -207,7 +214,9 @@ class MentionSurvey:
             return False
         ids = (*formation.message_ids, *formation.superseded_message_ids)
         said = self._store.host.messages(formation.session_id, ids=ids)
-        return any(message.sender in traces.accounts for message in said)
+        return any(
+            message.sender in traces.accounts or message.id in traces.messages for message in said
+        )
 
     def _current(self, mention: Mention) -> Mention | None:
         """Return the mention with the current state of its target."""
@@ -233,7 +242,10 @@ class MentionSurvey:
                 return msgspec.structs.replace(mention, version=text.version, word_limit=limit)
         elif mention.target_type == "policy" and mention.text is not None:
             return msgspec.structs.replace(mention, fixed=True)
-        return msgspec.structs.replace(mention, text=None) if mention.copies else None
+        if not mention.copies:
+            return None
+        # Nobody needs to decide about old copies of a fact.
+        return msgspec.structs.replace(mention, text=None, emptied=self._of_facts)
 
     def _absorbers(
         self, traces: Traces, derived: Iterable[Reflection], mentions: Iterable[Mention]

@@ -13,7 +13,7 @@ import msgspec
 
 from edenmem.engine.context.builder import ContextBuilder
 from edenmem.engine.context.recall import Recaller
-from edenmem.engine.erasure.mentions import Names
+from edenmem.engine.erasure.mentions import Names, names_of
 from edenmem.engine.erasure.passages import walk_passages
 from edenmem.engine.erasure.reports import ForgetPlan, Probe
 from edenmem.engine.runtime.concurrency import in_thread
@@ -60,7 +60,7 @@ class Prober:
         )
         for kind in _ALIVE:
             del found[kind]
-        names = Names(plan.subject.names)
+        names = names_of(plan.subject)
         texts, alive = await in_thread(self._scan, plan, names, frozenset(kept), found)
         gone = [
             text for text in plan.former if text not in alive and word_count(text) >= _TELLING_WORDS
@@ -123,7 +123,7 @@ class Prober:
             for start in range(0, len(queries), _QUERIES):
                 part = [query[:2000] for query in queries[start : start + _QUERIES]]
                 for hit in await self._hits(part, scopes):
-                    is_trace = hit.home in plan.traces.scopes
+                    is_trace = hit.home in plan.traces.scopes or hit.id in plan.traces.facts
                     if is_trace or (names.are_in(hit.content) and ("fact", hit.id) not in kept):
                         found["search results"] += 1
                 searches += len(part)
@@ -131,7 +131,8 @@ class Prober:
 
     def _readable(self, agent_id: str, plan: ForgetPlan) -> tuple[Scope, ...]:
         agent = self._store.host.agent(agent_id)
-        own = [one for one in plan.traces.scopes if one.agent_id == agent_id]
+        homes = (*plan.traces.scopes, *plan.homes)
+        own = [one for one in homes if one.agent_id == agent_id]
         seen = reader_scopes(self._store, agent) if agent is not None else ()
         return tuple(dict.fromkeys((*seen, *own[:100])))
 

@@ -42,7 +42,7 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
     ``contexts`` are the places that name the subject. A ``fixed`` text can only be removed (an
     absorbed reflection) or changed with a different command (a policy). ``learned``: memory from
     the subject's messages, which is ``mentioned`` only if it also names the subject, or absorbed
-    memory that will be removed.
+    memory that will be removed. Copies are ``emptied`` without a decision.
     """
 
     target_type: str
@@ -57,6 +57,7 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
     fixed: bool = False
     learned: Learned = ""
     mentioned: bool = True
+    emptied: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -85,6 +86,8 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
         An absorbed reflection is removed only by a rewrite of the text that absorbed it. Without
         the reflection, the text could not be found any longer.
         """
+        if self.emptied:
+            return "redact"
         if mode is MentionMode.ASK:
             return "ask"
         if mode is MentionMode.KEEP:
@@ -114,7 +117,7 @@ class ForgetPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     ``counts`` are removals by kind, ``derived`` IDs of derived reflections in other scopes (the
     farthest first), ``mentions`` need decisions, ``stays`` lists what remains and why. ``former``
-    are removed texts for probing, which are never printed.
+    are removed texts for probing, which are never printed, ``homes`` the scopes of removed facts.
     """
 
     subject: Subject
@@ -125,6 +128,7 @@ class ForgetPlan(msgspec.Struct, frozen=True, kw_only=True):
     mentions: tuple[Mention, ...] = ()
     stays: tuple[str, ...] = ()
     former: tuple[str, ...] = ()
+    homes: tuple[Scope, ...] = ()
     begun_at: datetime | None = None  # of an interrupted run
 
     @property
@@ -182,7 +186,9 @@ def receipt_of(report: ForgetReport) -> dict[str, Any]:
         "state": "complete" if report.complete else "incomplete",
         "subject": {
             "kind": subject.kind,
-            "sha256": hash_id(subject.owner or subject.agent_id or ""),
+            "sha256": hash_id(
+                ",".join(sorted(subject.facts)) or subject.owner or subject.agent_id or ""
+            ),
             "agent_sha256": hash_id(subject.agent_id) if subject.agent_id else None,
         },
         "begun_at": _iso(report.begun_at),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
+from edenmem.engine.erasure.facts import trace_facts
 from edenmem.engine.scopes.people import accounts_ever_of, person_of
 from edenmem.engine.scopes.references import Resolver
 from edenmem.errors import NotFoundError, UsageError
-from edenmem.models.forgetting import Subject, SubjectKind, block
+from edenmem.models.forgetting import Forgetting, Subject, SubjectKind, block
 from edenmem.models.host import Agent
 from edenmem.models.ids import is_id
 from edenmem.models.scope import Scope
@@ -21,6 +22,7 @@ def find_subject(
     session: str | None = None,
     group: str | None = None,
     agent: str | None = None,
+    facts: Sequence[str] = (),
     names: Sequence[str] = (),
 ) -> Subject:
     """Return the subject of these options.
@@ -33,6 +35,7 @@ def find_subject(
         session: A session.
         group: A group; requires ``agent``.
         agent: Without the others: the memory of this agent.
+        facts: IDs of facts, or prefixes; a deleted fact needs its full ID.
         names: Further names of the subject in texts.
 
     Raises:
@@ -40,9 +43,13 @@ def find_subject(
         NotFoundError: the subject does not exist.
     """
     given = [f"--{kind}" for kind, value in _pair_kinds(user, session, group) if value]
+    if facts:
+        given += ["--agent", "--fact"] if agent else ["--fact"]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} exclude each other")
     resolver = Resolver(store)
+    if facts:
+        return _facts(store, resolver, facts, names)
     of = resolver.agent(agent) if agent else None
     try:
         if user:
@@ -62,7 +69,9 @@ def find_subject(
             raise
         return known
     if of is None:
-        raise UsageError("nothing to forget", hint="specify --user, --session, --group or --agent")
+        raise UsageError(
+            "nothing to forget", hint="specify --user, --session, --group, --agent or --fact"
+        )
     return Subject(kind="agent", agent_id=of.id, names=_once(names))
 
 
@@ -70,12 +79,13 @@ def check_conversations(store: Store, subject: Subject) -> None:
     """Check that edenmem stores the conversations of a subject.
 
     Raises:
-        UsageError: the platform stores them, or the subject is neither a user nor a session.
+        UsageError: the platform stores them, or the subject has none.
     """
-    if store.database.info().kind != "sqlite" or subject.kind not in ("user", "session"):
+    with_messages = subject.kind in ("user", "session", "fact")
+    if store.database.info().kind != "sqlite" or not with_messages:
         raise UsageError(
-            "--messages requires --user or --session, and a SQLite store; otherwise the platform"
-            " stores conversations",
+            "--messages requires --user, --session or --fact, and a SQLite store; otherwise the"
+            " platform stores conversations",
             hint="omit --messages",
         )
 
@@ -115,6 +125,44 @@ def _session(store: Store, resolver: Resolver, text: str, names: Sequence[str]) 
     return Subject(kind="session", owner=session.id, names=_once((*called, *names, session.id)))
 
 
+def _facts(
+    store: Store, resolver: Resolver, references: Sequence[str], names: Sequence[str]
+) -> Subject:
+    """Return facts as a subject; those that an earlier forgetting has removed stay part of it.
+
+    A prefix that an earlier forgetting used does not mean a later fact.
+    """
+    found: dict[str, None] = {}
+    known_id = ""
+    for reference in references:
+        known = _find_forgetting(store, reference, ["fact"])
+        try:
+            fact_id = resolver.fact_id(reference)
+        except NotFoundError:
+            if known is None and not _is_in_log(store, reference):
+                raise
+            fact_id = reference
+        if known is not None and block("fact", fact_id) not in known.blocks:
+            known_id = known.id
+        else:
+            found[fact_id] = None
+    traces = trace_facts(store, found)
+    return Subject(
+        kind="fact",
+        agent_id=traces.agents[0] if len(traces.agents) == 1 else None,
+        facts=tuple(found),
+        references=_once(references),
+        names=_once((*traces.texts, *names)),
+        known_id=known_id,
+    )
+
+
+def _is_in_log(store: Store, fact_id: str) -> bool:
+    """Check whether the log has entries of a fact, which may hold its text."""
+    entries = store.log.audit(target_id=fact_id) if is_id(fact_id) else iter(())
+    return any(entry.target_type == "fact" for entry in entries)
+
+
 def _has_memory_left(store: Store, session_id: str) -> bool:
     """Check whether a deleted session still has memory."""
     if not is_id(session_id):
@@ -125,12 +173,18 @@ def _has_memory_left(store: Store, session_id: str) -> bool:
 
 
 def _find_forgotten(store: Store, text: str, names: Sequence[str]) -> Subject | None:
+    known = _find_forgetting(store, text, ["user", "session", "group"])
+    if known is None:
+        return None
+    return Subject(kind=known.kind, known_id=known.id, names=_once((text.strip(), *names)))
+
+
+def _find_forgetting(store: Store, text: str, kinds: Collection[SubjectKind]) -> Forgetting | None:
+    """Return the forgetting of a subject with this former name."""
     called = block("called", text.strip().casefold())
     for forgetting in store.erasure.forgettings():
-        if called in forgetting.blocks:
-            return Subject(
-                kind=forgetting.kind, known_id=forgetting.id, names=_once((text.strip(), *names))
-            )
+        if called in forgetting.blocks and forgetting.kind in kinds:
+            return forgetting
     return None
 
 

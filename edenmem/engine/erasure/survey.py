@@ -11,7 +11,8 @@ from itertools import islice
 import msgspec
 
 from edenmem.engine.access.tokens import find_tokens
-from edenmem.engine.erasure.mentions import MentionSurvey, Names
+from edenmem.engine.erasure.facts import trace_facts
+from edenmem.engine.erasure.mentions import MentionSurvey, names_of
 from edenmem.engine.erasure.passages import trace_reflections, walk_traces
 from edenmem.engine.erasure.reports import ForgetPlan
 from edenmem.errors import ScopeError
@@ -46,8 +47,9 @@ class Survey:
         counts = self._store.erasure.count_traces(traces, [one.id for one in derived])
         if tokens := sum(1 for _ in find_tokens(self._store.tokens, subject)):
             counts["tokens"] = tokens
-        names = Names(subject.names)
-        mentions = MentionSurvey(self._store, self._settings).mentions(traces, names, derived)
+        names = names_of(subject)
+        survey = MentionSurvey(self._store, self._settings, of_facts=subject.kind == "fact")
+        mentions = survey.mentions(traces, names, derived)
         known = next(
             (one for one in self._store.erasure.forgettings() if one.id == subject.id), None
         )
@@ -58,25 +60,30 @@ class Survey:
             conversations=conversations,
             derived=tuple(one.id for one in derived),
             mentions=tuple(mentions),
-            stays=tuple(self._stays()),
+            stays=tuple(self._stays(traces)),
             former=tuple([*(one.content for one in derived), *former][:MOST_FORMER]),
+            homes=trace_facts(self._store, traces.facts).homes,
             begun_at=known.begun_at if known is not None and known.closed_at is None else None,
         )
 
     def blocks(self, plan: ForgetPlan) -> tuple[str, ...]:
-        """Return the blocks of later writes: scopes, sessions, and sources of derived memory."""
+        """Return the blocks of later writes: scopes, facts, and sources of memory."""
         traces = plan.traces
         parents = (one.id for one in trace_reflections(self._store, traces))
         return (
             *(block("scope", scope.key) for scope in traces.scopes),
             *(block("session", id) for id in dict.fromkeys((*traces.own, *traces.sources))),
             *(block("reflection", id) for id in (*parents, *plan.derived)),
+            *(block("fact", id) for id in traces.facts),
+            *(block("message", id) for id in traces.messages),
         )
 
     # -- traces ------------------------------------------------------------------------------
 
     def traces(self) -> Traces:
         """Return the places of the subject's traces."""
+        if self._subject.kind == "fact":
+            return self._of_facts()
         if self._subject.known_id:
             return Traces()
         match self._subject.kind:
@@ -163,6 +170,17 @@ class Survey:
             agents=(agent_id,),
         )
 
+    def _of_facts(self) -> Traces:
+        facts, store = self._subject.facts, self._store
+        known = trace_facts(store, facts)
+        return Traces(
+            shared=known.sessions,
+            facts=facts,
+            messages=known.messages,
+            # The agents of removed facts are unknown: all caches may hold the text.
+            agents=known.agents or tuple(sorted(store.host.find_agent_ids())),
+        )
+
     def find_derived(self, traces: Traces) -> list[Reflection]:
         """Return reflections derived from the traces, directly or indirectly, farthest first."""
         inside = {one.id for one in trace_reflections(self._store, traces)}
@@ -177,11 +195,18 @@ class Survey:
 
     # -- remaining data ----------------------------------------------------------------------
 
-    def _stays(self) -> Iterator[str]:
+    def _stays(self, traces: Traces) -> Iterator[str]:
         yield "audit entries: actor, action, time and IDs, without content"
         yield "model usage: counts and costs, without names"
         if self._settings.llm.record:
             yield "the file of recorded answers (llm.record)"
+        if traces.facts and traces.shared and not traces.messages:
+            yield "conversations: the source messages are unknown, and may be formed again"
+        if self._subject.kind == "fact":
+            yield (
+                "memory that says the same in other words, such as consolidated texts: look for it"
+                " with 'edenmem search', or name words of the fact with --name"
+            )
         yield "backups, exports and other copies, and logs of other programs"
 
 

@@ -44,6 +44,7 @@ from edenmem.models.backup import (
 from edenmem.models.changes import (
     AddFact,
     AddReflection,
+    AuditEntry,
     Change,
     ChangeResult,
     ChangeSet,
@@ -88,8 +89,8 @@ class Forgotten:
             if key in self._blocks:
                 at = self._blocks[key]
                 if at is None:
-                    return "the owner is being erased"
-                return f"the owner was erased on {at:%Y-%m-%d}, after the file was written"
+                    return "it or its owner is being erased"
+                return f"it or its owner was erased on {at:%Y-%m-%d}, after the file was written"
         return ""
 
 
@@ -105,6 +106,10 @@ def _keys(record: Record) -> Iterator[str]:
         yield block("session", session_id)
     for parent in getattr(record, "propagated_from", ()):
         yield block("reflection", parent)
+    if isinstance(record, Fact):
+        yield block("fact", record.id)
+    elif isinstance(record, StoredVersion | AuditEntry) and record.target_type == "fact":
+        yield block("fact", record.target_id)
     account = record.id if isinstance(record, StoredUser) else getattr(record, "sender", None)
     if account:
         yield block("called", account.casefold())

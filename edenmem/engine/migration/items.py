@@ -26,7 +26,7 @@ from edenmem.models.changes import (
     WriteConsolidation,
     WritePolicy,
 )
-from edenmem.models.forgetting import Forgetting, Subject
+from edenmem.models.forgetting import Forgetting, Subject, block
 from edenmem.models.ids import derived_id, is_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.migration import TAKEN_BACK, MigrationRun, RunState
@@ -275,18 +275,22 @@ class Rounds:
 
 
 class Forgotten:
-    """The erased owners, whose memory is not migrated again."""
+    """The erased facts and owners, whose memory is not migrated again."""
 
-    reason = "the owner was erased here"
+    reason = "it or its owner was erased here"
 
     def __init__(self, forgettings: Iterable[Forgetting]) -> None:
+        forgettings = list(forgettings)
         self._ids = {forgetting.id for forgetting in forgettings}
+        self._blocks = {key for one in forgettings if one.kind == "fact" for key in one.blocks}
 
     def has(self, item: V1Item) -> bool:
-        """Return whether the owner or the agent of the item's target was erased."""
+        """Return whether the item's target, its owner or its agent was erased."""
         scope = target_scope(item)
         if not self._ids or scope is None:
             return False
+        if isinstance(item.target, V1Fact) and block("fact", item.target.fact.id) in self._blocks:
+            return True
         subjects = [Subject(kind="agent", agent_id=scope.agent_id)]
         if scope.kind is ScopeKind.USER:
             subjects.append(Subject(kind="user", owner=scope.owner))

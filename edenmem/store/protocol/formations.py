@@ -55,8 +55,8 @@ class Formations(Protocol):
         """Return messages that neither a formation of this agent nor the platform has processed.
 
         Messages of a failed formation count as processed; those of a superseded one are pending
-        even behind the platform's cursor. ``reach`` widens the selection. See
-        `edenmem.store.common.progress`.
+        even behind the platform's cursor. ``reach`` widens the selection, but never to the source
+        messages of forgotten facts. See `edenmem.store.common.progress`.
         """
 
     def claim(self, formation: Formation) -> bool:
@@ -163,6 +163,8 @@ class Formations(Protocol):
 
     def supersede(self, formation_id: str, *, keep: Sequence[str] = (), now: datetime) -> bool:
         """Supersede an APPLIED or FAILED formation: free its messages, except those in ``keep``.
+
+        Source messages of forgotten facts are kept too.
 
         One atomic step, which also makes the session due for a cold run. Returns False in any other
         state, or if all messages are to be kept.

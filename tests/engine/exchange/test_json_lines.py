@@ -36,6 +36,7 @@ from tests.support.builders import NOW, change_set, make_agent, make_fact, make_
 from tests.support.embedder import FakeEmbedder
 from tests.support.forgetting import fill as fill_town
 from tests.support.forgetting import forget, make_town
+from tests.support.leak import EARLIER, SECRET, make_leak
 from tests.support.memory import add_fact
 from tests.support.runtime import make_runtime
 from tests.support.stores import SECANTUS_TOO
@@ -492,6 +493,23 @@ def test_an_older_backup_does_not_restore_erased_users(open_store: OpenStore, ki
         assert body(exported(store)) == left
     texts = "".join(passage.text for passage in walk_passages(store))
     assert not [text for text in said if text in texts]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", SECANTUS_TOO])
+def test_an_older_backup_does_not_restore_an_erased_fact(open_store: OpenStore, kind: str) -> None:
+    store = open_store(kind)
+    leak = make_leak(store)
+    older = exported(store)
+    assert forget(store, facts=[leak.fact.id]).complete
+    left = body(exported(store))
+    for on_conflict in ("keep", "replace"):
+        report = imported(store, older, on_conflict=on_conflict)
+        assert report.failed == report.total("refused") > 0
+        assert "it or its owner was erased on" in report.problems[0].reason
+        assert body(exported(store)) == left
+    texts = "".join(passage.text for passage in walk_passages(store))
+    assert SECRET not in texts
+    assert EARLIER not in texts
 
 
 def test_a_backup_after_an_erasure_is_restored_fully(open_store: OpenStore) -> None:

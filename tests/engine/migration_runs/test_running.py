@@ -28,7 +28,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.migration import MigrationRun, RunState, tell_state
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
-from edenmem.models.v1 import SHARDS, Disposition, V1Person
+from edenmem.models.v1 import SHARDS, Disposition, V1Fact, V1Person
 from edenmem.store.protocol.store import Store
 from tests.engine.migration_runs import listed
 from tests.engine.migration_runs.conftest import Migrate, migrator
@@ -44,6 +44,7 @@ from tests.support.builders import (
     make_reflection,
     make_user,
 )
+from tests.support.forgetting import forget
 from tests.support.runtime import make_runtime
 from tests.support.stores import SECANTUS_TOO
 
@@ -351,6 +352,21 @@ def test_known_failure_49_erased_users_are_not_migrated(store: Store, migrate: M
     assert report.run.counts["left_behind"] == 7
     assert report.verification is not None
     assert report.verification.complete
+
+
+def test_an_erased_fact_is_not_migrated(store: Store, migrate: Migrate) -> None:
+    """Not even after a rollback, when the other memory is migrated again."""
+    first = listed.fact(AGENTS, "one")
+    assert isinstance(first.target, V1Fact)
+    plan = ListedPlan([first, listed.fact(AGENTS, "two")])
+    migrate(plan)
+    report = forget(store, facts=[first.target.fact.id])
+    assert report.removed["facts"] == 1
+    again = migrate(plan)
+    assert again.run.counts == {"already": 1, "left_behind": 1}
+    assert again.verification is not None
+    assert again.verification.complete
+    assert store.memory.fact(first.target.fact.id) is None
 
 
 def test_a_cancellation_is_recorded(store: Store, migrate: Migrate, monkeypatch: Any) -> None:

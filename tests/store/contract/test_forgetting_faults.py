@@ -20,8 +20,9 @@ from edenmem.engine.erasure.reports import (
 )
 from edenmem.errors import StoreError
 from edenmem.models.backup import RecordKind
-from edenmem.models.changes import AddFact
+from edenmem.models.changes import AddFact, RemoveFact
 from edenmem.models.forgetting import Compaction
+from edenmem.models.formation import Decision
 from edenmem.store.mongo import MongoStore
 from edenmem.store.sqlite import SqliteStore
 from tests.store.mongo.faults import Breaker, Template, wrapped_store
@@ -35,8 +36,9 @@ from tests.support.forgetting import (
     make_town,
     plan_of,
 )
+from tests.support.leak import SECRET, make_leak, revise
 from tests.support.llm import FakeLLM
-from tests.support.memory import add_fact, consolidate
+from tests.support.memory import add_fact, applied, consolidate
 
 pytestmark = pytest.mark.slow
 
@@ -102,6 +104,102 @@ def _nothing_left(store: Any) -> None:
     (kept,) = store.erasure.forgettings()
     assert kept.closed_at is not None
     assert sum(1 for entry in store.log.audit() if entry.action == "forget") == 1
+
+
+# -- single facts ----------------------------------------------------------------------------------
+
+
+def _leak(store: Any) -> tuple[str, str]:
+    """Two facts with secrets, one of them deleted, and copies of their texts; returns their IDs.
+
+    The first fact can be named by a prefix.
+    """
+    leak = make_leak(store)
+    same = add_fact(store, leak.town.everybody, SECRET)
+    revise(store, same, "The safe is green.")
+    deleted = add_fact(store, leak.town.group, "The quince jam is in the shed.")
+    removal = {"scope": leak.town.group, "fact_id": deleted.id, "expected_version": 1, "at": NOW}
+    applied(store, RemoveFact(**removal))
+    add_fact(store, leak.town.group, f"Note: {SECRET}")
+    formation = make_formation(leak.town.lone, list(leak.sources), seq=2)
+    assert store.formations.supersede(leak.formation_id, now=NOW)
+    assert store.formations.claim(formation)
+    again = change_set(AddFact(fact=make_fact(leak.town.his(), SECRET)))
+    assert store.formations.record(
+        formation.id,
+        worker="worker-1",
+        changes=again,
+        decisions=(Decision(content=SECRET, action="NONE"),),
+        usage=(),
+        counts={},
+        now=NOW,
+    )
+    return leak.fact.id[:18], deleted.id
+
+
+def _forget_facts(store: Any, ids: tuple[str, str]) -> ForgetReport:
+    """Forget the facts, and remove what repeats them."""
+    plan = plan_of(store, facts=ids)
+    decisions = [
+        MentionDecision(mention=one, treatment="remove") for one in plan.mentions if not one.emptied
+    ]
+    return forget(store, decisions, plan=plan)
+
+
+def _check_facts(store: Any, report: ForgetReport) -> None:
+    assert report.complete, report
+    assert not [p for p in walk_passages(store) if "quince" in p.text.casefold()]
+    (kept,) = store.erasure.forgettings()
+    assert kept.closed_at is not None
+    assert sum(1 for entry in store.log.audit() if entry.action == "forget") == 1
+
+
+def test_interruption_of_forgetting_facts_at_any_transaction(tmp_path: Path) -> None:
+    path = tmp_path / "prepared.db"
+    store = SqliteStore(path)
+    store.database.initialize()
+    ids = _leak(store)
+    store.database.close()
+
+    def copied(name: str) -> SqliteStore:
+        shutil.copy(path, tmp_path / name)
+        store = SqliteStore(tmp_path / name)
+        store.database.compact = lambda: _COMPACTED  # type: ignore[method-assign]
+        return store
+
+    store = copied("whole.db")
+    writes = _Writes(store)
+    _check_facts(store, _forget_facts(store, ids))
+    whole = writes.count
+    store.database.close()
+    assert whole > 12
+    for at in range(whole):
+        store = copied(f"{at}.db")
+        _Writes(store, at, after=at % 2 == 1)
+        with pytest.raises(_Cut):
+            _forget_facts(store, ids)
+        _check_facts(store, _forget_facts(store, ids))
+        store.database.close()
+
+
+def test_interruption_of_forgetting_facts_in_mongodb(
+    open_store: Callable[[str], MongoStore],
+) -> None:
+    mongo = open_store("secantus")
+    ids = _leak(mongo)
+    template = Template(mongo.connection.database)
+
+    def opened(breaker: Breaker) -> MongoStore:
+        return wrapped_store(mongo, breaker.around)
+
+    breaker = _WriteBreaker()
+    _check_facts(mongo, _forget_facts(opened(breaker), ids))
+    assert breaker.points > 40
+    for at in range(3, breaker.points, 9):
+        template.restore()
+        with pytest.raises(StoreError):
+            _forget_facts(opened(_WriteBreaker(at)), ids)
+        _check_facts(mongo, _forget_facts(mongo, ids))
 
 
 # -- SQLite ----------------------------------------------------------------------------------------

@@ -7,16 +7,19 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from edenmem.models.changes import ReviseFact
+from edenmem.models.changes import RemoveFact, ReviseFact
 from edenmem.models.forgetting import Compaction
+from edenmem.models.indexes import IndexWish
 from edenmem.models.memory import Fact
 from edenmem.models.search import FactFilter
 from edenmem.store.sqlite import SqliteStore
 from tests.store.sqlite.test_sqlite_plans import full_scans
 from tests.support.builders import NOW
 from tests.support.forgetting import Town, fill, forget, make_town
+from tests.support.leak import EARLIER, SECRET, VECTORS, make_leak
 from tests.support.memory import add_fact, applied
 from tests.support.vectors import random_unit
 
@@ -84,6 +87,47 @@ def test_the_bytes_are_gone(store: SqliteStore, tmp_path: Path) -> None:
     assert [one.fact_id for one in near] == [kept.id]
 
 
+@pytest.mark.parametrize("messages", [False, True])
+def test_the_bytes_of_a_single_fact_are_gone(
+    store: SqliteStore, tmp_path: Path, messages: bool
+) -> None:
+    """A key stayed in the history and the log after 'fact delete', and in the file after that."""
+    leak = make_leak(store)
+    town = leak.town
+    tombstone = add_fact(
+        store,
+        town.his(),
+        "The barn opens with quinceoak.",
+        embedding=random_unit(9, 64),
+        embedding_model="m",
+    )
+    applied(
+        store,
+        RemoveFact(scope=town.his(), fact_id=tombstone.id, expected_version=1, at=NOW),
+    )
+    if messages:  # else the text stays where it was said
+        for message in leak.sources:
+            store.host.put_message(msgspec.structs.replace(message, content=SECRET))
+    store.indexes.create_index("facts_source", IndexWish(analyzer="lucene.english"))
+    near = add_fact(
+        store, town.his(), "Bruno owns a safe.", source_message_ids=(leak.sources[0].id,)
+    )
+    before = _bytes(tmp_path)
+    for part in (SECRET.encode(), EARLIER.encode(), b"quinceoak", *VECTORS):
+        assert part in before
+
+    report = forget(store, facts=[leak.fact.id, tombstone.id], messages=messages)
+
+    assert report.complete, (report.probe, report.unfinished)
+    after = _bytes(tmp_path)
+    for part in (b"quince", b"uince", b"opens", *VECTORS, random_unit(9, 64)):
+        assert part not in after
+    for kept in (leak.other, near):
+        assert kept.content.encode() in after
+    left = list(store.host.messages(town.lone.id, ids=[leak.sources[0].id]))
+    assert bool(left) is not messages
+
+
 def _his_facts(town: Town) -> FactFilter:
     return FactFilter(scopes=(town.his(),))
 
@@ -134,6 +178,7 @@ def test_nothing_is_found_by_reading_a_whole_table(store: SqliteStore) -> None:
     statements: set[str] = set()
     with store.connections.reading() as connection:
         connection.set_trace_callback(statements.add)
+    forget(store, facts=[add_fact(store, town.her(), "She has a key.").id], messages=True)
     forget(store, user="zenobia", agent="adam")
     forget(store, session="balcony")
     forget(store, user="zenobia", messages=True)

@@ -1,4 +1,4 @@
-"""``edenmem forget``: erase a user, session, group or agent completely."""
+"""``edenmem forget``: erase a user, session, group, agent or single facts completely."""
 
 from __future__ import annotations
 
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 
 app = single()
 
-_FOR_EVER = (
-    "This cannot be undone, not even with 'undo' or history. No memory will be formed from"
-    " existing messages."
-)
+_FOR_EVER = "This cannot be undone, not even with 'undo' or history. No memory will be formed from"
 
 
 @app.command(cls=Command)
@@ -42,9 +39,21 @@ def forget(
     session: options.Session = None,
     group: options.Group = None,
     agent: options.Agent = None,
+    fact: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fact",
+            metavar="FACT",
+            help="Fact: ID or ID prefix (repeatable). A deleted fact needs its full ID.",
+        ),
+    ] = None,
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", metavar="NAME", help="Another name in texts (repeatable)."),
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="Another name, or with --fact other words, in texts (repeatable).",
+        ),
     ] = None,
     mentions: Annotated[
         MentionMode | None,
@@ -68,7 +77,8 @@ def forget(
         bool,
         typer.Option(
             "--messages",
-            help="Also remove messages and accounts (SQLite only).",
+            help="Also remove messages and accounts, or with --fact its source messages (SQLite"
+            " only).",
         ),
     ] = False,
     receipt: Annotated[
@@ -82,12 +92,16 @@ def forget(
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Erase all memory of a user (for one agent or all), a session, a group or an agent.
+    """Erase single facts, or all memory of a user (for one agent or all), session, group or agent.
 
     Removes facts, reflections, texts, versions, audit contents, formation records, cached contexts,
     vectors, and memory derived from them in wider scopes. On request, also removes entries learned
     from the user's messages and mentions in memory of others. Shows the plan, asks, removes, and
     verifies that nothing is left (else exit 1). If interrupted, run the same command again.
+
+    --fact removes facts with all copies of their texts, such as versions and log contents, and
+    forms no memory from their source messages again. Other memory that contains a whole text, or a
+    --name, is listed and follows --mentions.
 
     \b
     edenmem forget --user lena --dry-run
@@ -95,12 +109,14 @@ def forget(
     edenmem forget --user lena --yes --mentions rewrite --learned remove
     edenmem forget --session first-visit --yes
     edenmem forget --agent mira
+    edenmem forget --fact 65a1f0 --dry-run
+    edenmem forget --fact 65a1f0 --name sk-live-42 --mentions remove --messages
     """
     from edenmem.engine.exchange.files import check_target
 
     run = invocation(ctx)
-    if not (user or session or group or agent):
-        raise Missing("--user, --session, --group or --agent")
+    if not (user or session or group or agent or fact):
+        raise Missing("--user, --session, --group, --agent or --fact")
     for option, mode in (("--mentions", mentions), ("--learned", learned)):
         if mode is MentionMode.ASK and not person_is_there():
             raise UsageError(
@@ -112,7 +128,12 @@ def forget(
     if receipt is not None:
         check_target(receipt, force=run.overwrite, in_use=run.files_in_use)
     subject = run.service.erasure.find_subject(
-        user=user, session=session, group=group, agent=agent, names=name or ()
+        user=user,
+        session=session,
+        group=group,
+        agent=agent,
+        facts=fact or (),
+        names=name or (),
     )
     if messages:
         run.service.erasure.check_conversations(subject)
@@ -134,20 +155,29 @@ def forget(
         write(format_receipt(report))
     show_report(run, report)
     if report.mentions["kept"]:
-        kept = many(
-            report.mentions["kept"],
-            "entry that mentions the user or was learned",
-            "entries that mention the user or were learned",
-        )
-        run.out.note(f"kept {kept} from their messages; see --mentions and --learned")
+        run.out.note(_describe_kept(report))
     for left in report.unfinished:
         print_error(left, "run the same command again")
     if not report.complete:
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 
+def _describe_kept(report: ForgetReport) -> str:
+    number = report.mentions["kept"]
+    if report.subject.kind == "fact":
+        kept = many(number, "entry that repeats a text", "entries that repeat a text")
+        return f"kept {kept} or mentions a name; see --mentions"
+    kept = many(
+        number,
+        "entry that mentions the user or was learned",
+        "entries that mention the user or were learned",
+    )
+    return f"kept {kept} from their messages; see --mentions and --learned"
+
+
 def _confirm(run: Invocation, plan: ForgetPlan, *, yes: bool) -> bool:
-    run.out.note(_FOR_EVER)
+    of_fact = plan.subject.kind == "fact"
+    run.out.note(f"{_FOR_EVER} {'the source messages' if of_fact else 'existing messages'}.")
     if plan.subject.kind != "agent" or yes:
         return confirm("Erase all this?", yes=yes)
     agent = run.service.host.agent(plan.subject.agent_id or "")

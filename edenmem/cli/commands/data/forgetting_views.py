@@ -35,6 +35,9 @@ _COUNTS: Sequence[Column[Row]] = (
 
 def subject_line(run: Invocation, subject: Subject) -> str:
     """Describe the subject of an erasure."""
+    if subject.kind == "fact":
+        ids = subject.facts or subject.references
+        return f"{'fact' if len(ids) == 1 else 'facts'} {', '.join(ids)}"
     if subject.known_id:
         return f"{subject.kind} {subject.names[0]}"
     known = run.service.scopes.labels([id for id in (subject.agent_id, subject.owner) if id])
@@ -67,7 +70,7 @@ def _show_plan(run: Invocation, plan: ForgetPlan, modes: Modes, *, messages: boo
     run.out.heading(f"To erase: {subject_line(run, subject)}")
     run.out.fields(
         [
-            ("names", list(subject.names)),
+            ("texts" if subject.kind == "fact" else "names", list(subject.names)),
             ("started", plan.begun_at),
         ]
     )
@@ -86,8 +89,17 @@ def _show_plan(run: Invocation, plan: ForgetPlan, modes: Modes, *, messages: boo
         run.out.paragraph("kept: ", what)
 
 
+_KEPT_SOURCES = (
+    "no memory will be formed from them again. Agents still read them in the conversation: remove"
+    " them with --messages, or in MongoDB on the platform"
+)
+
+
 def _staying(plan: ForgetPlan, *, messages: bool) -> list[str]:
     counts = {} if messages else dict(plan.conversations)
+    if counts and plan.subject.kind == "fact":
+        said = many(counts.get("messages", 0), "source message")
+        return [f"{said}; {_KEPT_SOURCES}", *plan.stays]
     accounts = counts.pop("accounts", 0)
     kept = [many(accounts, "account")] if accounts else []
     if counts:
@@ -145,6 +157,7 @@ def plan_data(plan: ForgetPlan, modes: Modes, *, messages: bool) -> dict[str, An
         "owner": subject.owner or None,
         "agent_id": subject.agent_id,
         "accounts": list(subject.accounts),
+        "facts": list(subject.facts),
         "names": list(subject.names),
         "begun_at": to_data(plan)["begun_at"],
         "remove": plan.counts | (plan.conversations if messages else {}),
@@ -249,7 +262,10 @@ class MentionReview:
     def _ask(self, mention: Mention) -> MentionDecision | None:
         out = self._run.out
         out.note("")
-        out.note(f"{mention.target_type} {mention.target_id} {_WHY[mention.learned]}:")
+        why = _WHY[mention.learned]
+        if self._plan.subject.kind == "fact":
+            why = "repeats a text, or mentions a name"
+        out.note(f"{mention.target_type} {mention.target_id} {why}:")
         # A fact is shown in full, a long text only around its mentions.
         whole = mention.text if mention.target_type in ("fact", "reflection") else None
         for line in (

@@ -44,6 +44,7 @@ from edenmem.store.mongo.erase.traces import (
     count_traces,
 )
 from edenmem.store.mongo.host.contexts import CONTEXT_FIELDS
+from edenmem.store.mongo.host.host import find_messages_by
 from edenmem.store.mongo.memory.history import audit_document
 from edenmem.store.mongo.walk.sources import narrow
 from edenmem.store.protocol.formations import Formations
@@ -96,19 +97,13 @@ class MongoErasure:
         """See `Erasure.count_conversations`."""
         own = [{"session": object_id(session_id)} for session_id in traces.own]
         shared = [
-            {
-                "session": object_id(session_id),
-                "role": "user",
-                "sender": {"$in": object_ids(traces.accounts)},
-            }
+            len(find_messages_by(self._db, session_id, traces.accounts, traces.messages))
             for session_id in traces.shared
         ]
         counts = {
             "sessions": len(traces.own),
             "messages": sum(self._db.messages.count(filter) for filter in own),
-            "messages in shared sessions": sum(
-                self._db.messages.count(filter) for filter in shared
-            ),
+            "messages" if traces.facts else "messages in shared sessions": sum(shared),
             "accounts": sum(
                 self._db.users.count({"_id": {"$in": part}}) for part in id_parts(traces.accounts)
             ),
@@ -173,7 +168,13 @@ class MongoErasure:
             )
         for session_id in traces.shared:
             settled += settle_session(
-                self._db, self._formations, session_id, traces.agent_id, traces.accounts, at
+                self._db,
+                self._formations,
+                session_id,
+                traces.agent_id,
+                traces.accounts,
+                at,
+                traces.messages,
             )
         return settled
 
@@ -186,6 +187,8 @@ class MongoErasure:
             found = self._db.reflections.find({"_id": object_id(reflection_id)})
             self._erase_reflections(DERIVED, list(found), removed)
         wanted = Selection(traces=traces)
+        for part in id_parts(traces.facts):  # before the facts, which a later run needs to find
+            self._forget_past(part, removed)
         for filter in narrow(RecordKind.FACT, wanted):
             for page in self._pages(self._db.facts, filter):
                 self._erase_facts(page, removed)
@@ -235,6 +238,7 @@ class MongoErasure:
             {"session": {"$in": part}, "sender": {"$in": object_ids(traces.accounts)}}
             for part in id_parts(traces.shared)
         ]
+        filters += [{"_id": {"$in": part}} for part in id_parts(traces.messages)]
         for messages in batched(
             self._db.find_all(self._db.messages, filters, {"_id": 1}), IN_LIMIT
         ):
@@ -283,8 +287,10 @@ class MongoErasure:
         return self._transactions.run(delete)
 
     def _forget_what_was(self, documents: Sequence[Document], removed: Counter[str]) -> None:
+        self._forget_past([document["_id"] for document in documents], removed)
+
+    def _forget_past(self, ids: Sequence[Any], removed: Counter[str]) -> None:
         """Remove the history of targets, and empty their audit entries."""
-        ids = [document["_id"] for document in documents]
         for kind in ("fact", "reflection"):
             removed[VERSIONS] += self._db.history.delete_many(
                 {"target_type": kind, "target_id": {"$in": ids}}

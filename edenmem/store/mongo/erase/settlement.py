@@ -36,9 +36,13 @@ def settle_session(
     agent_id: str | None,
     accounts: Sequence[str] | None,
     at: datetime,
+    ids: Sequence[str] = (),
 ) -> int:
-    """Settle all messages of a session, or those of accounts; see `Erasure.settle_formations`."""
-    messages = find_messages_by(db, session_id, accounts)
+    """Settle all messages of a session; see `Erasure.settle_formations`.
+
+    ``accounts`` limits them to messages of these accounts, and to these ``ids``.
+    """
+    messages = find_messages_by(db, session_id, accounts, ids)
     of_session: Filter = {"session_id": object_id(session_id)}
     if agent_id is not None:
         of_session["agent_id"] = object_id(agent_id)

@@ -73,7 +73,7 @@ def _find_unsettled(db: Connection, traces: Traces) -> Iterator[Document]:
             {**_of(session_id, traces.agent_id), "$or": UNSETTLED}, {"changes": 0}
         )
     for session_id in traces.shared:
-        messages = find_messages_by(db, session_id, traces.accounts)
+        messages = find_messages_by(db, session_id, traces.accounts, traces.messages)
         held = {**_of(session_id, traces.agent_id), "$or": UNSETTLED}
         for document in db.formations.find(held, {"changes": 0}) if messages else ():
             if not messages.keys().isdisjoint(ids_of_formation(document)):

@@ -34,6 +34,7 @@ from edenmem.store.mongo.formations.progress import (
     UNFINISHED,
     advance_session,
     find_backlog,
+    find_blocked,
     moves_of,
 )
 from edenmem.store.mongo.host.host import reset_cold_note
@@ -318,7 +319,8 @@ class MongoFormations:
         if found is None or found.get("status") not in _FINISHED:
             return False
         ids = found.get("message_ids") or []
-        kept = [each for each in ids if str(each) in set(keep)]
+        held = {*keep, *find_blocked(self._db, map(str, ids))}
+        kept = [each for each in ids if str(each) in held]
         if len(kept) == len(ids):
             return False
         fields = {

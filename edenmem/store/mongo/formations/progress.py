@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
+from edenmem.models.forgetting import block
 from edenmem.models.formation import CursorMove, Formation, FormationStatus, Reach
 from edenmem.models.ids import is_id
 from edenmem.store.common.progress import (
@@ -19,10 +20,11 @@ from edenmem.store.common.progress import (
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter, id_parts, object_id
+from edenmem.store.mongo.core.filters import IN_LIMIT, Filter, id_parts, object_id
 from edenmem.store.mongo.host.host import set_in_context
 from edenmem.store.mongo.host.host_codec import message_from, sub_document
 from edenmem.store.protocol.formations import Backlog
+from edenmem.store.protocol.store import batched
 
 #: States that block a new formation.
 UNFINISHED = ("claimed", "released", "recorded")
@@ -67,12 +69,25 @@ def find_backlog(
         by_platform += covered
         if not covered or reach.platform:
             waiting.append(row["_id"])
+    if reach.own:
+        blocked = find_blocked(db, map(str, waiting))
+        waiting = [key for key in waiting if str(key) not in blocked]
     found = {
         document["_id"]: message_from(document, session_id)
         for document in db.find_by_ids(db.messages, map(str, waiting[:limit]))
     }
     messages = tuple(found[key] for key in waiting[:limit] if key in found)
     return Backlog(messages=messages, total=len(waiting), by_platform=by_platform)
+
+
+def find_blocked(db: Connection, message_ids: Iterable[str]) -> set[str]:
+    """Return the source messages of forgotten facts, which must not be formed again."""
+    keys = {block("message", message_id): message_id for message_id in message_ids}
+    blocked: set[str] = set()
+    for part in batched(keys, IN_LIMIT):
+        for document in db.forgettings.find({"blocks": {"$in": part}}, {"blocks": 1}):
+            blocked.update(keys[key] for key in document["blocks"] if key in keys)
+    return blocked
 
 
 def _platform_spans(db: Connection, session_id: str, pasts: Sequence[Past]) -> tuple[Span, ...]:

@@ -482,15 +482,24 @@ def set_in_context(
 
 
 def find_messages_by(
-    db: Connection, session_id: str, accounts: Sequence[str] | None
+    db: Connection, session_id: str, accounts: Sequence[str] | None, ids: Sequence[str] = ()
 ) -> dict[Any, Document]:
-    """Return the messages of a session, or those of accounts in it, in order, without contents."""
-    filter: Filter = {"session": object_id(session_id)}
+    """Return the messages of a session, in order, without contents.
+
+    ``accounts`` limits them to messages of these accounts, and to these ``ids``.
+    """
+    here: Filter = {"session": object_id(session_id)}
+    filters = [here]
     if accounts is not None:
-        filter |= {"role": "user", "sender": {"$in": object_ids(accounts)}}
-    found = db.messages.find(filter, {"createdAt": 1})
+        by_them = {**here, "role": "user", "sender": {"$in": object_ids(accounts)}}
+        filters = [by_them] if accounts else []
+        filters += [{**here, "_id": {"$in": part}} for part in id_parts(ids)]
+    found: dict[Any, Document] = {}
+    for filter in filters:
+        found |= {each["_id"]: each for each in db.messages.find(filter, {"createdAt": 1})}
     in_order = sorted(
-        found, key=lambda document: (codec.read_creation_time(document), str(document["_id"]))
+        found.values(),
+        key=lambda document: (codec.read_creation_time(document), str(document["_id"])),
     )
     return {document["_id"]: document for document in in_order}
 

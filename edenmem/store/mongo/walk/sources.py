@@ -143,7 +143,14 @@ def _from_sources(traces: Traces) -> list[Filter]:
 
 
 def _trace_facts(traces: Traces) -> list[Filter]:
-    return [*group_filters(traces.scopes, fact_fields), *_from_sources(traces)]
+    single = [{"_id": {"$in": part}} for part in id_parts(traces.facts)]
+    return [*group_filters(traces.scopes, fact_fields), *_from_sources(traces), *single]
+
+
+def _of_facts(traces: Traces) -> list[Filter]:
+    """Return filters for versions and audit entries of single facts."""
+    parts = id_parts(traces.facts)
+    return [{"target_type": "fact", "target_id": {"$in": part}} for part in parts]
 
 
 def _trace_reflections(traces: Traces) -> list[Filter]:
@@ -160,13 +167,14 @@ def _trace_policies(traces: Traces) -> list[Filter]:
 
 
 def _trace_history(traces: Traces) -> list[Filter]:
-    return key_filters(traces.scopes)
+    return [*key_filters(traces.scopes), *_of_facts(traces)]
 
 
 def _trace_audit(traces: Traces) -> list[Filter]:
     """Return filters for audit entries; those of accounts have no scope but contain names."""
     accounts = id_parts(whole_accounts(traces))
-    return [*key_filters(traces.scopes), *({"target_id": {"$in": part}} for part in accounts)]
+    named = ({"target_id": {"$in": part}} for part in accounts)
+    return [*key_filters(traces.scopes), *named, *_of_facts(traces)]
 
 
 # -- decoding ------------------------------------------------------------------------------------
@@ -268,7 +276,7 @@ SOURCES: dict[RecordKind, Source] = {
     RecordKind.FACT: Source(
         lambda db: db.facts,
         _with_traces(_trace_facts),
-        (*_BY_AGENT, *_BY_SESSION, *_BY_TRACES),
+        (*_BY_AGENT, *_BY_SESSION, *_BY_ID, *_BY_TRACES),
         _read_fact,
         lambda fact: fact_fields(fact.home),
     ),

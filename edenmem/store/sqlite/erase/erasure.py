@@ -36,7 +36,7 @@ from edenmem.store.sqlite.core.part import AMONG, GIVEN, Part, json_array
 from edenmem.store.sqlite.formations.formations import apply_recorded
 from edenmem.store.sqlite.formations.progress import note_cursor_move
 from edenmem.store.sqlite.memory import facts, log
-from edenmem.store.sqlite.walk.sources import OF_ACCOUNTS, SAID_IN, count_rows
+from edenmem.store.sqlite.walk.sources import OF_ACCOUNTS, SAID_IN, THEIRS, count_rows
 from edenmem.store.sqlite.walk.walk import Walk
 
 #: Kinds of removed data, also named by `count_traces`.
@@ -108,7 +108,7 @@ class Erasure(Part):
             counts = {
                 "sessions": count_rows(connection, RecordKind.SESSION, own),
                 "messages": count_rows(connection, RecordKind.MESSAGE, own),
-                "messages in shared sessions": count_rows(connection, RecordKind.MESSAGE, shared),
+                _shared_messages(traces): count_rows(connection, RecordKind.MESSAGE, shared),
             }
             (counts["accounts"],) = connection.execute(
                 f"SELECT count(*) FROM users WHERE id {AMONG}", (json_array(traces.accounts),)
@@ -194,6 +194,8 @@ class Erasure(Part):
         removed: Counter[str] = Counter()
         for reflection_id in derived:
             self._erase_reflections(_DERIVED, [reflection_id], at, removed)
+        if traces.facts:  # also the past of deleted ones
+            self._erase_facts(traces.facts, at, removed)
         for ids in self._ids("facts", traces):
             self._erase_facts(ids, at, removed)
         for ids in self._ids("reflections", traces):
@@ -238,7 +240,7 @@ class Erasure(Part):
 
     def _drop_source_words(self, traces: Traces) -> None:
         """Keep the words of forgotten messages out of the search for facts that stay."""
-        said = f"SELECT id FROM messages WHERE {_SAID}"
+        said = f"SELECT id FROM messages m WHERE {_SAID}"
         values = _values_of_said(traces)
         with self._db.writing() as connection:
             connection.execute(f"INSERT OR IGNORE INTO forgotten_messages {said}", values)
@@ -317,9 +319,9 @@ class Erasure(Part):
         for kind, statement, values in (
             ("messages", f"DELETE FROM messages WHERE session_id {AMONG}", (own,)),
             (
-                "messages in shared sessions",
-                f"DELETE FROM messages WHERE session_id {AMONG} AND sender {AMONG}",
-                (shared, accounts),
+                _shared_messages(traces),
+                f"DELETE FROM messages AS m WHERE session_id {AMONG} AND {THEIRS}",
+                (shared, accounts, json_array(traces.messages)),
             ),
             ("", f"DELETE FROM formations WHERE session_id {AMONG}", (own,)),  # emptied before
             ("sessions", f"DELETE FROM sessions WHERE id {AMONG}", (own,)),
@@ -340,15 +342,22 @@ class Erasure(Part):
         return {kind: number for kind, number in removed.items() if kind and number}
 
 
-#: Messages in the subject's own sessions, or by its accounts.
-_SAID = (
-    "session_id IN (SELECT value FROM json_each(?1)) OR (session_id IN"
-    " (SELECT value FROM json_each(?2)) AND sender IN (SELECT value FROM json_each(?3)))"
-)
+#: Messages in the subject's own sessions, or by its accounts, or sources of its facts.
+_SAID = f"session_id {AMONG} OR (session_id {AMONG} AND {THEIRS})"
 
 
-def _values_of_said(traces: Traces) -> tuple[str, str, str]:
-    return json_array(traces.own), json_array(traces.shared), json_array(traces.accounts)
+def _values_of_said(traces: Traces) -> tuple[str, str, str, str]:
+    return json_array(traces.own), json_array(traces.shared), *_theirs(traces)
+
+
+def _theirs(traces: Traces) -> tuple[str, str]:
+    """Return the values of `THEIRS`."""
+    return json_array(traces.accounts), json_array(traces.messages)
+
+
+def _shared_messages(traces: Traces) -> str:
+    """Return the name of the messages to remove from shared sessions."""
+    return "messages" if traces.facts else "messages in shared sessions"
 
 
 def _numbers(connection: sqlite3.Connection, traces: Traces) -> list[int]:
@@ -402,8 +411,8 @@ def _settle(
     connection: sqlite3.Connection, session_id: str, traces: Traces, everything: bool, at: datetime
 ) -> int:
     narrowed, value = _of_agent(traces)
-    accounts = json_array(traces.accounts)
-    said, saying = ("", []) if everything else (f" AND {SAID_IN}", [accounts])
+    theirs = _theirs(traces)
+    said, saying = ("", ()) if everything else (f" AND {SAID_IN}", theirs)
     recorded = connection.execute(
         f"SELECT id FROM formations WHERE session_id = ? AND status = 'recorded'{narrowed}",
         (session_id, *value),
@@ -414,9 +423,9 @@ def _settle(
         connection.execute(
             "DELETE FROM formation_messages WHERE formation_id IN (SELECT id FROM formations"
             " WHERE session_id = ? AND status IN ('claimed', 'released', 'failed')"
-            f"{narrowed}{said}) AND message_id NOT IN (SELECT id FROM messages"
-            f" WHERE session_id = ? AND sender {AMONG})",
-            (session_id, *value, *saying, session_id, accounts),
+            f"{narrowed}{said}) AND message_id NOT IN (SELECT id FROM messages m"
+            f" WHERE session_id = ? AND {THEIRS})",
+            (session_id, *value, *saying, session_id, *theirs),
         )
     settled = connection.execute(
         "UPDATE formations SET status = 'applied', decisions = '[]', error = NULL, changes = NULL,"
@@ -425,7 +434,7 @@ def _settle(
         (to_ms(at), session_id, *value, *saying),
     ).rowcount
     _count_as_done(connection, session_id, traces, everything, at)
-    _pass_over(connection, session_id, None if everything else traces.accounts)
+    _pass_over(connection, session_id, None if everything else traces)
     return settled
 
 
@@ -443,7 +452,7 @@ def _count_as_done(
             continue
         sender, values = "", list[Any]()
         if not everything:
-            sender, values = f" AND m.sender {AMONG}", [json_array(traces.accounts)]
+            sender, values = f" AND {THEIRS}", list(_theirs(traces))
         waiting = connection.execute(
             f"SELECT m.id, m.created_at FROM messages m WHERE m.session_id = ?{sender}"
             " AND NOT EXISTS (SELECT 1 FROM formation_messages f WHERE f.session_id = m.session_id"
@@ -454,19 +463,16 @@ def _count_as_done(
             _insert_done(connection, session_id, agent_id, waiting, at)
 
 
-def _pass_over(
-    connection: sqlite3.Connection, session_id: str, accounts: Sequence[str] | None
-) -> None:
-    """Move the platform's cursor past the subject's messages, never backwards.
+def _pass_over(connection: sqlite3.Connection, session_id: str, traces: Traces | None) -> None:
+    """Move the platform's cursor past the subject's messages (None: all), never backwards.
 
     The cursor stops before the next message of another person.
     """
-    among = json_array(accounts or ())
-    by_them = "" if accounts is None else f" AND m.sender {AMONG}"
+    theirs, among = ("", "[]") if traces is None else (f" AND {THEIRS}", _theirs(traces)[0])
     newest = connection.execute(
-        f"SELECT m.created_at, m.id FROM messages m WHERE m.session_id = ?{by_them}"
+        f"SELECT m.created_at, m.id FROM messages m WHERE m.session_id = ?{theirs}"
         " ORDER BY m.created_at DESC, m.id DESC LIMIT 1",
-        (session_id, among) if by_them else (session_id,),
+        (session_id, *(() if traces is None else _theirs(traces))),
     ).fetchone()
     if newest is None:
         return

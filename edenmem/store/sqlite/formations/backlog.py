@@ -5,13 +5,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+import msgspec
+
+from edenmem.models.forgetting import block
 from edenmem.models.formation import Reach
 from edenmem.store.common.progress import Place, Span
 from edenmem.store.protocol.formations import Backlog
 from edenmem.store.sqlite.core.codec import time
-from edenmem.store.sqlite.core.part import json_array
+from edenmem.store.sqlite.core.part import AMONG, json_array
 from edenmem.store.sqlite.host.host import _IN_ORDER
 from edenmem.store.sqlite.host.rows import MESSAGE, message_from
 
@@ -34,6 +37,31 @@ def backlog_of(
     """See `edenmem.store.protocol.formations.Formations.backlog`; ``spans`` are ranges formed by
     the platform.
     """
+    found = _find_pending(connection, session_id, agent_id, limit, reach, spans)
+    blocked = find_blocked(connection, [each.id for each in found.messages]) if reach.own else ()
+    if not blocked:
+        return found
+    left = tuple(each for each in found.messages if each.id not in blocked)
+    return msgspec.structs.replace(found, messages=left, total=found.total - len(blocked))
+
+
+def find_blocked(connection: sqlite3.Connection, message_ids: Iterable[str]) -> set[str]:
+    """Return the source messages of forgotten facts, which must not be formed again."""
+    keys = {block("message", message_id): message_id for message_id in message_ids}
+    found = connection.execute(
+        f"SELECT DISTINCT key FROM forgetting_blocks WHERE key {AMONG}", (json_array(keys),)
+    )
+    return {keys[key] for (key,) in found}
+
+
+def _find_pending(
+    connection: sqlite3.Connection,
+    session_id: str,
+    agent_id: str,
+    limit: int,
+    reach: Reach,
+    spans: Sequence[Span],
+) -> Backlog:
     having = "SELECT 1 FROM formation_messages f"
     unfinished = ""
     if reach.own:

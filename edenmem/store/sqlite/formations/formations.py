@@ -32,7 +32,7 @@ from edenmem.store.protocol.formations import Backlog
 from edenmem.store.sqlite.apply.changes import apply_changes
 from edenmem.store.sqlite.core.codec import Row, from_list, optional_time, time, to_ms
 from edenmem.store.sqlite.core.part import BATCH, Part, json_array
-from edenmem.store.sqlite.formations.backlog import backlog_of
+from edenmem.store.sqlite.formations.backlog import backlog_of, find_blocked
 from edenmem.store.sqlite.formations.progress import move_cursor, moves_from, spans_of
 from edenmem.store.sqlite.formations.usage import decode_calls
 from edenmem.store.sqlite.host.rows import reset_cold_note
@@ -318,7 +318,8 @@ class Formations(Part):
             finished = (FormationStatus.APPLIED, FormationStatus.FAILED)
             if found is None or found.status not in finished:
                 return False
-            given_up = [each for each in found.message_ids if each not in set(keep)]
+            kept = {*keep, *find_blocked(connection, found.message_ids)}
+            given_up = [each for each in found.message_ids if each not in kept]
             if not given_up:
                 return False
             connection.execute(

@@ -102,15 +102,20 @@ _DOCUMENT = (dict, type(None))
 
 # -- narrowing -------------------------------------------------------------------------------------
 
-#: Messages of accounts in a formation, including superseded ones.
+#: Messages of accounts, or given ones.
+THEIRS = f"(m.sender {AMONG} OR m.id {AMONG})"
+#: The same in a formation, including superseded ones.
 SAID_IN = (
     "EXISTS (SELECT 1 FROM messages m WHERE m.id IN (SELECT fm.message_id FROM formation_messages"
     " fm WHERE fm.formation_id = formations.id UNION ALL SELECT value FROM"
-    f" json_each(coalesce(formations.superseded_message_ids, '[]'))) AND m.sender {AMONG})"
+    f" json_each(coalesce(formations.superseded_message_ids, '[]'))) AND {THEIRS})"
 )
 
 #: Audit entries of accounts, which have no scope and contain names.
 OF_ACCOUNTS = f"target_id {AMONG} AND target_type = 'user'"
+
+#: Versions and audit entries of single facts.
+OF_FACTS = f"target_id {AMONG} AND target_type = 'fact'"
 
 #: The numbers of individually selected scopes.
 _NAMED = (
@@ -153,10 +158,11 @@ def _messages(wanted: Selection) -> Where:
         where.add("m.created_at >= ?", to_ms(wanted.since))
     if wanted.traces is not None:
         where.find(
-            f"(m.session_id {AMONG} OR (m.session_id {AMONG} AND m.sender {AMONG}))",
+            f"(m.session_id {AMONG} OR (m.session_id {AMONG} AND {THEIRS}))",
             json_array(wanted.traces.own),
             json_array(wanted.traces.shared),
             json_array(wanted.traces.accounts),
+            json_array(wanted.traces.messages),
         )
     return where
 
@@ -231,13 +237,15 @@ def _of_traced_scopes(column: str, wanted: Selection) -> Where:
 
 
 def _add_traces(where: Where, table: str, number: str, traces: Traces) -> None:
-    """Limit rows to the scopes of the traces, and to memory from their sources."""
+    """Limit rows to the scopes of the traces, to memory from their sources, and to their facts."""
     column = number.partition(".")[2]
     where.find(
         f"{number} IN (SELECT t.{column} FROM {table} t WHERE t.scope_id IN ({_NAMED})"
-        f" UNION SELECT t.{column} FROM {table} t WHERE t.session_id {AMONG})",
+        f" UNION SELECT t.{column} FROM {table} t WHERE t.session_id {AMONG}"
+        f" UNION SELECT t.{column} FROM {table} t WHERE t.id {AMONG})",
         _names(traces.scopes),
         json_array(traces.sources),
+        json_array(traces.facts),
     )
 
 
@@ -253,6 +261,7 @@ def _formations(wanted: Selection) -> Where:
             json_array(traces.own),
             json_array(traces.shared),
             json_array(traces.accounts),
+            json_array(traces.messages),
         )
     return where
 
@@ -278,16 +287,24 @@ def _audit(wanted: Selection) -> Where:
         where.add("a.at >= ?", to_ms(wanted.since))
     if wanted.traces is not None:  # entries of accounts have no scope
         where.find(
-            f"(a.scope_id IN ({_NAMED}) OR ({OF_ACCOUNTS}))",
+            f"(a.scope_id IN ({_NAMED}) OR ({OF_ACCOUNTS}) OR ({OF_FACTS}))",
             _names(wanted.traces.scopes),
             json_array(whole_accounts(wanted.traces)),
+            json_array(wanted.traces.facts),
         )
     return where
 
 
 def _history(wanted: Selection) -> Where:
     """Limit versions. Time is ignored: the place of a version depends on earlier ones."""
-    return _of_traced_scopes("h.scope_id", wanted)
+    where = _of_scopes("h.scope_id", wanted)
+    if wanted.traces is not None:
+        where.find(
+            f"(h.scope_id IN ({_NAMED}) OR ({OF_FACTS}))",
+            _names(wanted.traces.scopes),
+            json_array(wanted.traces.facts),
+        )
+    return where
 
 
 def _never_changed(wanted: Selection) -> Where:

@@ -1,0 +1,281 @@
+"""Forgetting single facts on every store: no copy of the text stays, and nothing returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from edenmem.engine.erasure.passages import walk_passages
+from edenmem.engine.erasure.reports import MentionDecision, receipt_of
+from edenmem.errors import NotFoundError, UsageError
+from edenmem.models.changes import AddFact, ChangeStatus, RemoveFact, ReviseFact, SetPrivacy
+from edenmem.models.formation import Decision, FormationStatus, Reach
+from tests.support.builders import NOW, change_set, make_fact, make_formation, make_messages
+from tests.support.forgetting import forget, make_town, plan_of, subject_of
+from tests.support.leak import EARLIER, SECRET, Leak, make_leak, revise
+from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate
+from tests.support.platform_cursor import cursor_of
+from tests.support.stores import SECANTUS_TOO
+
+if TYPE_CHECKING:
+    from edenmem.store.protocol.store import Store
+
+
+@pytest.fixture(params=["sqlite", SECANTUS_TOO])
+def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) -> Store:
+    return open_store(request.param)
+
+
+@pytest.fixture
+def leak(store: Store) -> Leak:
+    return make_leak(store)
+
+
+def _texts(store: Store) -> str:
+    return "\n".join(passage.text for passage in walk_passages(store)).casefold()
+
+
+def test_every_copy_of_a_fact_is_erased_and_no_other_memory(leak: Leak) -> None:
+    """An access key stayed in the history and the log, and no command erased a single fact."""
+    store, town = leak.store, leak.town
+    kept = add_reflection(store, town.his(), "Bruno has a safe.")
+    consolidate(store, town.his(), "Bruno has a boat.", expected_version=0)
+    plan = plan_of(store, facts=[leak.fact.id])
+    assert plan.counts["facts"] == 1
+    assert plan.counts["formations (emptied)"] == 1
+    assert not plan.mentions
+
+    report = forget(store, plan=plan)
+
+    assert report.complete, (report.probe, report.unfinished)
+    assert "quince" not in _texts(store)
+    assert store.memory.fact(leak.fact.id) is None
+    assert store.history.versions("fact", leak.fact.id) == []
+    assert report.removed == plan.counts
+    found = store.memory.fact(leak.other.id)
+    assert found is not None
+    assert (found.content, found.version) == ("Bruno rows.", 1)
+    assert store.memory.reflection(kept.id) == kept
+    (entry,) = (each for each in store.log.audit() if each.action == "forget")
+    assert (entry.before, entry.after, entry.reason) == (None, None, "")
+    receipt = str(receipt_of(report))
+    assert "quince" not in receipt
+    assert leak.fact.id not in receipt
+    emptied = list(store.log.audit(target_id=leak.fact.id))
+    assert {(each.before, each.after) for each in emptied} == {(None, None)}
+    (kept_forgetting,) = store.erasure.forgettings()
+    assert (kept_forgetting.kind, kept_forgetting.closed_at) == ("fact", NOW)
+
+
+def test_the_source_messages_are_not_formed_again(leak: Leak) -> None:
+    store, town = leak.store, leak.town
+    sources = {message.id for message in leak.sources}
+
+    def backlog(reach: Reach) -> set[str]:
+        found = store.formations.backlog(town.lone.id, town.eve.id, limit=99, reach=reach)
+        assert found.total == len(found.messages)
+        return {message.id for message in found.messages}
+
+    assert backlog(Reach.AGAIN) >= sources
+    forget(store, facts=[leak.fact.id])
+    everything = {message.id for message in store.host.messages(town.lone.id)}
+    for reach in (Reach.AGAIN, Reach.FROM_START):
+        assert backlog(reach) == everything - sources
+    assert store.formations.supersede(leak.formation_id, now=NOW)
+    assert backlog(Reach.WAITING) == everything - sources
+
+
+def test_pending_source_messages_count_as_formed_by_every_agent(store: Store) -> None:
+    """The platform's cursor passes them too, and stops before the next message of a user."""
+    town = make_town(store)
+    first, *later = store.host.messages(town.lone.id)
+    fact = add_fact(
+        store, town.his(), SECRET, session_id=town.lone.id, source_message_ids=(first.id,)
+    )
+    assert cursor_of(store, town.lone.id) is None
+    forget(store, facts=[fact.id])
+    left = store.formations.backlog(town.lone.id, town.eve.id, limit=99).messages
+    assert [message.id for message in left] == [message.id for message in later]
+    next_one = next(message for message in later if message.role == "user")
+    before = [first, *later][[first, *later].index(next_one) - 1]
+    assert cursor_of(store, town.lone.id) == before.id
+
+
+def test_a_claim_on_a_source_message_cannot_record(store: Store) -> None:
+    town = make_town(store)
+    messages = list(store.host.messages(town.lone.id))
+    fact = add_fact(
+        store, town.his(), SECRET, session_id=town.lone.id, source_message_ids=(messages[0].id,)
+    )
+    formation = make_formation(town.lone, messages)
+    assert store.formations.claim(formation)
+    forget(store, facts=[fact.id])
+    again = change_set(AddFact(fact=make_fact(town.his(), SECRET)))
+    outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
+    assert not store.formations.record(formation.id, worker="worker-1", changes=again, **outcome)
+    waiting = store.formations.backlog(town.lone.id, town.eve.id, limit=99)
+    assert waiting.total == len(messages) - 1
+
+
+def test_changes_decided_earlier_are_refused(leak: Leak) -> None:
+    store = leak.store
+    scope, fact = leak.town.his(), leak.fact
+    forget(store, facts=[fact.id])
+    changes = (
+        AddFact(fact=fact),
+        ReviseFact(scope=scope, fact_id=fact.id, expected_version=2, content=SECRET, at=NOW),
+        SetPrivacy(scope=scope, target_type="fact", target_id=fact.id, private=True, at=NOW),
+        RemoveFact(scope=scope, fact_id=fact.id, expected_version=2, at=NOW),
+    )
+    for change in changes:
+        assert apply(store, change)[0].status is ChangeStatus.CONFLICT
+    assert "quince" not in _texts(store)
+    applied(store, AddFact(fact=make_fact(scope, "Bruno sings.")))
+
+
+def test_a_deleted_fact_is_erased_by_its_full_id(leak: Leak) -> None:
+    store = leak.store
+    removal = RemoveFact(scope=leak.fact.home, fact_id=leak.fact.id, expected_version=2, at=NOW)
+    applied(store, removal)
+    assert "quince4711" in _texts(store)
+    with pytest.raises(NotFoundError):
+        subject_of(store, facts=[leak.fact.id[:20]])
+    plan = plan_of(store, facts=[leak.fact.id])
+    assert set(plan.subject.names) == {SECRET, EARLIER}
+    assert set(plan.traces.messages) == {message.id for message in leak.sources}
+    report = forget(store, plan=plan)
+    assert report.complete, (report.probe, report.unfinished)
+    assert "quince" not in _texts(store)
+
+
+def test_several_facts_are_one_forgetting(leak: Leak) -> None:
+    store = leak.store
+    second = add_fact(store, leak.town.group, "The quince jam is in the shed.")
+    short = leak.fact.id[:18]
+    report = forget(store, facts=[short, second.id, leak.fact.id])
+    assert report.complete
+    assert report.removed["facts"] == 2
+    assert "quince" not in _texts(store)
+    again = subject_of(store, facts=[short, second.id])
+    assert again.id == report.subject.id
+    assert forget(store, facts=[short, second.id]).complete
+    assert len(store.erasure.forgettings()) == 1
+
+
+def test_a_prefix_never_means_a_later_fact(leak: Leak) -> None:
+    """To finish an interrupted run, the same command is run again."""
+    store, short = leak.store, leak.fact.id[:18]
+    forget(store, facts=[short])
+    later = make_fact(leak.town.his(), "Bruno sings.", id=f"{short}aaaaaa")
+    applied(store, AddFact(fact=later), at=NOW + timedelta(seconds=1))
+    report = forget(store, facts=[short])
+    assert "facts" not in report.removed
+    assert store.memory.fact(later.id) is not None
+    assert forget(store, facts=[later.id]).removed["facts"] == 1
+
+
+def test_other_memory_that_repeats_the_text_is_listed(leak: Leak) -> None:
+    store, town = leak.store, leak.town
+    same = add_fact(store, town.group, f"Note: {SECRET}")
+    before = add_fact(store, town.everybody, SECRET)
+    revise(store, before, "The safe is green.")
+    consolidate(store, town.his(), f"He rows. {SECRET}", expected_version=0)
+    words = add_reflection(store, town.everybody, "Somebody said quince4711 aloud.")
+    shown = plan_of(store, facts=[leak.fact.id]).mentions
+    assert {mention.target_id for mention in shown} >= {same.id, before.id}
+    assert words.id not in {mention.target_id for mention in shown}
+    plan = plan_of(store, facts=[leak.fact.id], names=["quince4711"])
+    by_id = {mention.target_id: mention for mention in plan.mentions}
+    assert {words.id, same.id, before.id} <= by_id.keys()
+    assert len(by_id) == 4
+    # Only old copies: emptied without being asked about.
+    assert (by_id[before.id].text, by_id[before.id].emptied) == (None, True)
+    decisions = [
+        MentionDecision(mention=one, treatment="rewrite", text="He rows.")
+        if one.target_type == "consolidation"
+        else MentionDecision(mention=one, treatment="remove")
+        for one in plan.mentions
+        if not one.emptied
+    ]
+    report = forget(store, decisions, plan=plan)
+    assert report.complete, (report.probe, report.unfinished)
+    assert "quince4711" not in _texts(store)
+    kept = store.memory.fact(before.id)
+    assert kept is not None
+    assert (kept.content, kept.previous_content) == ("The safe is green.", None)
+
+
+def test_mentions_are_kept_without_a_decision(leak: Leak) -> None:
+    store = leak.store
+    same = add_fact(store, leak.town.group, SECRET)
+    report = forget(store, facts=[leak.fact.id])
+    assert report.complete, (report.probe, report.unfinished)
+    assert report.mentions["kept"] == 1
+    assert store.memory.fact(same.id) is not None
+    assert store.memory.fact(leak.fact.id) is None
+
+
+def test_records_of_other_formations_are_emptied(leak: Leak) -> None:
+    """A later message repeated the text, and the decision to add nothing quoted it."""
+    store, town = leak.store, leak.town
+    messages = make_messages(town.lone, 2, start=NOW - timedelta(minutes=1))
+    store.host.add_messages(town.lone.id, messages)
+    formation = make_formation(town.lone, messages, seq=2)
+    assert store.formations.claim(formation)
+    assert store.formations.record(
+        formation.id,
+        worker="worker-1",
+        changes=change_set(AddFact(fact=make_fact(town.group, f"Heard: {SECRET}"))),
+        decisions=(Decision(content=SECRET, action="NONE", target_id=leak.fact.id),),
+        usage=(),
+        counts={},
+        now=NOW,
+    )
+    forget(store, facts=[leak.fact.id])
+    found = store.formations.formation(formation.id)
+    assert found is not None
+    assert (found.status, found.decisions, found.changes) == (FormationStatus.APPLIED, (), None)
+    # The recorded fact is another one, which the next run lists.
+    (mention,) = plan_of(store, facts=[leak.fact.id], names=["quince4711"]).mentions
+    assert mention.text == f"Heard: {SECRET}"
+
+
+def test_other_facts_lose_the_words_of_the_source_messages(leak: Leak) -> None:
+    store, town = leak.store, leak.town
+    message = leak.sources[0]
+    add_fact(store, town.his(), "Bruno owns a safe.", source_message_ids=(message.id,))
+    forget(store, facts=[leak.fact.id])
+    backup = {
+        each.id: getattr(each.record, "forgotten", False)
+        for each in store.walk.documents(("message",))  # type: ignore[arg-type]
+    }
+    assert {id for id, forgotten in backup.items() if forgotten} == {
+        each.id for each in leak.sources
+    }
+
+
+def test_messages_are_removed_only_where_they_are_ours(leak: Leak) -> None:
+    store = leak.store
+    plan = plan_of(store, facts=[leak.fact.id])
+    assert plan.conversations == {"messages": 2}
+    if store.database.info().kind != "sqlite":
+        with pytest.raises(UsageError, match="platform"):
+            forget(store, messages=True, plan=plan)
+        return
+    report = forget(store, messages=True, plan=plan)
+    assert report.complete
+    assert report.removed["messages"] == 2
+    left = {message.id for message in store.host.messages(leak.town.lone.id)}
+    assert left.isdisjoint(message.id for message in leak.sources)
+    assert len(left) == 2
+
+
+def test_a_fact_excludes_other_subjects(leak: Leak) -> None:
+    for more in ({"user": "bruno"}, {"agent": "eve"}):
+        with pytest.raises(UsageError, match="exclude"):
+            subject_of(leak.store, facts=[leak.fact.id], **more)
+    with pytest.raises(NotFoundError):
+        subject_of(leak.store, facts=["0123456789abcdef01234567"])
