@@ -105,7 +105,9 @@ def test_a_secret_is_stored_for_the_operator_with_a_warning(cli: Cli) -> None:
         assert warning in tried.err.splitlines()
         done = cli("fact", *words, "--content", secret).ok()
         fact_id = done.out.split()[-1] if words[0] == "add" else FACT
-        assert f"{warning}; to delete it: 'edenmem fact delete {fact_id}'" in done.err
+        assert (
+            f"{warning}; to erase it with all copies: 'edenmem forget --fact {fact_id}'" in done.err
+        )
     assert content(cli) == secret
 
 

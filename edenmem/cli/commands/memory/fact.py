@@ -240,7 +240,7 @@ def delete(
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Delete facts. 'fact restore' brings them back from history.
+    """Delete facts. 'fact restore' brings them back from history; 'forget --fact' erases them.
 
     \b
     edenmem fact delete 65a1f0 --dry-run
