@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from bson import ObjectId
+from pymongo.monitoring import CommandListener
 
 from edenmem.models.host import Session
 from edenmem.models.ids import new_id, utc_now
 from edenmem.store.mongo import MongoStore
+from edenmem.store.mongo.host.host_codec import SESSION_FIELDS
 from tests.store.mongo.conftest import OpenMongo
 from tests.store.mongo.test_indexes import Watcher
 from tests.support.builders import make_agent, make_message, make_session
@@ -177,6 +180,56 @@ def test_every_session_is_checked_within_a_week(mongo: MongoStore, database: Any
         )
         seen |= set(quiet(mongo))
     assert seen == {session.id for session in sessions}
+
+
+class _Answers(CommandListener):
+    """Keeps the fields of the sessions that the server sent."""
+
+    def __init__(self) -> None:
+        self.sent: set[str] = set()
+
+    def started(self, event: Any) -> None:
+        """Do nothing."""
+
+    def succeeded(self, event: Any) -> None:
+        cursor = event.reply.get("cursor", {})
+        if cursor.get("ns", "").endswith(".sessions"):
+            for document in (*cursor.get("firstBatch", ()), *cursor.get("nextBatch", ())):
+                self.sent.update(_paths(document))
+
+    def failed(self, event: Any) -> None:
+        """Do nothing."""
+
+
+def _paths(document: dict[str, Any], above: str = "") -> Iterator[str]:
+    for name, value in document.items():
+        if isinstance(value, dict):
+            yield from _paths(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}"
+
+
+def test_only_the_needed_fields_of_a_session_are_read(open_mongo: OpenMongo) -> None:
+    """Sessions of the platform hold cached memory, settings and old messages, up to 16 MB each."""
+    answers = _Answers()
+    store = open_mongo(listeners=(answers,))
+    store.database.initialize()
+    session = add(store)
+    large = {
+        "messages": [{"content": "x" * 1000}],
+        "memory_context.cached_memory_context": "x" * 1000,
+        "context": {"notes": "x" * 1000},
+        "extras.settings": "x" * 1000,
+    }
+    key = {"_id": ObjectId(session.id)}
+    store.connection.database["sessions"].update_one(key, {"$set": large})
+    answers.sent.clear()
+    before = utc_now() - timedelta(minutes=10)
+    for rules in (RULES, None):
+        (found,) = store.cold.quiet_sessions(before=before, rules=rules)
+        assert (found.session.id, found.session.agents) == (session.id, session.agents)
+    assert answers.sent
+    assert answers.sent <= {"_id", *SESSION_FIELDS}
 
 
 @pytest.mark.slow

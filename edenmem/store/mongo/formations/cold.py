@@ -33,7 +33,7 @@ from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import NOT_DELETED, Filter, at_or_after, id_parts, object_id
 from edenmem.store.mongo.core.streams import EPOCH
 from edenmem.store.mongo.formations.progress import UNFINISHED
-from edenmem.store.mongo.host.host_codec import session_from
+from edenmem.store.mongo.host.host_codec import SESSION_FIELDS, session_from
 from edenmem.store.protocol.formations import QuietSession
 from edenmem.store.protocol.store import batched
 
@@ -112,7 +112,7 @@ class MongoColdSessions:
         keys = [note["_id"] for note in notes]
         found = {
             document["_id"]: document
-            for document in self._db.sessions.find({"_id": {"$in": keys}})
+            for document in self._db.sessions.find({"_id": {"$in": keys}}, SESSION_FIELDS)
             if document.get("deleted") is not True
         }
         sessions = {key: session_from(document) for key, document in found.items()}
@@ -137,9 +137,11 @@ class MongoColdSessions:
         """Yield every quiet session, from the platform's documents alone."""
         activity = "memory_context.last_activity"
         recorded = self._db.sessions.find(
-            {activity: at_or_after(EPOCH), **NOT_DELETED}, sort=[(activity, 1)]
+            {activity: at_or_after(EPOCH), **NOT_DELETED}, SESSION_FIELDS, sort=[(activity, 1)]
         )
-        silent = self._db.sessions.find({activity: None, **NOT_DELETED}, sort=[("updatedAt", 1)])
+        silent = self._db.sessions.find(
+            {activity: None, **NOT_DELETED}, SESSION_FIELDS, sort=[("updatedAt", 1)]
+        )
         both = merge(
             map(session_from, recorded),
             map(session_from, silent),
