@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,16 +13,18 @@ import pytest
 from edenmem.engine.indexes.manager import IndexKeeper
 from edenmem.errors import ConflictError, StoreError
 from edenmem.models.backup import RecordKind, StoredMessage
+from edenmem.models.changes import RemoveFact
 from edenmem.models.host import Message
+from edenmem.models.ids import new_id
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.sqlite import SqliteStore
 from edenmem.store.sqlite.core import source_words
-from tests.support.builders import make_fact, make_message
+from tests.support.builders import NOW, make_fact, make_message
 from tests.support.forgetting import Town, forget, make_town
-from tests.support.memory import add_facts
+from tests.support.memory import add_facts, applied
 from tests.support.runtime import make_runtime
 
 WISH = IndexWish(analyzer="lucene.english")
@@ -53,6 +57,19 @@ def learn(town: Town, count: int) -> list[tuple[Fact, Message]]:
 def state(store: SqliteStore) -> IndexState:
     (found,) = [one for one in store.indexes.list_indexes(WISH) if one.name == INDEX]
     return found
+
+
+def load(store: SqliteStore, messages: Sequence[Message]) -> None:
+    """Load messages as from a backup."""
+    records = [StoredMessage(**msgspec.structs.asdict(message)) for message in messages]
+    store.walk.load(RecordKind.MESSAGE, records)
+
+
+def awaited(store: SqliteStore) -> set[str]:
+    """Return the messages that facts wait for."""
+    with store.connections.reading() as connection:
+        rows = connection.execute("SELECT message_id FROM facts_source_awaited").fetchall()
+    return {message_id for (message_id,) in rows}
 
 
 def found(town: Town, query: str, scope: Scope | None = None) -> set[str]:
@@ -164,6 +181,68 @@ def test_a_message_loaded_after_its_fact_is_found(town: Town) -> None:
         store.walk.load(RecordKind.MESSAGE, [StoredMessage(**msgspec.structs.asdict(late))])
         assert found(town, "trawler") == {fact.id}
         assert store.memory.revisions([scope])[scope] == before + 1
+
+
+def test_late_messages_cost_no_look_at_other_facts(town: Town) -> None:
+    """Each batch of messages of an import read all facts."""
+    store, scope = town.store, town.his()
+    store.indexes.create_index(INDEX, WISH)
+    learn(town, 30)
+    late = [
+        make_message(town.shared, f"The capstan{n} of the trawler.", sender=town.bruno.id)
+        for n in range(3)
+    ]
+    sources = [(late[0].id, late[1].id), (late[1].id,), (late[2].id,)]
+    facts = [
+        make_fact(scope, f"Late fact {n}.", source_message_ids=ids) for n, ids in enumerate(sources)
+    ]
+    add_facts(store, *facts)
+    statements: set[str] = set()
+    with store.connections.writing() as connection:
+        connection.set_trace_callback(statements.add)
+    load(store, late[:2])
+    with store.connections.writing() as connection:
+        connection.set_trace_callback(None)
+        assert any("facts_source" in one and "MATCH" not in one for one in statements)
+        plans = [
+            plan[-1]
+            for one in statements
+            if one.startswith(("SELECT", "INSERT", "UPDATE", "DELETE")) and "facts" in one
+            for plan in connection.execute(f"EXPLAIN QUERY PLAN {one}")
+        ]
+    assert "SEARCH f USING INTEGER PRIMARY KEY (rowid=?)" in plans
+    scans = re.compile(r"SCAN (f|facts|a|facts_source_awaited)\b")
+    assert [plan for plan in plans if scans.match(plan)] == []
+    assert found(town, "capstan0") == {facts[0].id}
+    assert found(town, "capstan1") == {facts[0].id, facts[1].id}
+    assert awaited(store) == {late[2].id}
+
+
+def test_awaited_messages_go_with_their_fact_and_with_the_index(town: Town) -> None:
+    store, scope = town.store, town.his()
+    store.indexes.create_index(INDEX, WISH)
+    fact = make_fact(scope, "It leaks.", source_message_ids=(new_id(),))
+    add_facts(store, fact)
+    assert awaited(store) == set(fact.source_message_ids)
+    applied(store, RemoveFact(scope=scope, fact_id=fact.id, expected_version=1, at=NOW))
+    assert awaited(store) == set()
+    store.indexes.drop_index(INDEX)
+    with pytest.raises(StoreError, match="no such table"):
+        awaited(store)
+
+
+def test_an_index_without_awaited_messages_gets_them(town: Town) -> None:
+    """The index of an earlier version."""
+    store, scope = town.store, town.his()
+    store.indexes.create_index(INDEX, WISH)
+    late = make_message(town.shared, "The gearbox of the trawler.", sender=town.bruno.id)
+    with store.connections.writing() as connection:
+        connection.execute("DROP TABLE facts_source_awaited")
+    fact = make_fact(scope, "It leaks.", source_message_ids=(late.id,))
+    add_facts(store, fact)
+    load(store, [late])
+    assert found(town, "trawler") == {fact.id}
+    assert awaited(store) == set()
 
 
 def test_a_message_that_changes_takes_its_old_words_along(town: Town) -> None:

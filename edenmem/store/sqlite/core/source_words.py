@@ -6,6 +6,9 @@ has the IDs of its messages, by which facts are found when a message changes.
 
 While the index is being built, one more row has the number of the last indexed fact. A search needs
 a complete index.
+
+A separate table lists the source messages that are missing when a fact is indexed, as in a backup
+with facts before messages.
 """
 
 # ruff: noqa: S608 - statements are built from constants only; values are bound.
@@ -25,6 +28,7 @@ from edenmem.store.sqlite.core.words import quote, scope_word
 
 INDEX = "facts_source"
 _VOCABULARY = "facts_source_words"
+_AWAITED = "facts_source_awaited"
 
 #: Messages that are not forgotten.
 _SEARCHABLE = "m.id NOT IN (SELECT id FROM forgotten_messages) AND m.content <> ''"
@@ -33,6 +37,13 @@ INDEXABLE = (
     f"json_array_length(f.source_message_ids) BETWEEN 1 AND {MOST_SOURCES} AND EXISTS"
     " (SELECT 1 FROM json_each(f.source_message_ids) s JOIN messages m ON m.id = s.value"
     f" WHERE {_SEARCHABLE})"
+)
+#: Inserts the source messages of facts that are missing or new.
+_AWAIT = (
+    f"INSERT OR IGNORE INTO {_AWAITED} SELECT s.value, f.fact_no FROM facts f,"
+    " json_each(f.source_message_ids) s WHERE json_array_length(f.source_message_ids) <= ?"
+    " AND {} AND (s.value IN (SELECT value FROM json_each(?)) OR"
+    " NOT EXISTS (SELECT 1 FROM messages m WHERE m.id = s.value))"
 )
 #: Facts in one transaction, small enough for other writers to wait only briefly.
 BATCH = 200
@@ -50,7 +61,11 @@ _LAST_NUMBER = 2**63 - 1
 
 def has_index(connection: sqlite3.Connection) -> bool:
     """Return whether the file has the index."""
-    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (INDEX,))
+    return _has_table(connection, INDEX)
+
+
+def _has_table(connection: sqlite3.Connection, name: str) -> bool:
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (name,))
     return found.fetchone() is not None
 
 
@@ -82,7 +97,10 @@ def read_progress(connection: sqlite3.Connection) -> int | None:
 def create_index(connection: sqlite3.Connection) -> None:
     """Create the index, empty and incomplete. Nothing happens if it exists."""
     if has_index(connection):
+        _ensure_awaited(connection)
         return
+    connection.execute(f"DROP TABLE IF EXISTS {_AWAITED}")
+    _create_awaited(connection)
     connection.execute(
         f'CREATE VIRTUAL TABLE {INDEX} USING fts5 (scope, content, tokenize = "{TOKENIZER}")'
     )
@@ -94,6 +112,7 @@ def drop_index(connection: sqlite3.Connection) -> None:
     """Drop the index with its words."""
     connection.execute(f"DROP TABLE IF EXISTS {_VOCABULARY}")
     connection.execute(f"DROP TABLE IF EXISTS {INDEX}")
+    connection.execute(f"DROP TABLE IF EXISTS {_AWAITED}")
 
 
 def index_batch(connection: sqlite3.Connection, after: int) -> int | None:
@@ -165,9 +184,17 @@ def put_words(
 
 
 def drop_words(connection: sqlite3.Connection, number: int) -> None:
-    """Remove a fact from the index."""
-    if has_index(connection):
-        connection.execute(f"DELETE FROM {INDEX} WHERE rowid = ?", (number,))
+    """Remove a fact that still exists from the index."""
+    if not has_index(connection):
+        return
+    connection.execute(f"DELETE FROM {INDEX} WHERE rowid = ?", (number,))
+    if _has_table(connection, _AWAITED):
+        connection.execute(
+            f"DELETE FROM {_AWAITED} WHERE fact_no = ?1 AND message_id IN (SELECT s.value"
+            " FROM facts f, json_each(iif(json_valid(f.source_message_ids), f.source_message_ids,"
+            " '[]')) s WHERE f.fact_no = ?1)",
+            (number,),
+        )
 
 
 def refresh_words(connection: sqlite3.Connection, message_ids: Iterable[str]) -> None:
@@ -187,19 +214,36 @@ def refresh_words(connection: sqlite3.Connection, message_ids: Iterable[str]) ->
 
 
 def index_late_messages(connection: sqlite3.Connection, message_ids: Iterable[str]) -> None:
-    """Index the facts that were stored before these messages, as in a backup that is loaded twice.
-
-    Reads all facts, unless there is no index.
-    """
-    ids = list(message_ids)
-    if not ids or not has_index(connection):
+    """Index the facts that were stored before these messages."""
+    ids = json_array(message_ids)
+    if not has_index(connection):
         return
+    _ensure_awaited(connection, ids)
     rows = connection.execute(
-        "SELECT f.fact_no, f.scope_id, f.source_message_ids FROM facts f"
-        f" WHERE EXISTS (SELECT 1 FROM json_each(f.source_message_ids) WHERE value {AMONG})",
-        (json_array(ids),),
+        "SELECT DISTINCT f.fact_no, f.scope_id, f.source_message_ids FROM json_each(?) m"
+        f" CROSS JOIN {_AWAITED} a ON a.message_id = m.value"
+        " CROSS JOIN facts f ON f.fact_no = a.fact_no",
+        (ids,),
     ).fetchall()
+    connection.execute(f"DELETE FROM {_AWAITED} WHERE message_id {AMONG}", (ids,))
     _index_again(connection, rows)
+
+
+def _create_awaited(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        f"CREATE TABLE {_AWAITED} (message_id TEXT, fact_no INTEGER,"
+        " PRIMARY KEY (message_id, fact_no)) STRICT, WITHOUT ROWID"
+    )
+
+
+def _ensure_awaited(connection: sqlite3.Connection, new: str = "[]") -> None:
+    """Create the table of awaited messages for an index that was created without it.
+
+    Reads all facts once. ``new`` are messages whose facts were not indexed yet.
+    """
+    if not _has_table(connection, _AWAITED):
+        _create_awaited(connection)
+        connection.execute(_AWAIT.format("1"), (MOST_SOURCES, new))
 
 
 def _index_again(connection: sqlite3.Connection, rows: Collection[tuple[int, int, str]]) -> None:
@@ -218,6 +262,8 @@ def _replace(
     connection.execute(f"DELETE FROM {INDEX} WHERE rowid = ?", (number,))
     if not 1 <= len(sources) <= MOST_SOURCES:
         return
+    if _has_table(connection, _AWAITED):
+        connection.execute(_AWAIT.format("f.fact_no = ?"), (MOST_SOURCES, number, "[]"))
     rows = connection.execute(
         f"SELECT m.content FROM messages m WHERE m.id {AMONG} AND {_SEARCHABLE}"
         " ORDER BY m.created_at, m.id",
