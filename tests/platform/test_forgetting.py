@@ -44,3 +44,30 @@ def test_an_old_copy_of_a_session_that_is_written_back_is_seen(world: World) -> 
     world.eden("forget", "--user", "anna", "--yes").ok()
     world.eden("doctor", "--check", "progress").ok()
     assert not platform.form(session)
+
+
+def test_a_fact_of_the_platform_is_erased_and_not_formed_again(world: World) -> None:
+    """The platform names all messages that it formed together as the sources of each fact."""
+    world.eden("init", "--yes").ok()
+    session = world.put_session(sentences("Anna", *range(1, 5)))
+    assert world.platform(hours=1).form(session)
+    cached = {"memory_context.cached_memory_context": f"<m>{sentences('Anna', 1)[0]}</m>"}
+    world.database.sessions.update_one({"_id": session}, {"$set": cached})
+    (fact,) = world.database.memory2_facts.find({"content": sentences("Anna", 1)[0]})
+
+    done = world.eden("forget", "--fact", str(fact["_id"]), "--mentions", "remove", "--yes")
+
+    assert done.code == 0, done.err
+    assert world.facts() == sentences("Anna", *range(2, 5))
+    assert "cached_memory_context" not in world.context_of(session)
+    for collection in ("memory2_facts", "memory2_reflections", "memory2_history", "memory2_audit"):
+        texts = str(list(world.database[collection].find()))
+        assert sentences("Anna", 1)[0] not in texts, collection
+    assert not world.platform(hours=2).form(session)
+    for option in ("--again", "--from-start"):
+        world.eden("form", str(session), option)
+        assert world.read == []
+    # The platform's own progress stands: later messages are formed as before.
+    world.put_messages(session, sentences("Anna", 5))
+    world.eden("form", str(session)).ok()
+    assert world.read == sentences("Anna", 5)
