@@ -66,6 +66,10 @@ def test_exports_go_through_pipes_and_are_never_half(cli: Cli, tmp_path: Path) -
         assert ".jsonl:" in result.err
         assert "--allow-incomplete" in result.err
     assert other.json("agent", "list") == []
+    (tmp_path / "cut.jsonl").write_bytes(whole[:-200])
+    partial = other("import", "cut.jsonl", "--allow-incomplete", "--dry-run")
+    assert (partial.code, "the file is damaged: cut.jsonl:" in partial.err) == (1, True)
+    assert partial.err.count("cut.jsonl:") == 1
     taken = other.process("import", "-", input=whole).ok()
     assert "fact" in taken.out
 
@@ -82,7 +86,8 @@ def test_a_line_of_ones_own_and_a_conflict(cli: Cli, tmp_path: Path) -> None:
     other = json.dumps(line | {"id": fact["id"], "content": "No."})
     kept = cli("import", "-", input=other)
     assert (kept.code, "stored with different content" in kept.err) == (1, True)
-    assert cli("import", "-", "--on-conflict", "fail", input=other).code == 4
+    failed = cli("import", "-", "--on-conflict", "fail", input=other)
+    assert (failed.code, "stdin:1 differs from the store" in failed.err) == (4, True)
     assert "replaced" in cli("import", "-", "--on-conflict", "replace", input=other).ok().out
     bad = cli("import", "-", input='{"type": "fact"}\nnonsense\n')
     assert bad.code == 2

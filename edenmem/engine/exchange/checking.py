@@ -12,7 +12,7 @@ from edenmem.engine.exchange import records as lines
 from edenmem.engine.exchange.exporter import is_whole
 from edenmem.engine.exchange.files import Lines
 from edenmem.engine.exchange.records import Digest, Parser, take_origin
-from edenmem.errors import InputError
+from edenmem.errors import InputError, line_place
 from edenmem.invalid import MISSING, OBJECT, explain_json
 from edenmem.models.backup import Record, RecordKind
 
@@ -33,7 +33,8 @@ class FileCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The result of checking a file.
 
     ``header`` is empty for a handwritten file. ``whole``: a backup with its own history, which is
-    restored unchanged. ``last``: the last readable line, if the file is damaged.
+    restored unchanged. ``last``: the last readable line, if the file is damaged. ``bad`` counts
+    invalid lines; ``unreadable`` those among them that are damage of a backup.
     """
 
     header: dict[str, Any]
@@ -42,6 +43,7 @@ class FileCheck(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     problems: tuple[Problem, ...]
     bad: int
+    unreadable: int = 0
     last: int | None = None
     damage: str = ""
 
@@ -88,6 +90,7 @@ class Checker:
         self._digest = Digest()
         self._problems: list[Problem] = []
         self._bad = 0
+        self._unreadable = 0
         self._damage = ""
 
     def check(
@@ -114,6 +117,7 @@ class Checker:
                 error.add_hint(_ALLOW)
                 raise
             last = error.line - 1
+            error.name_file(self._source.name)
             self._damage = error.message
         return FileCheck(
             header=self.header,
@@ -122,6 +126,7 @@ class Checker:
             counts=self._digest.counts,
             problems=tuple(self._problems),
             bad=self._bad,
+            unreadable=self._unreadable,
             last=last,
             damage=self._damage,
         )
@@ -158,6 +163,7 @@ class Checker:
             except InputError as error:
                 if self.header:
                     self._record_damage(number, error.message)
+                    self._unreadable += 1
                 self._note(number, error.message)
                 continue
             type_ = data.pop("type", None)
@@ -185,7 +191,7 @@ class Checker:
     def _record_damage(self, number: int, reason: str) -> None:
         if not self._allow_incomplete:
             raise InputError(reason, line=number)
-        self._damage = self._damage or f"line {number}: {reason}"
+        self._damage = self._damage or f"{line_place(number, self._source.name)}: {reason}"
 
 
 def _object(text: bytes) -> dict[str, Any]:

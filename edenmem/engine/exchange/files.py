@@ -323,6 +323,10 @@ class Lines(Protocol):
     """Numbered lines that can be read several times."""
 
     @property
+    def name(self) -> str:
+        """Return the name of the file in messages."""
+
+    @property
     def unit(self) -> str:
         """Return the unit of the numbers: "line", or "entry" of a document."""
 

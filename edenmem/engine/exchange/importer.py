@@ -29,7 +29,13 @@ from edenmem.engine.exchange.records import Parser
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.sessions.people import People
-from edenmem.errors import ConflictError, EdenmemError, InvalidLines, NotFoundError
+from edenmem.errors import (
+    ConflictError,
+    EdenmemError,
+    InvalidLines,
+    NotFoundError,
+    line_place,
+)
 from edenmem.models.backup import (
     LoadResult,
     LoadStatus,
@@ -308,7 +314,7 @@ class Importer:
             )
 
         checked = checker.check(parser(), progress=lambda done: progress("checking", done, 0))
-        if checked.bad and not skip_bad:
+        if checked.bad > checked.unreadable and not skip_bad:
             raise InvalidLines(
                 checked.problems,
                 checked.bad,
@@ -322,8 +328,8 @@ class Importer:
                 first = look.conflicts[0]
                 more = f"; {look.differing:,} differ in all" if look.differing > 1 else ""
                 raise ConflictError(
-                    f"{source.unit} {first.line} differs from the store: {first.type} {first.id}, "
-                    f"{first.detail}{more}",
+                    f"{line_place(first.line, source.name, source.unit)} differs from the store: "
+                    f"{first.type} {first.id}, {first.detail}{more}",
                     hint="nothing was changed; list all with --dry-run",
                 )
         return work.run(good_lines(source, checked, parser()), on_conflict, dry_run, progress)

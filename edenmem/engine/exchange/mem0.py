@@ -48,6 +48,7 @@ class Mem0Lines:
         user: str | None = None,
         add_missing: bool = False,
     ) -> None:
+        self.name = source.name
         self._source = source
         self._store = store
         self._today = now.date().isoformat()

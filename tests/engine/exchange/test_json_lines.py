@@ -155,6 +155,14 @@ def test_the_next_import_completes_a_killed_one(
     assert body(exported(two)) == body(data)
 
 
+def test_a_backup_cut_within_a_line_needs_one_option_alone(open_store: OpenStore) -> None:
+    one, two = open_store("sqlite"), open_store("sqlite")
+    fill(one)
+    report = imported(two, exported(one)[:-200], allow_incomplete=True)
+    assert report.damage.startswith("test:")
+    assert (report.failed, report.total("added") > 10) == (1, True)
+
+
 @pytest.mark.parametrize("compress", [False, True])
 def test_a_truncated_file_is_rejected(open_store: OpenStore, compress: bool) -> None:
     one, two = open_store("sqlite"), open_store("sqlite")

@@ -75,7 +75,9 @@ def print_import(run: Invocation, report: RestoreReport, file: str) -> None:
     if report.damage:
         print_error(f"the file is damaged: {report.damage}", None)
     for line, reason in report.problems[:_SHOWN]:
-        print_error(f"{line_place(line, file, report.unit)}: {reason}", None)
+        problem = f"{line_place(line, file, report.unit)}: {reason}"
+        if problem != report.damage:
+            print_error(problem, None)
     if report.failed > _SHOWN:
         print_error(f"{many(report.failed - _SHOWN, 'more line')} could not be imported", None)
     for conflict in report.conflicts[:_SHOWN]:
