@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from edenmem.errors import UsageError
+from edenmem.invalid import explain_value
 from edenmem.models.memory import Policy
 from edenmem.models.scope import ScopeKind
 from edenmem.text import clean
@@ -78,4 +79,4 @@ def _value(kind: ScopeKind, field: str, value: object) -> object:
     try:
         return msgspec.convert(value, _TYPES[field], strict=False)
     except msgspec.ValidationError as error:
-        raise UsageError(f"invalid {field}: {value!r}: {error}") from None
+        raise UsageError(f"{explain_value(error, whole=field)}: {value!r:.60}") from None

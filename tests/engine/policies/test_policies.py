@@ -228,3 +228,19 @@ async def test_only_shards_accept_orders(governed: Governed) -> None:
     assert governed.store.memory.policies([shard])[shard].orders is True
     await governed.set(shard, orders=None)
     assert governed.store.memory.policies([shard])[shard].orders is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("word_limit", "x", "word_limit must be a whole number: 'x'"),
+        ("word_limit", "0", "word_limit must be a whole number of at least 1: '0'"),
+        ("propagate", "perhaps", "propagate must be true or false: 'perhaps'"),
+    ],
+)
+async def test_an_invalid_value_is_named_in_plain_words(
+    governed: Governed, field: str, value: str, words: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        await governed.set(governed.cast.anna_scope, **{field: value})
+    assert caught.value.message == words
