@@ -124,17 +124,17 @@ def recipe(name: str, *, stages: Mapping[Stage, bool | None] = {}) -> Recipe:
     base, *named = name.split("+")
     if base not in RECIPES or not set(named) <= set(Stage):
         raise UsageError(
-            f"unknown search recipe: {name!r}",
-            hint=f"one of {', '.join(RECIPES)}, optionally with "
-            + ", ".join(f"+{stage}" for stage in Stage),
+            f"unknown search recipe: {name!r} (one of {', '.join(RECIPES)}, optionally with "
+            + ", ".join(f"+{stage}" for stage in Stage)
+            + ")"
         )
     wanted = dict.fromkeys(map(Stage, named), True)
     wanted |= {stage: on for stage, on in stages.items() if on is not None}
     ordered = tuple(stage for stage in Stage if wanted.get(stage))
     if Stage.SOURCE in ordered and base not in WITH_SOURCE:
         raise UsageError(
-            f"recipe {base!r} takes no stage 'source'",
-            hint=" or ".join(f"{each}+source" for each in WITH_SOURCE),
+            f"recipe {base!r} takes no stage 'source' "
+            f"({' or '.join(f'{each}+source' for each in WITH_SOURCE)} does)"
         )
     return msgspec.structs.replace(RECIPES[base], stages=ordered)
 

@@ -125,15 +125,11 @@ def check_callers_recipe(name: str | None, configured: str) -> None:
     """Check that a caller of the server uses ``+source`` only if the configured recipe does.
 
     Raises:
-        UsageError: ``name`` is unknown, or adds ``+source``. The message lists the known ones.
+        UsageError: ``name`` is unknown, or adds ``+source``.
     """
     if not name:
         return
-    try:
-        wanted = named_recipe(name)
-    except UsageError as error:
-        raise UsageError(error.advised_message) from error  # callers see no hints
-    if wanted.source and not named_recipe(configured).source:
+    if named_recipe(name).source and not named_recipe(configured).source:
         raise UsageError(
             f"recipe {name!r} is not allowed: '+source' is off on this server",
             hint="it is allowed if the setting search.recipe has '+source'",
