@@ -12,6 +12,7 @@ answer is sent.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -24,6 +25,9 @@ from edenmem import MemoryService
 
 AGENT = "mira"
 MODEL = os.environ.get("CHAT_MODEL", "gpt-5-mini")
+
+if not os.environ.get("OPENAI_API_KEY"):  # here, since uvicorn reports errors of a start at length
+    sys.exit("OPENAI_API_KEY is not set")
 
 
 class Question(BaseModel):

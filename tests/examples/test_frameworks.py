@@ -161,6 +161,20 @@ def test_an_application_remembers_across_chats(
 
 
 @pytest.mark.slow
+def test_an_application_without_a_key_ends_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    server = [sys.executable, "-m", "uvicorn", "--app-dir", str(EXAMPLES), "fastapi_app:app"]
+    ended = subprocess.run(
+        server, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
+    )
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "OPENAI_API_KEY is not set\n"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["agent_loop.py", "langgraph_node.py", "openai_agents_tool.py"])
 def test_the_command_line_of_an_example_explains_itself(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
