@@ -15,7 +15,7 @@ import typer
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import ask_choice, person_is_there
-from edenmem.errors import AmbiguousInput
+from edenmem.errors import AmbiguousInput, NotFoundError
 from edenmem.settings.paths import format_path, is_mongodb
 
 if TYPE_CHECKING:
@@ -54,6 +54,11 @@ AllowIncomplete = Annotated[
         help="Exit 0 even if part of the input is missing or unreadable.",
     ),
 ]
+
+_SOURCES = (
+    "--from takes a MongoDB URI, the folder of a database in a mongodump,"
+    " or an Extended JSON or BSON file"
+)
 
 #: Option that resolves an ambiguous source → question.
 _QUESTIONS = {"--database": "database", "--file": "file"}
@@ -109,9 +114,14 @@ def _ask(error: AmbiguousInput, v1_options: V1Options) -> V1Options:
 def _open(run: Invocation, source: str | None, v1_options: V1Options) -> V1Plan:
     if source is not None and not is_mongodb(source):
         source = str(Path(source).expanduser().absolute())  # independent of the working folder
-    with show_progress(run.out) as progress:
-        return run.service.migrations.open_source(
-            source,
-            v1_options,
-            progress=lambda done, total: progress.step("reading", done, total),
-        )
+    try:
+        with show_progress(run.out) as progress:
+            return run.service.migrations.open_source(
+                source,
+                v1_options,
+                progress=lambda done, total: progress.step("reading", done, total),
+            )
+    except NotFoundError as error:
+        if source is not None and not error.hint:
+            error.add_hint(_SOURCES)
+        raise
