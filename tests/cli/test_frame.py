@@ -124,6 +124,29 @@ def test_an_option_of_the_version_before_is_taken_with_a_warning(
     assert name not in inside(old[0], "--help").ok().out.split()
 
 
+def test_an_error_of_a_renamed_option_comes_with_the_warning(inside: Inside) -> None:
+    refused = inside("search", "lantern", "--agent", "mira", "--top-k", "0")
+    assert refused.code == 2
+    assert "warning: --top-k is deprecated: use --limit\n" in refused.err
+    assert "--limit takes a whole number, from 1 to 100, not '0'" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["-v"], "COMMAND is missing"),
+        (["fact", "list", "--user"], "--user needs a value"),
+        (["search", "lantern", "--explain=3"], "--explain takes no value"),
+        (["agent", "enable", "mira", "otto"], "too many arguments: otto"),
+    ],
+)
+def test_errors_of_the_parser_have_our_form(line: list[str], message: str, inside: Inside) -> None:
+    refused = inside(*line)
+    assert (refused.code, refused.out) == (2, "")
+    assert f"edenmem: error: {message}\n" in refused.err
+    assert "  hint: see 'edenmem" in refused.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

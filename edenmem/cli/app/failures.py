@@ -7,6 +7,7 @@ only with ``--traceback``. Quoted text is untrusted and made printable first.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -72,7 +73,7 @@ def _run(
             near = suggest(option, error.possibilities or ())
             print_error(f"no such option: {option!r}", near or f"see '{path} --help'")
         else:
-            print_error(one_line(error.format_message()), f"see '{path} --help'")
+            print_error(_explain_parser(error), f"see '{path} --help'")
         return _end(ExitCode.USAGE, wants_traceback)
     except OSError as error:  # such as a full disk or a read-only folder
         if error.filename is None and not _is_output_writable():
@@ -91,6 +92,24 @@ def _run(
             "this is a bug in edenmem; run the command again with --traceback and report it",
         )
         return _end(ExitCode.SOME_FAILED, wants_traceback)
+
+
+#: Messages of the parser, and ours.
+_PARSER_MESSAGES = (
+    (re.compile(r"Missing command\.$"), "COMMAND is missing"),
+    (re.compile(r"Option '(.+)' requires an argument\.$"), r"\1 needs a value"),
+    (re.compile(r"Option '(.+)' does not take a value\.$"), r"\1 takes no value"),
+    (re.compile(r"Got unexpected extra argument\(s\) \((.*)\)$"), r"too many arguments: \1"),
+)
+
+
+def _explain_parser(error: typer.TyperException) -> str:
+    """Return the message of an error of the parser, in the form of other errors."""
+    message = one_line(error.format_message())
+    for pattern, words in _PARSER_MESSAGES:
+        if found := pattern.match(message):
+            return found.expand(words)
+    return message
 
 
 def print_error(message: str, hint: str | None = None) -> None:

@@ -261,9 +261,11 @@ class Command(TyperCommand):
         """Parse arguments, accepting renamed options; errors carry the command."""
         try:
             return super().parse_args(ctx, _replace_renamed(ctx, args))
-        except typer.TyperException as error:
+        except (typer.TyperException, UsageError) as error:
             if getattr(error, "ctx", None) is None:
-                error.ctx = ctx  # type: ignore[attr-defined]
+                error.ctx = ctx  # type: ignore[union-attr]
+            if isinstance(ctx.obj, Invocation):  # the error has the new name
+                _warn_of_renamed(ctx.obj)
             raise
 
     def invoke(self, ctx: Any) -> Any:
@@ -282,8 +284,7 @@ class Command(TyperCommand):
         run.is_writing = _would_write(ctx.params)
         if run.is_writing:
             run.must_write(ctx.command_path)
-        for old, new in run.renamed:
-            run.out.note(f"warning: {old} is deprecated: use {new}")
+        _warn_of_renamed(run)
         if run.output in (None, "-"):
             return super().invoke(ctx)
         if "force" in ctx.params and Path(run.output).is_file():  # another --force
@@ -312,6 +313,11 @@ def _replace_renamed(ctx: Any, args: list[str]) -> list[str]:
             ctx.obj.renamed.append((name, new))
         replaced.append(f"{new or name}{equals}{value}")
     return replaced + args[end:]
+
+
+def _warn_of_renamed(run: Invocation) -> None:
+    for old, new in run.renamed:
+        run.out.note(f"warning: {old} is deprecated: use {new}")
 
 
 def _would_write(given: dict[str, Any]) -> bool:
