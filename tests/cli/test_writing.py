@@ -132,6 +132,17 @@ def test_the_same_fact_of_another_user_is_another_fact(cli: Cli) -> None:
         assert "Likes tea." in [fact["content"] for fact in facts]
 
 
+def test_an_argument_in_another_encoding_loses_no_character(cli: Cli) -> None:
+    """Characters outside the encoding of the locale were left out in silence."""
+    ascii = "Café costs 5 €.".encode().decode("ascii", "surrogateescape")
+    (report,) = cli("fact", "add", *USER, "--content", ascii, "--format", "json").ok().rows
+    assert report["after"]["content"] == "Café costs 5 €."
+    latin = "Café".encode("latin-1").decode("utf-8", "surrogateescape")
+    for given in (["--content", latin], [latin]):
+        refused = cli("fact", "add", *USER, *given)
+        assert (refused.code, "the text is not UTF-8" in refused.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     "source",
     ["argument", "option", "stdin", "file"],

@@ -28,7 +28,7 @@ def read_text_option(content: str | None, file: str | None) -> str | None:
     Raises:
         UsageError: Both are given.
         NotFoundError: The file does not exist.
-        InputError: The file or stdin cannot be read as UTF-8.
+        InputError: The text is not UTF-8, or the file or stdin cannot be read.
     """
     if content is not None and file is not None:
         raise UsageError("--content and --file exclude each other")
@@ -37,11 +37,24 @@ def read_text_option(content: str | None, file: str | None) -> str | None:
             return sys.stdin.buffer.read().decode("utf-8")
         if file is not None:
             return Path(file).read_text("utf-8")
-    except UnicodeDecodeError as error:
+        return None if content is None else _decode_argument(content)
+    except UnicodeError as error:
         raise InputError("the text is not UTF-8") from error
     except OSError as error:
         raise unreadable(file or "stdin", error) from error
-    return content
+
+
+def _decode_argument(text: str) -> str:
+    """Return an argument as text, also if it is not in the encoding of the locale.
+
+    Python keeps bytes outside that encoding as surrogates, which no store can hold.
+
+    Raises:
+        UnicodeError: The argument is not UTF-8 either.
+    """
+    if not any("\ud800" <= character <= "\udfff" for character in text):
+        return text
+    return os.fsencode(text).decode("utf-8")
 
 
 def editor_command() -> list[str]:
