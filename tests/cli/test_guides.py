@@ -72,6 +72,12 @@ def test_long_descriptions_are_paged(cli: Cli) -> None:
     assert "paged: " not in short
 
 
+def test_a_single_setting_is_shown_in_full_on_a_narrow_terminal(cli: Cli) -> None:
+    shown = " ".join(cli("config", "show", "embedding.provider", columns=40).ok().out.split())
+    assert shown == 'key embedding.provider value "none" origin EDENMEM_EMBEDDING_PROVIDER'
+    assert cli.json("config", "show", "embedding.provider")[0]["value"] == "none"
+
+
 def test_settings_are_described_for_people_and_programs(cli: Cli) -> None:
     shown = cli("config", "show", "--describe", "search.top_k").ok().out
     assert shown.splitlines()[0] == "search.top_k = 10"

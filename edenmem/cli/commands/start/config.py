@@ -54,7 +54,9 @@ def show(
         if (not keys or row[0].startswith(tuple(keys))) and not (changed and row[2] == "default")
     ]
     empty = "all settings have their default"
-    if not describe:
+    if not describe and len(rows) == 1 and not run.out.is_data:
+        run.out.fields([(column.title, column.value(rows[0])) for column in _COLUMNS])
+    elif not describe:
         run.out.listing(rows, _COLUMNS, data=_data, empty=empty)
     elif run.out.is_data or not rows:
         run.out.listing(rows, _COLUMNS, data=_described_data, empty=empty)
