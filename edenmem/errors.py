@@ -155,6 +155,10 @@ def _shorten(items: Sequence[str]) -> list[str]:
     return [*items[:8], *(["…"] if len(items) > 8 else [])]
 
 
+#: Kinds of objects with names; others have IDs alone.
+_WITH_NAMES = frozenset({"agent", "user", "account", "session", "group", "shard"})
+
+
 class AmbiguousReference(UsageError):
     """A name or prefix has several matches; ``candidates`` lists them."""
 
@@ -162,7 +166,9 @@ class AmbiguousReference(UsageError):
         title = f"ambiguous {kind} {given!r}, {len(candidates)} matches:"
         super().__init__(
             "\n  ".join([title, *_shorten(candidates)]),
-            hint="use a longer ID prefix or the full name",
+            hint="use a longer ID prefix or the full name"
+            if kind in _WITH_NAMES
+            else "use a longer ID prefix",
         )
         self.candidates = tuple(candidates)
 

@@ -64,6 +64,7 @@ def test_an_ambiguous_prefix_lists_the_candidates(inside: Inside) -> None:
     assert result.code == 2
     assert "3 matches" in result.err
     assert "f" * 23 + "1" in result.err
+    assert result.err.endswith("  hint: use a longer ID prefix\n")  # facts have no name
 
 
 def test_the_ids_of_a_table_can_be_typed_back(inside: Inside) -> None:

@@ -96,7 +96,9 @@ def add(
         created_at=utc_now(),
     )
     if not run.service.accounts.add(user):
-        raise ConflictError(f"username or ID is taken: {username!r}")
+        raise ConflictError(
+            f"username or ID is taken: {username!r}", hint="see 'edenmem user list'"
+        )
     run.out.record(user, [("added user", user.username), ("id", user.id)])
     note_quoting(run, user.username)
 
