@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 import edenmem
 from edenmem.cli.commands.start.help import guide_names
+from edenmem.settings.keys import defaults
 from tests.cli.conftest import Cli
 
 DOCS = Path(edenmem.__file__).parent / "docs"
@@ -55,6 +57,13 @@ def test_a_guide_on_a_terminal_keeps_code_lines_and_names_commands(
     ]
     assert any(len(line) > 88 for line in code)
     assert all(line in paged for line in code)
+
+
+def test_a_table_of_a_guide_cuts_no_name(cli: Cli, tmp_path: Path) -> None:
+    cli.on_terminal("help", "settings", env={"PAGER": f"cat > {tmp_path}/paged"}).ok()
+    paged = (tmp_path / "paged").read_text()
+    shown = set(re.sub(r"\x1b\[[0-9;]*m", "", paged).split())
+    assert {key.rpartition(".")[2] for key in defaults()} <= shown
 
 
 def test_an_unknown_name_is_refused_with_the_nearest(cli: Cli) -> None:

@@ -24,6 +24,9 @@ _GUIDES = files("edenmem") / "docs"
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:)([^)\s]+)\)")
 
+#: Maximum width of names in the first column of a table that are not broken.
+_LONGEST_NAME = 32
+
 
 def guide_names() -> list[str]:
     """Return the names of all guides in alphabetical order."""
@@ -102,7 +105,7 @@ def _show_guide(out: Output, text: str, root: Any) -> None:
         sys.stdout.write(text)
         return
     from rich.console import Console
-    from rich.markdown import CodeBlock, Markdown
+    from rich.markdown import CodeBlock, Markdown, TableElement
     from rich.text import Text
 
     class Code(CodeBlock):
@@ -112,8 +115,25 @@ def _show_guide(out: Output, text: str, root: Any) -> None:
             code = str(self.text).rstrip()
             yield Text(code, style="cyan", no_wrap=True, overflow="ignore")
 
+    class Cells(TableElement):
+        """A table that cuts no word; short names in the first column are not broken either."""
+
+        def __rich_console__(self, console: Any, options: Any) -> Any:
+            for table in super().__rich_console__(console, options):
+                for column in table.columns:  # type: ignore[union-attr]
+                    column.overflow = "fold"
+                names = table.columns[0]  # type: ignore[union-attr]
+                longest = max((cell.cell_len for cell in names.cells), default=0)
+                names.no_wrap = longest <= _LONGEST_NAME
+                yield table
+
     class Guide(Markdown):
-        elements: ClassVar[Any] = {**Markdown.elements, "fence": Code, "code_block": Code}
+        elements: ClassVar[Any] = {
+            **Markdown.elements,
+            "fence": Code,
+            "code_block": Code,
+            "table_open": Cells,
+        }
 
     color = out.is_colored(sys.stdout)
     console = Console(no_color=not color, width=min(out.width, 88), highlight=False)
