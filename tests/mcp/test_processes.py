@@ -147,6 +147,17 @@ def test_each_client_gets_its_own_form(
     assert arguments[-3:] == ["mcp", "--agent", "mira"]
 
 
+def test_a_configuration_names_the_only_agent_and_needs_one_of_several(place: Path) -> None:
+    """A client that starts the command cannot be asked; the file broke with a second agent."""
+    done = run(place, "mcp", "config", "claude", "--write")
+    server = json.loads(done.stdout)["mcpServers"]["edenmem"]
+    assert server["args"][-4:] == ["mcp", "--agent", "mira", "--write"]
+    assert run(place, "agent", "add", "otto").returncode == 0
+    refused = run(place, "mcp", "config", "claude")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--agent is missing\n  hint: one of: mira, otto" in refused.stderr
+
+
 def test_the_server_that_an_http_client_needs_is_named(place: Path) -> None:
     """The client's configuration has no place for the options that decide whose memory it is."""
     done = run(place, "mcp", "config", "claude", "--agent", "mira", "--user", "lena", "--http")

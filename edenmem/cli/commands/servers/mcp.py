@@ -85,8 +85,8 @@ def mcp(
         given += [name, value] if value else []
     given += ["--write"] if write else []
     if words:
-        _check_names(run, agent, user, session)
         client = _parse_client(words)
+        _check_names(run, agent, user, session)
         if address:
             _print_http_config(client, address)
             _note_server(run, given, address)
@@ -192,7 +192,11 @@ def _print_config(run: Invocation, client: Client, options: Sequence[str]) -> No
     """Print the configuration of a client with its own folder and environment."""
     from edenmem.mcp.client_config import stdio_config
 
-    command = [*_own_command(), *_store_options(run), "mcp", *options]
+    command = [*_own_command(), *_store_options(run), "mcp"]
+    if "--agent" not in options:  # a client cannot ask which one
+        only = choose_agent(run, None)
+        command += ["--agent", only.username or only.id]
+    command += options
     sys.stdout.write(to_json(stdio_config(client, command), indent=2) + "\n")
     _note_environment(run)
 
