@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from edenmem.errors import UsageError
+from edenmem.invalid import nearest_word
 from edenmem.models.embedding_scale import scale_of
 from edenmem.models.search import Candidate, Gap, ListName
 from edenmem.search.fusion import (
@@ -126,7 +127,8 @@ def recipe(name: str, *, stages: Mapping[Stage, bool | None] = {}) -> Recipe:
         raise UsageError(
             f"unknown search recipe: {name!r} (one of {', '.join(RECIPES)}, optionally with "
             + ", ".join(f"+{stage}" for stage in Stage)
-            + ")"
+            + ")",
+            hint=f"did you mean {near!r}?" if (near := nearest_word(base, RECIPES)) else None,
         )
     wanted = dict.fromkeys(map(Stage, named), True)
     wanted |= {stage: on for stage, on in stages.items() if on is not None}

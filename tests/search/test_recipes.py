@@ -45,6 +45,10 @@ def test_settings_may_name_the_recipes_that_there_are(name: str) -> None:
 def test_an_unknown_recipe_lists_those_there_are() -> None:
     with pytest.raises(UsageError, match="'magic'") as caught:
         recipe("magic")
+    assert caught.value.hint is None
+    with pytest.raises(UsageError) as near:
+        recipe("convx+mmr")
+    assert near.value.hint == "did you mean 'convex'?"
     assert all(name in caught.value.message for name in (*RECIPES, *Stage))
 
 
