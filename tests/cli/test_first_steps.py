@@ -169,6 +169,8 @@ def test_status_of_the_default_store(empty_cli: Cli, tmp_path: Path) -> None:
     told = empty_cli("status", env=bare).ok()
     assert f"{tmp_path}/data/edenmem/edenmem.db" in "".join(told.out.split())
     assert "edenmem init" not in told.err
+    assert "no agents; add one with 'edenmem agent add NAME'" in told.err
+    assert "no memory yet" in empty_cli("stats", env=bare).ok().err
 
 
 def test_status_says_what_waits(cli: Cli) -> None:

@@ -16,6 +16,9 @@ from edenmem.models.scope import Scope, ScopeKind
 #: Maximum number of agents to choose from.
 _OFFERED = 50
 
+#: Note on a store without agents.
+NO_AGENTS = "no agents; add one with 'edenmem agent add NAME'"
+
 
 def choose_agent(run: Invocation, given: str | None) -> Agent:
     """Return the given agent, the only one, or the one chosen on a terminal."""

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from edenmem.cli.app import options
+from edenmem.cli.app.choosing import NO_AGENTS
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import note_quoting, print_edit
@@ -42,7 +43,7 @@ def list_agents(ctx: typer.Context, limit: options.Limit = 50) -> None:
         run.service.host.agents(),
         _COLUMNS,
         limit=limit,
-        empty="no agents; add one with 'edenmem agent add NAME'",
+        empty=NO_AGENTS,
         header=Agent,
     )
 

@@ -121,7 +121,8 @@ def _show_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
         since = "yet" if is_empty else f"since {statistics.since:%Y-%m-%d}"
         out.note(f"nothing was formed {since}")
     _section(run, "Memory by scope type")
-    out.listing([kind for kind in statistics.kinds if kind.facts or kind.reflections], _KINDS)
+    kinds = [kind for kind in statistics.kinds if kind.facts or kind.reflections]
+    out.listing(kinds, _KINDS, empty="no memory yet")
     _section(run, "Use of facts")
     out.fields(_use(statistics.use))
     if statistics.most_retrieved:

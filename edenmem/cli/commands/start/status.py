@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.choosing import agent_id_of
+from edenmem.cli.app.choosing import NO_AGENTS, agent_id_of
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import count_noun, dollars, token_count
@@ -49,6 +49,8 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     if overview.agents:
         run.out.line()
         run.out.listing(overview.agents, _AGENTS)
+    else:
+        run.out.note(NO_AGENTS)
     if overview.usage:
         run.out.line()
         run.out.listing(_periods(overview.usage), _USAGE)
