@@ -78,6 +78,8 @@ def test_a_line_of_ones_own_and_a_conflict(cli: Cli, tmp_path: Path) -> None:
     line = {"type": "fact", "agent": "mira", "scope": "user", "user": "lena", "content": "Yes."}
     done = cli("import", "-", input=json.dumps(line)).ok()
     assert "undo --run" in done.err
+    again = cli("import", "-", input=json.dumps(line)).ok()
+    assert "nothing to import: 1 record exists already" in again.err
     (fact,) = [
         f
         for f in cli.json("fact", "list", "--agent", "mira", "--user", "lena")
@@ -93,6 +95,8 @@ def test_a_line_of_ones_own_and_a_conflict(cli: Cli, tmp_path: Path) -> None:
     assert bad.code == 2
     assert "stdin:1: " in bad.err
     assert "stdin:2: " in bad.err
+    none = cli("import", "-", "--skip-bad", input="nonsense\n")
+    assert (none.code, "no valid lines" in none.err) == (1, True)
     assert cli("import", "-", "--delete", input="").code == 2
 
 

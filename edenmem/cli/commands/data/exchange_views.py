@@ -66,12 +66,17 @@ def print_import(run: Invocation, report: RestoreReport, file: str) -> None:
     problems = [{"line": line, "reason": reason} for line, reason in report.problems]
     run.out.report(
         [report],
-        lambda: run.out.listing(rows, _columns(used), empty="the file is empty"),
+        lambda: run.out.listing(
+            rows,
+            _columns(used),
+            empty="no valid lines" if report.failed else "the file is empty",
+        ),
         data=lambda one: to_data(one) | {"problems": problems},
     )
     if rows and not report.failed and set(used) == {"same"}:
-        total = many(sum(counts["same"] for _, counts in rows), "record")
-        run.out.note(f"nothing to import: all {total} exist already")
+        total = sum(counts["same"] for _, counts in rows)
+        exist = "1 record exists" if total == 1 else f"all {total:,} records exist"
+        run.out.note(f"nothing to import: {exist} already")
     if report.damage:
         print_error(f"the file is damaged: {report.damage}", None)
     for line, reason in report.problems[:_SHOWN]:
