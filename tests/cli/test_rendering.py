@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.commands.search.search import print_stages
 from edenmem.cli.terminal.data import to_data, to_json
 from edenmem.cli.terminal.output import Output, OutputFormat
 from edenmem.cli.terminal.tables import (
@@ -213,3 +215,17 @@ def test_any_text_is_a_time_or_a_usage_error(text: str) -> None:
 def test_ago(delta: timedelta, said: str) -> None:
     assert ago(NOW - delta, NOW) == said
     assert iso(NOW) == "2026-03-14T12:00:00Z"
+
+
+def test_the_sum_of_three_lists_is_shown_whole_on_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    run = Invocation()
+    run.format = OutputFormat.TABLE
+    lists = {"semantic": {"rank": 1, "score": 0.562, "threshold": 0.55, "normalized": 1.0}}
+    sums = {"semantic": 0.5, "text": 0.25, "source": 0.125}
+    print_stages(run, lists | {"fusion": {"rank": 1, "score": 0.875, "parts": sums}})
+    shown = capsys.readouterr().out
+    assert shown.endswith("\nfusion: semantic 0.500 + text 0.250 + source 0.125\n")
+    assert "…" not in shown

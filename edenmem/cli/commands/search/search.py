@@ -47,13 +47,26 @@ _SHOWN_ELSEWHERE = frozenset(
 def print_stages(run: Invocation, explain: Mapping[str, Mapping[str, Any]]) -> None:
     """Print a table of the stages: rank, score, threshold and other figures."""
     run.out.listing([(stage, said) for stage, said in explain.items()], _STAGES, empty="no stages")
+    for stage, said in explain.items():
+        if _is_long(said):
+            run.out.paragraph(f"{stage}: ", _sum(said))
+
+
+def _is_long(said: Mapping[str, Any]) -> bool:
+    """Return whether a sum does not fit into its column on 80 columns."""
+    return len(said.get("parts", {})) > 2
+
+
+def _sum(said: Mapping[str, Any]) -> str:
+    parts = said.get("parts", {})
+    return " + ".join(f"{name} {figures(value)}" for name, value in parts.items())
 
 
 def _rest(row: tuple[str, Mapping[str, Any]]) -> str:
     """Format the figures that have no column: sums, then names with values."""
     rest = {name: value for name, value in row[1].items() if name not in _SHOWN_ELSEWHERE}
-    parts = rest.pop("parts", {})
-    total = " + ".join(f"{name} {figures(value)}" for name, value in parts.items())
+    rest.pop("parts", None)
+    total = "" if _is_long(row[1]) else _sum(row[1])
     failed = (
         "below the threshold" if row[1].get("passed") is False and row[1].get("threshold") else ""
     )
