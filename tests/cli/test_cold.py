@@ -438,6 +438,11 @@ def test_the_line_runs_this_edenmem_with_this_store(bare: Any) -> None:
     assert words[-4:] == ["--profile", "prod", "--uri", uri]
 
 
+def test_the_help_pipes_no_units_of_systemd_into_cron(bare: Any) -> None:
+    """It would also replace the lines of other programs."""
+    assert "| crontab" not in bare("--help").stdout
+
+
 @pytest.mark.slow
 def test_the_line_works_in_a_shell(bare: Any) -> None:
     uri = f"sqlite:///{bare.folder}/memory.db"

@@ -286,7 +286,8 @@ def crontab(
     They contain the current store, profile and configuration file, and never a secret.
 
     \b
-    edenmem cold crontab | crontab -
+    edenmem cold crontab
+    edenmem cold crontab --every 5m
     """
     run = invocation(ctx)
     job = cold_job(run, minutes=_parse_minutes(every))
