@@ -163,6 +163,9 @@ def test_status_of_the_default_store(empty_cli: Cli, tmp_path: Path) -> None:
     told = empty_cli("status", env=bare).ok()
     assert "run 'edenmem init'" in told.err
     assert not (tmp_path / "data").exists()
+    refused = empty_cli("search", "tea", env=bare)
+    assert (refused.code, "use --uri or the folder of its edenmem.toml" in refused.err) == (5, True)
+    assert "edenmem.toml" not in empty_cli("search", "tea").err  # a variable names this store
     (row,) = empty_cli("config", "show", "store.uri", "--json", env=bare).ok().rows
     assert (row["value"], row["origin"]) == (uri, "default")
     empty_cli("init", "--yes", env=bare).ok()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edenmem.cli.terminal.output import ColorWhen, Output, OutputFormat
-from edenmem.errors import ConfigError, EdenmemWarning, UsageError, WriteRefused
+from edenmem.errors import ConfigError, EdenmemWarning, StoreError, UsageError, WriteRefused
 from edenmem.models.changes import Actor
 from edenmem.models.ids import new_id
 from edenmem.settings.paths import has_password, redact_uri, sqlite_path
@@ -123,6 +123,18 @@ class Invocation:
             return f"'edenmem {command}'"
 
         return _SUGGESTED.sub(complete, advice)
+
+    def advise_on_default_store(self, error: StoreError) -> None:
+        """Add a hint if nothing names a store and the default one does not exist.
+
+        Usually the command runs outside the folder of its configuration file.
+        """
+        if "loaded" not in self.__dict__ or self.settings.store.uri:
+            return
+        from edenmem.engine.factory import default_sqlite_path
+
+        if not default_sqlite_path().exists():
+            error.add_hint("for an existing store, use --uri or the folder of its edenmem.toml")
 
     def close(self) -> None:
         """Close the store if it is open."""

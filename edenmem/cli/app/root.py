@@ -19,7 +19,7 @@ from edenmem.cli.app.framework import Group, build_command, build_group, global_
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.encoding import adapt_stream
 from edenmem.cli.terminal.files import redirect_output
-from edenmem.errors import ExitCode
+from edenmem.errors import ExitCode, StoreError
 
 
 class Entry(NamedTuple):
@@ -232,6 +232,9 @@ def _dispatch(arguments: Sequence[str], invocation: Invocation) -> int:
         result = get_command(app).main(
             list(arguments), prog_name="edenmem", standalone_mode=False, obj=invocation
         )
+    except StoreError as error:
+        invocation.advise_on_default_store(error)
+        raise
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # Typer would exit with 1
             raise end.__context__ from None
