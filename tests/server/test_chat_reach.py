@@ -11,6 +11,7 @@ from edenmem.errors import StoreUnreachable
 from edenmem.models.scope import Scope
 from tests.server.door import Door
 from tests.support.memory import add_fact, consolidate
+from tests.support.waiting import until
 
 SECRET = "Anna hides lanterns in the attic."
 
@@ -100,7 +101,7 @@ def test_a_named_user_joins_no_session_of_others(door: Door, tokens: dict[str, s
 
 
 @pytest.mark.parametrize("token", ["anna", "mira", ""])
-def test_a_user_who_is_looked_up_in_vain_has_no_session(
+def test_a_user_who_is_looked_up_in_vain_has_a_session_once_found(
     door: Door, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch, token: str
 ) -> None:
     def fail(name: str) -> None:
@@ -109,11 +110,17 @@ def test_a_user_who_is_looked_up_in_vain_has_no_session(
     monkeypatch.setattr(door.service.chats, "find_user", fail)
     before = len(list(door.service.host.sessions()))
     headers = {"Authorization": f"Bearer {tokens[token]}"} if token else {}
-    answer = door.chat("I am ill.", user="anna", headers=headers)
+    text = f"I am ill, says {token or 'anyone'}."
+    answer = door.chat(text, user="anna", headers=headers)
     assert answer.status_code == 200
     assert "x-edenmem-session" not in answer.headers
-    assert "so nothing is stored" in answer.headers["x-edenmem-left-out"]
+    assert "so nothing is stored yet" in answer.headers["x-edenmem-left-out"]
     assert len(list(door.service.host.sessions())) == before
+    monkeypatch.undo()
+    until(lambda: len(list(door.service.host.sessions())) == before + 1)
+    (session, *_) = door.service.host.sessions(limit=1)
+    assert session.users == (door.anna.id,)
+    until(lambda: door.said(session.id) == [("user", text), ("assistant", f"answer to: {text}")])
 
 
 def test_ones_own_memory_goes_into_the_chat(door: Door, tokens: dict[str, str]) -> None:

@@ -14,11 +14,11 @@ on any server, finds or creates the same session and messages.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
-from edenmem.engine.chats.messages import Said, chain, find_news, with_answers
+from edenmem.engine.chats.messages import Said, chain, find_news, key_of, with_answers
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.lookups import add_messages
 from edenmem.engine.scopes.visibility import SessionView, current_view
@@ -42,6 +42,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         may_join: Whether ``key`` may be the ID of any session of the agent.
         said: The messages, without instructions.
         is_retry: Whether the client marks the request as a retry.
+        missed_at: When the request arrived, if the store was unavailable then (None: now).
     """
 
     agent: Agent
@@ -51,6 +52,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     may_join: bool = False
     said: tuple[Said, ...] = ()
     is_retry: bool = False
+    missed_at: datetime | None = None
 
     @property
     def owner_key(self) -> tuple[str, str]:
@@ -85,10 +87,11 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of the agent, complete or not."""
+    """The answer of the agent, complete or not; ``at`` is its time (None: now)."""
 
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+    at: datetime | None = None
 
 
 def find_turn(runtime: Runtime, request: ChatRequest) -> ChatTurn:
@@ -102,8 +105,25 @@ def find_turn(runtime: Runtime, request: ChatRequest) -> ChatTurn:
     agent = runtime.store.host.agent(request.agent.id) or request.agent
     request = msgspec.structs.replace(request, agent=agent)
     if request.key is not None:
-        return _keyed(runtime, request, request.key)
-    return _by_messages(runtime, request)
+        turn = _keyed(runtime, request, request.key)
+    else:
+        turn = _by_messages(runtime, request)
+    if request.missed_at is not None and _was_resent(runtime, request, turn, request.missed_at):
+        return msgspec.structs.replace(turn, messages=(), asked="")
+    return turn
+
+
+def _was_resent(
+    runtime: Runtime, request: ChatRequest, turn: ChatTurn, missed_at: datetime
+) -> bool:
+    """Return whether a later request, with the same history, has stored a missed request."""
+    keys = [said.key for said in request.said if said.role != "assistant"]
+    return any(
+        message.created_at >= missed_at and key_of(message.role, message.content) == keys[-1]
+        for session_id in filter(None, (turn.session.id, turn.parent))
+        for message in runtime.store.host.messages(session_id, newest=2 * len(keys) + _MARGIN)
+        if keys
+    )
 
 
 def store_turn(runtime: Runtime, turn: ChatTurn) -> None:
@@ -128,13 +148,14 @@ def store_answer(runtime: Runtime, turn: ChatTurn, answer: Answer) -> None:
     if not turn.asked or not (answer.content or answer.tool_calls):
         return
     asked = runtime.store.host.messages_by_ids([turn.asked])
-    after = asked[0].created_at + _STEP if asked else runtime.clock()
+    at = answer.at or runtime.clock()
+    after = asked[0].created_at + _STEP if asked else at
     message = Message(
         id=_answer_id(turn.asked, 0),
         session_id=turn.session.id,
         role="assistant",
         content=answer.content,
-        created_at=max(runtime.clock(), after),
+        created_at=max(at, after),
         sender=turn.session.agents[0],
         tool_calls=answer.tool_calls,
     )

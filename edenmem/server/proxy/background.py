@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from edenmem.engine.reports import FormationReport
@@ -35,7 +35,7 @@ class Background:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._forming: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._again: set[tuple[str, str]] = set()
-        self._is_open = True
+        self._closing = asyncio.Event()
         self._relays: set[asyncio.Future[None]] = set()
 
     @contextmanager
@@ -60,10 +60,20 @@ class Background:
         self._tasks.add(task)
         task.add_done_callback(self._note)
 
+    async def closes_within(self, seconds: float) -> bool:
+        """Wait for the end of the server, and return whether it came within this time."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), seconds)
+        return self._closing.is_set()
+
     def form_later(self, session_id: str, agent_id: str) -> None:
         """Schedule the formation of a session, if it is due; one at a time per session."""
         key = (session_id, agent_id)
-        if not self._is_open or not self._service.can_form or len(self._forming) > _MOST_WAITING:
+        if (
+            self._closing.is_set()
+            or not self._service.can_form
+            or len(self._forming) > _MOST_WAITING
+        ):
             return
         if key in self._forming:
             self._again.add(key)
@@ -72,7 +82,7 @@ class Background:
 
     async def drain(self) -> None:
         """Cancel formations, and finish all writes."""
-        self._is_open = False
+        self._closing.set()
         forming = list(self._forming.values())
         for task in forming:
             task.cancel()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import codecs
 import json
+import logging
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
+import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -20,6 +23,7 @@ from edenmem.engine.chats.memory import Retrieval
 from edenmem.engine.chats.sessions import Answer, ChatRequest, ChatTurn
 from edenmem.engine.reports import SearchHit
 from edenmem.engine.runtime.concurrency import THREADS, in_thread
+from edenmem.errors import EdenmemError
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import utc_now
 from edenmem.server.access import Caller, FromCaller
@@ -28,7 +32,8 @@ from edenmem.server.problems import Refused
 from edenmem.server.proxy.answers import Decoder, StreamReader, read_answer
 from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.body import BadField, ChatBody, MemoryFields, estimate_answer
-from edenmem.server.proxy.stages import Stages
+from edenmem.server.proxy.retries import Retries, is_temporary
+from edenmem.server.proxy.stages import Stages, Unlimited
 from edenmem.server.proxy.upstream import (
     StreamBroken,
     Upstream,
@@ -37,6 +42,8 @@ from edenmem.server.proxy.upstream import (
     response_headers,
 )
 from edenmem.server.state import ServerState, state_of
+
+_log = logging.getLogger(__name__)
 
 router = APIRouter(tags=["chat"])
 
@@ -60,12 +67,18 @@ class Proxy:
     Attributes:
         upstream: The endpoint that chats are forwarded to.
         background: The background tasks.
+        retries: Chats that wait for the store.
         searches: Slots for concurrent searches. More would all be late under load.
     """
 
     upstream: Upstream
     background: Background
+    retries: Retries = field(init=False)
     searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SEARCHES))
+
+    def __post_init__(self) -> None:
+        """Retry in the background."""
+        self.retries = Retries(self.background)
 
 
 def _proxy_of(request: Request) -> Proxy:
@@ -131,18 +144,37 @@ class _Passed(StreamingResponse):
 
 
 class _Exchange:
-    """One chat request and its answer."""
+    """One chat request and its answer.
 
-    def __init__(self, request: Request, caller: Caller, state: ServerState) -> None:
+    Args:
+        request: The request.
+        caller: The caller.
+        state: State of the server.
+        missed_at: When the request was forwarded without its session, which is found now.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        caller: Caller,
+        state: ServerState,
+        *,
+        missed_at: datetime | None = None,
+    ) -> None:
         self._request = request
         self._caller = caller
         self._state = state
         self._proxy = _proxy_of(request)
         self._settings = state.settings.server
         self._chats = state.service.chats
-        self._stages = Stages(self._proxy.background, state.metrics)
+        stages = Stages if missed_at is None else Unlimited
+        self._stages = stages(self._proxy.background, state.metrics)
+        self._missed_at = missed_at
+        self._unfound: ChatBody | None = None  # a chat without its session yet
         self._asked: ChatRequest | None = None
         self._turn: ChatTurn | None = None
+        self._answer: Answer | None = None
+        self._is_turn_stored = False
         self._hits: list[SearchHit] = []
         self._retrieved = self._is_forwarded = False
         self._size = self._reserved = 0
@@ -165,6 +197,7 @@ class _Exchange:
             raise
 
     async def _run(self, data: bytes, body: ChatBody | None) -> Response:
+        self._size = len(data)
         if body is None:
             self._stages.skip("memory", "the request cannot be parsed")
         else:
@@ -217,30 +250,11 @@ class _Exchange:
 
     async def _add_memory(self, body: ChatBody) -> bytes:
         """Return the body with memory."""
-        fields, settings = body.memory, self._settings
-        agent, user, host_user = await self._who(body)
-        if agent is None:
+        settings = self._settings
+        turn = await self._find_turn(body)
+        if turn is None or self._asked is None:
             return body.with_memory("", "")
-        named = self._header("session")
-        asked = self._asked = ChatRequest(
-            agent=agent,
-            user=user,
-            host_user=host_user,
-            key=named or fields.memory_id,
-            may_join=bool(named) and self._caller.user_id is None,
-            said=body.said,
-            is_retry=self._request.headers.get("x-stainless-retry-count", "0") != "0",
-        )
-        turn = await self._stages.run(
-            "session",
-            in_thread(self._chats.find_turn, asked),
-            settings.store_timeout_seconds,
-            or_else=None,
-        )
-        if turn is None:
-            return body.with_memory("", "")
-        self._turn = turn
-        message, retrieval = body.last_user_message, self._retrieval(fields)
+        message, retrieval = body.last_user_message, self._retrieval(body.memory)
         context, (searched, self._hits) = await asyncio.gather(
             self._stages.run(
                 "context",
@@ -248,10 +262,51 @@ class _Exchange:
                 settings.context_timeout_seconds,
                 or_else="",
             ),
-            self._retrieve(agent, turn, message, retrieval),
+            self._retrieve(self._asked.agent, turn, message, retrieval),
         )
         self._retrieved = searched
         return body.with_memory(context, self._chats.memory.render(self._hits, context))
+
+    async def _find_turn(self, body: ChatBody) -> ChatTurn | None:
+        """Return the turn of a chat, or None without its agent, user or session.
+
+        Raises:
+            Refused: no such agent or user within reach.
+        """
+        self._unfound = body
+        try:
+            agent, user, host_user = await self._who(body)
+        except Refused:
+            self._unfound = None
+            raise
+        if agent is None:
+            return None
+        named = self._header("session")
+        self._asked = ChatRequest(
+            agent=agent,
+            user=user,
+            host_user=host_user,
+            key=named or body.memory.memory_id,
+            may_join=bool(named) and self._caller.user_id is None,
+            said=body.said,
+            is_retry=self._request.headers.get("x-stainless-retry-count", "0") != "0",
+            missed_at=self._missed_at,
+        )
+        self._turn = await self._stages.run(
+            "session",
+            self._look_up(self._asked),
+            self._settings.store_timeout_seconds,
+            or_else=None,
+        )
+        if self._turn is not None:
+            self._unfound = None
+        return self._turn
+
+    async def _look_up(self, asked: ChatRequest) -> ChatTurn:
+        """Return the turn of a request, after the earlier chats that wait for the store."""
+        if self._missed_at is None:
+            await self._proxy.retries.attempt()
+        return await in_thread(self._chats.find_turn, asked)
 
     async def _who(self, body: ChatBody) -> tuple[Agent | None, User | None, str]:
         """Return the agent, the user and the host's name of the user; no agent means no memory.
@@ -305,7 +360,7 @@ class _Exchange:
 
     def _without_user(self) -> tuple[None, None, str]:
         """Leave memory out: the chat must not be stored in a session without its user."""
-        self._stages.skip("session", "the user was not found, so nothing is stored")
+        self._stages.skip("session", "the user was not found, so nothing is stored yet")
         return None, None, ""
 
     async def _find_user(self, host_user: str) -> User | None:
@@ -363,15 +418,63 @@ class _Exchange:
     # -- storage -------------------------------------------------------------------------------
 
     async def _store_turn(self) -> None:
-        if self._turn is None or not self._state.stores_chats:
+        if (self._turn is None and self._unfound is None) or not self._state.stores_chats:
             return
         await self._stages.run(
             "store",
-            in_thread(self._chats.store_turn, self._turn),
+            self._write_or_wait(),
             self._settings.store_timeout_seconds,
             or_else=None,
             must_end=True,
         )
+
+    async def _write_or_wait(self) -> None:
+        """Write what is known of the chat, or let it wait while the store is unavailable.
+
+        Raises:
+            EdenmemError: the store failed.
+        """
+        if self._unfound is not None:
+            self._proxy.retries.add(self, self._write_late, self._size)
+            return
+        try:
+            await self._write()
+        except EdenmemError as error:
+            if is_temporary(error):
+                self._proxy.retries.add(self, self._write_late, self._size)
+            raise
+
+    async def _write_late(self) -> None:
+        """Find the session of a chat if it was not found before, and write the chat.
+
+        Raises:
+            EdenmemError: the store failed.
+        """
+        if self._unfound is not None:
+            found = _Exchange(self._request, self._caller, self._state, missed_at=self._begun)
+            try:
+                self._turn = await found._find_turn(self._unfound)
+            except Refused as refused:
+                _log.warning("messages of a chat not stored: status %d", refused.status_code)
+            self._asked, self._unfound = found._asked, None
+        await self._write()
+
+    async def _write(self) -> None:
+        """Write the turn, and the answer if there is one; each is written once.
+
+        Raises:
+            EdenmemError: the store failed.
+        """
+        turn = self._turn
+        if turn is None or self._asked is None:
+            return
+        if not self._is_turn_stored:
+            await in_thread(self._chats.store_turn, turn)
+            self._is_turn_stored = True
+        if (answer := self._answer) is not None and turn.asked:
+            await in_thread(self._chats.store_answer, turn, answer)
+            self._answer = None  # written again, it could replace a newer one
+            self._proxy.background.form_later(turn.session.id, self._asked.agent.id)
 
     async def _keep_answer(self, answer: Answer, usage: Any) -> None:
         """Store the answer before its end is sent, also if the client disconnects meanwhile."""
@@ -383,22 +486,17 @@ class _Exchange:
             counting = in_thread(self._chats.memory.count_access, self._hits)
             self._proxy.background.start(counting)  # after the first token
         await self._count_use(usage, answer)
-        if self._turn is None or not self._turn.asked or not self._state.stores_chats:
+        has_asked = self._turn.asked if self._turn is not None else self._unfound is not None
+        if not has_asked or not self._state.stores_chats:
             return
+        self._answer = msgspec.structs.replace(answer, at=utc_now())
         await self._stages.run(
             "answer",
-            self._write_answer(self._turn, answer),
+            self._write_or_wait(),
             self._settings.store_timeout_seconds,
             or_else=None,
             must_end=True,
         )
-
-    async def _write_answer(self, turn: ChatTurn, answer: Answer) -> None:
-        if "store" in self._stages.left_out:  # late or failed; storing it twice changes nothing
-            await in_thread(self._chats.store_turn, turn)
-        await in_thread(self._chats.store_answer, turn, answer)
-        assert self._asked is not None
-        self._proxy.background.form_later(turn.session.id, self._asked.agent.id)
 
     # -- the answer ----------------------------------------------------------------------------
 

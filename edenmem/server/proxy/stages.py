@@ -108,3 +108,26 @@ class Stages:
         self._metrics.memory_skipped.labels(name, label or why).inc()
         effect = _EFFECTS.get(name, f"chat forwarded without memory: {name}")
         _log.warning("%s: %s", effect, details or why)
+
+
+class Unlimited(Stages):
+    """Runs the look-ups of a chat that is stored late: without time limits, errors are raised."""
+
+    async def run(
+        self,
+        name: str,
+        work: Coroutine[Any, Any, T],
+        seconds: float,
+        *,
+        or_else: T,
+        must_end: bool = False,
+    ) -> T:
+        """Return the result of a stage.
+
+        Raises:
+            EdenmemError: the stage failed.
+        """
+        return await work
+
+    def skip(self, name: str, why: str, details: str = "", *, is_told: bool = True) -> None:
+        """Do nothing: the chat was reported when it was forwarded."""

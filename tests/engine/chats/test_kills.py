@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -136,3 +137,28 @@ def test_a_request_that_arrives_twice_at_once_is_stored_once(store: Store) -> No
     assert [m.content for m in store.host.messages(session.id)] == [
         *("One.", "answer 1", "Two.", "answer 2")
     ]
+
+
+@pytest.mark.parametrize("key", [None, "named"])
+def test_a_missed_request_that_was_sent_again_is_not_stored_again(
+    store: Store, key: str | None
+) -> None:
+    user = User(id=new_id(), username="anna")
+    agent = Agent(id=new_id(), username="mira", owner=user.id)
+    runtime = Runtime(store, Settings())
+
+    def asking(*texts: str, missed_at: datetime | None = None) -> ChatRequest:
+        said = tuple(read_messages(talk(list(texts))))
+        return ChatRequest(agent=agent, user=user, key=key, said=said, missed_at=missed_at)
+
+    missed_at = runtime.clock()
+    serve(store, asking("One.", "answer 1", "Two."), 2)  # on another server
+    missed = find_turn(runtime, asking("One.", missed_at=missed_at))
+    store_turn(runtime, missed)
+    store_answer(runtime, missed, Answer(content="answer 1"))
+    (session,) = store.host.sessions(user_id=user.id)
+    assert [m.content for m in store.host.messages(session.id)] == [
+        *("One.", "answer 1", "Two.", "answer 2")
+    ]
+    other = find_turn(runtime, asking("Three.", missed_at=missed_at))
+    assert [message.content for message in other.messages] == ["Three."]
