@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
 
+from edenmem.errors import StoreUnreachable
+from edenmem.server.proxy import routes
 from tests.server.door import Door, serving, turns, with_server
+from tests.support.waiting import until
 
 LIMIT = 500
 
@@ -63,6 +69,44 @@ def test_who_hangs_up_has_used_the_estimate(limited: Door) -> None:
         assert limited.upstream.reached.wait(30)
     assert limited.upstream.hung_up.wait(30)
     assert limited.chat("Again.", user="anna").status_code == 429
+
+
+@pytest.mark.parametrize("step", ["count_daily_use", "check_daily_use"])
+def test_who_hangs_up_before_the_upstream_is_asked_has_used_nothing(
+    limited: Door, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    waiting, release, left = threading.Event(), threading.Event(), threading.Event()
+    made, take_back = getattr(routes, step), routes._Exchange._release
+
+    async def wait(*given: Any, **named: Any) -> None:
+        waiting.set()
+        await asyncio.to_thread(release.wait, 30)
+        await made(*given, **named)
+
+    async def note(*given: Any) -> None:
+        left.set()
+        await take_back(*given)
+
+    monkeypatch.setattr(routes, step, wait)
+    monkeypatch.setattr(routes._Exchange, "_release", note)
+    with limited.asking(f"Never mind {step}.", user="anna"):
+        assert waiting.wait(10)
+    assert left.wait(10)
+    monkeypatch.setattr(routes, step, made)
+    release.set()
+    until(lambda: _used(limited) == [0])
+    assert not limited.upstream.seen
+
+
+def test_a_check_that_fails_leaves_no_reservation(
+    limited: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: Any) -> None:
+        raise StoreUnreachable("gone")
+
+    monkeypatch.setattr(limited.store.tokens, "daily_use", fail)
+    assert limited.chat("Hello.", user="anna").status_code == 503
+    assert _used(limited) == [0]
 
 
 def test_a_token_counts_for_its_user_whatever_it_sends(limited: Door) -> None:

@@ -178,6 +178,7 @@ class _Exchange:
         self._hits: list[SearchHit] = []
         self._retrieved = self._is_forwarded = False
         self._size = self._reserved = 0
+        self._payer: str | None = None  # the user whose use is counted: the token's or the chat's
         self._begun = utc_now()
 
     async def run(self, data: bytes, body: ChatBody | None) -> Response:
@@ -571,16 +572,32 @@ class _Exchange:
             Refused: a daily limit is reached, including the reservations of chats in progress.
         """
         per_token = self._state.settings.formation.characters_per_token
-        self._begun = utc_now()
-        self._reserved = round(self._size / per_token) + answer_tokens
-        is_counted = not self._state.settings.store.read_only
-        whose = self._state, self._caller, self._user_id
-        await count_daily_use(*whose, tokens=self._reserved, at=self._begun)
+        reserved = round(self._size / per_token) + answer_tokens
+        asked_by = self._asked.user.id if self._asked and self._asked.user else None
+        self._payer = self._caller.user_id or asked_by
+        reserving = asyncio.create_task(self._count_reservation(reserved))
         try:
-            await check_daily_use(*whose, reserved=self._reserved if is_counted else 0)
-        except Refused:
+            await asyncio.shield(reserving)
+        except asyncio.CancelledError:
+            self._proxy.background.start(self._release(reserving))
+            raise
+
+    async def _count_reservation(self, tokens: int) -> None:
+        is_counted = not self._state.settings.store.read_only
+        whose = self._state, self._caller, self._payer
+        await count_daily_use(*whose, tokens=tokens, at=self._begun)
+        self._reserved = tokens
+        try:
+            await check_daily_use(*whose, reserved=tokens if is_counted else 0)
+        except (Refused, EdenmemError):
             await self._settle_use(0)
             raise
+
+    async def _release(self, reserving: asyncio.Task[None]) -> None:
+        """Take back the reservation of a chat that is not forwarded."""
+        await asyncio.wait({reserving})
+        if reserving.exception() is None:
+            await self._settle_use(0)
 
     async def _settle_use(self, tokens: int) -> None:
         """Replace the reservation with the tokens used."""
@@ -588,7 +605,7 @@ class _Exchange:
         await self._stages.run(
             "use",
             count_daily_use(
-                self._state, self._caller, self._user_id, tokens=difference, at=self._begun
+                self._state, self._caller, self._payer, tokens=difference, at=self._begun
             ),
             self._settings.store_timeout_seconds,
             or_else=None,
@@ -607,12 +624,6 @@ class _Exchange:
         for direction, count in zip(("in", "out"), counts, strict=True):
             self._state.metrics.tokens.labels(direction).inc(count)
         await self._settle_use(sum(counts))
-
-    @property
-    def _user_id(self) -> str | None:
-        """Return the user whose use is counted: the token's, or the user of the request."""
-        asked = self._asked.user.id if self._asked and self._asked.user else None
-        return self._caller.user_id or asked
 
     # -- headers -------------------------------------------------------------------------------
 
