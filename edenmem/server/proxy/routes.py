@@ -632,7 +632,7 @@ class _Exchange:
 
     def _own_headers(self) -> list[tuple[str, str]]:
         own: list[tuple[str, str]] = []
-        if self._turn is not None:
+        if self._turn is not None and (self._turn.messages or not self._turn.is_new):
             own.append(("x-edenmem-session", self._turn.session.id))
         if self._stages.left_out:
             own.append(("x-edenmem-left-out", self._stages.header))
