@@ -139,6 +139,40 @@ def test_a_request_that_arrives_twice_at_once_is_stored_once(store: Store) -> No
     ]
 
 
+@pytest.mark.parametrize("first_is_stored", [True, False])
+def test_parallel_continuations_of_a_history_store_nothing_twice(
+    store: Store, first_is_stored: bool
+) -> None:
+    """Without a key, they share its session; later one goes on there and the other in a branch."""
+    user = User(id=new_id(), username="anna")
+    agent = Agent(id=new_id(), username="mira", owner=user.id)
+    runtime = Runtime(store, Settings())
+
+    def asking(*texts: str) -> ChatRequest:
+        return ChatRequest(agent=agent, user=user, said=tuple(read_messages(talk(list(texts)))))
+
+    if first_is_stored:
+        serve(store, asking("One."), 1)
+    histories = [["One.", "answer 1", f"Continue {name}."] for name in ("left", "right")]
+    turns = [find_turn(runtime, asking(*each)) for each in histories]  # before either is stored
+    for turn in turns:
+        store_turn(runtime, turn)
+    for history, turn in zip(histories, turns, strict=True):
+        store_answer(runtime, turn, Answer(content=f"answer to {history[-1]}"))
+    for round_ in ("again", "and again"):
+        for history in histories:
+            history += [f"answer to {history[-1]}", f"{history[2]} {round_}"]
+            later = find_turn(runtime, asking(*history))
+            store_turn(runtime, later)
+            store_answer(runtime, later, Answer(content=f"answer to {history[-1]}"))
+    sessions = list(store.host.sessions(user_id=user.id))
+    said = [m.content for session in sessions for m in store.host.messages(session.id)]
+    last = [f"answer to {history[-1]}" for history in histories]
+    assert sorted(said) == sorted({*histories[0], *histories[1], *last})
+    (whole,) = [each.id for each in sessions if each.parent is None]
+    assert [each.parent for each in sessions if each.parent is not None] == [whole]
+
+
 @pytest.mark.parametrize("key", [None, "named"])
 def test_a_missed_request_that_was_sent_again_is_not_stored_again(
     store: Store, key: str | None
