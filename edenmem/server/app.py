@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 
@@ -29,6 +30,19 @@ ROUTERS: tuple[APIRouter, ...] = (
 )
 
 
+class _Application(FastAPI):
+    """The application, with errors and tokens in its reference."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the reference of all endpoints."""
+        reference = super().openapi()
+        parts = reference["components"]
+        parts["schemas"].update(problems.SCHEMAS)
+        parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        reference["security"] = [{}, {"token": []}]  # callers on this machine may need none
+        return reference
+
+
 def create_app(
     service: MemoryService,
     settings: Settings,
@@ -45,7 +59,7 @@ def create_app(
         is_local: Whether the server listens only on loopback, so that callers on this machine
             need no token.
     """
-    app = FastAPI(
+    app = _Application(
         title="edenmem", version=__version__, lifespan=_lifespan, docs_url=None, redoc_url=None
     )
     is_open = is_local and not settings.server.require_token

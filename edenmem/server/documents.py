@@ -18,7 +18,7 @@ from edenmem.models.changes import AuditEntry
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.server.access import Caller
-from edenmem.server.problems import Refused
+from edenmem.server.problems import Refused, problem_responses
 
 T = TypeVar("T")
 
@@ -353,6 +353,11 @@ def _is_json(request: Request) -> bool:
 
 #: Dependencies of each router of REST endpoints.
 STRICT = (Depends(_check_request),)
+
+#: Errors of all REST endpoints, of those with a body, and of those that change one version.
+ERRORS = problem_responses(400, 401, 403, 404, 422, 429, 503, 504)
+BODY_ERRORS = problem_responses(408, 409, 413, 415)
+VERSION_ERRORS = problem_responses(412, 428)
 
 
 # -- versions ------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 
 from edenmem import __version__
 from edenmem.engine.runtime.concurrency import in_thread
@@ -14,6 +14,7 @@ from edenmem.errors import EdenmemError
 from edenmem.models.indexes import IndexState
 from edenmem.server.access import FromCaller
 from edenmem.server.metrics import MEDIA_TYPE
+from edenmem.server.problems import problem_responses
 from edenmem.server.state import ServerState, state_of
 
 router = APIRouter(tags=["operation"])
@@ -30,7 +31,15 @@ async def health() -> dict[str, str]:
     return {"status": "ok", "version": __version__}
 
 
-@router.get("/ready", summary="Check store, models and indexes")
+@router.get(
+    "/ready",
+    summary="Check store, models and indexes",
+    response_model=dict[str, str],
+    responses={
+        **problem_responses(504),
+        503: {**problem_responses(503)[503], "model": dict[str, str]},
+    },
+)
 async def ready(state: FromState) -> Response:
     """Report the state of store, models and indexes; 503 if one is not ready. Needs no token."""
     if state.readiness is None or monotonic() - state.readiness[0] > _INTERVAL:
@@ -62,7 +71,12 @@ def _is_unusable(index: IndexState) -> bool:
     return wanted and not index.queryable
 
 
-@router.get("/metrics", summary="Metrics for Prometheus")
+@router.get(
+    "/metrics",
+    summary="Metrics for Prometheus",
+    response_class=PlainTextResponse,
+    responses=problem_responses(401, 403),
+)
 async def metrics(caller: FromCaller, state: FromState) -> Response:
     """Return the metrics of this process in the text format of Prometheus."""
     return Response(state.metrics.expose(), media_type=MEDIA_TYPE)

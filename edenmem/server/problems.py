@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
 from starlette.types import Scope
 
 from edenmem.errors import (
@@ -47,6 +48,63 @@ _UNSPECIFIC = {
     504: "the model did not answer in time",
 }
 
+#: The meaning of each status of REST endpoints, for their reference.
+_MEANINGS = {
+    400: "The request is invalid.",
+    401: "The token is missing or invalid.",
+    403: "The token has no permission, or the store is read-only.",
+    404: "No such object within reach.",
+    408: "The body did not arrive in time.",
+    409: "The object exists, or was changed meanwhile.",
+    412: "The object has another version; its ETag is the current one.",
+    413: "The body is too large.",
+    415: "The body is not marked as JSON.",
+    422: "A parameter or the content is invalid.",
+    428: "If-Match is missing.",
+    429: "Too many concurrent requests of this caller.",
+    502: "The model is unavailable.",
+    503: "The store is unavailable, the server is stopping, or too many concurrent requests.",
+    504: "The request took too long; a change may have been made.",
+}
+
+#: Schemas of the errors in the reference.
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "Problem": {
+        "title": "Problem",
+        "description": "An error (RFC 9457).",
+        "type": "object",
+        "properties": {
+            "type": {"type": "string"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string"},
+            "errors": {
+                "description": "The place and the problem of each invalid field.",
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {"at": {"type": "string"}, "message": {"type": "string"}},
+                    "required": ["at", "message"],
+                },
+            },
+        },
+        "required": ["type", "title", "status", "detail"],
+    },
+    "ChatError": {
+        "title": "ChatError",
+        "description": "An error in the format of OpenAI.",
+        "type": "object",
+        "properties": {
+            "error": {
+                "type": "object",
+                "properties": {"message": {"type": "string"}, "type": {"type": "string"}},
+                "required": ["message", "type"],
+            }
+        },
+        "required": ["error"],
+    },
+}
+
 #: Error types of OpenAI by status.
 _TYPES = {
     400: "invalid_request_error",
@@ -60,6 +118,21 @@ _TYPES = {
 
 class Refused(HTTPException):
     """A refused request, with the status, detail and headers of the answer."""
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the descriptions of errors for the reference of a route."""
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {each: {"description": _MEANINGS[each], "content": content} for each in statuses}
+
+
+#: Description of all errors of ``/v1`` for the reference.
+CHAT_ERRORS: dict[int | str, dict[str, Any]] = {
+    "default": {
+        "description": "An error of the upstream, unchanged, or of this server.",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ChatError"}}},
+    }
+}
 
 
 def problem(
@@ -176,10 +249,24 @@ _OF_FRAMEWORK = {
 
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    detail = str(error.detail)
+    detail, headers = str(error.detail), error.headers
     if not isinstance(error, Refused):
         detail = _OF_FRAMEWORK.get(error.status_code, detail)
-    return problem(request.scope, error.status_code, detail, headers=error.headers)
+    if error.status_code == 405:
+        headers = {"Allow": ", ".join(_methods_of(request))}
+    return problem(request.scope, error.status_code, detail, headers=headers)
+
+
+def _methods_of(request: Request) -> list[str]:
+    """Return the methods of a path; the framework names those of its first route only."""
+    routes = request.app.router.routes
+    return [
+        method
+        for method in ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes
+        )
+    ]
 
 
 async def _answer_unexpected(request: Request, error: Exception) -> Response:

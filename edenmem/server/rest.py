@@ -14,7 +14,10 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.server.access import AccessDenied
 from edenmem.server.documents import (
+    BODY_ERRORS,
+    ERRORS,
     STRICT,
+    VERSION_ERRORS,
     FactDocument,
     IfMatch,
     Named,
@@ -34,15 +37,19 @@ from edenmem.server.documents import (
     set_etag,
     shard_document,
 )
-from edenmem.server.problems import Refused
+from edenmem.server.problems import Refused, problem_responses
 from edenmem.server.reach import Reach, Reading, Writing
 
-router = APIRouter(prefix="/api", tags=["memory of v1"], dependencies=STRICT)
+router = APIRouter(prefix="/api", tags=["memory of v1"], dependencies=STRICT, responses=ERRORS)
 
 #: Number of facts in a shard document; '/api/facts' lists all.
 _FACTS_OF_SHARD = 50
 
-_EMPTY: dict[int | str, dict[str, Any]] = {204: {"description": "Done."}}
+_EMPTY: dict[int | str, dict[str, Any]] = {
+    204: {"description": "Done."},
+    **problem_responses(409),
+}
+_VERSIONED = {**BODY_ERRORS, **VERSION_ERRORS}
 
 
 # -- the memory of a user ------------------------------------------------------------------------
@@ -78,7 +85,7 @@ def _read_user_memory(reach: Reach, agent_id: str, user: str | None) -> TextDocu
     )
 
 
-@router.post("/agents/{agent_id}/memory", summary="Replace a user's text")
+@router.post("/agents/{agent_id}/memory", summary="Replace a user's text", responses=_VERSIONED)
 async def write_user_memory(
     agent_id: Named,
     body: NewContent,
@@ -110,7 +117,11 @@ def _write_text(reach: Reach, scope: Scope, content: str, if_match: str | None) 
     reach.service.editor.edit_consolidation(scope, content, expected_version=version)
 
 
-@router.patch("/agents/{agent_id}/user-memory-enabled", summary="Turn user memory on or off")
+@router.patch(
+    "/agents/{agent_id}/user-memory-enabled",
+    summary="Turn user memory on or off",
+    responses=BODY_ERRORS,
+)
 async def switch_user_memory(agent_id: Named, body: Switch, reach: Writing) -> SwitchDocument:
     """Turn user memory on or off for all users of the agent.
 
@@ -177,7 +188,12 @@ def _read_shard(reach: Reach, policy: Policy) -> ShardDocument:
     )
 
 
-@router.post("/agents/{agent_id}/collective-memory", summary="Create a shard", status_code=201)
+@router.post(
+    "/agents/{agent_id}/collective-memory",
+    summary="Create a shard",
+    status_code=201,
+    responses=BODY_ERRORS,
+)
 async def create_shard(
     agent_id: Named, body: NewShard, reach: Writing, response: Response
 ) -> ShardDocument:
@@ -199,7 +215,11 @@ async def create_shard(
     return shard
 
 
-@router.patch("/agents/{agent_id}/collective-memory/{shard_id}", summary="Change a shard")
+@router.patch(
+    "/agents/{agent_id}/collective-memory/{shard_id}",
+    summary="Change a shard",
+    responses=_VERSIONED,
+)
 async def change_shard(
     agent_id: Named,
     shard_id: Named,
@@ -260,7 +280,11 @@ async def delete_shard_memory(
 # -- single memories -----------------------------------------------------------------------------
 
 
-@router.patch("/memory-sessions/{memory_id}", summary="Edit a fact or reflection")
+@router.patch(
+    "/memory-sessions/{memory_id}",
+    summary="Edit a fact or reflection",
+    responses={**_VERSIONED, **problem_responses(502)},
+)
 async def edit_memory(
     memory_id: Named,
     body: NewContent,

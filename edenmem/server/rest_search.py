@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
+from pydantic import BeforeValidator
+from pydantic_core import PydanticKnownError
 
 from edenmem.engine.reports import MemoryKind
 from edenmem.engine.runtime.concurrency import in_thread
@@ -19,7 +22,10 @@ from edenmem.models.ids import as_utc
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.server.documents import (
+    BODY_ERRORS,
+    ERRORS,
     STRICT,
+    VERSION_ERRORS,
     ContextDocument,
     EntryDocument,
     FactDocument,
@@ -42,19 +48,32 @@ from edenmem.server.documents import (
     scope_of,
     set_etag,
 )
-from edenmem.server.problems import Refused
+from edenmem.server.problems import Refused, problem_responses
 from edenmem.server.reach import Reach, Reading, Writing
 from edenmem.server.rest import check_content, edit_fact
 
-router = APIRouter(prefix="/api", tags=["memory"], dependencies=STRICT)
+router = APIRouter(prefix="/api", tags=["memory"], dependencies=STRICT, responses=ERRORS)
 
 _Query = Annotated[str, Query(min_length=1, max_length=8_000)]
 _Kinds = Annotated[list[FactScope], Query(description="Only scopes of these kinds.", max_length=4)]
 _Shards = Annotated[list[str], Query(description="Only these shards.", max_length=50)]
-_Time = Annotated[datetime | None, Query(description="ISO 8601; UTC without an offset.")]
 
 
-@router.get("/search", summary="Search memory")
+def _check_date(value: object) -> object:
+    """Check that a time begins with a date: Pydantic takes numbers as seconds since 1970."""
+    if isinstance(value, str) and not re.match(r"[0-9]{4}-", value):
+        raise PydanticKnownError("datetime_parsing", {"error": "a date is required"})
+    return value
+
+
+_Time = Annotated[
+    datetime | None,
+    BeforeValidator(_check_date),
+    Query(description="ISO 8601; UTC without an offset."),
+]
+
+
+@router.get("/search", summary="Search memory", responses=problem_responses(502))
 async def search(
     reach: Reading,
     q: Annotated[list[_Query], Query(min_length=1, max_length=3, description="1 to 3 queries.")],
@@ -173,7 +192,16 @@ async def list_facts(
     return await in_thread(read)
 
 
-@router.post("/facts", summary="Add a fact", status_code=201)
+@router.post(
+    "/facts",
+    summary="Add a fact",
+    status_code=201,
+    responses={
+        200: {"description": "The fact existed.", "model": FactDocument},
+        **BODY_ERRORS,
+        **problem_responses(502),
+    },
+)
 async def add_fact(body: NewFact, reach: Writing, response: Response) -> FactDocument:
     """Store a fact without changes. An existing fact is returned with status 200.
 
@@ -212,7 +240,11 @@ async def read_fact(fact_id: Named, reach: Reading, response: Response) -> FactD
     return fact_document(fact, reach.caller)
 
 
-@router.patch("/facts/{fact_id}", summary="Edit a fact")
+@router.patch(
+    "/facts/{fact_id}",
+    summary="Edit a fact",
+    responses={**BODY_ERRORS, **VERSION_ERRORS, **problem_responses(502)},
+)
 async def change_fact(
     fact_id: Named,
     body: NewContent,
@@ -231,7 +263,7 @@ async def change_fact(
     "/facts/{fact_id}",
     summary="Delete a fact",
     status_code=204,
-    responses={204: {"description": "Done."}},
+    responses={204: {"description": "Done."}, **problem_responses(409, 412)},
 )
 async def delete_fact(fact_id: Named, reach: Writing, if_match: IfMatch = None) -> None:
     """Delete a fact; the history keeps its versions. ``If-Match`` is optional."""
@@ -248,7 +280,9 @@ async def delete_fact(fact_id: Named, reach: Writing, if_match: IfMatch = None) 
 # -- contexts and the log ------------------------------------------------------------------------
 
 
-@router.get("/context", summary="Build the memory context for a prompt")
+@router.get(
+    "/context", summary="Build the memory context for a prompt", responses=problem_responses(502)
+)
 async def context(
     reach: Reading,
     session: Annotated[str, Query(min_length=1, max_length=200)],

@@ -526,6 +526,57 @@ async def test_the_reference_is_one_page_that_fetches_nothing(town: Town) -> Non
     assert [route.path for route in health.routes] == ["/health", "/ready", "/metrics"]  # type: ignore[attr-defined]
 
 
+async def test_the_reference_declares_every_status(town: Town) -> None:
+    async with town.client() as client:
+        reference = (await client.get("/openapi.json")).json()
+    problem = {"$ref": "#/components/schemas/Problem"}
+    assert "detail" in reference["components"]["schemas"]["Problem"]["required"]
+    for path, operations in reference["paths"].items():
+        for method, operation in operations.items():
+            answers = operation["responses"]
+            if path.startswith("/v1/"):
+                assert "ChatError" in str(answers["default"]), path
+            if not path.startswith("/api/"):
+                continue
+            expected = {"400", "401", "403", "404", "422", "429", "503", "504"}
+            if "requestBody" in operation:
+                expected |= {"408", "409", "413", "415"}
+            if any(each["name"].lower() == "if-match" for each in operation.get("parameters", ())):
+                expected |= {"412"} if method == "delete" else {"412", "428"}
+            assert expected <= set(answers), (method, path)
+            for status in expected:
+                content = answers[status]["content"]
+                assert content == {"application/problem+json": {"schema": problem}}
+    facts = reference["paths"]["/api/facts"]["post"]["responses"]
+    assert facts["200"]["content"] == facts["201"]["content"]
+    assert set(reference["paths"]["/metrics"]["get"]["responses"]["200"]["content"]) == {
+        "text/plain"
+    }
+
+
+async def test_a_path_names_all_its_methods(town: Town) -> None:
+    async with town.client("mira") as client:
+        for path, methods in (
+            ("/api/facts", "GET, POST"),
+            (f"/api/facts/{names.LENAS_FACT}", "DELETE, GET, PATCH"),
+            ("/v1/chat/completions", "POST"),
+        ):
+            answer = await client.put(path)
+            assert (answer.status_code, answer.headers["allow"]) == (405, methods)
+
+
+async def test_a_number_is_no_time(town: Town) -> None:
+    """Nor is a year alone: it would be some seconds of 1970."""
+    async with town.client("mira") as client:
+        for given in ("2026", "0.5", "1e9", "inf", ""):
+            for path in ("/api/facts", "/api/log"):
+                answer = await client.get(path, params={"since": given})
+                assert answer.status_code == 422, given
+                assert "ISO 8601" in answer.json()["detail"]
+        day = await client.get("/api/facts", params={"since": "2026-01-01"})
+        assert day.status_code == 200
+
+
 async def test_a_time_beyond_the_calendar_is_refused(town: Town) -> None:
     async with town.client("mira") as client:
         for given in ("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:00-23:59"):

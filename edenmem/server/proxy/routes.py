@@ -28,7 +28,7 @@ from edenmem.models.host import Agent, User
 from edenmem.models.ids import utc_now
 from edenmem.server.access import Caller, FromCaller
 from edenmem.server.limits import check_daily_use, count_daily_use, inflate
-from edenmem.server.problems import Refused
+from edenmem.server.problems import CHAT_ERRORS, Refused
 from edenmem.server.proxy.answers import Decoder, StreamReader, read_answer
 from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.body import BadField, ChatBody, MemoryFields, estimate_answer
@@ -87,8 +87,10 @@ def _proxy_of(request: Request) -> Proxy:
     return proxy
 
 
-@router.get("/v1/models")
-@router.get("/v1/models/{model:path}")
+@router.get("/v1/models", summary="List the models of the upstream", responses=CHAT_ERRORS)
+@router.get(
+    "/v1/models/{model:path}", summary="Read a model of the upstream", responses=CHAT_ERRORS
+)
 async def models(request: Request, caller: FromCaller, model: str = "") -> Response:
     """List the models of the upstream."""
     is_path = any(part in (".", "..") for part in model.split("/"))
@@ -102,7 +104,17 @@ async def models(request: Request, caller: FromCaller, model: str = "") -> Respo
     return _Passed(response, chunks(response), response_headers(response))
 
 
-@router.post("/v1/chat/completions")
+@router.post(
+    "/v1/chat/completions",
+    summary="Chat with memory",
+    responses={200: {"content": {"text/event-stream": {}}}, **CHAT_ERRORS},
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": {"type": "object"}}},
+        }
+    },
+)
 async def chat(request: Request, caller: FromCaller) -> Response:
     """Forward a chat to the upstream with memory, and store it."""
     state = state_of(request)
