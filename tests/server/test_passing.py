@@ -15,8 +15,10 @@ import httpx
 import pytest
 
 from edenmem.engine.chats.messages import CUT_OFF
+from edenmem.models.scope import Scope
 from tests.server.door import Door, serving, turns, with_server
 from tests.server.upstream import COMMENT
+from tests.support.memory import add_fact
 from tests.support.waiting import until
 
 
@@ -47,6 +49,28 @@ def test_a_text_that_was_cut_within_a_character(door: Door) -> None:
     answer = post(door, body)
     assert door.upstream.last.json == json.loads(body)
     assert door.said(answer)[0][1].startswith("cut ")
+
+
+def test_a_name_of_a_field_that_was_cut_within_a_character(door: Door) -> None:
+    """In the request, and in a message that gets facts."""
+    add_fact(door.store, Scope.agent(door.agent.id), "The hives stand in Porto.")
+    field, text = b'"cut \\ud83d": 1', b'"content":"Where are the hives? \\ud83d"'
+    body = b'{%s, "messages":[{"role":"user",%s,%s}], "model":"plain"}' % (field, text, field)
+    answer = post(door, body)
+    assert answer.status_code == 400  # by the upstream, which knows no such field
+    seen = json.loads(door.upstream.last.body)
+    assert seen["cut \ud83d"] == seen["messages"][-1]["cut \ud83d"] == 1
+    assert "The hives stand in Porto." in seen["messages"][-1]["content"]
+    assert door.said(answer)[0][1].startswith("Where are the hives?")
+
+
+def test_a_message_with_a_very_long_number_is_stored(door: Door) -> None:
+    number = b"9" * 5000
+    body = b'{"messages":[{"role":"user","content":"Count.","x":%s}], "model":"plain"}' % number
+    assert door.said(post(door, body)) == [("user", "Count.")]  # the upstream cannot read it
+    assert number in door.upstream.last.body
+    body = b'{"messages":[{"role":"user","content":"Count."}], "memory_top_k":%s}' % number
+    assert post(door, body).status_code == 400
 
 
 def test_a_session_name_that_was_cut_within_a_character(door: Door) -> None:

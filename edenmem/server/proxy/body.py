@@ -97,7 +97,7 @@ class ChatBody:
         fields = {name: raw for name, raw in self._fields.items() if name not in _NAMES}
         if context or facts:
             fields["messages"] = _raw(messages)
-        return msgspec.json.encode(fields)
+        return bytes(_object(fields))
 
     def _number(self, name: str) -> int:
         value = _plain(self._fields[name]) if name in self._fields else None
@@ -179,9 +179,26 @@ def _plain(raw: msgspec.Raw) -> Any:
     """Return a value, or None if it cannot be parsed."""
     try:
         # msgspec's decoder rejects lone surrogates
-        return json.loads(bytes(raw).decode("utf-8", "surrogatepass"))
+        return json.loads(bytes(raw).decode("utf-8", "surrogatepass"), parse_int=_whole_number)
     except (ValueError, RecursionError):
         return None
+
+
+def _whole_number(digits: str) -> int | float:
+    """Return a whole number, or its approximation if Python rejects it for its length."""
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)
+
+
+def _object(fields: _Fields) -> msgspec.Raw:
+    """Return an object of raw fields."""
+    try:
+        return _raw(fields)
+    except UnicodeEncodeError:  # a name has a lone surrogate
+        items = [json.dumps(name).encode() + b":" + bytes(raw) for name, raw in fields.items()]
+        return msgspec.Raw(b"{" + b",".join(items) + b"}")
 
 
 def _raw(value: Any) -> msgspec.Raw:
@@ -200,6 +217,6 @@ def _with_text(message: msgspec.Raw, text: str, *, first: bool) -> msgspec.Raw:
             parts = _items_of(fields["content"])
             parts.insert(0 if first else len(parts), _raw({"type": "text", "text": text}))
             fields["content"] = _raw(parts)
-        return _raw(fields)
+        return _object(fields)
     except (msgspec.MsgspecError, KeyError, RecursionError, ValueError):
         return message
