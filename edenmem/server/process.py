@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import uvicorn
+from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from edenmem.errors import UnavailableError
@@ -60,7 +61,8 @@ def make_server(
     app: ASGIApp, *, shutdown_seconds: int, ready: Callable[[], None]
 ) -> uvicorn.Server:
     """Return a server for `serve`."""
-    logging.getLogger("uvicorn.error").addFilter(_is_fault)
+    for name in ("uvicorn.error", "mcp.server.streamable_http"):
+        logging.getLogger(name).addFilter(_is_fault)
     # Searches compute in threads; the event loop must not wait 5 ms for each of them.
     sys.setswitchinterval(0.001)
     # A short command rarely searches for garbage. A server must: an interrupted stream may leave
@@ -107,9 +109,10 @@ async def serve(
 def _is_fault(record: logging.LogRecord) -> bool:
     """Return whether to log a record.
 
-    Clients see upstreams that disconnect, and requests that a stop of the server cancels.
+    Clients see upstreams that disconnect, and requests that a stop of the server cancels. A client
+    may disconnect at any time.
     """
-    seen = StreamBroken | asyncio.CancelledError
+    seen = StreamBroken | asyncio.CancelledError | ClientDisconnect
     return not (record.exc_info and isinstance(record.exc_info[1], seen))
 
 

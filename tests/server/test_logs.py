@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 
 import pytest
+from starlette.requests import ClientDisconnect
 
 from edenmem.endpoint.failures import SettingNames, Translator
 from edenmem.errors import EdenmemError, ProviderAnswerInvalid, StoreUnreachable
+from edenmem.server import process
 from edenmem.server.metrics import Metrics
 from edenmem.server.problems import describe
 from edenmem.server.proxy.background import Background
@@ -50,6 +52,18 @@ async def test_what_a_provider_said_is_not_logged(
     await background.drain()
     assert caplog.text.count(f"model.test answered {status}") == 3
     assert "lanterns" not in caplog.text
+
+
+@pytest.mark.parametrize("name", ["uvicorn.error", "mcp.server.streamable_http"])
+@pytest.mark.parametrize(
+    ("error", "is_logged"), [(ClientDisconnect(), False), (ValueError("odd"), True)]
+)
+def test_a_client_that_leaves_while_it_sends_is_no_fault(
+    town: Town, caplog: pytest.LogCaptureFixture, name: str, error: Exception, is_logged: bool
+) -> None:
+    process.make_server(town.app, shutdown_seconds=1, ready=lambda: None)
+    logging.getLogger(name).error("Error handling POST request", exc_info=error)
+    assert ("Error handling POST request" in caplog.text) is is_logged
 
 
 def test_a_store_that_failed_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

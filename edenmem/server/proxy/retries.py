@@ -88,7 +88,7 @@ class Retries:
         """Store a chat, and return whether it is done."""
         try:
             await waiting.save()
-            _log.info("messages of a chat stored late")
+            _log.warning("messages of a chat stored late")
         except EdenmemError as error:
             if is_temporary(error):
                 return False
