@@ -27,6 +27,7 @@ _INVALID = {
     "bool": "must be true or false",
     "datetime": TIME,
     "timezone": TIME,
+    "value_error": TIME,  # the only check of our own
     "list": "must be a list",
     "model": OBJECT,
     "dict": OBJECT,

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BeforeValidator
-from pydantic_core import PydanticKnownError
 
 from edenmem.engine.reports import MemoryKind
 from edenmem.engine.runtime.concurrency import in_thread
@@ -62,7 +61,7 @@ _Shards = Annotated[list[str], Query(description="Only these shards.", max_lengt
 def _check_date(value: object) -> object:
     """Check that a time begins with a date: Pydantic takes numbers as seconds since 1970."""
     if isinstance(value, str) and not re.match(r"[0-9]{4}-", value):
-        raise PydanticKnownError("datetime_parsing", {"error": "a date is required"})
+        raise ValueError("a date is required")
     return value
 
 
