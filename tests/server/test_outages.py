@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.errors import StoreReadOnly, StoreUnreachable
+from edenmem.errors import DocumentDamaged, StoreReadOnly, StoreUnreachable
 from edenmem.server.proxy import retries
 from tests.server.door import Door, serving, with_server
 from tests.support.waiting import until
@@ -141,19 +141,25 @@ def test_a_server_that_stops_stores_what_waits(door: Door, outage: Outage) -> No
 
 
 @pytest.mark.parametrize(
-    ("step", "error"), [("store_turn", StoreReadOnly), ("find_turn", ValueError)]
+    ("step", "error"),
+    [
+        ("store_turn", StoreReadOnly),
+        ("store_turn", DocumentDamaged),
+        ("find_turn", DocumentDamaged),
+        ("find_turn", ValueError),
+    ],
 )
 def test_a_message_that_the_store_never_takes_is_given_up(
     door: Door, outage: Outage, step: str, error: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     outage.of((door.service.chats, step), error=error)
-    asking: dict[str, Any] = {"user": "anna", "memory_id": f"never-{step}"}
+    asking: dict[str, Any] = {"user": "anna", "memory_id": f"never-{step}-{error.__name__}"}
     assert door.chat("Never.", **asking, model="limited").status_code == 429
     until(lambda: "messages of a chat not stored" in caplog.text)
     calls = len(outage.calls)
     outage.end()
     door.chat("Ever.", **asking)  # after the chats that wait
-    assert said_to(door, f"never-{step}")[0] == ("user", "Ever.")
+    assert said_to(door, asking["memory_id"])[0] == ("user", "Ever.")
     assert len(outage.calls) == calls
 
 

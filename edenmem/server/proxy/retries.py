@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from edenmem.errors import EdenmemError, StoreReadOnly, UnavailableError
+from edenmem.errors import DocumentDamaged, EdenmemError, StoreReadOnly, UnavailableError
 from edenmem.server.problems import log_text
 from edenmem.server.proxy.background import Background
 
@@ -102,5 +102,6 @@ class Retries:
 
 
 def is_temporary(error: EdenmemError) -> bool:
-    """Return whether the same write may succeed later."""
-    return isinstance(error, UnavailableError) and not isinstance(error, StoreReadOnly)
+    """Return whether the same write may succeed later, without a repair."""
+    is_permanent = isinstance(error, StoreReadOnly | DocumentDamaged)
+    return isinstance(error, UnavailableError) and not is_permanent
