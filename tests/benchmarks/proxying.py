@@ -25,7 +25,7 @@ _ROOT = Path(__file__).parents[2]
 
 def measure(bench: Bench) -> list[Row]:
     """On a copy of the world, since chats are stored."""
-    asked = questions(bench.times(300), bench.size)
+    asked = questions(sum(_counts(bench)), bench.size)
     with ExitStack() as stack:
         file = bench.folder / "proxied.db"
         shutil.copy(bench.world.edenmem, file)
@@ -36,18 +36,28 @@ def measure(bench: Bench) -> list[Row]:
         return asyncio.run(_measure(bench, upstream, server, pid, asked))
 
 
+def _counts(bench: Bench) -> tuple[int, int, int]:
+    """How many questions are asked first, one after another, and at once.
+
+    None is asked twice before memory is measured, because the server keeps what it looked up for
+    the last ones.
+    """
+    return max(5, bench.times(75)), bench.times(300), bench.times(200)
+
+
 async def _measure(
     bench: Bench, upstream: str, server: str, pid: int, asked: list[Question]
 ) -> list[Row]:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx.AsyncClient(limits=limits, timeout=120, trust_env=False) as client:
-        for question in asked[: max(5, len(asked) // 4)]:  # as for a warm search
+        warm, single, streams = _counts(bench)
+        for question in asked[:warm]:  # as for a warm search
             await _stream(client, server, question.text, "warm")
         _left_out.clear()  # the first search reads the vectors
         direct: list[float] = []
         through: list[float] = []
         plain: list[float] = []
-        for number, question in enumerate(asked):
+        for number, question in enumerate(asked[warm : warm + single]):
             direct.append(await _stream(client, upstream, question.text, None))
             through.append(await _stream(client, server, question.text, f"first-{number}"))
             plain.append(await _stream(client, server, question.text, f"no-{number}", top_k=0))
@@ -74,7 +84,6 @@ async def _measure(
                 p95(direct),
             ),
         ]
-        streams = bench.times(200)
         seconds: dict[str, float] = {}
         for place, url in (("direct", upstream), ("proxy", server)):
             begun = time.perf_counter()
@@ -83,7 +92,7 @@ async def _measure(
                     _stream(
                         client,
                         url,
-                        asked[each % len(asked)].text,
+                        asked[warm + single + each].text,
                         f"at-once-{each}" if url == server else None,
                     )
                     for each in range(streams)
