@@ -54,8 +54,12 @@ class WeighedQuery(msgspec.Struct, frozen=True):
 
     def share(self, term: Term, count: int, length: int) -> float:
         """Return the part of a term with this count in the score of a text of ``length`` words."""
+        return self.share_of(self.weights[term], count, length=length)
+
+    def share_of(self, weight: float, count: int = 1, *, length: int) -> float:
+        """Return the part of a term, or of several that occur equally often, with this weight."""
         relative = length / self.mean_length
-        return self.weights[term] * count / (count + _K1 * (1 - _B + _B * relative))
+        return weight * count / (count + _K1 * (1 - _B + _B * relative))
 
 
 def round_score(score: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -298,8 +299,7 @@ def test_of_many_facts_words_that_most_have_are_left_out(
         return [one.fact_id for one in found]
 
     assert len(best("anna 9")) == 12
-    for module in (fulltext, text_ranking):
-        monkeypatch.setattr(module, "MANY", 39)
+    monkeypatch.setattr(text_ranking, "MANY", 39)
     assert best("anna 8") == [facts[8].id]
     assert len(best("anna")) == 12
 
@@ -313,6 +313,26 @@ def test_long_texts_have_their_length(opened: SqliteStore) -> None:
     [found] = opened.search.text_candidates(FactFilter(scopes=(SCOPE,)), ["kiln"], limit=9)
     assert [one.score for one in found] == pytest.approx(expected)
     assert len(set(expected)) == 6
+
+
+def test_the_best_of_many_matches_are_those_of_a_reference(opened: SqliteStore) -> None:
+    """Lengths are read only of facts that may be among the best; short texts must not be missed."""
+    chance = random.Random(7)
+    words = [f"word{place}" for place in range(60)]
+    contents = {
+        " ".join(dict.fromkeys(chance.choices(words, range(60, 0, -1), k=size)))
+        for size in (1, 2, 3, 5, 8, 13, 40)
+        for _ in range(120)
+    }
+    facts = [make_fact(SCOPE, content) for content in sorted(contents)]
+    add_facts(opened, *facts)
+    corpus = Corpus((fact.id, fact.content) for fact in facts)
+    for number in range(40):
+        query = " ".join(chance.sample(words, 1 + number % 5))
+        expected = corpus.best(corpus.weigh(query), 7)
+        [found] = opened.search.text_candidates(FactFilter(scopes=(SCOPE,)), [query], limit=7)
+        assert [one.fact_id for one in found] == [fact_id for fact_id, _ in expected]
+        assert [one.score for one in found] == pytest.approx([score for _, score in expected])
 
 
 def test_what_changes_is_counted_again(opened: SqliteStore) -> None:

@@ -8,18 +8,18 @@ words over the whole store and reads all of it.
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import threading
 import unicodedata
 from array import array
-from collections import OrderedDict
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from edenmem.models.search import Candidate
 from edenmem.search.text_ranking import (
-    MANY,
     MOST_NEIGHBORS,
     Term,
     WeighedQuery,
@@ -39,8 +39,8 @@ _MOST_SCOPE_WORDS = 32
 #: them. With more large scopes than the maximum, scopes are looked up together: each part costs an
 #: index query per word.
 _LARGE, _MOST_LARGE = 1000, 4
-#: Repeated terms are counted for this many times the limit, and for at least this many facts.
-_HEAD, _LEAST_HEAD = 4, 100
+#: Repeated terms are counted for this many facts beyond the limit.
+_BEYOND = 30
 #: The mean length of a scope is taken over this many of its newest facts: reading all lengths took
 #: half of the time of a search, and the mean of a thousand is within 2 %.
 _MEASURED = 1000
@@ -93,13 +93,6 @@ _TEXT_ENTRIES, _MOST_TEXTS = 26, 500_000
 
 #: A scope number and its revision.
 _Revision = tuple[int, int]
-
-
-class Posting(NamedTuple):
-    """The facts with a term: their numbers, and the lengths of their texts."""
-
-    facts: array[int]
-    lengths: array[int]
 
 
 class _Part(NamedTuple):
@@ -181,10 +174,14 @@ class _Texts:
 
 
 class _Matches(NamedTuple):
-    """A weighed query, and the score of each matching fact, with every term counted once."""
+    """A weighed query, the weight of the terms of each matching fact, and the lengths read so far.
+
+    The score of a fact with each of its terms once follows from its weight and length.
+    """
 
     query: WeighedQuery
-    scores: dict[int, float]
+    weights: dict[int, float]
+    lengths: dict[int, int]
 
 
 class TextQuery:
@@ -204,11 +201,10 @@ class TextQuery:
         map_file(connection)
         self._conditions, self._values = conditions, list(values)
         self._known = known
-        self._scopes = json_array(numbers)
         rows = connection.execute(
             "SELECT scope_id, revision, facts FROM scopes"
             " WHERE scope_id IN (SELECT value FROM json_each(?)) ORDER BY scope_id",
-            (self._scopes,),
+            (json_array(numbers),),
         ).fetchall()
         self._revisions: tuple[_Revision, ...] = tuple((row[0], row[1]) for row in rows)
         large = {row[0] for row in rows if row[2] >= _LARGE}
@@ -220,12 +216,8 @@ class TextQuery:
     def best(self, query: str, limit: int) -> list[Candidate]:
         """Return the facts that match any of the query's words, best first, equal scores by ID."""
         matches = self._match(query)
-        head: Iterable[int] = matches.scores
-        size = max(_HEAD * limit, _LEAST_HEAD)
-        if len(matches.scores) > size:  # including all equal to the last
-            bar = sorted(matches.scores.values(), reverse=True)[size - 1] - _ROUNDING
-            head = (number for number, score in matches.scores.items() if score >= bar)
-        scored = self._score_exactly(matches, self._texts(head))
+        head = self._head(matches, limit + _BEYOND)
+        scored = self._count_repeated(matches.query, head)
         found = [Candidate(fact_id, score) for fact_id, score in scored.items()]
         return sorted(found, key=lambda one: (-one.score, one.fact_id))[:limit]
 
@@ -237,23 +229,62 @@ class TextQuery:
         """Return the scores of the given facts that match any of the query's words."""
         if not fact_ids:
             return {}
-        texts = self._read("id", fact_ids)
-        return self._score_exactly(self._match(query), [text for _, text in texts])
+        matches = self._match(query)
+        rows = self._db.execute(
+            "SELECT fact_no FROM facts WHERE id IN (SELECT value FROM json_each(?))",
+            (json_array(fact_ids),),
+        )
+        matching = [number for (number,) in rows if number in matches.weights]
+        return self._count_repeated(matches.query, self._score_once(matches, matching))
 
-    def _score_exactly(self, matches: _Matches, texts: Iterable[_Text]) -> dict[str, float]:
-        """Return the exact scores of the texts that match, by ID.
+    def _head(self, matches: _Matches, size: int) -> dict[int, float]:
+        """Return the ``size`` best facts with every term counted once, and all equal to the last.
+
+        Reads the lengths of facts with the greatest weights only: a fact with fewer or more common
+        terms has a place among them only if it is much shorter.
+        """
+        weights = matches.weights
+        if len(weights) <= size:
+            return self._score_once(matches, weights)
+        counts = Counter(weights.values())
+        least = before = 0.0
+        for least in sorted(counts, reverse=True):
+            before += counts[least]
+            if before >= size:
+                break
+        scores = self._score_once(matches, [n for n, weight in weights.items() if weight >= least])
+        bar = _bar(scores, size) / matches.query.share_of(1.0, length=1)
+        short = [n for n, weight in weights.items() if bar <= weight < least]
+        scores |= self._score_once(matches, short)
+        bar = _bar(scores, size)
+        return {number: score for number, score in scores.items() if score >= bar}
+
+    def _score_once(self, matches: _Matches, numbers: Collection[int]) -> dict[int, float]:
+        """Return the scores of matching facts, with every term counted once."""
+        query, weights, lengths = matches
+        if missing := [number for number in numbers if number not in lengths]:
+            ((ids, sizes),) = self._db.execute(
+                "SELECT json_group_array(d.id), CAST(group_concat(d.sz, '') AS BLOB)"
+                f" FROM json_each(?) n CROSS JOIN {self._index.sizes} d ON d.id = n.value",
+                (json_array(missing),),
+            )
+            read = json.loads(ids)
+            lengths.update(zip(read, _lengths(sizes or b"", len(read)), strict=True))
+        shares = {length: query.share_of(1.0, length=length) for length in set(lengths.values())}
+        return {number: weights[number] * shares[lengths[number]] for number in numbers}
+
+    def _count_repeated(self, query: WeighedQuery, scores: Mapping[int, float]) -> dict[str, float]:
+        """Return the exact scores of facts, by ID.
 
         Counts the words of a text only if it may have a term more than once.
         """
-        query, scores = matches
         beginnings = {_beginning(term[0]) for term in query.weights}
         found: dict[str, float] = {}
         repeated: dict[str, str] = {}
-        for text in texts:
-            if (score := scores.get(text.number)) is not None:
-                found[text.fact_id] = round_score(score)
-                if max(map(text.folded.count, beginnings), default=0) > 1:
-                    repeated[text.fact_id] = text.content
+        for text in self._texts(scores):
+            found[text.fact_id] = round_score(scores[text.number])
+            if max(map(text.folded.count, beginnings), default=0) > 1:
+                repeated[text.fact_id] = text.content
         if repeated:
             words = zip(repeated, index_words(repeated.values()), strict=True)
             found |= {fact_id: query.score(each) for fact_id, each in words}
@@ -277,7 +308,7 @@ class TextQuery:
         place_of = {
             scope: place for place, part in enumerate(self._parts) for scope in part.numbers
         }
-        for scope, text in self._read("fact_no", missing):
+        for scope, text in self._read(missing):
             known[place_of[scope]].add(text)
             found.append(text)
         for key, texts in zip(keys, known, strict=True):
@@ -287,13 +318,12 @@ class TextQuery:
                 self._known.drop(key)
         return found
 
-    def _read(self, column: str, values: Sequence[int | str]) -> list[tuple[int, _Text]]:
+    def _read(self, numbers: Sequence[int]) -> list[tuple[int, _Text]]:
         """Read the texts of facts, each with the number of its scope."""
         rows = self._db.execute(
             f"SELECT scope_id, fact_no, facts.id, {self._index.content} FROM facts"
-            f"{self._index.join} WHERE facts.{column} IN (SELECT value FROM json_each(?))"
-            " AND scope_id IN (SELECT value FROM json_each(?))",
-            (json_array(values), self._scopes),
+            f"{self._index.join} WHERE fact_no IN (SELECT value FROM json_each(?))",
+            (json_array(numbers),),
         )
         return [
             (scope, _Text(number, fact_id, content, _fold(content)))
@@ -306,7 +336,7 @@ class TextQuery:
         known: _Matches | None = self._known.get((self._key, query))
         if known is None:
             known = self._look_up(query)
-            self._known.put((self._key, query), known, len(known.scores))
+            self._known.put((self._key, query), known, len(known.weights))
         return known
 
     def _look_up(self, query: str) -> _Matches:
@@ -316,17 +346,15 @@ class TextQuery:
         size = self._size()
         mean = size.words / size.facts if size.facts else 1.0
         weighed = weigh([*map(tuple, words)], having, total=size.facts, mean_length=mean)
-        scores: dict[int, float] = {}
-        for term in weighed.weights:
+        weights: dict[int, float] = {}
+        for term, weight in weighed.weights.items():
             of_term: dict[int, float] = {}
             for part in self._parts:
-                facts, lengths = self._posting(part, term, terms[term])
-                shares = {length: weighed.share(term, 1, length) for length in set(lengths)}
-                of_term.update(zip(facts, map(shares.__getitem__, lengths), strict=True))
-            for number in scores.keys() & of_term.keys():
-                of_term[number] += scores[number]
-            scores |= of_term
-        return _Matches(weighed, scores)
+                of_term |= dict.fromkeys(self._posting(part, term, terms[term]), weight)
+            for number in weights.keys() & of_term.keys():
+                of_term[number] += weights[number]
+            weights |= of_term
+        return _Matches(weighed, weights, {})
 
     def _size(self) -> _Size:
         """Return the number of searched facts, and an estimate of their words; cached by scope."""
@@ -360,49 +388,37 @@ class TextQuery:
 
     def _having(self, term: Term, written: str) -> int:
         """Count the searched facts that have a term."""
-        if self._size().facts <= MANY:
-            return sum(len(self._posting(part, term, written).facts) for part in self._parts)
-        return sum(self._count(part, term, written) for part in self._parts)
+        return sum(len(self._posting(part, term, written)) for part in self._parts)
 
-    def _count(self, part: _Part, term: Term, written: str) -> int:
-        key = (self._index.name, part, *self._narrowing, term, "count")
-        count: int | None = self._known.get(key)
-        if count is None:
-            ((count,),) = self._ask(part, "count(*)", "", written)
-            assert count is not None
-            self._known.put(key, count, 1)
-        return count
-
-    def _posting(self, part: _Part, term: Term, written: str) -> Posting:
+    def _posting(self, part: _Part, term: Term, written: str) -> array[int]:
         """Return the facts of some scopes that have a term."""
         key = (self._index.name, part, *self._narrowing, term)
-        posting: Posting | None = self._known.get(key)
+        posting: array[int] | None = self._known.get(key)
         if posting is None:
-            join = f"JOIN {self._index.sizes} d ON d.id = t.rowid"
-            ((numbers, sizes),) = self._ask(part, _POSTING, join, written)
-            facts = array("q", map(int, numbers.split(","))) if numbers else array("q")
-            posting = Posting(facts, _lengths(sizes or b"", len(facts)))
-            self._known.put(key, posting, len(facts) + 1)
+            posting = array("q", self._ask(part, written))
+            self._known.put(key, posting, len(posting) + 1)
         return posting
 
-    def _ask(self, part: _Part, columns: str, join: str, written: str) -> list[Any]:
+    def _ask(self, part: _Part, written: str) -> list[int]:
         """Query the index for the facts of some scopes that have a word or phrase."""
         values: list[Any] = []
-        within = ""
+        within = join = ""
         if len(part.scopes) <= _MOST_SCOPE_WORDS:
             within = f"scope : ({' OR '.join(map(scope_word, part.numbers))}) AND "
         if self._conditions or not within:
-            join += (
+            join = (
                 " JOIN facts f ON f.fact_no = t.rowid AND f.scope_id IN"
                 " (SELECT value FROM json_each(?))"
             )
             values.append(json_array(part.numbers))
-        rows = self._db.execute(
-            f"SELECT {columns} FROM {self._index.name} t {join}"
+        # One row: thousands of rows cost more than their lookup.
+        ((numbers,),) = self._db.execute(
+            f"SELECT json_group_array(t.rowid) FROM {self._index.name} t{join}"
             f" WHERE {self._index.name} MATCH ?{self._conditions}",
             (*values, f"{within}content : {quote(written)}", *self._values),
         )
-        return rows.fetchall()
+        found: list[int] = json.loads(numbers)
+        return found
 
     # -- misspellings ------------------------------------------------------------------------
 
@@ -463,10 +479,6 @@ def _written_forms(stems: Sequence[str]) -> dict[Term, str]:
     return {(stem,): written[(stem,)] for stem in stems if (stem,) in written}
 
 
-#: The columns of a posting, in one row: thousands of rows cost more than their lookup.
-_POSTING = "group_concat(t.rowid), CAST(group_concat(d.sz, '') AS BLOB)"
-
-
 def _lengths(sizes: bytes, count: int) -> array[int]:
     """Read the second number of each of ``count`` records of sizes of FTS5.
 
@@ -483,6 +495,11 @@ def _lengths(sizes: bytes, count: int) -> array[int]:
             length = (length | byte & 0x7F) << 7
         lengths.append(length | byte)
     return lengths
+
+
+def _bar(scores: Mapping[int, float], size: int) -> float:
+    """Return the lowest of the ``size`` best scores, or slightly less because of rounding."""
+    return sorted(scores.values(), reverse=True)[size - 1] - _ROUNDING
 
 
 def _beginning(stem: str) -> str:
