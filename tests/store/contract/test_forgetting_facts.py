@@ -11,7 +11,13 @@ import pytest
 from edenmem.engine.erasure.passages import walk_passages
 from edenmem.engine.erasure.reports import MentionDecision, receipt_of
 from edenmem.errors import NotFoundError, UsageError
-from edenmem.models.changes import AddFact, ChangeStatus, RemoveFact, ReviseFact, SetPrivacy
+from edenmem.models.changes import (
+    AddFact,
+    ChangeStatus,
+    RemoveFact,
+    ReviseFact,
+    SetPrivacy,
+)
 from edenmem.models.formation import Decision, FormationStatus, Reach
 from tests.support.builders import NOW, change_set, make_fact, make_formation, make_messages
 from tests.support.forgetting import forget, make_town, plan_of, subject_of
@@ -102,6 +108,38 @@ def test_pending_source_messages_count_as_formed_by_every_agent(store: Store) ->
     next_one = next(message for message in later if message.role == "user")
     before = [first, *later][[first, *later].index(next_one) - 1]
     assert cursor_of(store, town.lone.id) == before.id
+
+
+def test_an_agent_that_joins_later_does_not_form_the_source_messages(leak: Leak) -> None:
+    store, town = leak.store, leak.town
+    sources = {message.id for message in leak.sources}
+    forget(store, facts=[leak.fact.id])
+    found = store.formations.backlog(town.lone.id, town.adam.id, limit=99)
+    assert sources.isdisjoint(message.id for message in found.messages)
+    assert found.total == len(found.messages) == 2
+
+
+def test_a_source_message_that_comes_later_is_not_formed(store: Store) -> None:
+    town = make_town(store)
+    late, other = make_messages(town.lone, 2, start=NOW - timedelta(minutes=1))
+    fact = add_fact(
+        store, town.his(), SECRET, session_id=town.lone.id, source_message_ids=(late.id,)
+    )
+    forget(store, facts=[fact.id])
+    store.host.add_messages(town.lone.id, [late, other])
+    found = store.formations.backlog(town.lone.id, town.eve.id, limit=99)
+    ids = {message.id for message in found.messages}
+    assert other.id in ids
+    assert late.id not in ids
+
+
+def test_the_messages_behind_the_source_messages_are_found(leak: Leak) -> None:
+    """SQLite dropped the source messages from a range that was already cut."""
+    store, town = leak.store, leak.town
+    forget(store, facts=[leak.fact.id])
+    for reach in (Reach.AGAIN, Reach.FROM_START):
+        found = store.formations.backlog(town.lone.id, town.eve.id, limit=2, reach=reach)
+        assert (len(found.messages), found.total) == (2, 2)
 
 
 def test_a_claim_on_a_source_message_cannot_record(store: Store) -> None:

@@ -69,9 +69,8 @@ def find_backlog(
         by_platform += covered
         if not covered or reach.platform:
             waiting.append(row["_id"])
-    if reach.own:
-        blocked = find_blocked(db, map(str, waiting))
-        waiting = [key for key in waiting if str(key) not in blocked]
+    blocked = find_blocked(db, map(str, waiting))
+    waiting = [key for key in waiting if str(key) not in blocked]
     found = {
         document["_id"]: message_from(document, session_id)
         for document in db.find_by_ids(db.messages, map(str, waiting[:limit]))

@@ -244,6 +244,10 @@ class Erasure(Part):
         values = _values_of_said(traces)
         with self._db.writing() as connection:
             connection.execute(f"INSERT OR IGNORE INTO forgotten_messages {said}", values)
+            connection.execute(  # also missing ones, which a backup may bring
+                "INSERT OR IGNORE INTO forgotten_messages SELECT value FROM json_each(?)",
+                (json_array(traces.messages),),
+            )
             gone = [id for (id,) in connection.execute(said, values)]
             source_words.refresh_words(connection, gone)
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from edenmem.models.forgetting import block
 from edenmem.models.formation import Reach
 from edenmem.store.common.progress import Place, Span
@@ -24,6 +22,12 @@ _HAD = (
     " UNION ALL SELECT j.value FROM formations f, json_each(f.superseded_message_ids) j"
     " WHERE f.session_id = ? AND f.agent_id = ?"
 )
+#: Whether a session may have source messages of forgotten facts. Those of a complete forgetting are
+#: forgotten messages.
+_HAS_BLOCKED = (
+    "SELECT 1 FROM forgettings WHERE kind = 'fact' AND (closed_at IS NULL OR EXISTS (SELECT 1"
+    " FROM messages m WHERE m.session_id = ? AND m.id IN (SELECT id FROM forgotten_messages)))"
+)
 
 
 def backlog_of(
@@ -37,31 +41,6 @@ def backlog_of(
     """See `edenmem.store.protocol.formations.Formations.backlog`; ``spans`` are ranges formed by
     the platform.
     """
-    found = _find_pending(connection, session_id, agent_id, limit, reach, spans)
-    blocked = find_blocked(connection, [each.id for each in found.messages]) if reach.own else ()
-    if not blocked:
-        return found
-    left = tuple(each for each in found.messages if each.id not in blocked)
-    return msgspec.structs.replace(found, messages=left, total=found.total - len(blocked))
-
-
-def find_blocked(connection: sqlite3.Connection, message_ids: Iterable[str]) -> set[str]:
-    """Return the source messages of forgotten facts, which must not be formed again."""
-    keys = {block("message", message_id): message_id for message_id in message_ids}
-    found = connection.execute(
-        f"SELECT DISTINCT key FROM forgetting_blocks WHERE key {AMONG}", (json_array(keys),)
-    )
-    return {keys[key] for (key,) in found}
-
-
-def _find_pending(
-    connection: sqlite3.Connection,
-    session_id: str,
-    agent_id: str,
-    limit: int,
-    reach: Reach,
-    spans: Sequence[Span],
-) -> Backlog:
     having = "SELECT 1 FROM formation_messages f"
     unfinished = ""
     if reach.own:
@@ -73,7 +52,7 @@ def _find_pending(
         f"{unfinished})"
     )
     columns, keys = MESSAGE.removesuffix("FROM messages m"), (session_id, agent_id)
-    if not spans:
+    if not spans and not connection.execute(_HAS_BLOCKED, (session_id,)).fetchone():
         rows = connection.execute(
             f"{columns} {tail} {_IN_ORDER} LIMIT ?", (*keys, max(0, limit))
         ).fetchall()
@@ -86,9 +65,20 @@ def _find_pending(
         by_platform += covered
         if not covered or reach.platform:
             waiting.append(id)
+    blocked = find_blocked(connection, waiting)
+    waiting = [id for id in waiting if id not in blocked]
     rows = connection.execute(
         f"{MESSAGE} WHERE m.id IN (SELECT value FROM json_each(?)) {_IN_ORDER}",
         (json_array(waiting[: max(0, limit)]),),
     ).fetchall()
     messages = tuple(map(message_from, rows))
     return Backlog(messages=messages, total=len(waiting), by_platform=by_platform)
+
+
+def find_blocked(connection: sqlite3.Connection, message_ids: Iterable[str]) -> set[str]:
+    """Return the source messages of forgotten facts, which must not be formed again."""
+    keys = {block("message", message_id): message_id for message_id in message_ids}
+    found = connection.execute(
+        f"SELECT DISTINCT key FROM forgetting_blocks WHERE key {AMONG}", (json_array(keys),)
+    )
+    return {keys[key] for (key,) in found}
