@@ -5,6 +5,7 @@ Read-only; all functions block.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -42,7 +43,9 @@ def walk_passages(store: Store) -> Iterator[Passage]:
             read = _READERS.get(type(document.record))
             if read is not None:
                 yield from read(document, document.record)
-    yield from store.contexts.cached_texts()
+    for context in store.contexts.cached_texts():
+        # As other texts have it: "&amp;" would be a word between the words of a name.
+        yield msgspec.structs.replace(context, text=html.unescape(context.text))
 
 
 def walk_traces(store: Store, traces: Traces) -> Iterator[Passage]:

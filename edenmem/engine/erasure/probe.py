@@ -5,6 +5,7 @@ Traces are names and removed texts. Memory that was kept by decision is not a fi
 
 from __future__ import annotations
 
+import html
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
@@ -162,7 +163,7 @@ class Prober:
             )
             contexts += 1
             if any(escape_xml(text) in report.xml for text in gone) or (
-                not kept and names.are_in(report.xml)
+                not kept and names.are_in(html.unescape(report.xml))
             ):
                 found["contexts"] += 1
         return contexts

@@ -19,6 +19,9 @@ from edenmem.models.changes import (
     SetPrivacy,
 )
 from edenmem.models.formation import Decision, FormationStatus, Reach
+from edenmem.models.host import CachedContext
+from edenmem.models.scope import Scope
+from edenmem.text import escape_xml
 from tests.support.builders import NOW, change_set, make_fact, make_formation, make_messages
 from tests.support.forgetting import forget, make_town, plan_of, subject_of
 from tests.support.leak import EARLIER, SECRET, Leak, make_leak, revise
@@ -244,6 +247,23 @@ def test_other_memory_that_repeats_the_text_is_listed(leak: Leak) -> None:
     kept = store.memory.fact(before.id)
     assert kept is not None
     assert (kept.content, kept.previous_content) == ("The safe is green.", None)
+
+
+def test_escaped_copies_in_contexts_of_other_agents_are_emptied(store: Store) -> None:
+    """A context has "&amp;" for "&", which no other text has."""
+    town = make_town(store)
+    text = 'The key of R&D is "a<b&c>d" now.'
+    fact = add_fact(store, town.his(), text)
+    same = add_fact(store, Scope.agent(town.adam.id), text)
+    xml = f"<m>{escape_xml(text)}</m>"
+    context = CachedContext(xml=xml, fingerprint="f", built_at=NOW)
+    store.contexts.cache_context(town.own.id, town.adam.id, context)
+    plan = plan_of(store, facts=[fact.id])
+    assert [mention.target_id for mention in plan.mentions] == [same.id]
+    removal = MentionDecision(mention=plan.mentions[0], treatment="remove")
+    assert forget(store, [removal], plan=plan).complete
+    assert store.contexts.find_context(town.own.id, town.adam.id) is None
+    assert not _texts(store)
 
 
 def test_mentions_are_kept_without_a_decision(leak: Leak) -> None:
