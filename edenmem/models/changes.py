@@ -104,6 +104,21 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
         )
 
 
+_MERGED_INTO = "merged into "
+
+
+def merge_reason(fact_id: str, reason: str = "") -> str:
+    """Return the reason of removing a fact that was merged into another one."""
+    return f"{_MERGED_INTO}{fact_id}" + (f": {reason}" if reason else "")
+
+
+def merged_into(reason: str) -> str | None:
+    """Return the fact of a `merge_reason`, or None for another reason."""
+    if not reason.startswith(_MERGED_INTO):
+        return None
+    return reason.removeprefix(_MERGED_INTO).partition(":")[0]
+
+
 class RemoveFact(_Change, frozen=True, kw_only=True, tag="remove_fact"):
     """Remove a fact; the history keeps all of it, with its vector."""
 

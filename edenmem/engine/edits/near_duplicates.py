@@ -30,6 +30,7 @@ from edenmem.models.changes import (
     RemoveFact,
     ReviseFact,
     SetPrivacy,
+    merge_reason,
 )
 from edenmem.models.embedding_scale import scale_of
 from edenmem.models.memory import Fact, content_hash
@@ -403,7 +404,7 @@ class FactMerger:
             fact_id=fact.id,
             expected_version=fact.version,
             at=self._clock(),
-            reason=f"merged into {merge.kept.id}" + (f": {merge.reason}" if merge.reason else ""),
+            reason=merge_reason(merge.kept.id, merge.reason),
         )
 
     def _apply_all(self, changes: Sequence[Change]) -> Sequence[ChangeResult]:

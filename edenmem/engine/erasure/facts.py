@@ -5,10 +5,11 @@ Read-only; all functions block.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from edenmem.models.changes import merged_into
 from edenmem.models.forgetting import FORGOTTEN, list_texts, origin_in
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
@@ -16,8 +17,12 @@ from edenmem.store.protocol.store import Store
 
 
 class FactTraces(msgspec.Struct, frozen=True, kw_only=True):
-    """What facts and their past reveal: texts of all versions, sources, scopes and agents."""
+    """What facts and their past reveal: texts of all versions, sources, scopes and agents.
 
+    ``facts`` includes the facts that were merged into them.
+    """
+
+    facts: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
@@ -26,7 +31,9 @@ class FactTraces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trace_facts(store: Store, fact_ids: Iterable[str]) -> FactTraces:
-    """Return the traces of facts, from their documents, history and log.
+    """Return the traces of facts and of those merged into them.
+
+    They are in documents, history and log.
 
     Facts without recorded source messages count as formed from all messages of their formation.
 
@@ -38,7 +45,10 @@ def trace_facts(store: Store, fact_ids: Iterable[str]) -> FactTraces:
     sessions: dict[str, None] = {}
     homes: dict[Scope, None] = {}
     agents: dict[str, None] = {}
-    for fact_id in fact_ids:
+    facts = dict.fromkeys(fact_ids)
+    waiting = list(facts)
+    while waiting:
+        fact_id = waiting.pop()
         fact = store.memory.fact(fact_id)
         versions = store.history.versions("fact", fact_id)
         entries = list(store.log.audit(target_id=fact_id))
@@ -52,16 +62,32 @@ def trace_facts(store: Store, fact_ids: Iterable[str]) -> FactTraces:
         messages |= dict.fromkeys(sorted(found) or _formed_from(store, known))
         sessions |= {origin.session_id: None for origin in origins if origin.session_id}
         scopes = [*(version.scope for version in versions), *(entry.scope for entry in entries)]
-        homes |= {scope: None for scope in scopes if scope is not None}
+        own = {scope: None for scope in scopes if scope is not None}
+        homes |= own
+        merged = [id for id in _merged_into(store, fact_id, own) if id not in facts]
+        facts |= dict.fromkeys(merged)
+        waiting += merged
         agents |= {entry.agent_id: None for entry in entries if entry.agent_id}
     agents |= {scope.agent_id: None for scope in homes}
+    # A fact that was revised or merged has sources in further sessions.
+    sources = store.host.messages_by_ids(tuple(messages))
+    sessions |= dict.fromkeys(message.session_id for message in sources)
     return FactTraces(
+        facts=tuple(facts),
         texts=tuple(text for text in texts if text.strip() and text != FORGOTTEN),
         messages=tuple(messages),
         sessions=tuple(sessions),
         homes=tuple(homes),
         agents=tuple(sorted(agents)),
     )
+
+
+def _merged_into(store: Store, fact_id: str, scopes: Iterable[Scope]) -> Iterator[str]:
+    """Yield the facts that were removed in favor of a fact, unless they were restored."""
+    for scope in scopes:
+        for entry in store.log.audit(scope=scope, actions=("remove_fact",)):
+            if merged_into(entry.reason) == fact_id and store.memory.fact(entry.target_id) is None:
+                yield entry.target_id
 
 
 def _formed_from(store: Store, facts: Iterable[Fact | None]) -> tuple[str, ...]:

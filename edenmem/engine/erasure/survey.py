@@ -175,7 +175,7 @@ class Survey:
         known = trace_facts(store, facts)
         return Traces(
             shared=known.sessions,
-            facts=facts,
+            facts=known.facts,
             messages=known.messages,
             # The agents of removed facts are unknown: all caches may hold the text.
             agents=known.agents or tuple(sorted(store.host.find_agent_ids())),

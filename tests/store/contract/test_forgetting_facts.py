@@ -17,6 +17,7 @@ from edenmem.models.changes import (
     RemoveFact,
     ReviseFact,
     SetPrivacy,
+    merge_reason,
 )
 from edenmem.models.formation import Decision, FormationStatus, Reach
 from edenmem.models.host import CachedContext
@@ -145,6 +146,44 @@ def test_the_messages_behind_the_source_messages_are_found(leak: Leak) -> None:
         assert (len(found.messages), found.total) == (2, 2)
 
 
+def test_source_messages_in_other_sessions_are_sources_too(store: Store) -> None:
+    """A later session revised the fact; only its first session was looked at."""
+    town = make_town(store)
+    first, *_ = store.host.messages(town.lone.id)
+    fact = add_fact(
+        store, town.his(), EARLIER, session_id=town.lone.id, source_message_ids=(first.id,)
+    )
+    said = list(store.host.messages(town.shared.id))
+    formation = make_formation(town.shared, said)
+    assert store.formations.claim(formation)
+    revision = ReviseFact(
+        scope=fact.home,
+        fact_id=fact.id,
+        expected_version=1,
+        content=SECRET,
+        at=NOW,
+        source_message_ids=(said[0].id,),
+    )
+    assert store.formations.record(
+        formation.id,
+        worker="worker-1",
+        changes=change_set(revision),
+        decisions=(Decision(content="It is quince4711.", action="UPDATE", target_id=fact.id),),
+        usage=(),
+        counts={},
+        now=NOW,
+    )
+    store.formations.apply_formation(formation.id, now=NOW)
+    plan = plan_of(store, facts=[fact.id])
+    assert plan.conversations == {"messages": 2}
+    ours = store.database.info().kind == "sqlite"
+    assert forget(store, messages=ours, plan=plan).complete
+    assert "quince" not in _texts(store)
+    if ours:
+        left = {message.id for message in store.host.messages(town.shared.id)}
+        assert left == {message.id for message in said[1:]}
+
+
 def test_a_claim_on_a_source_message_cannot_record(store: Store) -> None:
     town = make_town(store)
     messages = list(store.host.messages(town.lone.id))
@@ -264,6 +303,30 @@ def test_escaped_copies_in_contexts_of_other_agents_are_emptied(store: Store) ->
     assert forget(store, [removal], plan=plan).complete
     assert store.contexts.find_context(town.own.id, town.adam.id) is None
     assert not _texts(store)
+
+
+def test_facts_merged_into_a_fact_are_erased_with_it(store: Store) -> None:
+    """They cannot be found any more, and 'fact restore' brought the secret back."""
+    town = make_town(store)
+    kept, gone, restored, other = (
+        add_fact(store, town.his(), text)
+        for text in ("Code 4711.", "The code: 4711!", "He said 4711.", "His boat has number 4711.")
+    )
+    change = {"scope": kept.home, "expected_version": 1, "at": NOW}
+    applied(store, ReviseFact(**change, fact_id=kept.id, content="The code is 4711."))
+    for fact in (gone, restored):
+        reason = merge_reason(kept.id, "same")
+        applied(store, RemoveFact(**change, fact_id=fact.id, reason=reason))
+    applied(store, RemoveFact(**change, fact_id=other.id, reason="merged into another one"))
+    applied(store, AddFact(fact=restored))
+    plan = plan_of(store, facts=[kept.id])
+    assert set(plan.traces.facts) == {kept.id, gone.id}
+    assert forget(store, plan=plan).complete
+    assert not store.history.versions("fact", gone.id)
+    assert "code" not in _texts(store)
+    assert store.history.versions("fact", other.id)
+    assert store.memory.fact(restored.id) is not None
+    assert subject_of(store, facts=[kept.id]).id == plan.subject.id
 
 
 def test_mentions_are_kept_without_a_decision(leak: Leak) -> None:
