@@ -28,9 +28,10 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     ``owner`` is the user's canonical ID, the ID of the session or group, or empty otherwise.
     ``agent_id`` limits a user to one agent, and is the agent of facts that have the same one.
     ``accounts`` are all accounts of a user. ``names`` are IDs, usernames, and display names in
-    conversations; for facts, their texts in all versions. ``facts`` are the IDs of facts, and
-    ``references`` the prefixes by which a command named them. ``known_id`` is the ID of an earlier
-    forgetting, after which nothing else of the subject is known.
+    conversations; for facts, their texts in all versions (also in ``texts``) and given words.
+    ``facts`` are the IDs of facts, and ``references`` the prefixes by which a command named them.
+    ``known_id`` is the ID of an earlier forgetting, after which nothing else of the subject is
+    known.
     """
 
     kind: SubjectKind
@@ -38,6 +39,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str | None = None
     accounts: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
     known_id: str = ""

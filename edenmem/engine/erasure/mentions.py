@@ -6,7 +6,7 @@ Read-only; all functions block.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -35,10 +35,12 @@ class Names:
 
     A full name matches in any case. A part of a name ("Anna" of "Anna Lind", "anna_lind" or
     "anna92") matches only with a capital, since many parts are ordinary words; ``whole_only``: no
-    part matches.
+    part matches. ``lines`` are more names, which match only as a whole line.
     """
 
-    def __init__(self, names: Iterable[str], *, whole_only: bool = False) -> None:
+    def __init__(
+        self, names: Iterable[str], *, whole_only: bool = False, lines: Iterable[str] = ()
+    ) -> None:
         whole: dict[tuple[str, ...], None] = {}
         parts: set[str] = set()
         for name in names:
@@ -50,8 +52,9 @@ class Names:
                 stem = _NUMBER_BEHIND.sub("", word)
                 if len(stem) >= NAME_PART and not stem[:1].isdigit():
                     parts.add(stem)
+        self._lines = {form for line in lines if (form := tuple(words(line))) not in whole}
         self._by_first: dict[str, list[tuple[str, ...]]] = {}
-        for form in whole:
+        for form in (*whole, *filter(None, self._lines)):
             self._by_first.setdefault(form[0], []).append(form)
         self._parts = frozenset(parts)
         self._telling = frozenset((*self._by_first, *parts))
@@ -86,7 +89,9 @@ class Names:
         for number, (word, start, stop) in enumerate(placed):
             for form in self._by_first.get(word, ()):
                 rest = placed[number : number + len(form)]
-                if tuple(each for each, _, _ in rest) == form:
+                if tuple(each for each, _, _ in rest) == form and (
+                    form not in self._lines or _is_line(shown, placed, number, number + len(form))
+                ):
                     places.append((start, rest[-1][2]))
                     break
             else:
@@ -96,8 +101,23 @@ class Names:
 
 
 def names_of(subject: Subject) -> Names:
-    """Return the names of a subject. The texts of facts match only as a whole."""
-    return Names(subject.names, whole_only=subject.kind == "fact")
+    """Return the names of a subject. The texts of facts match only as a whole.
+
+    A text of one ordinary word, such as "Yes.", is in texts that do not repeat it.
+    """
+    if subject.kind != "fact":
+        return Names(subject.names)
+    lines = [text for text in subject.texts if len(said := words(text)) == 1 and said[0].isalpha()]
+    return Names(
+        (name for name in subject.names if name not in lines), whole_only=True, lines=lines
+    )
+
+
+def _is_line(shown: str, placed: Sequence[tuple[str, int, int]], first: int, behind: int) -> bool:
+    """Check that the line of these words has no others."""
+    before = shown[placed[first - 1][2] if first else 0 : placed[first][1]]
+    after = shown[placed[behind - 1][2] : placed[behind][1] if behind < len(placed) else None]
+    return (not first or "\n" in before) and (behind == len(placed) or "\n" in after)
 
 
 class MentionSurvey:

@@ -153,6 +153,7 @@ def _facts(
         facts=tuple(found),
         references=_once(references),
         names=_once((*traces.texts, *names)),
+        texts=tuple(text for text in traces.texts if text not in names),
         known_id=known_id,
     )
 

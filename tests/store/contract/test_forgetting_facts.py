@@ -329,6 +329,23 @@ def test_facts_merged_into_a_fact_are_erased_with_it(store: Store) -> None:
     assert subject_of(store, facts=[kept.id]).id == plan.subject.id
 
 
+def test_a_text_of_one_word_is_not_found_in_sentences(store: Store) -> None:
+    """Old versions of other facts with the word were emptied without a question."""
+    town = make_town(store)
+    short = add_fact(store, town.his(), "Tea.")
+    same = add_fact(store, town.group, "tea")
+    revised = add_fact(store, town.group, "Bruno drinks tea at six.")
+    revise(store, revised, "Bruno drinks coffee at six.")
+    plan = plan_of(store, facts=[short.id])
+    assert [mention.target_id for mention in plan.mentions] == [same.id]
+    assert forget(store, plan=plan).complete
+    found = store.memory.fact(revised.id)
+    assert found is not None
+    assert found.previous_content == "Bruno drinks tea at six."
+    named = plan_of(store, facts=[same.id], names=["tea"])
+    assert {mention.target_id for mention in named.mentions} == {revised.id}
+
+
 def test_mentions_are_kept_without_a_decision(leak: Leak) -> None:
     store = leak.store
     same = add_fact(store, leak.town.group, SECRET)
