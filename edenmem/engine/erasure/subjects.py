@@ -131,6 +131,9 @@ def _facts(
     """Return facts as a subject; those that an earlier forgetting has removed stay part of it.
 
     A prefix that an earlier forgetting used does not mean a later fact.
+
+    Raises:
+        UsageError: the prefix of a forgotten fact is now that of another one.
     """
     found: dict[str, None] = {}
     known_id = ""
@@ -141,11 +144,16 @@ def _facts(
         except NotFoundError:
             if known is None and not _is_in_log(store, reference):
                 raise
-            fact_id = reference
-        if known is not None and block("fact", fact_id) not in known.blocks:
+            fact_id = ""
+        if known is not None and block("fact", fact_id or reference) not in known.blocks:
+            if fact_id and known.closed_at is not None:
+                raise UsageError(
+                    f"{reference!r} is a prefix of an erased fact, and now also of another one",
+                    hint=f"name the fact by its full ID: {fact_id}",
+                )
             known_id = known.id
         else:
-            found[fact_id] = None
+            found[fact_id or reference] = None
     traces = trace_facts(store, found)
     return Subject(
         kind="fact",
