@@ -25,6 +25,7 @@ import msgspec
 from edenmem.engine.access.tokens import withdraw_tokens
 from edenmem.engine.consolidation.draft import without_version
 from edenmem.engine.edits.editor import Editor, make_edit
+from edenmem.engine.erasure.facts import trace_facts
 from edenmem.engine.erasure.mentions import names_of
 from edenmem.engine.erasure.passages import walk_passages
 from edenmem.engine.erasure.probe import Prober
@@ -222,6 +223,8 @@ class Forgetter:
             ConflictError: another writer changes the same memory; run the command again.
         """
         begun = await in_thread(self._begin, plan)
+        if plan.traces.facts:
+            await in_thread(self._check_unchanged, plan)
         at = self._clock()
         removed: Counter[str] = Counter()
         removed["tokens"] += await in_thread(withdraw_tokens, self._runtime, plan.subject)
@@ -287,6 +290,23 @@ class Forgetter:
                 blocks=(*survey.blocks(plan), *called),
             )
         )
+
+    def _check_unchanged(self, plan: ForgetPlan) -> None:
+        """Check that the plan has everything that facts reveal, now that they cannot change.
+
+        Raises:
+            ConflictError: another writer changed a fact after the plan was made.
+        """
+        found, traces = trace_facts(self._store, plan.subject.facts), plan.traces
+        if not (
+            {*found.texts} <= {*plan.subject.names}
+            and {*found.messages} <= {*traces.messages}
+            and {*found.facts} <= {*traces.facts}
+        ):
+            raise ConflictError(
+                "another writer changed a fact while it was to be erased",
+                hint="run the same command again",
+            )
 
     async def _write(self, decisions: Sequence[MentionDecision], treatment: Treatment) -> list[str]:
         failures: list[str] = []

@@ -10,7 +10,7 @@ import pytest
 
 from edenmem.engine.erasure.passages import walk_passages
 from edenmem.engine.erasure.reports import MentionDecision, receipt_of
-from edenmem.errors import NotFoundError, UsageError
+from edenmem.errors import ConflictError, NotFoundError, UsageError
 from edenmem.models.changes import (
     AddFact,
     ChangeStatus,
@@ -345,6 +345,26 @@ def test_a_text_of_one_word_is_not_found_in_sentences(store: Store) -> None:
     assert found.previous_content == "Bruno drinks tea at six."
     named = plan_of(store, facts=[same.id], names=["tea"])
     assert {mention.target_id for mention in named.mentions} == {revised.id}
+
+
+def test_a_fact_that_changes_after_the_plan_is_not_erased_by_half(leak: Leak) -> None:
+    """Somebody read the plan, while a formation gave the fact another text."""
+    store, town = leak.store, leak.town
+    plan = plan_of(store, facts=[leak.fact.id])
+    text = "The safe opens with quince9999."
+    add_fact(store, town.everybody, f"Note: {text}")
+    revision = ReviseFact(
+        scope=leak.fact.home, fact_id=leak.fact.id, expected_version=2, content=text, at=NOW
+    )
+    applied(store, revision)
+    with pytest.raises(ConflictError, match="another writer"):
+        forget(store, plan=plan)
+    plan = plan_of(store, facts=[leak.fact.id])
+    assert plan.begun_at is not None
+    decisions = [MentionDecision(mention=one, treatment="remove") for one in plan.mentions]
+    assert len(decisions) == 1
+    assert forget(store, decisions, plan=plan).complete
+    assert "quince" not in _texts(store)
 
 
 def test_mentions_are_kept_without_a_decision(leak: Leak) -> None:
