@@ -139,7 +139,10 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=1024)
 def block(kind: str, key: str) -> str:
-    """Hash a "scope", "fact", parent "reflection", source "session" or "message", or a name."""
+    """Hash a "scope", "fact", parent "reflection", source "session" or "message", or a name.
+
+    "removed": a message that was removed with its fact.
+    """
     import hashlib  # loads OpenSSL, which most commands do without
 
     return hashlib.sha256(f"{kind}:{key}".encode()).hexdigest()[:32]

@@ -222,7 +222,7 @@ class Forgetter:
         Raises:
             ConflictError: another writer changes the same memory; run the command again.
         """
-        begun = await in_thread(self._begin, plan)
+        begun = await in_thread(self._begin, plan, messages)
         if plan.traces.facts:
             await in_thread(self._check_unchanged, plan)
         at = self._clock()
@@ -278,16 +278,17 @@ class Forgetter:
 
     # -- steps -------------------------------------------------------------------------------
 
-    def _begin(self, plan: ForgetPlan) -> Forgetting:
+    def _begin(self, plan: ForgetPlan, messages: bool) -> Forgetting:
         survey = Survey(self._store, self._settings, plan.subject)
         called = (block("called", name.casefold()) for name in plan.subject.called)
+        gone = (block("removed", id) for id in plan.traces.messages if messages)
         return self._store.erasure.begin_forgetting(
             Forgetting(
                 id=plan.subject.id,
                 kind=plan.subject.kind,
                 begun_at=self._clock(),
                 counts=plan.counts,
-                blocks=(*survey.blocks(plan), *called),
+                blocks=(*survey.blocks(plan), *called, *gone),
             )
         )
 

@@ -63,6 +63,7 @@ from edenmem.models.changes import (
     WritePolicy,
 )
 from edenmem.models.forgetting import block
+from edenmem.models.host import Message
 from edenmem.models.ids import as_utc, derived_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
@@ -116,6 +117,8 @@ def _keys(record: Record) -> Iterator[str]:
         yield block("fact", record.id)
     elif isinstance(record, StoredVersion | AuditEntry) and record.target_type == "fact":
         yield block("fact", record.target_id)
+    elif isinstance(record, Message):
+        yield block("removed", record.id)
     account = record.id if isinstance(record, StoredUser) else getattr(record, "sender", None)
     if account:
         yield block("called", account.casefold())

@@ -520,6 +520,17 @@ def test_an_older_backup_does_not_restore_an_erased_fact(open_store: OpenStore, 
     assert EARLIER not in texts
 
 
+def test_an_older_backup_does_not_restore_removed_source_messages(open_store: OpenStore) -> None:
+    """With --messages they were removed, since agents read the secret in them."""
+    store = open_store("sqlite")
+    leak = make_leak(store)
+    older = exported(store)
+    assert forget(store, facts=[leak.fact.id], messages=True).complete
+    left = body(exported(store))
+    assert imported(store, older).counts["message"]["refused"] == len(leak.sources)
+    assert body(exported(store)) == left
+
+
 def test_a_backup_after_an_erasure_is_restored_fully(open_store: OpenStore) -> None:
     store = open_store("sqlite")
     town = make_town(store)

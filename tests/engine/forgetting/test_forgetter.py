@@ -294,4 +294,4 @@ def test_a_resumed_run_reports_earlier_removals(town: Town) -> None:
 
 
 async def _begun(town: Town, plan: ForgetPlan) -> None:
-    forgetter(town.store)._begin(plan)
+    forgetter(town.store)._begin(plan, messages=False)
