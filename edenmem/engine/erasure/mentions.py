@@ -57,7 +57,9 @@ class Names:
         for form in (*whole, *filter(None, self._lines)):
             self._by_first.setdefault(form[0], []).append(form)
         self._parts = frozenset(parts)
-        self._telling = frozenset((*self._by_first, *parts))
+        # A text without its longest word does not have a name; the first one is often "the".
+        longest = (max(form, key=len) for forms in self._by_first.values() for form in forms)
+        self._telling = frozenset((*longest, *parts))
 
     def __bool__(self) -> bool:
         return bool(self._by_first)

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edenmem.engine.consolidation.privacy import locate_words
+from edenmem.engine.erasure import mentions
 from edenmem.engine.erasure.mentions import Names
 
 ID = "6b02543234a24a68fbb8f204"
@@ -52,6 +54,24 @@ def test_found(name: str, text: str) -> None:
 def test_not_found(name: str, text: str) -> None:
     assert not Names([name]).are_in(text)
     assert Names([name]).contexts(text) == ()
+
+
+def test_texts_without_the_longest_word_are_rejected_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The text of a fact mostly begins with "The user", as all others do."""
+    read: list[str] = []
+
+    def locate(shown: str) -> list[tuple[str, int, int]]:
+        read.append(shown)
+        return locate_words(shown)
+
+    monkeypatch.setattr(mentions, "locate_words", locate)
+    names = Names(["The user has a sandcastle."], whole_only=True)
+    assert not names.are_in("The user has a boat.")
+    assert not read
+    assert names.are_in("Note: the user has a SANDCASTLE")
+    assert len(read) == 1
 
 
 def test_a_context_is_one_line_with_surrounding_text() -> None:
