@@ -20,7 +20,7 @@ from edenmem.engine.erasure.reports import (
 )
 from edenmem.errors import StoreError
 from edenmem.models.backup import RecordKind
-from edenmem.models.changes import AddFact, RemoveFact
+from edenmem.models.changes import AddFact, RemoveFact, merge_reason
 from edenmem.models.forgetting import Compaction
 from edenmem.models.formation import Decision
 from edenmem.store.mongo import MongoStore
@@ -117,6 +117,12 @@ def _leak(store: Any) -> tuple[str, str]:
     leak = make_leak(store)
     same = add_fact(store, leak.town.everybody, SECRET)
     revise(store, same, "The safe is green.")
+    merged = add_fact(store, leak.fact.home, "It opens with quinces.")
+    reason = merge_reason(leak.fact.id)
+    applied(
+        store,
+        RemoveFact(scope=merged.home, fact_id=merged.id, expected_version=1, at=NOW, reason=reason),
+    )
     deleted = add_fact(store, leak.town.group, "The quince jam is in the shed.")
     removal = {"scope": leak.town.group, "fact_id": deleted.id, "expected_version": 1, "at": NOW}
     applied(store, RemoveFact(**removal))
