@@ -237,6 +237,7 @@ class Forgetter:
             # Before the absorbed reflections go, by which a later run would find these texts.
             copies += await in_thread(self._empty_copies, plan, decisions)
         unfinished += await self._write(decisions, "remove")
+        await in_thread(self._block_removed, begun, decisions)
         of_facts = bool(plan.traces.facts)
         if of_facts:
             # Before the facts go, by which a later run would find their copies and messages.
@@ -308,6 +309,23 @@ class Forgetter:
                 "another writer changed a fact while it was to be erased",
                 hint="run the same command again",
             )
+
+    def _block_removed(self, begun: Forgetting, decisions: Sequence[MentionDecision]) -> None:
+        """Keep removed memory of others out of later imports.
+
+        Not from the start: their removal would be refused.
+        """
+        memory = self._store.memory
+        gone = [
+            block(one.mention.target_type, one.mention.target_id)
+            for one in decisions
+            if one.treatment == "remove"
+            and memory.fact(one.mention.target_id) is None
+            and memory.reflection(one.mention.target_id) is None
+        ]
+        if gone:
+            blocks = (*begun.blocks, *gone)
+            self._store.erasure.begin_forgetting(msgspec.structs.replace(begun, blocks=blocks))
 
     async def _write(self, decisions: Sequence[MentionDecision], treatment: Treatment) -> list[str]:
         failures: list[str] = []

@@ -115,8 +115,10 @@ def _keys(record: Record) -> Iterator[str]:
         yield block("reflection", parent)
     if isinstance(record, Fact):
         yield block("fact", record.id)
-    elif isinstance(record, StoredVersion | AuditEntry) and record.target_type == "fact":
-        yield block("fact", record.target_id)
+    elif isinstance(record, Reflection):
+        yield block("reflection", record.id)
+    elif isinstance(record, StoredVersion | AuditEntry):
+        yield block(record.target_type, record.target_id)
     elif isinstance(record, Message):
         yield block("removed", record.id)
     account = record.id if isinstance(record, StoredUser) else getattr(record, "sender", None)

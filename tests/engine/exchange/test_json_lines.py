@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edenmem.engine.erasure.passages import walk_passages
+from edenmem.engine.erasure.reports import MentionDecision
 from edenmem.engine.exchange import importer as restoring
 from edenmem.engine.exchange import records as lines
 from edenmem.engine.exchange.exporter import Exporter, ExportReport, ExportRequest
@@ -35,9 +36,9 @@ from tests.store.contract.test_backup import fill
 from tests.support.builders import NOW, change_set, make_agent, make_fact, make_user
 from tests.support.embedder import FakeEmbedder
 from tests.support.forgetting import fill as fill_town
-from tests.support.forgetting import forget, make_town
+from tests.support.forgetting import forget, make_town, plan_of
 from tests.support.leak import EARLIER, SECRET, make_leak
-from tests.support.memory import add_fact
+from tests.support.memory import add_fact, add_reflection
 from tests.support.runtime import make_runtime
 from tests.support.stores import SECANTUS_TOO
 
@@ -529,6 +530,26 @@ def test_an_older_backup_does_not_restore_removed_source_messages(open_store: Op
     left = body(exported(store))
     assert imported(store, older).counts["message"]["refused"] == len(leak.sources)
     assert body(exported(store)) == left
+
+
+@pytest.mark.parametrize("kind", ["sqlite", SECANTUS_TOO])
+def test_an_older_backup_does_not_restore_removed_mentions(
+    open_store: OpenStore, kind: str
+) -> None:
+    """The secret was in two more places, which the command removed, and came back."""
+    store = open_store(kind)
+    leak = make_leak(store)
+    add_fact(store, leak.town.group, f"Note: {SECRET}")
+    add_reflection(store, leak.town.everybody, f"Somebody said: {SECRET}")
+    older = exported(store)
+    plan = plan_of(store, facts=[leak.fact.id])
+    decisions = [MentionDecision(mention=one, treatment="remove") for one in plan.mentions]
+    assert len(decisions) == 2
+    assert forget(store, decisions, plan=plan).complete
+    left = body(exported(store))
+    imported(store, older)
+    assert body(exported(store)) == left
+    assert SECRET not in "".join(passage.text for passage in walk_passages(store))
 
 
 def test_a_backup_after_an_erasure_is_restored_fully(open_store: OpenStore) -> None:
