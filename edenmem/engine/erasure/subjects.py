@@ -143,6 +143,11 @@ def _facts(
             fact_id = resolver.fact_id(reference)
         except NotFoundError:
             if known is None and not _is_in_log(store, reference):
+                if _is_interrupted(store):
+                    raise NotFoundError(
+                        f"fact not found: {reference!r}; an erasure of facts was interrupted",
+                        hint="to finish it, run its command again, with the same IDs",
+                    ) from None
                 raise
             fact_id = ""
         if known is not None and block("fact", fact_id or reference) not in known.blocks:
@@ -164,6 +169,11 @@ def _facts(
         texts=tuple(text for text in traces.texts if text not in names),
         known_id=known_id,
     )
+
+
+def _is_interrupted(store: Store) -> bool:
+    """Check whether a forgetting of facts is incomplete, which another prefix does not find."""
+    return any(one.kind == "fact" and one.closed_at is None for one in store.erasure.forgettings())
 
 
 def _is_in_log(store: Store, fact_id: str) -> bool:

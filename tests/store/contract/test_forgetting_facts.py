@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from edenmem.engine.erasure.passages import walk_passages
+from edenmem.engine.erasure.probe import Prober
 from edenmem.engine.erasure.reports import MentionDecision, receipt_of
 from edenmem.errors import ConflictError, NotFoundError, UsageError
 from edenmem.models.changes import (
@@ -256,6 +257,28 @@ def test_a_prefix_never_means_a_later_fact(leak: Leak) -> None:
     assert later.id in (refused.value.hint or "")
     assert store.memory.fact(later.id) is not None
     assert forget(store, facts=[later.id]).removed["facts"] == 1
+
+
+def test_another_prefix_does_not_hide_an_interrupted_run(
+    leak: Leak, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fact was gone, but not from the free pages of the file."""
+    store, short = leak.store, leak.fact.id[:18]
+    with monkeypatch.context() as patch:
+        patch.setattr(Prober, "probe", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            forget(store, facts=[short])
+    assert store.memory.fact(leak.fact.id) is None
+    with pytest.raises(NotFoundError, match="was interrupted"):
+        forget(store, facts=[short[:16]])
+    assert forget(store, facts=[short]).complete
+    with pytest.raises(NotFoundError) as unknown:
+        forget(store, facts=[short[:16]])
+    assert "interrupted" not in unknown.value.message
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_other_memory_that_repeats_the_text_is_listed(leak: Leak) -> None:
