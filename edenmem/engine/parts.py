@@ -63,6 +63,7 @@ class Chats:
         self.find_turn = partial(sessions.find_turn, runtime)
         self.store_turn = partial(sessions.store_turn, runtime)
         self.store_answer = partial(sessions.store_answer, runtime)
+        self.is_forgotten = partial(sessions.is_forgotten, runtime)
         self.memory = ChatMemory(runtime)
 
 

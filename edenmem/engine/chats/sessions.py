@@ -13,7 +13,7 @@ on any server, finds or creates the same session and messages.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -22,7 +22,8 @@ from edenmem.engine.chats.messages import Said, chain, find_news, key_of, with_a
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.lookups import add_messages
 from edenmem.engine.scopes.visibility import SessionView, current_view
-from edenmem.errors import UsageError
+from edenmem.errors import NotFoundError, UsageError
+from edenmem.models.forgetting import block
 from edenmem.models.host import STORED, Agent, Message, Session, ToolCall, User, owner_of
 from edenmem.models.ids import derived_id, is_id
 
@@ -53,6 +54,10 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     said: tuple[Said, ...] = ()
     is_retry: bool = False
     missed_at: datetime | None = None
+
+    def is_after(self, message: Message) -> bool:
+        """Return whether the request arrived after a stored message."""
+        return self.missed_at is None or message.created_at < self.missed_at
 
     @property
     def owner_key(self) -> tuple[str, str]:
@@ -105,25 +110,11 @@ def find_turn(runtime: Runtime, request: ChatRequest) -> ChatTurn:
     agent = runtime.store.host.agent(request.agent.id) or request.agent
     request = msgspec.structs.replace(request, agent=agent)
     if request.key is not None:
-        turn = _keyed(runtime, request, request.key)
-    else:
-        turn = _by_messages(runtime, request)
-    if request.missed_at is not None and _was_resent(runtime, request, turn, request.missed_at):
+        return _keyed(runtime, request, request.key)
+    turn = _by_messages(runtime, request)
+    if turn.messages and _was_resent(runtime, request, turn):
         return msgspec.structs.replace(turn, messages=(), asked="")
     return turn
-
-
-def _was_resent(
-    runtime: Runtime, request: ChatRequest, turn: ChatTurn, missed_at: datetime
-) -> bool:
-    """Return whether a later request, with the same history, has stored a missed request."""
-    keys = [said.key for said in request.said if said.role != "assistant"]
-    return any(
-        message.created_at >= missed_at and key_of(message.role, message.content) == keys[-1]
-        for session_id in filter(None, (turn.session.id, turn.parent))
-        for message in runtime.store.host.messages(session_id, newest=2 * len(keys) + _MARGIN)
-        if keys
-    )
 
 
 def store_turn(runtime: Runtime, turn: ChatTurn) -> None:
@@ -140,26 +131,46 @@ def store_turn(runtime: Runtime, turn: ChatTurn) -> None:
 
 
 def store_answer(runtime: Runtime, turn: ChatTurn, answer: Answer) -> None:
-    """Store the answer to a turn, or replace the earlier answer to the same message.
+    """Store the answer to a turn, or replace an older answer to the same message.
 
     Raises:
+        NotFoundError: the message was removed meanwhile, as by a forgetting.
         StoreError: the store is unavailable.
     """
     if not turn.asked or not (answer.content or answer.tool_calls):
         return
-    asked = runtime.store.host.messages_by_ids([turn.asked])
-    at = answer.at or runtime.clock()
-    after = asked[0].created_at + _STEP if asked else at
+    answer_id = _answer_id(turn.asked, 0)
+    found = runtime.store.host.messages_by_ids([turn.asked, answer_id])
+    stored = {message.id: message for message in found}
+    if turn.asked not in stored:
+        raise NotFoundError("the message of an answer was removed meanwhile")
+    at = max(answer.at or runtime.clock(), stored[turn.asked].created_at + _STEP)
+    if answer_id in stored and stored[answer_id].created_at > at:
+        return
     message = Message(
-        id=_answer_id(turn.asked, 0),
+        id=answer_id,
         session_id=turn.session.id,
         role="assistant",
         content=answer.content,
-        created_at=max(at, after),
+        created_at=at,
         sender=turn.session.agents[0],
         tool_calls=answer.tool_calls,
     )
     runtime.store.host.put_message(message)
+
+
+def is_forgotten(runtime: Runtime, names: Collection[str], since: datetime) -> bool:
+    """Return whether an agent, user or session with one of these names or IDs was forgotten since.
+
+    A chat from before must not be stored any more.
+    """
+    called = {block("called", name.strip().casefold()) for name in names if name.strip()}
+    return any(
+        forgetting.kind != "fact"
+        and not called.isdisjoint(forgetting.blocks)
+        and (forgetting.closed_at is None or forgetting.closed_at >= since)
+        for forgetting in runtime.store.erasure.forgettings()
+    )
 
 
 # -- sessions with a key ---------------------------------------------------------------------------
@@ -181,7 +192,8 @@ def _keyed(runtime: Runtime, request: ChatRequest, key: str) -> ChatTurn:
             session, session_id = other, key
     stored: list[Message] = []
     if session is not None:
-        stored = list(host.messages(session_id, newest=2 * len(request.said) + _MARGIN))
+        newest = host.messages(session_id, newest=2 * len(request.said) + _MARGIN)
+        stored = [each for each in newest if request.is_after(each)]
     places = find_news(stored, request.said, is_retry=request.is_retry)
     asked = [message.id for message in stored if message.role in ("user", "tool")]
     ids: dict[int, str] = {}
@@ -265,6 +277,18 @@ def _by_messages(runtime: Runtime, request: ChatRequest) -> ChatTurn:
     return _turn(runtime, request, branch, True, parent, (), new, ids, ids[max(ids)])
 
 
+def _was_resent(runtime: Runtime, request: ChatRequest, turn: ChatTurn) -> bool:
+    """Return whether a later request has stored a missed one, and others followed."""
+    if request.missed_at is None:
+        return False
+    keys = [said.key for said in request.said if said.role != "assistant"]
+    return any(
+        not request.is_after(message) and key_of(message.role, message.content) == keys[-1]
+        for session_id in filter(None, (turn.session.id, turn.parent))
+        for message in runtime.store.host.messages(session_id, newest=2 * len(keys) + _MARGIN)
+    )
+
+
 def _branches(runtime: Runtime, request: ChatRequest, shared: str) -> list[str]:
     """Return the IDs of the sessions that diverged after the same prefix, by binary search."""
 
@@ -315,7 +339,7 @@ def _turn(
     asked: str,
 ) -> ChatTurn:
     """Return the turn with the messages at these indexes, in the order of their times."""
-    now = runtime.clock()
+    now = request.missed_at or runtime.clock()
     if is_new:
         session = msgspec.structs.replace(session, created_at=session.created_at or now)
         if reason := runtime.store.host.refusal(session):

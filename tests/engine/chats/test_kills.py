@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from edenmem.engine.chats.sessions import (
     store_turn,
 )
 from edenmem.engine.runtime.runtime import Runtime
+from edenmem.errors import NotFoundError
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import new_id
 from edenmem.settings.schema import Settings
@@ -196,3 +197,59 @@ def test_a_missed_request_that_was_sent_again_is_not_stored_again(
     ]
     other = find_turn(runtime, asking("Three.", missed_at=missed_at))
     assert [message.content for message in other.messages] == ["Three."]
+
+
+def test_a_word_that_was_missed_twice_is_stored_twice_with_its_times(store: Store) -> None:
+    """By a client that sends only new messages; and before what was stored meanwhile."""
+    user = User(id=new_id(), username="anna")
+    agent = Agent(id=new_id(), username="mira", owner=user.id)
+    runtime = Runtime(store, Settings())
+
+    def asking(text: str, missed_at: datetime | None = None) -> ChatRequest:
+        said = tuple(read_messages(talk([text])))
+        return ChatRequest(agent=agent, user=user, key="k", said=said, missed_at=missed_at)
+
+    for number, text in enumerate(["One.", "Two."]):
+        serve(store, asking(text), number)
+    times = [runtime.clock() + timedelta(seconds=place) for place in (1, 2)]
+    later = Runtime(store, Settings(), clock=lambda: times[0] + timedelta(minutes=1))
+    turn = find_turn(later, asking("Later."))
+    store_turn(later, turn)
+    for missed_at in times:
+        turn = find_turn(runtime, asking("yes", missed_at))
+        store_turn(runtime, turn)
+        store_answer(runtime, turn, Answer(content="good", at=missed_at))
+    (session,) = store.host.sessions(user_id=user.id)
+    messages = list(store.host.messages(session.id))[4:]
+    assert [m.content for m in messages] == ["yes", "good", "yes", "good", "Later."]
+    assert [m.created_at for m in messages if m.content == "yes"] == [
+        each.replace(microsecond=each.microsecond // 1000 * 1000) for each in times
+    ]
+
+
+def test_an_answer_that_is_stored_late_replaces_no_newer_one(store: Store) -> None:
+    user = User(id=new_id(), username="anna")
+    agent = Agent(id=new_id(), username="mira", owner=user.id)
+    runtime = Runtime(store, Settings())
+    request = ChatRequest(
+        agent=agent, user=user, key="k", said=tuple(read_messages(talk(["One."])))
+    )
+    turn = find_turn(runtime, request)
+    store_turn(runtime, turn)
+    first, second = (runtime.clock() + timedelta(seconds=place) for place in (1, 2))
+    for content, at in (("second", second), ("first", first)):
+        store_answer(runtime, turn, Answer(content=content, at=at))
+    assert [m.content for m in store.host.messages(turn.session.id)] == ["One.", "second"]
+
+
+def test_an_answer_to_a_message_that_was_removed_is_not_stored(store: Store) -> None:
+    user = User(id=new_id(), username="anna")
+    agent = Agent(id=new_id(), username="mira", owner=user.id)
+    runtime = Runtime(store, Settings())
+    turn = find_turn(
+        runtime,
+        ChatRequest(agent=agent, user=user, key="k", said=tuple(read_messages(talk(["One."])))),
+    )
+    with pytest.raises(NotFoundError, match="removed meanwhile"):
+        store_answer(runtime, turn, Answer(content="an answer"))
+    assert not list(store.host.messages(turn.session.id))
