@@ -15,6 +15,7 @@ from edenmem.server import health, problems, reference, rest, rest_search
 from edenmem.server.limits import Gate, Limits, Shares
 from edenmem.server.proxy import routes as proxy
 from edenmem.server.proxy.background import Background
+from edenmem.server.proxy.retries import Retries
 from edenmem.server.proxy.routes import Proxy
 from edenmem.server.proxy.upstream import Upstream
 from edenmem.server.state import ServerState
@@ -65,9 +66,11 @@ def create_app(
     is_open = is_local and not settings.server.require_token
     state = ServerState(service=service, settings=settings, agent=agent, is_local=is_open)
     app.state.edenmem = state
+    background = Background(service, concurrency=settings.server.formation_concurrency)
     app.state.proxy = Proxy(
         upstream=Upstream(settings),
-        background=Background(service, concurrency=settings.server.formation_concurrency),
+        background=background,
+        retries=Retries(background, state.metrics),
     )
     for router in ROUTERS:
         app.include_router(router)

@@ -29,6 +29,8 @@ class Metrics:
         refused: Requests refused by a limit, by limit.
         memory_skipped: Chats without a part of memory, by stage and reason.
         tokens: Tokens used by chats, by direction.
+        chats_waiting: Chats that wait for the store.
+        chats_lost: Chats that were forwarded and not stored, by reason.
     """
 
     def __init__(self) -> None:
@@ -65,6 +67,15 @@ class Metrics:
         )
         self.tokens = Counter(
             "edenmem_chat_tokens", "Tokens used by chats.", ("direction",), registry=registry
+        )
+        self.chats_waiting = Gauge(
+            "edenmem_chats_waiting", "Chats that wait for the store.", registry=registry
+        )
+        self.chats_lost = Counter(
+            "edenmem_chats_lost",
+            "Chats that were forwarded and not stored.",
+            ("reason",),
+            registry=registry,
         )
 
     def count(self, scope: Any, status: int, seconds: float) -> None:

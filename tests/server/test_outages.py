@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import pytest
 
-from edenmem.errors import DocumentDamaged, StoreReadOnly, StoreUnreachable
+from edenmem.errors import DocumentDamaged, StoreError, StoreReadOnly, StoreUnreachable
+from edenmem.models.host import User
+from edenmem.models.ids import new_id, utc_now
 from edenmem.server.proxy import retries
+from edenmem.server.proxy.recording import Recording
 from tests.server.door import Door, serving, with_server
 from tests.support.waiting import until
 
@@ -17,8 +24,9 @@ from tests.support.waiting import until
 class Outage:
     """Functions of the store that fail until the outage ends."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, door: Door) -> None:
         self._patch = monkeypatch
+        self._chats = door.service.chats
         self._is_over = threading.Event()
         self.calls: list[str] = []
 
@@ -40,11 +48,45 @@ class Outage:
     def end(self) -> None:
         self._is_over.set()
 
+    def replace(self, name: str, function: Callable[..., Any]) -> None:
+        self._patch.setattr(self._chats, name, function)
+
+    def undo(self) -> None:
+        self._patch.undo()
+
 
 @pytest.fixture
-def outage(monkeypatch: pytest.MonkeyPatch) -> Outage:
+def outage(monkeypatch: pytest.MonkeyPatch, door: Door) -> Outage:
     monkeypatch.setattr(retries, "_FIRST_DELAY", 0.05)
-    return Outage(monkeypatch)
+    return Outage(monkeypatch, door)
+
+
+def chats_counted(door: Door) -> dict[str, int]:
+    """The metrics of chats that wait and of chats that are lost."""
+    with httpx.Client(trust_env=False) as client:
+        lines = client.get(f"{door.url.removesuffix('/v1')}/metrics").text.splitlines()
+    named = re.compile(r'edenmem_chats_(waiting|lost)(?:_total{reason="(\w+)"})? ([\d.]+)')
+    found = (match for line in lines if (match := named.fullmatch(line)))
+    return {
+        f"{what} {reason or ''}".strip(): int(float(n))
+        for what, reason, n in (match.groups() for match in found)
+    }
+
+
+def texts_of(door: Door, key: str) -> list[str]:
+    return [text for _, text in said_to(door, key)]
+
+
+@contextmanager
+def second_server(door: Door, **server: Any) -> Iterator[None]:
+    """Chat with another server on the same store."""
+    settings, before = with_server(door.settings, **server), door.url
+    with serving(door.service, settings, agent=door.agent) as url:
+        door.url = f"{url}/v1"
+        try:
+            yield
+        finally:
+            door.url = before
 
 
 def said_to(door: Door, key: str) -> list[tuple[str, str]]:
@@ -98,13 +140,8 @@ def test_a_message_that_is_late_and_then_fails_is_stored(
         fail(turn)
 
     monkeypatch.setattr(chats, "store_turn", wait)
-    settings = with_server(door.settings, store_timeout_seconds=0.1)
-    with serving(door.service, settings, agent=door.agent) as url:
-        door.url, before = f"{url}/v1", door.url
-        try:
-            answer = door.chat("Late?", user="anna", memory_id="late", model="limited")
-        finally:
-            door.url = before
+    with second_server(door, store_timeout_seconds=0.1):
+        answer = door.chat("Late?", user="anna", memory_id="late", model="limited")
         assert "store: not done within" in answer.headers["x-edenmem-left-out"]
         release.set()
         until(lambda: bool(outage.calls))
@@ -130,12 +167,8 @@ def test_the_next_message_waits_for_the_ones_before(
 
 def test_a_server_that_stops_stores_what_waits(door: Door, outage: Outage) -> None:
     outage.of((door.service.chats, "store_turn"))
-    with serving(door.service, door.settings, agent=door.agent) as url:
-        door.url, before = f"{url}/v1", door.url
-        try:
-            door.chat("Before the end.", user="anna", memory_id="end", model="limited")
-        finally:
-            door.url = before
+    with second_server(door):
+        door.chat("Before the end.", user="anna", memory_id="end", model="limited")
         outage.end()
     assert said_to(door, "end") == [("user", "Before the end.")]
 
@@ -155,7 +188,7 @@ def test_a_message_that_the_store_never_takes_is_given_up(
     outage.of((door.service.chats, step), error=error)
     asking: dict[str, Any] = {"user": "anna", "memory_id": f"never-{step}-{error.__name__}"}
     assert door.chat("Never.", **asking, model="limited").status_code == 429
-    until(lambda: "messages of a chat not stored" in caplog.text)
+    until(lambda: "messages of a chat lost" in caplog.text)
     calls = len(outage.calls)
     outage.end()
     door.chat("Ever.", **asking)  # after the chats that wait
@@ -170,11 +203,165 @@ def test_no_more_chats_wait_than_fit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(retries, "_MOST_BYTES", 20_000)
+    lost = chats_counted(door).get("lost memory", 0)
     outage.of((door.service.chats, "store_turn"))
     for number in range(3):
         door.chat("Fits?", user="anna", memory_id=f"fit-{number}", model="limited")
     assert caplog.messages.count("messages of a chat lost: too many chats wait for the store") == 2
+    counted = chats_counted(door)
+    assert (counted["waiting"], counted["lost memory"]) == (1, lost + 2)
     outage.end()
     until(lambda: said_to(door, "fit-0") == [("user", "Fits?")])
     door.chat("Fits?", user="anna", memory_id="fit-1", model="limited")
     assert said_to(door, "fit-1") == [("user", "Fits?")]
+
+
+@pytest.mark.parametrize("step", ["store_turn", "find_turn"])
+def test_the_same_word_is_stored_as_often_as_it_is_said(
+    door: Door, outage: Outage, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    monkeypatch.setattr(retries, "_FIRST_DELAY", 60)
+    asking: dict[str, Any] = {"user": "anna", "memory_id": f"yes-{step}"}
+    for text in ("Shall I?", "Really?"):
+        door.chat(text, **asking)
+    outage.of((door.service.chats, step))
+    for _ in range(2):
+        door.chat("yes", **asking)
+    outage.end()
+    door.chat("Thanks.", **asking)
+    said = ("Shall I?", "Really?", "yes", "yes", "Thanks.")
+    assert texts_of(door, asking["memory_id"]) == [
+        each for text in said for each in (text, f"answer to: {text}")
+    ]
+
+
+def test_messages_that_were_missed_keep_their_time(door: Door, outage: Outage) -> None:
+    """Also if the store is back for a later message before it is for an earlier one."""
+    find, left = door.service.chats.find_turn, 4
+
+    def find_seldom(request: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise StoreUnreachable("gone")
+        return find(request)
+
+    outage.replace("find_turn", find_seldom)
+    before = utc_now()
+    for text in ("One.", "Two.", "Three."):  # "One." is tried before each, and fails
+        door.chat(text, user="anna", memory_id="times")
+    after = utc_now()
+    until(lambda: len(said_to(door, "times")) == 6)
+    said = ("One.", "Two.", "Three.")
+    assert texts_of(door, "times") == [
+        each for text in said for each in (text, f"answer to: {text}")
+    ]
+    (session,) = (each for each in door.store.host.sessions() if each.name == "times")
+    assert all(before <= message.created_at <= after for message in door.messages(session.id))
+
+
+def test_chats_that_fail_for_good_hold_back_no_others(door: Door, outage: Outage) -> None:
+    store, is_over = door.service.chats.store_turn, threading.Event()
+
+    def refuse(turn: Any) -> None:
+        if not is_over.is_set() or turn.session.name.startswith("refused"):
+            raise StoreError("refused: document failed validation")
+        store(turn)
+
+    outage.replace("store_turn", refuse)
+    for number in range(retries._MOST_FAILURES):
+        door.chat("Never.", user="boris", memory_id=f"refused-{number}", model="limited")
+    door.chat("Behind.", user="anna", memory_id="behind", model="limited")
+    is_over.set()
+    until(lambda: texts_of(door, "behind") == ["Behind."])
+    assert chats_counted(door)["waiting"] == retries._MOST_FAILURES
+    outage.undo()
+    until(lambda: chats_counted(door)["waiting"] == 0)
+
+
+def test_a_chat_waits_only_for_its_own_conversation(
+    door: Door, outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "_FIRST_DELAY", 60)
+    chats = door.service.chats
+    outage.of((chats, "store_turn"))
+    door.chat("Long.", user="boris", memory_id="slow", model="limited")
+    outage.end()
+    find, release = chats.find_turn, threading.Event()
+
+    def wait(request: Any) -> Any:
+        if request.key == "slow":
+            assert release.wait(60)
+        return find(request)
+
+    outage.replace("find_turn", wait)
+    quick = door.chat("Quick.", user="anna", memory_id="quick")
+    assert "x-edenmem-left-out" not in quick.headers
+    assert texts_of(door, "quick") == ["Quick.", "answer to: Quick."]
+    assert not said_to(door, "slow")
+    release.set()
+    door.chat("Now.", user="boris", memory_id="slow", model="limited")
+    assert texts_of(door, "slow") == ["Long.", "Now."]
+
+
+def test_a_newer_answer_of_another_server_stays(
+    door: Door, outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "_FIRST_DELAY", 60)
+    asking: dict[str, Any] = {"user": "anna", "memory_id": "newer"}
+    outage.of((door.service.chats, "store_answer"))
+    door.chat("Which?", **asking)
+    outage.end()
+    with second_server(door):
+        door.chat("Which?", **asking, model="choices", stream=True)
+    door.chat("Next.", **asking)
+    assert texts_of(door, "newer")[:3] == ["Which?", "first ö", "Next."]
+
+
+def forget(door: Door, user: str) -> None:
+    erasure = door.service.erasure
+    plan = asyncio.run(erasure.plan(erasure.find_subject(user=user)))
+    assert asyncio.run(erasure.forget(plan, messages=True)).complete
+
+
+@pytest.mark.parametrize("step", ["find_user", "find_turn", "store_turn", "store_answer"])
+@pytest.mark.parametrize("create_users", [False, True])
+def test_a_chat_of_a_user_who_is_forgotten_meanwhile_is_not_stored(
+    door: Door, outage: Outage, step: str, create_users: bool
+) -> None:
+    name = f"gone-{step}-{create_users}"
+    user = User(id=new_id(), username=name, created_at=utc_now())
+    assert door.service.accounts.add(user)
+    asking: dict[str, Any] = {"user": name, "memory_id": name}
+    with second_server(door, create_users=create_users):
+        door.chat("I am ill.", **asking)
+        chats = door.service.chats
+        outage.of((chats, step), *[(chats, "add_user")] * (step == "find_user"))
+        door.chat("Very ill.", **asking)
+        forget(door, name)
+        outage.end()
+        until(lambda: chats_counted(door) == {"waiting": 0, "lost error": 1})
+    assert not said_to(door, name)
+    assert door.store.host.user(user.id) is None
+    assert name not in {each.username for each in door.store.host.users()}
+
+
+def test_the_size_of_a_chat_that_waits_includes_its_answer(
+    door: Door, outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    pack = Recording.pack
+
+    def note(self: Recording) -> int:
+        sizes.append(pack(self))
+        return sizes[-1]
+
+    monkeypatch.setattr(Recording, "pack", note)
+    outage.of((door.service.chats, "store_turn"))
+    history = ["Go on."] * 101
+    door.chat(*history, user="anna", memory_id="size")
+    outage.end()
+    until(lambda: len(said_to(door, "size")) == len(history) + 1)
+    before, after = sizes
+    assert len("".join(history)) < before < 10 * len("".join(history))
+    assert after > before + len("answer to: Go on.")

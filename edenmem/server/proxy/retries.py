@@ -4,104 +4,159 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from edenmem.errors import DocumentDamaged, EdenmemError, StoreReadOnly, UnavailableError
-from edenmem.server.problems import log_text
+from edenmem.server.metrics import Metrics
+from edenmem.server.problems import Refused, log_text
 from edenmem.server.proxy.background import Background
 
 _log = logging.getLogger(__name__)
 
 #: Delay before the first retry; each further one waits twice as long, up to the longest.
 _FIRST_DELAY, _LONGEST_DELAY = 1.0, 30.0
-#: Maximum size of all waiting requests, in bytes.
+#: Maximum size of all waiting chats, in bytes.
 _MOST_BYTES = 256 * 1024 * 1024
-#: Approximate size of a waiting chat without its request, in bytes.
+#: Approximate size of a waiting chat without its texts, in bytes.
 _OVERHEAD = 16 * 1024
-#: An attempt for all chats ends after this many failures: the store is still unavailable.
+#: An attempt for all lanes ends after this many failures in a row: the store is unavailable.
 _MOST_FAILURES = 3
 
 
-class _Waiting(NamedTuple):
-    save: Callable[[], Awaitable[None]]
-    size: int
+class Chat(Protocol):
+    """A chat that can wait for the store.
+
+    ``is_lost`` is whether it was counted as lost.
+    """
+
+    is_lost: bool
+
+    @property
+    def lane(self) -> Hashable:
+        """Return the key of the chats that must be stored in the order of their arrival."""
+
+    def pack(self) -> int:
+        """Keep only what the storage needs, and return its size in bytes."""
+
+    async def store_late(self) -> None:
+        """Store the chat; idempotent."""
+
+
+@dataclass
+class _Lane:
+    """The waiting chats of one lane, oldest first, with their sizes."""
+
+    chats: dict[Chat, int] = field(default_factory=dict)
+    attempt: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Retries:
-    """Stores chats again, in order, until the store takes them or the server stops.
+    """Stores chats again until the store takes them or the server stops.
+
+    A chat that fails holds back only the chats behind it in its lane.
 
     Args:
         background: Runs the retries, and ends them after a last attempt when the server stops.
+        metrics: Counts chats that wait and chats that are lost.
     """
 
-    def __init__(self, background: Background) -> None:
+    def __init__(self, background: Background, metrics: Metrics) -> None:
         self._background = background
-        self._waiting: dict[object, _Waiting] = {}
-        self._size = 0
-        self._attempt = asyncio.Lock()
+        self._metrics = metrics
+        self._lanes: dict[Hashable, _Lane] = {}
+        self._count = self._size = 0
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, chat: object, save: Callable[[], Awaitable[None]], size: int) -> None:
-        """Store a chat later.
-
-        Args:
-            chat: The chat. It waits at most once.
-            save: Stores the chat; must be idempotent.
-            size: Size of the request, in bytes.
-        """
-        size += _OVERHEAD
-        before = self._waiting.get(chat)
-        total = self._size + size - (before.size if before else 0)
-        if total > _MOST_BYTES:
-            _log.error("messages of a chat lost: too many chats wait for the store")
+    def add(self, chat: Chat) -> None:
+        """Store a chat later; a chat that waits already keeps its place."""
+        lane = self._lanes.get(chat.lane) or _Lane()
+        size = chat.pack() + _OVERHEAD
+        is_new = chat not in lane.chats
+        if is_new and self._size + size > _MOST_BYTES:
+            self._lose(chat, "memory", "too many chats wait for the store")
             return
-        if not self._waiting:
+        if not self._lanes:
             if self._task is not None:  # it may still wait for its next attempt
                 self._task.cancel()
             self._task = self._background.start(self._run())
-        self._waiting[chat], self._size = _Waiting(save, size), total
+        self._lanes[chat.lane] = lane
+        self._size += size - lane.chats.get(chat, 0)
+        self._count += is_new
+        lane.chats[chat] = size
+        self._metrics.chats_waiting.set(self._count)
 
-    async def attempt(self) -> None:
-        """Store all waiting chats now, unless the store is still unavailable."""
-        if not self._waiting:
-            return
-        async with self._attempt:
-            failures = 0
-            for chat, waiting in list(self._waiting.items()):
-                failures += not await self._save(chat, waiting)
-                if failures == _MOST_FAILURES:
-                    return
+    async def attempt(self, key: Hashable) -> bool:
+        """Store the waiting chats of a lane now; return whether none is left."""
+        lane = self._lanes.get(key)
+        if lane is None:
+            return True
+        async with lane.attempt:
+            while lane.chats:
+                chat = next(iter(lane.chats))
+                if not await self._store(chat):
+                    return False
+                self._remove(chat)
+        return True
 
     async def _run(self) -> None:
         delay = _FIRST_DELAY
-        while self._waiting:
+        while self._lanes:
             is_last = await self._background.closes_within(delay)
-            await self.attempt()
+            await self._attempt_all()
             delay = min(2 * delay, _LONGEST_DELAY)
-            if is_last and self._waiting:
-                _log.error("messages of %d chats lost: the server stops", len(self._waiting))
-                self._waiting.clear()
-                self._size = 0
+            if is_last:
+                for lane in list(self._lanes.values()):
+                    for chat in list(lane.chats):
+                        self._remove(chat)
+                        self._lose(chat, "stop", "the server stops")
 
-    async def _save(self, chat: object, waiting: _Waiting) -> bool:
-        """Store a chat, and return whether it is done."""
+    async def _attempt_all(self) -> None:
+        failures = 0
+        for key in list(self._lanes):
+            if await self.attempt(key):
+                failures = 0
+                continue
+            failures += 1
+            self._lanes[key] = self._lanes.pop(key)  # the others come first next time
+            if failures == _MOST_FAILURES:
+                return
+
+    async def _store(self, chat: Chat) -> bool:
+        """Store a chat, and return whether it need not wait any longer."""
         try:
-            await waiting.save()
-            _log.warning("messages of a chat stored late")
+            await chat.store_late()
+        except Refused as refused:
+            self._lose(chat, "refused", f"status {refused.status_code}")
         except EdenmemError as error:
-            if is_temporary(error):
+            if _is_temporary(error):
                 return False
-            _log.error("messages of a chat not stored: %s", log_text(error))
+            self._lose(chat, "error", log_text(error))
         except Exception as error:  # noqa: BLE001 - the next chat is not concerned
-            _log.error("messages of a chat not stored", exc_info=error)
-        if self._waiting.get(chat) is waiting:  # and was not added again meanwhile
-            del self._waiting[chat]
-            self._size -= waiting.size
+            self._lose(chat, "error", type(error).__name__, error)
+        else:
+            _log.warning("messages of a chat stored late")
         return True
 
+    def _remove(self, chat: Chat) -> None:
+        lane = self._lanes.get(chat.lane)
+        if lane is None or chat not in lane.chats:  # the server stops
+            return
+        self._size -= lane.chats.pop(chat)
+        self._count -= 1
+        self._metrics.chats_waiting.set(self._count)
+        if not lane.chats:
+            del self._lanes[chat.lane]
 
-def is_temporary(error: EdenmemError) -> bool:
+    def _lose(self, chat: Chat, reason: str, details: str, error: Exception | None = None) -> None:
+        _log.error("messages of a chat lost: %s", details, exc_info=error)
+        if not chat.is_lost:
+            chat.is_lost = True
+            self._metrics.chats_lost.labels(reason).inc()
+
+
+def _is_temporary(error: EdenmemError) -> bool:
     """Return whether the same write may succeed later, without a repair."""
     is_permanent = isinstance(error, StoreReadOnly | DocumentDamaged)
     return isinstance(error, UnavailableError) and not is_permanent

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import codecs
 import json
-import logging
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
-import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -24,7 +21,7 @@ from edenmem.engine.chats.sessions import Answer, ChatRequest, ChatTurn
 from edenmem.engine.reports import SearchHit
 from edenmem.engine.runtime.concurrency import THREADS, in_thread
 from edenmem.errors import EdenmemError
-from edenmem.models.host import Agent, User
+from edenmem.models.host import Agent
 from edenmem.models.ids import utc_now
 from edenmem.server.access import Caller, FromCaller
 from edenmem.server.limits import check_daily_use, count_daily_use, inflate
@@ -32,8 +29,9 @@ from edenmem.server.problems import CHAT_ERRORS, Refused
 from edenmem.server.proxy.answers import Decoder, StreamReader, read_answer
 from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.body import BadField, ChatBody, MemoryFields, estimate_answer
-from edenmem.server.proxy.retries import Retries, is_temporary
-from edenmem.server.proxy.stages import Stages, Unlimited
+from edenmem.server.proxy.recording import Recording
+from edenmem.server.proxy.retries import Retries
+from edenmem.server.proxy.stages import Stages
 from edenmem.server.proxy.upstream import (
     StreamBroken,
     Upstream,
@@ -42,8 +40,6 @@ from edenmem.server.proxy.upstream import (
     response_headers,
 )
 from edenmem.server.state import ServerState, state_of
-
-_log = logging.getLogger(__name__)
 
 router = APIRouter(tags=["chat"])
 
@@ -57,7 +53,6 @@ _MOST_ANSWER = 64 * 1024 * 1024
 _SHORT = 64 * 1024
 #: Maximum number of concurrent searches: half of the threads for the store.
 _SEARCHES = THREADS // 2
-_UNKNOWN_USER = "unknown user; use 'edenmem user add NAME', or set server.create_users"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,12 +68,8 @@ class Proxy:
 
     upstream: Upstream
     background: Background
-    retries: Retries = field(init=False)
+    retries: Retries
     searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SEARCHES))
-
-    def __post_init__(self) -> None:
-        """Retry in the background."""
-        self.retries = Retries(self.background)
 
 
 def _proxy_of(request: Request) -> Proxy:
@@ -162,31 +153,18 @@ class _Exchange:
         request: The request.
         caller: The caller.
         state: State of the server.
-        missed_at: When the request was forwarded without its session, which is found now.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        caller: Caller,
-        state: ServerState,
-        *,
-        missed_at: datetime | None = None,
-    ) -> None:
+    def __init__(self, request: Request, caller: Caller, state: ServerState) -> None:
         self._request = request
         self._caller = caller
         self._state = state
         self._proxy = _proxy_of(request)
         self._settings = state.settings.server
         self._chats = state.service.chats
-        stages = Stages if missed_at is None else Unlimited
-        self._stages = stages(self._proxy.background, state.metrics)
-        self._missed_at = missed_at
-        self._unfound: ChatBody | None = None  # a chat without its session yet
-        self._asked: ChatRequest | None = None
+        self._stages = Stages(self._proxy.background, state.metrics)
+        self._recording: Recording | None = None
         self._turn: ChatTurn | None = None
-        self._answer: Answer | None = None
-        self._is_turn_stored = False
         self._hits: list[SearchHit] = []
         self._retrieved = self._is_forwarded = False
         self._size = self._reserved = 0
@@ -265,7 +243,8 @@ class _Exchange:
         """Return the body with memory."""
         settings = self._settings
         turn = await self._find_turn(body)
-        if turn is None or self._asked is None:
+        asked = self._asked
+        if turn is None or asked is None:
             return body.with_memory("", "")
         message, retrieval = body.last_user_message, self._retrieval(body.memory)
         context, (searched, self._hits) = await asyncio.gather(
@@ -275,10 +254,14 @@ class _Exchange:
                 settings.context_timeout_seconds,
                 or_else="",
             ),
-            self._retrieve(self._asked.agent, turn, message, retrieval),
+            self._retrieve(asked.agent, turn, message, retrieval),
         )
         self._retrieved = searched
         return body.with_memory(context, self._chats.memory.render(self._hits, context))
+
+    @property
+    def _asked(self) -> ChatRequest | None:
+        return self._recording.asked if self._recording is not None else None
 
     async def _find_turn(self, body: ChatBody) -> ChatTurn | None:
         """Return the turn of a chat, or None without its agent, user or session.
@@ -286,107 +269,16 @@ class _Exchange:
         Raises:
             Refused: no such agent or user within reach.
         """
-        self._unfound = body
+        proxy = self._proxy
+        self._recording = Recording(
+            self._request, self._caller, self._state, proxy.background, proxy.retries, body
+        )
         try:
-            agent, user, host_user = await self._who(body)
+            self._turn = await self._recording.find(self._stages)
         except Refused:
-            self._unfound = None
+            self._recording = None
             raise
-        if agent is None:
-            return None
-        named = self._header("session")
-        self._asked = ChatRequest(
-            agent=agent,
-            user=user,
-            host_user=host_user,
-            key=named or body.memory.memory_id,
-            may_join=bool(named) and self._caller.user_id is None,
-            said=body.said,
-            is_retry=self._request.headers.get("x-stainless-retry-count", "0") != "0",
-            missed_at=self._missed_at,
-        )
-        self._turn = await self._stages.run(
-            "session",
-            self._look_up(self._asked),
-            self._settings.store_timeout_seconds,
-            or_else=None,
-        )
-        if self._turn is not None:
-            self._unfound = None
         return self._turn
-
-    async def _look_up(self, asked: ChatRequest) -> ChatTurn:
-        """Return the turn of a request, after the earlier chats that wait for the store."""
-        if self._missed_at is None:
-            await self._proxy.retries.attempt()
-        return await in_thread(self._chats.find_turn, asked)
-
-    async def _who(self, body: ChatBody) -> tuple[Agent | None, User | None, str]:
-        """Return the agent, the user and the host's name of the user; no agent means no memory.
-
-        Raises:
-            Refused: no such agent or user within reach.
-        """
-        limit = self._settings.store_timeout_seconds
-        name = self._header("agent")
-        agent = self._state.agent
-        if name:
-            agent = await self._stages.run(
-                "agent", in_thread(self._chats.find_agent, name), limit, or_else=None
-            )
-        elif self._caller.agents is not None and len(self._caller.agents) == 1:
-            (only,) = self._caller.agents
-            agent = await self._stages.run(
-                "agent", in_thread(self._chats.find_agent, only), limit, or_else=None
-            )
-        if agent is not None and not self._caller.may_reach_agent(agent.id):
-            agent = None
-        if agent is None and "agent" not in self._stages.left_out:
-            if name:
-                raise Refused(404, f"there is no agent {name!r}")
-            raise Refused(400, "an agent is required: send the header X-Edenmem-Agent")
-        host_user = self._header("user") or body.user
-        if self._caller.user_id is not None:
-            user = await self._find_user(host_user or self._caller.user_id)
-            if user is None and (self._is_user_late or not host_user):
-                return self._without_user()
-            if user is None or not self._caller.may_reach_user(user.id):
-                raise Refused(404, f"there is no user {host_user!r}")
-            return agent, user, self._caller.user_id
-        if not host_user and self._caller.token_id is None:
-            host_user = self._settings.user
-        user = await self._find_user(host_user) if host_user else None
-        if host_user and user is None:
-            if self._is_user_late:
-                return self._without_user()
-            # Do not reveal to the caller of a token which names exist.
-            self._stages.skip(
-                "user", "unknown, so no memory of the user", _UNKNOWN_USER,
-                is_told=self._caller.token_id is None,
-            )  # fmt: skip
-        return agent, user, host_user
-
-    @property
-    def _is_user_late(self) -> bool:
-        """Return whether the user look-up was late or failed."""
-        return "user" in self._stages.left_out
-
-    def _without_user(self) -> tuple[None, None, str]:
-        """Leave memory out: the chat must not be stored in a session without its user."""
-        self._stages.skip("session", "the user was not found, so nothing is stored yet")
-        return None, None, ""
-
-    async def _find_user(self, host_user: str) -> User | None:
-        name = self._settings.users.get(host_user, host_user)
-        limit = self._settings.store_timeout_seconds
-        user = await self._stages.run(
-            "user", in_thread(self._chats.find_user, name), limit, or_else=None
-        )
-        if user is None and self._settings.create_users and self._caller.user_id is None:
-            user = await self._stages.run(
-                "user", in_thread(self._chats.add_user, name), limit, or_else=None
-            )
-        return user
 
     def _retrieval(self, fields: MemoryFields) -> Retrieval:
         settings = self._settings
@@ -431,63 +323,15 @@ class _Exchange:
     # -- storage -------------------------------------------------------------------------------
 
     async def _store_turn(self) -> None:
-        if (self._turn is None and self._unfound is None) or not self._state.stores_chats:
+        if self._recording is None or not self._state.stores_chats:
             return
         await self._stages.run(
             "store",
-            self._write_or_wait(),
+            self._recording.store(),
             self._settings.store_timeout_seconds,
             or_else=None,
             must_end=True,
         )
-
-    async def _write_or_wait(self) -> None:
-        """Write what is known of the chat, or let it wait while the store is unavailable.
-
-        Raises:
-            EdenmemError: the store failed.
-        """
-        if self._unfound is not None:
-            self._proxy.retries.add(self, self._write_late, self._size)
-            return
-        try:
-            await self._write()
-        except EdenmemError as error:
-            if is_temporary(error):
-                self._proxy.retries.add(self, self._write_late, self._size)
-            raise
-
-    async def _write_late(self) -> None:
-        """Find the session of a chat if it was not found before, and write the chat.
-
-        Raises:
-            EdenmemError: the store failed.
-        """
-        if self._unfound is not None:
-            found = _Exchange(self._request, self._caller, self._state, missed_at=self._begun)
-            try:
-                self._turn = await found._find_turn(self._unfound)
-            except Refused as refused:
-                _log.warning("messages of a chat not stored: status %d", refused.status_code)
-            self._asked, self._unfound = found._asked, None
-        await self._write()
-
-    async def _write(self) -> None:
-        """Write the turn, and the answer if there is one; each is written once.
-
-        Raises:
-            EdenmemError: the store failed.
-        """
-        turn = self._turn
-        if turn is None or self._asked is None:
-            return
-        if not self._is_turn_stored:
-            await in_thread(self._chats.store_turn, turn)
-            self._is_turn_stored = True
-        if (answer := self._answer) is not None and turn.asked:
-            await in_thread(self._chats.store_answer, turn, answer)
-            self._answer = None  # written again, it could replace a newer one
-            self._proxy.background.form_later(turn.session.id, self._asked.agent.id)
 
     async def _keep_answer(self, answer: Answer, usage: Any) -> None:
         """Store the answer before its end is sent, also if the client disconnects meanwhile."""
@@ -499,13 +343,12 @@ class _Exchange:
             counting = in_thread(self._chats.memory.count_access, self._hits)
             self._proxy.background.start(counting)  # after the first token
         await self._count_use(usage, answer)
-        has_asked = self._turn.asked if self._turn is not None else self._unfound is not None
-        if not has_asked or not self._state.stores_chats:
+        recording = self._recording
+        if recording is None or not recording.expects_answer or not self._state.stores_chats:
             return
-        self._answer = msgspec.structs.replace(answer, at=utc_now())
         await self._stages.run(
             "answer",
-            self._write_or_wait(),
+            recording.store_answer(answer),
             self._settings.store_timeout_seconds,
             or_else=None,
             must_end=True,
@@ -585,7 +428,8 @@ class _Exchange:
         """
         per_token = self._state.settings.formation.characters_per_token
         reserved = round(self._size / per_token) + answer_tokens
-        asked_by = self._asked.user.id if self._asked and self._asked.user else None
+        asked = self._asked
+        asked_by = asked.user.id if asked and asked.user else None
         self._payer = self._caller.user_id or asked_by
         reserving = asyncio.create_task(self._count_reservation(reserved))
         try:
@@ -638,9 +482,6 @@ class _Exchange:
         await self._settle_use(sum(counts))
 
     # -- headers -------------------------------------------------------------------------------
-
-    def _header(self, name: str) -> str:
-        return self._request.headers.get(f"x-edenmem-{name}", "").strip()[:200]
 
     def _own_headers(self) -> list[tuple[str, str]]:
         own: list[tuple[str, str]] = []
