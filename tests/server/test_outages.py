@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,8 +18,11 @@ import pytest
 from edenmem.errors import DocumentDamaged, StoreError, StoreReadOnly, StoreUnreachable
 from edenmem.models.host import User
 from edenmem.models.ids import new_id, utc_now
+from edenmem.server.metrics import Metrics
 from edenmem.server.proxy import retries
+from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.recording import Recording
+from edenmem.server.proxy.retries import Retries
 from tests.server.door import Door, serving, with_server
 from tests.support.waiting import until
 
@@ -302,6 +308,101 @@ def test_a_chat_waits_only_for_its_own_conversation(
     release.set()
     door.chat("Now.", user="boris", memory_id="slow", model="limited")
     assert texts_of(door, "slow") == ["Long.", "Now."]
+
+
+async def test_a_chat_that_fails_for_good_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    """But not while nothing else is stored: then the store is unavailable."""
+
+    class Failing:
+        lane, is_lost, attempts = "lane", False, 0
+
+        def pack(self) -> int:
+            return 0
+
+        async def store_late(self) -> None:
+            self.attempts += 1
+            raise StoreError("refused")
+
+    service: Any = None
+    background, metrics = Background(service, concurrency=1), Metrics()
+    waiting, chat = Retries(background, metrics), Failing()
+    waiting.add(chat)
+    for _ in range(2 * retries._MOST_ATTEMPTS):
+        assert not await waiting.attempt("lane")
+    for _ in range(retries._MOST_ATTEMPTS - 1):
+        waiting.stored += 1
+        assert not await waiting.attempt("lane")
+    assert b"edenmem_chats_waiting 1.0" in metrics.expose()
+    waiting.stored += 1
+    assert await waiting.attempt("lane")
+    assert (chat.attempts, chat.is_lost) == (3 * retries._MOST_ATTEMPTS, True)
+    assert b"edenmem_chats_waiting 0.0" in metrics.expose()
+    assert caplog.messages == ["messages of a chat lost: StoreError: refused"]
+    await background.drain()
+
+
+def test_the_same_word_is_stored_again_while_the_first_is_written(
+    door: Door, outage: Outage
+) -> None:
+    """A store that is slow, and not down."""
+    asking: dict[str, Any] = {"user": "anna", "memory_id": "slowly"}
+    for text in ("Shall I?", "Really?"):
+        door.chat(text, **asking)
+    store, release = door.service.chats.store_turn, threading.Event()
+
+    def wait(turn: Any) -> None:
+        assert release.wait(60)
+        store(turn)
+
+    with second_server(door, store_timeout_seconds=0.2):
+        outage.replace("store_turn", wait)
+        for _ in range(2):
+            door.chat("yes", **asking)
+        release.set()
+        until(lambda: len(said_to(door, "slowly")) == 8)
+    assert texts_of(door, "slowly")[4:] == ["yes", "answer to: yes"] * 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_conversations_survive_a_flaky_store(
+    door: Door, outage: Outage, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Any call may fail before or after its write, or be slow; nothing is lost or doubled."""
+    monkeypatch.setattr(retries, "_LONGEST_DELAY", 0.3)
+    chance, is_over = random.Random(seed), threading.Event()
+
+    def flaky(made: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            fails = not is_over.is_set() and chance.random() < 0.5
+            if fails and chance.random() < 0.3:
+                time.sleep(0.3)
+            if fails and chance.random() < 0.6:
+                raise StoreUnreachable("gone")
+            result = made(*given)
+            if fails:
+                raise StoreUnreachable("gone after the write")
+            return result
+
+        return call
+
+    for step in ("find_agent", "find_user", "find_turn", "store_turn", "store_answer"):
+        outage.replace(step, flaky(getattr(door.service.chats, step)))
+
+    def converse(number: int) -> tuple[str, list[str]]:
+        key, said, choice = f"flaky-{seed}-{number}", list[str](), random.Random(number)
+        for place in range(8):
+            said.append(choice.choice(["yes", "no"]) if place > 1 else f"{key} {place}")
+            given = said[-1:] if number % 2 else said
+            answer = door.chat(*given, user="anna", memory_id=key, stream=choice.random() < 0.3)
+            assert answer.status_code == 200
+            said.append(f"answer to: {said[-1]}")
+        return key, said
+
+    with second_server(door, store_timeout_seconds=0.2):
+        with ThreadPoolExecutor(4) as pool:
+            spoken = dict(pool.map(converse, range(4)))
+        is_over.set()
+        until(lambda: {key: texts_of(door, key) for key in spoken} == spoken)
 
 
 def test_a_newer_answer_of_another_server_stays(

@@ -12,7 +12,7 @@ from fastapi import Request
 from edenmem.engine.chats.messages import Said
 from edenmem.engine.chats.sessions import Answer, ChatRequest, ChatTurn
 from edenmem.engine.runtime.concurrency import in_thread
-from edenmem.errors import NotFoundError
+from edenmem.errors import NotFoundError, StoreUnreachable
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import utc_now
 from edenmem.server.access import Caller
@@ -67,6 +67,7 @@ class Recording:
         self._begun = utc_now()
         self._turn: ChatTurn | None = None
         self._is_turn_stored = False
+        self._is_behind = False  # the session was read while earlier chats waited
         self._answer: Answer | None = None
         self._writing = asyncio.Lock()
         #: The agent and the user, once found, without the messages.
@@ -121,7 +122,7 @@ class Recording:
     async def _look_up(self, asked: ChatRequest) -> ChatTurn:
         """Return the turn of a request, after the earlier chats that wait for the store."""
         if asked.missed_at is None:
-            await self._retries.attempt(self.lane)
+            self._is_behind = not await self._retries.attempt(self.lane)
         said = self._said
         said = _SAID.decode(said) if isinstance(said, bytes) else said
         return await in_thread(self._chats.find_turn, msgspec.structs.replace(asked, said=said))
@@ -206,10 +207,17 @@ class Recording:
                 self._retries.add(self)
                 return
             try:
+                if self._is_behind and not self._is_turn_stored:
+                    raise StoreUnreachable("earlier messages of the chat wait for the store")
                 await self._write(self._turn)
             except Exception:
                 self._retries.add(self)
                 raise
+
+    def wait_if_late(self) -> None:
+        """Let later chats of the conversation wait for a write that is still in progress."""
+        if self._writing.locked():
+            self._retries.add(self)
 
     async def store_late(self) -> None:
         """Store a chat that waited; its session is found anew, after the chats before it.
@@ -246,6 +254,7 @@ class Recording:
         if not self._is_turn_stored:
             await in_thread(self._chats.store_turn, turn)
             self._turn, self._is_turn_stored = msgspec.structs.replace(turn, messages=()), True
+            self._retries.stored += 1
         if self._answer is not None and turn.asked and self.asked is not None:
             await in_thread(self._chats.store_answer, turn, self._answer)
             self._answer = None

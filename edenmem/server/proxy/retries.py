@@ -21,6 +21,8 @@ _FIRST_DELAY, _LONGEST_DELAY = 1.0, 30.0
 _MOST_BYTES = 256 * 1024 * 1024
 #: Approximate size of a waiting chat without its texts, in bytes.
 _OVERHEAD = 16 * 1024
+#: A chat is given up after this many failures, each while the store took other chats.
+_MOST_ATTEMPTS = 20
 #: An attempt for all lanes ends after this many failures in a row: the store is unavailable.
 _MOST_FAILURES = 3
 
@@ -44,11 +46,20 @@ class Chat(Protocol):
         """Store the chat; idempotent."""
 
 
-@dataclass
-class _Lane:
-    """The waiting chats of one lane, oldest first, with their sizes."""
+@dataclass(slots=True)
+class _Waiting:
+    """A waiting chat: its size in bytes, its failures, and `Retries.stored` at the last one."""
 
-    chats: dict[Chat, int] = field(default_factory=dict)
+    size: int
+    failures: int = 0
+    stored: int = 0
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The waiting chats of one lane, oldest first."""
+
+    chats: dict[Chat, _Waiting] = field(default_factory=dict)
     attempt: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -60,21 +71,24 @@ class Retries:
     Args:
         background: Runs the retries, and ends them after a last attempt when the server stops.
         metrics: Counts chats that wait and chats that are lost.
+
+    Attributes:
+        stored: Number of chats that the store took, late or not.
     """
 
     def __init__(self, background: Background, metrics: Metrics) -> None:
         self._background = background
         self._metrics = metrics
         self._lanes: dict[Hashable, _Lane] = {}
-        self._count = self._size = 0
+        self._count = self._size = self.stored = 0
         self._task: asyncio.Task[None] | None = None
 
     def add(self, chat: Chat) -> None:
         """Store a chat later; a chat that waits already keeps its place."""
         lane = self._lanes.get(chat.lane) or _Lane()
+        waiting = lane.chats.get(chat)
         size = chat.pack() + _OVERHEAD
-        is_new = chat not in lane.chats
-        if is_new and self._size + size > _MOST_BYTES:
+        if waiting is None and self._size + size > _MOST_BYTES:
             self._lose(chat, "memory", "too many chats wait for the store")
             return
         if not self._lanes:
@@ -82,10 +96,12 @@ class Retries:
                 self._task.cancel()
             self._task = self._background.start(self._run())
         self._lanes[chat.lane] = lane
-        self._size += size - lane.chats.get(chat, 0)
-        self._count += is_new
-        lane.chats[chat] = size
-        self._metrics.chats_waiting.set(self._count)
+        if waiting is None:
+            waiting = lane.chats[chat] = _Waiting(0, stored=self.stored)
+            self._count += 1
+            self._metrics.chats_waiting.set(self._count)
+        self._size += size - waiting.size
+        waiting.size = size
 
     async def attempt(self, key: Hashable) -> bool:
         """Store the waiting chats of a lane now; return whether none is left."""
@@ -94,8 +110,8 @@ class Retries:
             return True
         async with lane.attempt:
             while lane.chats:
-                chat = next(iter(lane.chats))
-                if not await self._store(chat):
+                chat, waiting = next(iter(lane.chats.items()))
+                if not await self._store(chat, waiting):
                     return False
                 self._remove(chat)
         return True
@@ -123,14 +139,16 @@ class Retries:
             if failures == _MOST_FAILURES:
                 return
 
-    async def _store(self, chat: Chat) -> bool:
+    async def _store(self, chat: Chat, waiting: _Waiting) -> bool:
         """Store a chat, and return whether it need not wait any longer."""
         try:
             await chat.store_late()
         except Refused as refused:
             self._lose(chat, "refused", f"status {refused.status_code}")
         except EdenmemError as error:
-            if _is_temporary(error):
+            waiting.failures += waiting.stored < self.stored
+            waiting.stored = self.stored
+            if _is_temporary(error) and waiting.failures < _MOST_ATTEMPTS:
                 return False
             self._lose(chat, "error", log_text(error))
         except Exception as error:  # noqa: BLE001 - the next chat is not concerned
@@ -143,7 +161,7 @@ class Retries:
         lane = self._lanes.get(chat.lane)
         if lane is None or chat not in lane.chats:  # the server stops
             return
-        self._size -= lane.chats.pop(chat)
+        self._size -= lane.chats.pop(chat).size
         self._count -= 1
         self._metrics.chats_waiting.set(self._count)
         if not lane.chats:

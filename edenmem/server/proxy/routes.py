@@ -323,15 +323,16 @@ class _Exchange:
     # -- storage -------------------------------------------------------------------------------
 
     async def _store_turn(self) -> None:
-        if self._recording is None or not self._state.stores_chats:
-            return
+        if self._recording is not None and self._state.stores_chats:
+            await self._store("store", self._recording, self._recording.store())
+
+    async def _store(
+        self, stage: str, recording: Recording, work: Coroutine[Any, Any, None]
+    ) -> None:
         await self._stages.run(
-            "store",
-            self._recording.store(),
-            self._settings.store_timeout_seconds,
-            or_else=None,
-            must_end=True,
+            stage, work, self._settings.store_timeout_seconds, or_else=None, must_end=True
         )
+        recording.wait_if_late()
 
     async def _keep_answer(self, answer: Answer, usage: Any) -> None:
         """Store the answer before its end is sent, also if the client disconnects meanwhile."""
@@ -346,13 +347,7 @@ class _Exchange:
         recording = self._recording
         if recording is None or not recording.expects_answer or not self._state.stores_chats:
             return
-        await self._stages.run(
-            "answer",
-            recording.store_answer(answer),
-            self._settings.store_timeout_seconds,
-            or_else=None,
-            must_end=True,
-        )
+        await self._store("answer", recording, recording.store_answer(answer))
 
     # -- the answer ----------------------------------------------------------------------------
 
