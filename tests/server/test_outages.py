@@ -419,10 +419,10 @@ def test_a_newer_answer_of_another_server_stays(
     assert texts_of(door, "newer")[:3] == ["Which?", "first ö", "Next."]
 
 
-def forget(door: Door, user: str) -> None:
+def forget(door: Door, *, messages: bool, **subject: str) -> None:
     erasure = door.service.erasure
-    plan = asyncio.run(erasure.plan(erasure.find_subject(user=user)))
-    assert asyncio.run(erasure.forget(plan, messages=True)).complete
+    plan = asyncio.run(erasure.plan(erasure.find_subject(**subject)))
+    assert asyncio.run(erasure.forget(plan, messages=messages)).complete
 
 
 @pytest.mark.parametrize("step", ["find_user", "find_turn", "store_turn", "store_answer"])
@@ -439,12 +439,33 @@ def test_a_chat_of_a_user_who_is_forgotten_meanwhile_is_not_stored(
         chats = door.service.chats
         outage.of((chats, step), *[(chats, "add_user")] * (step == "find_user"))
         door.chat("Very ill.", **asking)
-        forget(door, name)
+        forget(door, messages=True, user=name)
         outage.end()
         until(lambda: chats_counted(door) == {"waiting": 0, "lost error": 1})
     assert not said_to(door, name)
     assert door.store.host.user(user.id) is None
     assert name not in {each.username for each in door.store.host.users()}
+
+
+@pytest.mark.parametrize("kind", ["agent", "session"])
+def test_a_chat_of_an_agent_or_session_that_is_forgotten_meanwhile_is_not_stored(
+    door: Door, outage: Outage, kind: str
+) -> None:
+    """Though the messages from before stay: no memory is formed from them any more."""
+    name = f"forgotten-{kind}"
+    headers = {"X-Edenmem-Agent": door.other.username}
+    asking: dict[str, Any] = {"user": "anna", "memory_id": name, "headers": headers}
+    with second_server(door):
+        session = door.chat("Before.", **dict(asking)).headers["x-edenmem-session"]
+        outage.of((door.service.chats, "store_turn"))
+        door.chat("Missed.", **dict(asking))
+        subject = {"agent": door.other.username, "session": session}[kind]
+        forget(door, messages=False, **{kind: subject})
+        outage.end()
+        until(lambda: chats_counted(door) == {"waiting": 0, "lost error": 1})
+        assert texts_of(door, name) == ["Before.", "answer to: Before."]
+        door.chat("After.", **dict(asking))
+    assert texts_of(door, name)[2:] == ["After.", "answer to: After."]
 
 
 def test_the_size_of_a_chat_that_waits_includes_its_answer(

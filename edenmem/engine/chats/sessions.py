@@ -23,7 +23,7 @@ from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.lookups import add_messages
 from edenmem.engine.scopes.visibility import SessionView, current_view
 from edenmem.errors import NotFoundError, UsageError
-from edenmem.models.forgetting import block
+from edenmem.models.forgetting import Subject, block
 from edenmem.models.host import STORED, Agent, Message, Session, ToolCall, User, owner_of
 from edenmem.models.ids import derived_id, is_id
 
@@ -160,14 +160,20 @@ def store_answer(runtime: Runtime, turn: ChatTurn, answer: Answer) -> None:
 
 
 def is_forgotten(runtime: Runtime, names: Collection[str], since: datetime) -> bool:
-    """Return whether an agent, user or session with one of these names or IDs was forgotten since.
+    """Return whether a user, session or agent was forgotten since.
 
     A chat from before must not be stored any more.
+
+    Args:
+        runtime: The store.
+        names: IDs, and names of users and sessions.
+        since: When the chat arrived.
     """
     called = {block("called", name.strip().casefold()) for name in names if name.strip()}
+    agents = {Subject(kind="agent", agent_id=name).id for name in names}
     return any(
         forgetting.kind != "fact"
-        and not called.isdisjoint(forgetting.blocks)
+        and (forgetting.id in agents or not called.isdisjoint(forgetting.blocks))
         and (forgetting.closed_at is None or forgetting.closed_at >= since)
         for forgetting in runtime.store.erasure.forgettings()
     )
