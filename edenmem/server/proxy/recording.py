@@ -220,7 +220,7 @@ class Recording:
             self._retries.add(self)
 
     async def store_late(self) -> None:
-        """Store a chat that waited; its session is found anew, after the chats before it.
+        """Store a chat that waited; the session is found again, after the chats before it.
 
         Raises:
             Refused: no such agent or user within reach.
