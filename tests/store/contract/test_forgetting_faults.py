@@ -160,6 +160,14 @@ def _check_facts(store: Any, report: ForgetReport) -> None:
     assert sum(1 for entry in store.log.audit() if entry.action == "forget") == 1
 
 
+def _copied(path: Path, target: Path) -> SqliteStore:
+    """A store on a copy of the file; it takes no time to compact."""
+    shutil.copy(path, target)
+    store = SqliteStore(target)
+    store.database.compact = lambda: _COMPACTED  # type: ignore[method-assign]
+    return store
+
+
 def test_interruption_of_forgetting_facts_at_any_transaction(tmp_path: Path) -> None:
     path = tmp_path / "prepared.db"
     store = SqliteStore(path)
@@ -167,20 +175,14 @@ def test_interruption_of_forgetting_facts_at_any_transaction(tmp_path: Path) -> 
     ids = _leak(store)
     store.database.close()
 
-    def copied(name: str) -> SqliteStore:
-        shutil.copy(path, tmp_path / name)
-        store = SqliteStore(tmp_path / name)
-        store.database.compact = lambda: _COMPACTED  # type: ignore[method-assign]
-        return store
-
-    store = copied("whole.db")
+    store = _copied(path, tmp_path / "whole.db")
     writes = _Writes(store)
     _check_facts(store, _forget_facts(store, ids))
     whole = writes.count
     store.database.close()
     assert whole > 12
     for at in range(whole):
-        store = copied(f"{at}.db")
+        store = _copied(path, tmp_path / f"{at}.db")
         _Writes(store, at, after=at % 2 == 1)
         with pytest.raises(_Cut):
             _forget_facts(store, ids)
@@ -244,13 +246,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_interruption_at_any_transaction(prepared: Path, tmp_path: Path) -> None:
-    def copied(name: str) -> SqliteStore:
-        shutil.copy(prepared, tmp_path / name)
-        store = SqliteStore(tmp_path / name)
-        store.database.compact = lambda: _COMPACTED  # type: ignore[method-assign]
-        return store
-
-    store = copied("whole.db")
+    store = _copied(prepared, tmp_path / "whole.db")
     plan = plan_of(store, user="zenobia")
     writes = _Writes(store)
     assert _forget(store).complete
@@ -260,7 +256,7 @@ def test_interruption_at_any_transaction(prepared: Path, tmp_path: Path) -> None
     store.database.close()
     assert whole > 12
     for at in range(whole):
-        store = copied(f"{at}.db")
+        store = _copied(prepared, tmp_path / f"{at}.db")
         _Writes(store, at, after=at % 2 == 1)
         with pytest.raises(_Cut):
             _forget(store)
