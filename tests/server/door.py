@@ -17,7 +17,7 @@ import httpx
 import msgspec
 
 from edenmem.engine.service import MemoryService
-from edenmem.models.host import Agent, Message, User
+from edenmem.models.host import Agent, Message, Session, User
 from edenmem.server import process
 from edenmem.server.app import create_app
 from edenmem.settings.schema import (
@@ -71,10 +71,10 @@ class Door:
         """The messages of the session of an answer."""
         return [(m.role, m.content) for m in self.messages(response)]
 
-    def has_heard(self, text: str) -> bool:
-        """Whether the latest session contains this message of a user."""
-        latest = self.store.host.sessions(limit=1)
-        return any(("user", text) in self.said(session.id) for session in latest)
+    def having_heard(self, text: str) -> list[Session]:
+        """The sessions that contain this message of a user."""
+        sessions = self.store.host.sessions()
+        return [session for session in sessions if ("user", text) in self.said(session.id)]
 
     def messages(self, response: httpx.Response | str) -> list[Message]:
         session = response if isinstance(response, str) else response.headers["x-edenmem-session"]

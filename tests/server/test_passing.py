@@ -201,7 +201,7 @@ def test_a_client_that_hangs_up_before_an_answer_stops_the_upstream_and_has_spok
 ) -> None:
     with door.asking("Nobody waits.", model="stall"):
         assert door.upstream.reached.wait(30)
-        until(lambda: door.has_heard("Nobody waits."))  # while the upstream is silent
+        until(lambda: door.having_heard("Nobody waits."))  # while the upstream is silent
     assert door.upstream.hung_up.wait(30)
 
 
@@ -218,7 +218,7 @@ def test_a_client_that_hangs_up_during_a_search_has_spoken(
     monkeypatch.setattr(door.service.chats.memory, "search", search)
     with door.asking("Nobody waits for a search."):
         assert searching.wait(30)
-    until(lambda: door.has_heard("Nobody waits for a search."))
+    until(lambda: door.having_heard("Nobody waits for a search."))
     assert not door.upstream.seen
 
 
