@@ -5,7 +5,7 @@ Read-only; all functions block.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import msgspec
 
@@ -31,9 +31,7 @@ class FactTraces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trace_facts(store: Store, fact_ids: Iterable[str]) -> FactTraces:
-    """Return the traces of facts and of those merged into them.
-
-    They are in documents, history and log.
+    """Return the traces of facts, and of those merged into them, in documents, history and log.
 
     Facts without recorded source messages count as formed from all messages of their formation.
 
@@ -45,6 +43,7 @@ def trace_facts(store: Store, fact_ids: Iterable[str]) -> FactTraces:
     sessions: dict[str, None] = {}
     homes: dict[Scope, None] = {}
     agents: dict[str, None] = {}
+    merges: dict[Scope, dict[str, list[str]]] = {}  # each scope is read once, for all facts
     facts = dict.fromkeys(fact_ids)
     waiting = list(facts)
     while waiting:
@@ -64,9 +63,16 @@ def trace_facts(store: Store, fact_ids: Iterable[str]) -> FactTraces:
         scopes = [*(version.scope for version in versions), *(entry.scope for entry in entries)]
         own = {scope: None for scope in scopes if scope is not None}
         homes |= own
-        merged = [id for id in _merged_into(store, fact_id, own) if id not in facts]
-        facts |= dict.fromkeys(merged)
-        waiting += merged
+        for scope in own:
+            if scope not in merges:
+                merges[scope] = _list_merges(store, scope)
+            merged = [
+                id
+                for id in merges[scope].get(fact_id, ())
+                if id not in facts and store.memory.fact(id) is None  # else it was restored
+            ]
+            facts |= dict.fromkeys(merged)
+            waiting += dict.fromkeys(merged)
         agents |= {entry.agent_id: None for entry in entries if entry.agent_id}
     agents |= {scope.agent_id: None for scope in homes}
     # A fact that was revised or merged has sources in further sessions.
@@ -82,12 +88,13 @@ def trace_facts(store: Store, fact_ids: Iterable[str]) -> FactTraces:
     )
 
 
-def _merged_into(store: Store, fact_id: str, scopes: Iterable[Scope]) -> Iterator[str]:
-    """Yield the facts that were removed in favor of a fact, unless they were restored."""
-    for scope in scopes:
-        for entry in store.log.audit(scope=scope, actions=("remove_fact",)):
-            if merged_into(entry.reason) == fact_id and store.memory.fact(entry.target_id) is None:
-                yield entry.target_id
+def _list_merges(store: Store, scope: Scope) -> dict[str, list[str]]:
+    """Return the facts of a scope that were merged into another one, by that fact."""
+    merges: dict[str, list[str]] = {}
+    for entry in store.log.audit(scope=scope, actions=("remove_fact",)):
+        if kept := merged_into(entry.reason):
+            merges.setdefault(kept, []).append(entry.target_id)
+    return merges
 
 
 def _formed_from(store: Store, facts: Iterable[Fact | None]) -> tuple[str, ...]:
