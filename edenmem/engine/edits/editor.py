@@ -591,9 +591,10 @@ def _warn(text: str, scope: Scope, fact_id: str, dry_run: bool) -> tuple[str, ..
     why = f"the fact contains {secret}" if secret else checks.find_objection(text, scope=scope)
     if why is None:
         return ()
-    remedy = f"; to delete it: 'edenmem fact delete {fact_id}'"
-    if secret:  # a deleted fact stays in the history
-        remedy = f"; to erase it with all copies: 'edenmem forget --fact {fact_id}'"
     if dry_run:
         remedy = ""
+    elif secret:  # a deleted fact stays in the history
+        remedy = f"; to erase it with all copies: 'edenmem forget --fact {fact_id}'"
+    else:
+        remedy = f"; to delete it: 'edenmem fact delete {fact_id}'"
     return (f"warning: {why}{remedy}",)
