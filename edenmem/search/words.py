@@ -21,8 +21,8 @@ _PAIRS = (
 )
 _THREES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\ua9e0-\ua9ff\uaa60-\uaa7f"
 
-#: The tokenizer of the index in a SQLite file. A change needs a migration.
-TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
+#: Splits, folds and stems. A change needs a migration of SQLite files.
+_TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 
 #: Shorter words have too many neighbors ("cat", "car"); longer ones are not misspellings.
 _SHORTEST_FUZZY, _LONGEST_FUZZY = 4, 32
@@ -169,6 +169,7 @@ def index_words(texts: Iterable[str]) -> list[list[str]]:
 def _stem(words: set[str]) -> dict[str, str]:
     """Return the index forms of single words; only new words go to the scratch index."""
     found = {word: _stems[word] for word in words if word in _stems}
+    found |= {word: word for word in words if word.isdigit()}  # numbers have no stem
     new = [word for word in words if word not in found]
     if new:
         made = _split_and_stem(new)
@@ -190,7 +191,8 @@ def _split_and_stem(texts: Sequence[str]) -> list[list[str]]:
         rows = enumerate(map(normalize_for_index, texts))
         scratch.executemany("INSERT INTO t (rowid, w) VALUES (?, ?)", rows)
         for number, offset, word in scratch.execute('SELECT doc, "offset", term FROM v'):
-            placed[number].append((offset, word))
+            if word:  # a lone accent leaves an empty word
+                placed[number].append((offset, word))
     finally:
         scratch.execute("ROLLBACK")
     return [[word for _, word in sorted(words)] for words in placed]
@@ -238,7 +240,7 @@ def _scratch() -> sqlite3.Connection:
     if scratch is None:
         scratch = _of_thread.scratch = sqlite3.connect(":memory:", isolation_level=None)
         scratch.execute(
-            f"CREATE VIRTUAL TABLE t USING fts5 (w, content = '', tokenize = \"{TOKENIZER}\")"
+            f"CREATE VIRTUAL TABLE t USING fts5 (w, content = '', tokenize = \"{_TOKENIZER}\")"
         )
         scratch.execute("CREATE VIRTUAL TABLE v USING fts5vocab (t, 'instance')")
     return scratch

@@ -271,3 +271,61 @@ def test_deleted_messages_leave_no_word_in_the_file(town: Town, tmp_path: Path) 
     content = b"".join(path.read_bytes() for path in sorted(tmp_path.iterdir()))
     assert b"uincemarmalad" not in content.lower()
     assert store.memory.fact(fact.id) is not None
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_both_indexes_move_to_words_with_scopes_and_back(
+    town: Town, monkeypatch: pytest.MonkeyPatch, complete: bool
+) -> None:
+    """Migration 21 and its reversal; in between the file is as an older version made it."""
+    store, scope = town.store, town.his()
+    pairs = learn(town, 5)
+    add_facts(store, make_fact(scope, "Bruno wohnt in 東京 und näht Segel."))
+    if complete:
+        store.indexes.create_index(INDEX, WISH)
+    else:
+        with store.connections.writing() as connection:
+            source_words.create_index(connection)
+            monkeypatch.setattr(source_words, "BATCH", 2)
+            source_words.index_batch(connection, 0)
+
+    def words(query: str) -> list[str]:
+        filter = FactFilter(scopes=(scope,))
+        (one,) = store.search.text_candidates(filter, [query], limit=99)
+        return [each.fact_id for each in one]
+
+    queries = ("number", "東京", "nahen segel", "bruno numbr")
+    before = {query: words(query) for query in queries}
+    assert all(before.values())
+    path = Path(store.database.info().location)
+    store.migrations.migrate_down(20)
+    file = sqlite3.connect(path)
+    with file:
+        (number,) = file.execute("SELECT scope_id FROM facts WHERE id = ?", (pairs[0][0].id,))
+        for table, word, count in (
+            ("facts_text", '"東 京"', 1),
+            ("facts_text", "numbers", 5),
+            ("facts_source", "trawlers", 5 if complete else 2),
+        ):
+            query = f"scope : s{number[0]} AND content : {word}"
+            rows = file.execute(f"SELECT rowid FROM {table} WHERE {table} MATCH ?", (query,))
+            assert len(rows.fetchall()) == count
+    file.close()
+    store.migrations.migrate_up()
+    assert {query: words(query) for query in queries} == before
+    assert store.search.search_ability().source_words == complete
+    assert state(store).status == ("ready" if complete else "missing")
+    monkeypatch.undo()
+    store.indexes.create_index(INDEX, WISH)
+    assert found(town, "trawler") == {fact.id for fact, _ in pairs}
+    assert state(store).status == "ready"
+    for fact, message in pairs:  # deletion needs the exact words of the indexes
+        store.host.put_message(msgspec.structs.replace(message, content="The winch."))
+        applied(store, RemoveFact(scope=scope, fact_id=fact.id, expected_version=1, at=NOW))
+    with store.connections.writing() as connection:
+        for table in ("facts_text", INDEX):
+            connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
+            connection.execute(f"INSERT INTO {table} ({table}) VALUES ('integrity-check')")
+        left = connection.execute("SELECT term FROM facts_words WHERE term LIKE '%number'")
+        assert left.fetchall() == []
+        assert connection.execute("SELECT term FROM facts_source_words").fetchall() == []

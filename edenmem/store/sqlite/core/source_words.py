@@ -1,11 +1,11 @@
 """The optional index of source messages, written in the transactions of facts and messages.
 
-The index has one row for each fact that was formed from single messages. FTS5 keeps the text of a
-row, so that a row can be deleted after its messages are gone. In the column of the scope a row also
-has the IDs of its messages, by which facts are found when a message changes.
+The index has one row for each fact that was formed from single messages, with the words of the
+messages and their IDs, by which facts are found when a message changes. A table has the texts of
+the rows, so that a row can be deleted after its messages are gone.
 
-While the index is being built, one more row has the number of the last indexed fact. A search needs
-a complete index.
+While the index is being built, one more row of that table has the number of the last indexed fact.
+A search needs a complete index.
 
 A separate table lists the source messages that are missing when a fact is indexed, as in a backup
 with facts before messages.
@@ -20,13 +20,15 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 
 from edenmem.errors import ConflictError, StoreError
-from edenmem.search.words import MOST_SOURCES, TOKENIZER, normalize_for_index, source_text
+from edenmem.search.words import MOST_SOURCES, source_text
+from edenmem.store.protocol.store import batched
 from edenmem.store.sqlite.core.codec import from_list
 from edenmem.store.sqlite.core.connections import Connections
 from edenmem.store.sqlite.core.part import AMONG, json_array
-from edenmem.store.sqlite.core.words import quote, scope_word
+from edenmem.store.sqlite.core.words import TOKENIZER, index_texts, quote
 
 INDEX = "facts_source"
+TEXTS = "facts_source_texts"
 _VOCABULARY = "facts_source_words"
 _AWAITED = "facts_source_awaited"
 
@@ -58,6 +60,9 @@ _MERGE_WORK = 2
 #: A number above those of all facts.
 _LAST_NUMBER = 2**63 - 1
 
+#: A row of the texts: fact number, scope, message IDs separated by spaces, text.
+_Row = tuple[int, int, str, str]
+
 
 def has_index(connection: sqlite3.Connection) -> bool:
     """Return whether the file has the index."""
@@ -72,6 +77,11 @@ def _has_table(connection: sqlite3.Connection, name: str) -> bool:
 def is_complete(connection: sqlite3.Connection) -> bool:
     """Return whether the file has the index of all facts."""
     return has_index(connection) and read_progress(connection) is None
+
+
+def is_empty(connection: sqlite3.Connection) -> bool:
+    """Return whether the index has no words."""
+    return connection.execute(f"SELECT 1 FROM {INDEX}_docsize LIMIT 1").fetchone() is None
 
 
 def require_complete(connection: sqlite3.Connection) -> None:
@@ -89,7 +99,7 @@ def require_complete(connection: sqlite3.Connection) -> None:
 
 def read_progress(connection: sqlite3.Connection) -> int | None:
     """Return the last indexed fact of an incomplete index, or None for a complete one."""
-    rows = connection.execute(f"SELECT scope FROM {INDEX} WHERE rowid = ?", (PROGRESS,))
+    rows = connection.execute(f"SELECT messages FROM {TEXTS} WHERE fact_no = ?", (PROGRESS,))
     row = rows.fetchone()
     return None if row is None else int(row[0])
 
@@ -102,7 +112,12 @@ def create_index(connection: sqlite3.Connection) -> None:
     connection.execute(f"DROP TABLE IF EXISTS {_AWAITED}")
     _create_awaited(connection)
     connection.execute(
-        f'CREATE VIRTUAL TABLE {INDEX} USING fts5 (scope, content, tokenize = "{TOKENIZER}")'
+        f"CREATE TABLE {TEXTS} (fact_no INTEGER PRIMARY KEY, scope_id INTEGER NOT NULL,"
+        " messages TEXT NOT NULL, content TEXT NOT NULL) STRICT"
+    )
+    connection.execute(
+        f"CREATE VIRTUAL TABLE {INDEX} USING fts5 (content, messages, content = '',"
+        f' tokenize = "{TOKENIZER}")'
     )
     connection.execute(f"CREATE VIRTUAL TABLE {_VOCABULARY} USING fts5vocab ({INDEX}, 'row')")
     _write_progress(connection, 0)
@@ -112,6 +127,7 @@ def drop_index(connection: sqlite3.Connection) -> None:
     """Drop the index with its words."""
     connection.execute(f"DROP TABLE IF EXISTS {_VOCABULARY}")
     connection.execute(f"DROP TABLE IF EXISTS {INDEX}")
+    connection.execute(f"DROP TABLE IF EXISTS {TEXTS}")
     connection.execute(f"DROP TABLE IF EXISTS {_AWAITED}")
 
 
@@ -137,10 +153,7 @@ def index_batch(connection: sqlite3.Connection, after: int) -> int | None:
         (after, BATCH),
     ).fetchall()
     last: int | None = rows[-1][0] if rows else None
-    connection.execute(
-        f"DELETE FROM {INDEX} WHERE rowid > ? AND rowid <= ?",
-        (after, _LAST_NUMBER if last is None else last),
-    )
+    _remove(connection, after + 1, _LAST_NUMBER if last is None else last)
     for number, scope_id, sources in rows:
         _replace(connection, number, scope_id, from_list(sources))
     if progress is not None:
@@ -168,11 +181,9 @@ def yield_to_writers() -> None:
 
 
 def _write_progress(connection: sqlite3.Connection, last: int | None) -> None:
-    connection.execute(f"DELETE FROM {INDEX} WHERE rowid = ?", (PROGRESS,))
+    connection.execute(f"DELETE FROM {TEXTS} WHERE fact_no = ?", (PROGRESS,))
     if last is not None:
-        connection.execute(
-            f"INSERT INTO {INDEX} (rowid, scope, content) VALUES (?, ?, '')", (PROGRESS, str(last))
-        )
+        connection.execute(f"INSERT INTO {TEXTS} VALUES (?, 0, ?, '')", (PROGRESS, str(last)))
 
 
 def put_words(
@@ -187,7 +198,7 @@ def drop_words(connection: sqlite3.Connection, number: int) -> None:
     """Remove a fact that still exists from the index."""
     if not has_index(connection):
         return
-    connection.execute(f"DELETE FROM {INDEX} WHERE rowid = ?", (number,))
+    _remove(connection, number, number)
     if _has_table(connection, _AWAITED):
         connection.execute(
             f"DELETE FROM {_AWAITED} WHERE fact_no = ?1 AND message_id IN (SELECT s.value"
@@ -207,7 +218,7 @@ def refresh_words(connection: sqlite3.Connection, message_ids: Iterable[str]) ->
         for row in connection.execute(
             f"SELECT f.fact_no, f.scope_id, f.source_message_ids FROM {INDEX} t"
             f" JOIN facts f ON f.fact_no = t.rowid WHERE {INDEX} MATCH ?",
-            (f"scope : {quote(message_id)}",),
+            (f"messages : {quote(message_id)}",),
         )
     }
     _index_again(connection, rows.values())
@@ -259,7 +270,7 @@ def _index_again(connection: sqlite3.Connection, rows: Collection[tuple[int, int
 def _replace(
     connection: sqlite3.Connection, number: int, scope_id: int, sources: Sequence[str]
 ) -> None:
-    connection.execute(f"DELETE FROM {INDEX} WHERE rowid = ?", (number,))
+    _remove(connection, number, number)
     if not 1 <= len(sources) <= MOST_SOURCES:
         return
     if _has_table(connection, _AWAITED):
@@ -271,7 +282,39 @@ def _replace(
     )
     text = source_text(content for (content,) in rows)
     if text:
-        connection.execute(
-            f"INSERT INTO {INDEX} (rowid, scope, content) VALUES (?, ?, ?)",
-            (number, " ".join((scope_word(scope_id), *sources)), normalize_for_index(text)),
+        row = (number, scope_id, " ".join(sources), text)
+        connection.execute(f"INSERT INTO {TEXTS} VALUES (?, ?, ?, ?)", row)
+        _add(connection, [row])
+
+
+def rebuild_index(connection: sqlite3.Connection) -> None:
+    """Rebuild the index from its texts."""
+    connection.execute(f"INSERT INTO {INDEX} ({INDEX}) VALUES ('delete-all')")
+    rows = connection.execute(f"SELECT * FROM {TEXTS} WHERE fact_no <> ?", (PROGRESS,))
+    for batch in batched(rows, BATCH):
+        _add(connection, batch)
+
+
+def _add(connection: sqlite3.Connection, rows: Sequence[_Row]) -> None:
+    connection.executemany(
+        f"INSERT INTO {INDEX} (rowid, content, messages) VALUES (?, ?, ?)", _index_rows(rows)
+    )
+
+
+def _remove(connection: sqlite3.Connection, first: int, last: int) -> None:
+    """Remove the rows of a range of fact numbers from the index."""
+    within = f"FROM {TEXTS} WHERE fact_no BETWEEN ? AND ?"
+    rows = connection.execute(f"SELECT * {within} LIMIT ?", (first, last, BATCH)).fetchall()
+    while rows:
+        connection.executemany(
+            f"INSERT INTO {INDEX} ({INDEX}, rowid, content, messages) VALUES ('delete', ?, ?, ?)",
+            _index_rows(rows),
         )
+        connection.execute(f"DELETE {within}", (first, rows[-1][0]))
+        rows = connection.execute(f"SELECT * {within} LIMIT ?", (first, last, BATCH)).fetchall()
+
+
+def _index_rows(rows: Sequence[_Row]) -> list[tuple[int, str, str]]:
+    """Return fact number, words with their scope, and messages of rows."""
+    words = index_texts([(number, scope_id, text) for number, scope_id, _, text in rows])
+    return [(number, each, ids) for (number, _, ids, _), each in zip(rows, words, strict=True)]

@@ -7,6 +7,8 @@ import time
 
 from edenmem.errors import ConflictError
 from edenmem.store.common import migrations
+from edenmem.store.sqlite.core import source_words
+from edenmem.store.sqlite.core.words import rebuild_text_index
 
 
 def read_applied(connection: sqlite3.Connection) -> dict[str, int]:
@@ -25,8 +27,19 @@ def apply_pending(connection: sqlite3.Connection) -> list[str]:
             (migration.number, migration.name, time.time_ns() // 1_000_000),
         )
         taken.append(migration.name)
+    if taken:
+        _fill_text_indexes(connection)
     _mark(connection)
     return taken
+
+
+def _fill_text_indexes(connection: sqlite3.Connection) -> None:
+    """Fill the full-text indexes that a migration left empty, by the rules of this version."""
+    rows = connection.execute("SELECT NOT EXISTS (SELECT 1 FROM facts_text_docsize)")
+    if rows.fetchone()[0]:
+        rebuild_text_index(connection)
+    if source_words.has_index(connection) and source_words.is_empty(connection):
+        source_words.rebuild_index(connection)
 
 
 def revert_to(connection: sqlite3.Connection, to: int) -> list[str]:

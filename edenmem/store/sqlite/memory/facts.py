@@ -10,10 +10,9 @@ import sqlite3
 import msgspec
 
 from edenmem.models.memory import Fact
-from edenmem.search.words import normalize_for_index
 from edenmem.store.sqlite.core import codec, scopes, source_words
 from edenmem.store.sqlite.core.codec import to_list, to_ms
-from edenmem.store.sqlite.core.words import scope_word
+from edenmem.store.sqlite.core.words import add_text, remove_text
 from edenmem.store.sqlite.memory import vectors
 
 
@@ -90,7 +89,7 @@ def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int) -> No
     assert made.lastrowid is not None
     if model_id is not None and fact.embedding is not None:
         vectors.put_vector(connection, made.lastrowid, scope_id, model_id, fact.embedding)
-    _index_text(connection, made.lastrowid, scope_id, fact.content)
+    add_text(connection, made.lastrowid, scope_id, fact.content)
     source_words.put_words(connection, made.lastrowid, scope_id, fact.source_message_ids)
 
 
@@ -120,8 +119,8 @@ def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact) -> 
     )
     if model_id is not None and new.embedding is not None:
         vectors.put_vector(connection, old.number, old.scope_id, model_id, new.embedding)
-    _forget_text(connection, old)
-    _index_text(connection, old.number, old.scope_id, new.content)
+    remove_text(connection, old.number, old.scope_id, old.fact.content)
+    add_text(connection, old.number, old.scope_id, new.content)
     source_words.put_words(connection, old.number, old.scope_id, new.source_message_ids)
 
 
@@ -149,7 +148,7 @@ def delete_fact(connection: sqlite3.Connection, old: StoredFact) -> None:
     """Delete a fact with all derived rows."""
     vectors.drop_staged(connection, old.number, old.scope_id)
     vectors.drop_vector(connection, old.number, old.scope_id, old.model_id)
-    _forget_text(connection, old)
+    remove_text(connection, old.number, old.scope_id, old.fact.content)
     source_words.drop_words(connection, old.number)
     connection.execute("DELETE FROM facts WHERE fact_no = ?", (old.number,))
 
@@ -186,17 +185,3 @@ def put_staged(
         return
     vectors.put_staged(connection, old.number, old.scope_id, model_id, vector)
     scopes.touch(connection, old.scope_id, at)
-
-
-def _index_text(connection: sqlite3.Connection, number: int, scope_id: int, content: str) -> None:
-    connection.execute(
-        "INSERT INTO facts_text (rowid, scope, content) VALUES (?, ?, ?)",
-        (number, scope_word(scope_id), normalize_for_index(content)),
-    )
-
-
-def _forget_text(connection: sqlite3.Connection, old: StoredFact) -> None:
-    connection.execute(
-        "INSERT INTO facts_text (facts_text, rowid, scope, content) VALUES ('delete', ?, ?, ?)",
-        (old.number, scope_word(old.scope_id), normalize_for_index(old.fact.content)),
-    )

@@ -18,6 +18,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from edenmem.models.search import Candidate
 from edenmem.search.text_ranking import (
     MOST_NEIGHBORS,
@@ -31,10 +33,8 @@ from edenmem.search.words import index_words, is_fuzzy, within_one_edit
 from edenmem.store.sqlite.core import source_words
 from edenmem.store.sqlite.core.connections import map_file
 from edenmem.store.sqlite.core.part import json_array
-from edenmem.store.sqlite.core.words import quote, scope_word
+from edenmem.store.sqlite.core.words import quote, scope_prefix, scoped_words, without_scope
 
-#: Above this number, scopes are joined instead of being words of the query.
-_MOST_SCOPE_WORDS = 32
 #: Lookups in scopes of at least this many facts are cached by scope, so that all searches share
 #: them. With more large scopes than the maximum, scopes are looked up together: each part costs an
 #: index query per word.
@@ -46,8 +46,9 @@ _BEYOND = 30
 _MEASURED = 1000
 #: Tolerance for sums that may be equal after rounding.
 _ROUNDING = 1e-9
-#: Maximum number of unknown words to look up.
-_MOST_FUZZY = 8
+#: Maximum number of unknown words to look up, and of lookups of unknown words in scopes. A lookup
+#: takes 0.4 ms.
+_MOST_FUZZY, _MOST_FUZZY_LOOKUPS = 8, 256
 #: Edits within this many letters are looked up as words, later edits by their prefix.
 _FIRST_LETTERS = 3
 
@@ -61,12 +62,13 @@ _ALPHABETS = (
 class TextIndex(NamedTuple):
     """A full-text index over facts: its tables, and the column with the text of a row.
 
-    FTS5 keeps the number of words of each column in ``sizes``; the first number is for the scope.
+    FTS5 keeps the number of words of each of its ``columns`` in ``sizes``, for the text first.
     """
 
     name: str
     content: str
     join: str = ""
+    columns: int = 1
 
     @property
     def sizes(self) -> str:
@@ -80,9 +82,12 @@ class TextIndex(NamedTuple):
 
 
 #: Indexes of the facts and of their source messages.
-FACTS = TextIndex("facts_text", "content")
+FACTS = TextIndex("facts_text", "facts.content")
 SOURCES = TextIndex(
-    source_words.INDEX, "c1", f" JOIN {source_words.INDEX}_content w ON w.id = fact_no"
+    source_words.INDEX,
+    f"{source_words.TEXTS}.content",
+    f" JOIN {source_words.TEXTS} USING (fact_no)",
+    columns=2,
 )
 
 
@@ -152,8 +157,11 @@ class Postings:
                 self._held -= self._known.popitem(last=False)[1][0]
 
 
-class _Text(NamedTuple):
-    """The text of a fact, as stored and without case and accents."""
+class _Text(msgspec.Struct, frozen=True, gc=False):
+    """The text of a fact, as stored and without case and accents.
+
+    Thousands are cached, so the garbage collector need not visit them.
+    """
 
     number: int
     fact_id: str
@@ -269,7 +277,7 @@ class TextQuery:
                 (json_array(missing),),
             )
             read = json.loads(ids)
-            lengths.update(zip(read, _lengths(sizes or b"", len(read)), strict=True))
+            lengths.update(zip(read, self._lengths(sizes, len(read)), strict=True))
         shares = {length: query.share_of(1.0, length=length) for length in set(lengths.values())}
         return {number: weights[number] * shares[lengths[number]] for number in numbers}
 
@@ -321,7 +329,7 @@ class TextQuery:
     def _read(self, numbers: Sequence[int]) -> list[tuple[int, _Text]]:
         """Read the texts of facts, each with the number of its scope."""
         rows = self._db.execute(
-            f"SELECT scope_id, fact_no, facts.id, {self._index.content} FROM facts"
+            f"SELECT facts.scope_id, fact_no, facts.id, {self._index.content} FROM facts"
             f"{self._index.join} WHERE fact_no IN (SELECT value FROM json_each(?))",
             (json_array(numbers),),
         )
@@ -341,16 +349,16 @@ class TextQuery:
 
     def _look_up(self, query: str) -> _Matches:
         words = self._words(query)
-        terms = {term: written for of_word in words for term, written in of_word.items()}
-        having = {term: self._having(term, written) for term, written in terms.items()}
+        terms = dict.fromkeys(term for of_word in words for term in of_word)
+        having = {term: self._having(term) for term in terms}
         size = self._size()
         mean = size.words / size.facts if size.facts else 1.0
-        weighed = weigh([*map(tuple, words)], having, total=size.facts, mean_length=mean)
+        weighed = weigh(words, having, total=size.facts, mean_length=mean)
         weights: dict[int, float] = {}
         for term, weight in weighed.weights.items():
             of_term: dict[int, float] = {}
             for part in self._parts:
-                of_term |= dict.fromkeys(self._posting(part, term, terms[term]), weight)
+                of_term |= dict.fromkeys(self._posting(part, term), weight)
             for number in weights.keys() & of_term.keys():
                 of_term[number] += weights[number]
             weights |= of_term
@@ -384,76 +392,76 @@ class TextQuery:
             (*values, _MEASURED),
         )
         ((count, sizes),) = rows
-        return _Size(facts, facts * sum(_lengths(sizes or b"", count)) / max(count, 1))
+        return _Size(facts, facts * sum(self._lengths(sizes, count)) / max(count, 1))
 
-    def _having(self, term: Term, written: str) -> int:
+    def _lengths(self, sizes: bytes | None, count: int) -> Sequence[int]:
+        """Return the numbers of words of ``count`` texts, from records of sizes."""
+        columns = self._index.columns
+        return _numbers(sizes or b"", count * columns)[::columns]
+
+    def _having(self, term: Term) -> int:
         """Count the searched facts that have a term."""
-        return sum(len(self._posting(part, term, written)) for part in self._parts)
+        return sum(len(self._posting(part, term)) for part in self._parts)
 
-    def _posting(self, part: _Part, term: Term, written: str) -> array[int]:
+    def _posting(self, part: _Part, term: Term) -> array[int]:
         """Return the facts of some scopes that have a term."""
         key = (self._index.name, part, *self._narrowing, term)
         posting: array[int] | None = self._known.get(key)
         if posting is None:
-            posting = array("q", self._ask(part, written))
+            posting = array("q", self._ask(part, term))
             self._known.put(key, posting, len(posting) + 1)
         return posting
 
-    def _ask(self, part: _Part, written: str) -> list[int]:
-        """Query the index for the facts of some scopes that have a word or phrase."""
-        values: list[Any] = []
-        within = join = ""
-        if len(part.scopes) <= _MOST_SCOPE_WORDS:
-            within = f"scope : ({' OR '.join(map(scope_word, part.numbers))}) AND "
-        if self._conditions or not within:
-            join = (
-                " JOIN facts f ON f.fact_no = t.rowid AND f.scope_id IN"
-                " (SELECT value FROM json_each(?))"
-            )
-            values.append(json_array(part.numbers))
+    def _ask(self, part: _Part, term: Term) -> list[int]:
+        """Query the index for the facts of some scopes that have a term."""
+        name = self._index.name
+        join = " JOIN facts f ON f.fact_no = t.rowid" if self._conditions else ""
+        phrases = (quote(scoped_words(number, term)) for number in part.numbers)
         # One row: thousands of rows cost more than their lookup.
         ((numbers,),) = self._db.execute(
-            f"SELECT json_group_array(t.rowid) FROM {self._index.name} t{join}"
-            f" WHERE {self._index.name} MATCH ?{self._conditions}",
-            (*values, f"{within}content : {quote(written)}", *self._values),
+            f"SELECT json_group_array(t.rowid) FROM json_each(?) p CROSS JOIN {name} t{join}"
+            f" WHERE {name} MATCH p.value{self._conditions}",
+            (json_array(f"content : {phrase}" for phrase in phrases), *self._values),
         )
         found: list[int] = json.loads(numbers)
         return found
 
     # -- misspellings ------------------------------------------------------------------------
 
-    def _words(self, query: str) -> list[dict[Term, str]]:
-        """Return for each word of a query its terms, with their written forms.
+    def _words(self, query: str) -> list[list[Term]]:
+        """Return the terms of each word of a query.
 
         A word that no searched fact has is replaced by similar words, if there are any.
         """
-        found: list[dict[Term, str]] = []
-        fuzzy = 0
+        found: list[list[Term]] = []
+        lookups = _MOST_FUZZY_LOOKUPS // max(len(self._revisions), 1)
+        left = max(1, min(_MOST_FUZZY, lookups))
         for word, term in query_terms(query):
-            if not is_fuzzy(word) or fuzzy == _MOST_FUZZY or self._having(term, word):
-                found.append({term: word})
+            if not left or not is_fuzzy(word) or self._having(term):
+                found.append([term])
                 continue
-            fuzzy += 1
-            found.append(self._neighbors(term[0]) or {term: word})
+            left -= 1
+            found.append(self._neighbors(term[0]) or [term])
         return found
 
-    def _neighbors(self, stem: str) -> dict[Term, str]:
+    def _neighbors(self, stem: str) -> list[Term]:
         """Return the words of the searched facts that are one edit away, most frequent first."""
-        head = stem[:_FIRST_LETTERS]
+        scopes = [scope_prefix(number) for number, _ in self._revisions]
+        edits = _edits_of_head(stem)
         rows = self._db.execute(
             f"SELECT term FROM {self._index.words} WHERE term IN (SELECT value FROM json_each(?))",
-            (json_array(_edits_of_head(stem)),),
+            (json_array(scope + edit for scope in scopes for edit in edits),),
         ).fetchall()
         rows += self._db.execute(
-            f"SELECT term FROM {self._index.words} WHERE term >= ? AND term < ?"
-            " AND length(term) BETWEEN ? AND ?",
-            (head, head + "\U0010ffff", len(stem) - 1, len(stem) + 1),
+            f"SELECT term FROM json_each(?) head CROSS JOIN {self._index.words}"
+            " WHERE term >= head.value AND term < head.value || ?",
+            (json_array(scope + stem[:_FIRST_LETTERS] for scope in scopes), "\U0010ffff"),
         ).fetchall()
-        near = {term for (term,) in rows if within_one_edit(stem, term)}
-        written = _written_forms(sorted(near))
-        having = {term: self._having(term, form) for term, form in written.items()}
+        words = {without_scope(word) for (word,) in rows}
+        near = [(word,) for word in words if within_one_edit(stem, word)]
+        having = {term: self._having(term) for term in near}
         ranked = sorted(having, key=lambda term: (-having[term], term))
-        return {term: written[term] for term in ranked[:MOST_NEIGHBORS] if having[term]}
+        return [term for term in ranked[:MOST_NEIGHBORS] if having[term]]
 
 
 def _split(scopes: Sequence[_Revision], alone: Collection[int]) -> list[_Part]:
@@ -463,38 +471,24 @@ def _split(scopes: Sequence[_Revision], alone: Collection[int]) -> list[_Part]:
     return [*parts, _Part(others)] if others else parts
 
 
-#: Endings to find a word with a given stem: "univers" is the stem of "universe" only.
-_ENDINGS = ("", "e", "s", "al", "ing", "ity")
-
-
-def _written_forms(stems: Sequence[str]) -> dict[Term, str]:
-    """Find for each stem a word with that stem, since a query for the stem would be stemmed
-    again.
-    """
-    forms = [stem + ending for stem in stems for ending in _ENDINGS]
-    made = zip(forms, index_words(forms), strict=True)
-    written: dict[Term, str] = {}
-    for form, words in made:
-        written.setdefault(tuple(words), form)
-    return {(stem,): written[(stem,)] for stem in stems if (stem,) in written}
-
-
-def _lengths(sizes: bytes, count: int) -> array[int]:
-    """Read the second number of each of ``count`` records of sizes of FTS5.
+def _numbers(encoded: bytes, count: int) -> array[int]:
+    """Decode ``count`` numbers of FTS5.
 
     A number has seven bits per byte, highest first, and the highest bit is set in all bytes but the
-    last. The first number is one byte.
+    last.
     """
-    if len(sizes) == 2 * count:
-        return array("L", list(sizes[1::2]))
-    lengths = array("L")
-    places = iter(sizes)
-    for _ in places:
-        length = 0
-        while (byte := next(places)) & 0x80:
-            length = (length | byte & 0x7F) << 7
-        lengths.append(length | byte)
-    return lengths
+    if len(encoded) == count:
+        return array("L", list(encoded))
+    numbers = array("L")
+    number = 0
+    for byte in encoded:
+        number |= byte & 0x7F
+        if byte & 0x80:
+            number <<= 7
+        else:
+            numbers.append(number)
+            number = 0
+    return numbers
 
 
 def _bar(scores: Mapping[int, float], size: int) -> float:
