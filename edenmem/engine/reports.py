@@ -105,7 +105,10 @@ class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DroppedCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate that a stage dropped, and why. ``explain`` has the earlier stages."""
+    """A candidate that a stage dropped, and why.
+
+    ``explain`` has the earlier stages, if the search was asked to explain these too.
+    """
 
     fact_id: str
     stage: str

@@ -35,7 +35,7 @@ class FactFilter(msgspec.Struct, frozen=True, kw_only=True):
     weak: bool = False
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class Candidate(msgspec.Struct, frozen=True, gc=False):
     """A fact found by a list, with the score of this list.
 
     Semantic: (1 + cosine) / 2. Text: BM25 as in Lucene, higher is better.

@@ -14,12 +14,13 @@ not the lowest score of a list, which depends on the length of the list.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from edenmem.models.search import Candidate, ListName
-from edenmem.search.ranking import Cut, Pool, ScoredFact, by_score
+from edenmem.search.ranking import Cut, Explanation, Pool, ScoredFact, by_score
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +40,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     reach: float = 0.0
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """The place of a fact in a list: rank from 0, raw score, and the score scaled to [0, 1].
 
     A rank of None means that the score was completed; the list did not find the fact.
@@ -155,7 +156,7 @@ def rrf(semantic: Listing, text: Listing, *, k: int, floor: float = 0.0) -> Pool
             hits.append(hit)
             continue
         why = f"raw RRF {raw:.4f} is below {floor:g}"
-        cuts.append(Cut(fact_id=hit.fact_id, stage="fusion", why=why, explain=hit.explain))
+        cuts.append(Cut(hit=hit, stage="fusion", why=why))
     return Pool(hits=tuple(hits), cuts=(*pool.cuts, *cuts))
 
 
@@ -271,21 +272,30 @@ def _pool(
     """Rank the candidates that pass a floor, with an explanation of each score."""
     kept = passing(entries, {listing.name: listing.floor for listing in listings})
 
-    def explain(fact_id: str) -> dict[str, dict[str, Any]]:
+    def explain_lists(fact_id: str) -> Explanation:
         return {
             listing.name: _explain(entry, listing.floor)
             for listing in listings
             if (entry := entries[listing.name].get(fact_id)) is not None
         }
 
-    hits: list[ScoredFact] = []
-    for rank, fact_id in enumerate(sorted(kept, key=lambda id: (-scores[id], id)), 1):
+    def explain(fact_id: str, rank: int) -> Explanation:
         score = scores[fact_id]
         figures = {"rank": rank, "recipe": recipe, "score": score, "threshold": None}
-        explained = {**explain(fact_id), "fusion": figures | explain_score(fact_id)}
-        hits.append(ScoredFact(fact_id=fact_id, score=score, explain=explained))
-    cut = [fact_id for fact_id in candidates_of(entries) if fact_id not in kept]
-    return Pool(hits=tuple(hits), cuts=tuple(_below_floor(each, explain(each)) for each in cut))
+        return {**explain_lists(fact_id), "fusion": figures | explain_score(fact_id)}
+
+    hits = (
+        ScoredFact(fact_id=fact_id, score=scores[fact_id], fused=partial(explain, fact_id, rank))
+        for rank, fact_id in enumerate(sorted(kept, key=lambda id: (-scores[id], id)), 1)
+    )
+    below = (
+        ScoredFact(fact_id=fact_id, score=0.0, fused=partial(explain_lists, fact_id))
+        for fact_id in candidates_of(entries)
+        if fact_id not in kept
+    )
+    return Pool(
+        hits=tuple(hits), cuts=tuple(_below_floor(each, listings, entries) for each in below)
+    )
 
 
 def _explain(entry: Entry, floor: float | None) -> dict[str, Any]:
@@ -301,11 +311,11 @@ def _explain(entry: Entry, floor: float | None) -> dict[str, Any]:
     return figures
 
 
-def _below_floor(fact_id: str, explain: dict[str, dict[str, Any]]) -> Cut:
-    below = [
-        f"{name} score {of['score']:.3f} is below the threshold {of['threshold']:g}"
-        for name, of in explain.items()
-        if "completed" not in of
-    ]
-    stage = next(name for name, of in explain.items() if "completed" not in of)
-    return Cut(fact_id=fact_id, stage=stage, why="; ".join(below), explain=explain)
+def _below_floor(hit: ScoredFact, listings: Sequence[Listing], entries: Entries) -> Cut:
+    below = {
+        listing.name: f"{listing.name} score {entry.score:.3f} is below the threshold"
+        f" {listing.floor:g}"
+        for listing in listings
+        if (entry := entries[listing.name].get(hit.fact_id)) is not None and entry.rank is not None
+    }
+    return Cut(hit=hit, stage=next(iter(below)), why="; ".join(below.values()))

@@ -6,33 +6,52 @@ of each hit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from edenmem.models.search import Candidate
 
+#: The figures of each stage: ``rank`` (from 1), ``score``, ``threshold`` (None: no threshold) and
+#: others.
+Explanation = dict[str, dict[str, Any]]
+
 
 class ScoredFact(msgspec.Struct, frozen=True, kw_only=True):
     """A fact with the score of the last stage that it passed, in [0, 1].
 
-    ``explain`` maps each stage to its figures: ``rank`` (from 1), ``score``, ``threshold`` (None:
-    no threshold) and others.
+    ``fused`` returns the figures of the lists and of fusion, on demand: most facts are cut, and
+    their figures are rarely asked for. ``later`` are the figures of the stages after fusion.
     """
 
     fact_id: str
     score: float
-    explain: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    fused: Callable[[], Explanation] = dict
+    later: Explanation = msgspec.field(default_factory=dict)
+
+    @property
+    def explain(self) -> Explanation:
+        """Return the figures of all stages."""
+        return {**self.fused(), **self.later}
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact that was dropped by ``stage``, and why; ``explain`` as in `ScoredFact`."""
+    """A fact that was dropped by ``stage``, and why."""
 
-    fact_id: str
+    hit: ScoredFact
     stage: str
     why: str
-    explain: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+
+    @property
+    def fact_id(self) -> str:
+        """Return the ID of the fact."""
+        return self.hit.fact_id
+
+    @property
+    def explain(self) -> Explanation:
+        """Return the figures of the earlier stages."""
+        return self.hit.explain
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +68,8 @@ def rank_hits(stage: str, hits: Iterable[ScoredFact], cuts: Sequence[Cut] = ()) 
         ScoredFact(
             fact_id=hit.fact_id,
             score=hit.score,
-            explain={**hit.explain, stage: {"rank": rank, **hit.explain.get(stage, {})}},
+            fused=hit.fused,
+            later={**hit.later, stage: {"rank": rank, **hit.later.get(stage, {})}},
         )
         for rank, hit in enumerate(ordered, 1)
     )
@@ -58,8 +78,8 @@ def rank_hits(stage: str, hits: Iterable[ScoredFact], cuts: Sequence[Cut] = ()) 
 
 def explain_hit(hit: ScoredFact, stage: str, **figures: Any) -> ScoredFact:
     """Add figures to the entry of a stage, before the figures that it has."""
-    entry = {**figures, **hit.explain.get(stage, {}), **figures}
-    return msgspec.structs.replace(hit, explain={**hit.explain, stage: entry})
+    entry = {**figures, **hit.later.get(stage, {}), **figures}
+    return msgspec.structs.replace(hit, later={**hit.later, stage: entry})
 
 
 def before(pool: Pool) -> dict[str, dict[str, Any]]:
@@ -84,10 +104,9 @@ def top(pool: Pool, *, top_k: int) -> Pool:
     total = len(pool.hits)
     late = tuple(
         Cut(
-            fact_id=hit.fact_id,
+            hit=hit,
             stage="top_k",
             why=f"rank {rank} of {total}, top_k is {top_k}{_describe_demotion(hit, top_k)}",
-            explain=hit.explain,
         )
         for rank, hit in enumerate(pool.hits[top_k:], top_k + 1)
     )
@@ -98,7 +117,7 @@ def _describe_demotion(hit: ScoredFact, top_k: int) -> str:
     """Name the stages that moved a hit out of the first ``top_k``."""
     moves = [
         f"; {stage} put it from rank {figures['rank_before']} to {figures['rank']}"
-        for stage, figures in hit.explain.items()
+        for stage, figures in hit.later.items()
         if figures.get("rank_before", top_k + 1) <= top_k < figures["rank"]
     ]
     return "".join(moves)
@@ -107,11 +126,7 @@ def _describe_demotion(hit: ScoredFact, top_k: int) -> str:
 def keep(pool: Pool, fact_ids: Iterable[str], *, stage: str, why: str) -> Pool:
     """Keep the hits among ``fact_ids``; cut the others, for the given reason."""
     kept = frozenset(fact_ids)
-    gone = tuple(
-        Cut(fact_id=hit.fact_id, stage=stage, why=why, explain=hit.explain)
-        for hit in pool.hits
-        if hit.fact_id not in kept
-    )
+    gone = tuple(Cut(hit=hit, stage=stage, why=why) for hit in pool.hits if hit.fact_id not in kept)
     hits = tuple(hit for hit in pool.hits if hit.fact_id in kept)
     return Pool(hits=hits, cuts=pool.cuts + gone)
 

@@ -117,7 +117,7 @@ def _matrix(vectors: list[bytes | None]) -> NDArray[np.float64]:
 
 
 def _cut(hit: ScoredFact, why: str) -> Cut:
-    return Cut(fact_id=hit.fact_id, stage="mmr", why=why, explain=hit.explain)
+    return Cut(hit=hit, stage="mmr", why=why)
 
 
 def shortlist(pool: Pool, *, depth: int) -> Pool:
@@ -125,10 +125,9 @@ def shortlist(pool: Pool, *, depth: int) -> Pool:
     total = len(pool.hits)
     late = tuple(
         Cut(
-            fact_id=hit.fact_id,
+            hit=hit,
             stage="rerank",
             why=f"rank {rank} of {total}, only the best {depth} are reranked",
-            explain=hit.explain,
         )
         for rank, hit in enumerate(pool.hits[depth:], depth + 1)
     )
@@ -149,7 +148,7 @@ def rerank(pool: Pool, scores: Mapping[str, float], *, floor: float | None, mode
         hit = explain_hit(msgspec.structs.replace(hit, score=score), "rerank", **figures)
         if floor is not None and score < floor:
             why = f"relevance {score:.3f} is below {floor:g}"
-            cuts.append(Cut(fact_id=hit.fact_id, stage="rerank", why=why, explain=hit.explain))
+            cuts.append(Cut(hit=hit, stage="rerank", why=why))
         else:
             hits.append(hit)
     return rank_hits("rerank", hits, (*pool.cuts, *cuts))

@@ -76,6 +76,7 @@ class Searcher:
         )
         self._stages = Stages(runtime)
         self._clock = runtime.clock
+        self._embedded: SearchAbility | None = None
 
     @observed(
         "search",
@@ -103,6 +104,7 @@ class Searcher:
         vectors: Sequence[bytes] | None = None,
         vector_model: str | None = None,
         with_vectors: bool = False,
+        explain_dropped: bool = False,
     ) -> SearchReport:
         """Find the facts of ``scopes`` that answer the queries best.
 
@@ -127,6 +129,7 @@ class Searcher:
             vector_model: The model of ``vectors``; None is the model of the embedder or, without
                 an embedder, the only model among the vectors of the facts.
             with_vectors: Return the facts with their vectors.
+            explain_dropped: Return the figures of dropped candidates too.
 
         Raises:
             UsageError: an argument is invalid, or a recipe given by name needs an embedding model
@@ -151,7 +154,7 @@ class Searcher:
             notices.append("no scopes to search")
             return SearchReport(queries=texts, recipe=plan.name, hits=(), notices=tuple(notices))
         clock = Stopwatch()
-        ability = await in_thread(self._store.search.search_ability)
+        ability = await self._ability(plan)
         require_source_words(plan, ability)
         if ability.notice:
             notices.append(ability.notice)
@@ -182,8 +185,21 @@ class Searcher:
             notices,
             track=track,
             with_vectors=with_vectors,
+            explain_dropped=explain_dropped,
         )
         return await (run_in_thread(work) if in_process else work)
+
+    async def _ability(self, plan: Recipe) -> SearchAbility:
+        """Return how the store searches.
+
+        For embedded indexes only the words of sources may come and go, so the store is asked once.
+        """
+        if self._embedded is not None and not plan.source:
+            return self._embedded
+        ability = await in_thread(self._store.search.search_ability)
+        if ability.kind == "embedded":
+            self._embedded = ability
+        return ability
 
     async def _find(
         self,
@@ -193,6 +209,7 @@ class Searcher:
         *,
         track: bool,
         with_vectors: bool,
+        explain_dropped: bool,
     ) -> SearchReport:
         """Run a valid search."""
         plan, clock = asked.plan, asked.clock
@@ -234,7 +251,10 @@ class Searcher:
             ),
             dropped=tuple(
                 DroppedCandidate(
-                    fact_id=cut.fact_id, stage=cut.stage, why=cut.why, explain=cut.explain
+                    fact_id=cut.fact_id,
+                    stage=cut.stage,
+                    why=cut.why,
+                    explain=cut.explain if explain_dropped else {},
                 )
                 for cut in joined.cuts
             ),

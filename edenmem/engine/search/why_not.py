@@ -137,6 +137,7 @@ class Detective:
                     exact=exact,
                     track=False,
                     vectors=None if asked is None else [asked],
+                    explain_dropped=True,
                 )
             except EmbeddingModelMismatch as error:
                 ruled_out = ("embedding", error.message, error.hint or "", {})

@@ -124,7 +124,12 @@ async def test_stages_come_in_their_order_and_each_says_what_it_did(
         make_runtime(cast.store, settings(), embedder=embedder, reranker=reranker, clock=clock)
     )
     report = await searcher.search(
-        ["grey cat"], [cast.anna_scope], recipe="convex+mmr+recency", rerank=True, top_k=2
+        ["grey cat"],
+        [cast.anna_scope],
+        recipe="convex+mmr+recency",
+        rerank=True,
+        top_k=2,
+        explain_dropped=True,
     )
     assert report.recipe == "convex+rerank+recency+mmr"
     assert [stage for stage in report.timings_ms if stage in ("rerank", "recency", "mmr")] == [

@@ -439,12 +439,20 @@ class TestTogether:
         assert (await searcher.search(["x"], [SCOPE], recipe="text")).hits
         atlas = SearchAbility(kind="atlas", text_floor=True, notice="indexes are building")
         monkeypatch.setattr(store.search, "search_ability", lambda: atlas)
+        searcher = Searcher(make_runtime(store))
         report = await searcher.search(["x"], [SCOPE], recipe="text")
         assert not report.hits
         assert report.notices == ("indexes are building",)
         assert "1.5" in report.dropped[0].why
 
 
-def test_reports_can_be_encoded() -> None:
-    report = SearchReport(queries=("a",), recipe="text", hits=(), timings_ms={"total": 1.0})
-    assert b'"total"' in msgspec.json.encode(report)
+@pytest.mark.parametrize("explain", [False, True])
+async def test_reports_can_be_encoded(store: Store, embedder: FakeEmbedder, explain: bool) -> None:
+    add(store, embedder, TEXTS)
+    searcher = Searcher(make_runtime(store, LOW_FLOOR, embedder=embedder))
+    report = await searcher.search(["cat"], [SCOPE], top_k=1, explain_dropped=explain)
+    data = msgspec.json.decode(msgspec.json.encode(report))
+    assert data["hits"][0]["explain"]["fusion"]["rank"] == 1
+    assert "total" in data["timings_ms"]
+    assert len(data["dropped"]) == len(TEXTS) - 1
+    assert all(bool(each["explain"]) == explain for each in data["dropped"])

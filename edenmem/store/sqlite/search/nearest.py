@@ -170,7 +170,7 @@ _STAGED = (
     "SELECT fact_no, vector FROM vectors_beside"
     " WHERE fact_no IN (SELECT value FROM json_each(?)) AND model_id = ?"
 )
-_OWN = "SELECT fact_no, vector FROM vectors WHERE fact_no IN (SELECT value FROM json_each(?))"
+_OWN = "SELECT fact_no, vector FROM json_each(?) CROSS JOIN vectors ON fact_no = value"
 
 
 class _Levels(NamedTuple):
@@ -228,8 +228,8 @@ def _products(matrix: Exact, queries: Exact) -> Exact:
     """Return the products of each vector (row) with each query (column)."""
     if len(queries) > _FEW:
         return matrix @ queries.T
-    # Not by BLAS: for small products its threads cost more than they save.
-    return np.stack([np.einsum("ij,j->i", matrix, query) for query in queries], axis=1)
+    # Row by row: for small products the threads of BLAS cost more than they save.
+    return np.stack([np.vecdot(matrix, query) for query in queries], axis=1)
 
 
 def _sort_unique(numbers: Numbers) -> Numbers:
@@ -295,7 +295,7 @@ class ExactScores:
         for rows in self._vectors(facts):
             matrix = np.frombuffer(b"".join([row[1] for row in rows]), "<f4").astype(np.float64)
             matrix = matrix.reshape(len(rows), self._dimensions)
-            lengths = np.sqrt(np.einsum("ij,ij->i", matrix, matrix))
+            lengths = np.sqrt(np.vecdot(matrix, matrix))
             cosines = _products(matrix, queries) / lengths[:, None]
             numbers.append(np.array([row[0] for row in rows], dtype=np.int64))
             scores.append(np.round((1 + np.clip(cosines, -1, 1)) / 2, SCORE_DECIMALS))
