@@ -12,7 +12,7 @@ import re
 import sqlite3
 import threading
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 
 _PAIRS = (
@@ -149,35 +149,41 @@ def within_one_edit(one: str, other: str) -> bool:
     )
 
 
-#: Index forms of words of plain ASCII texts; cleared at `_MOST_STEMS`.
-_stems: dict[str, str] = {}
-_MOST_STEMS = 50_000
-_ASCII_WORDS = re.compile("[a-z0-9]+")
+#: Index words of the pieces of texts. Replaced at `_MOST_PIECES`, because other threads read it.
+_known: dict[str, tuple[str, ...]] = {}
+_MOST_PIECES, _LONGEST_PIECE = 50_000, 64
+#: The text between two ASCII characters that are in no word.
+_PIECE = re.compile(r"[^\x00-/:-@\[-`{-\x7f]+")
 
 
 def index_words(texts: Iterable[str]) -> list[list[str]]:
     """Split texts into the words of the index: in order, folded and stemmed."""
-    given = list(texts)
-    plain = {text: _ASCII_WORDS.findall(text.lower()) for text in given if text.isascii()}
-    stems = _stem({word for words in plain.values() for word in words})
-    known = {text: [stems[word] for word in words] for text, words in plain.items()}
-    others = [text for text in dict.fromkeys(given) if text not in known]
-    known |= dict(zip(others, _split_and_stem(others), strict=True))
-    return [known[text] for text in given]
+    split = [
+        _PIECE.findall(text.lower() if text.isascii() else normalize_for_index(text))
+        for text in texts
+    ]
+    words = _words_of({piece for pieces in split for piece in pieces})
+    return [[word for piece in pieces for word in words[piece]] for pieces in split]
 
 
-def _stem(words: set[str]) -> dict[str, str]:
-    """Return the index forms of single words; only new words go to the scratch index."""
-    found = {word: _stems[word] for word in words if word in _stems}
-    found |= {word: word for word in words if word.isdigit()}  # numbers have no stem
-    new = [word for word in words if word not in found]
-    if new:
-        made = _split_and_stem(new)
-        found |= {word: stem for word, [stem] in zip(new, made, strict=True)}
-        if len(_stems) + len(new) > _MOST_STEMS:
-            _stems.clear()
-        _stems.update((word, found[word]) for word in new)
-    return found
+def _words_of(pieces: Collection[str]) -> Mapping[str, Sequence[str]]:
+    """Return the index words of pieces; only new ones go to the scratch index."""
+    global _known
+    known = _known
+    found = {piece: known[piece] for piece in pieces if piece in known}
+    if len(found) == len(pieces):
+        return found
+    new = []
+    for piece in pieces:
+        if piece.isascii() and piece.isdigit():
+            found[piece] = (piece,)  # a number has no other form
+        elif piece not in found:
+            new.append(piece)
+    made = {piece: tuple(words) for piece, words in zip(new, _split_and_stem(new), strict=True)}
+    if len(known) > _MOST_PIECES:
+        _known = known = {}
+    known.update((piece, made[piece]) for piece in new if len(piece) <= _LONGEST_PIECE)
+    return found | made
 
 
 def _split_and_stem(texts: Sequence[str]) -> list[list[str]]:

@@ -304,14 +304,15 @@ def _add(connection: sqlite3.Connection, rows: Sequence[_Row]) -> None:
 def _remove(connection: sqlite3.Connection, first: int, last: int) -> None:
     """Remove the rows of a range of fact numbers from the index."""
     within = f"FROM {TEXTS} WHERE fact_no BETWEEN ? AND ?"
-    rows = connection.execute(f"SELECT * {within} LIMIT ?", (first, last, BATCH)).fetchall()
+    select = f"SELECT * {within} ORDER BY fact_no LIMIT ?"
+    rows = connection.execute(select, (first, last, BATCH)).fetchall()
     while rows:
         connection.executemany(
             f"INSERT INTO {INDEX} ({INDEX}, rowid, content, messages) VALUES ('delete', ?, ?, ?)",
             _index_rows(rows),
         )
         connection.execute(f"DELETE {within}", (first, rows[-1][0]))
-        rows = connection.execute(f"SELECT * {within} LIMIT ?", (first, last, BATCH)).fetchall()
+        rows = connection.execute(select, (first, last, BATCH)).fetchall()
 
 
 def _index_rows(rows: Sequence[_Row]) -> list[tuple[int, str, str]]:

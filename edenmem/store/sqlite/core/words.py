@@ -17,6 +17,7 @@ from edenmem.store.protocol.store import batched
 _END = "\ue000"
 #: The tokenizer of the indexes. A change needs a migration.
 TOKENIZER = "unicode61 remove_diacritics 0 categories 'L* N* Co Mn Mc'"
+_ADD = "INSERT INTO facts_text (rowid, content) VALUES (?, ?)"
 #: Facts whose words are in memory during a rebuild.
 _AT_ONCE = 200
 
@@ -44,15 +45,8 @@ def scoped_words(scope_id: int, words: Iterable[str]) -> str:
 
 def add_text(connection: sqlite3.Connection, number: int, scope_id: int, content: str) -> None:
     """Add a fact to the index ``facts_text``."""
-    add_texts(connection, [(number, scope_id, content)])
-
-
-def add_texts(connection: sqlite3.Connection, rows: Sequence[tuple[int, int, str]]) -> None:
-    """Add facts to the index, given as (fact number, scope, content)."""
-    connection.executemany(
-        "INSERT INTO facts_text (rowid, content) VALUES (?, ?)",
-        ((row[0], text) for row, text in zip(rows, index_texts(rows), strict=True)),
-    )
+    (text,) = index_texts([(number, scope_id, content)])
+    connection.execute(_ADD, (number, text))
 
 
 def remove_text(connection: sqlite3.Connection, number: int, scope_id: int, content: str) -> None:
@@ -75,5 +69,6 @@ def rebuild_text_index(connection: sqlite3.Connection) -> None:
     connection.execute("INSERT INTO facts_text (facts_text) VALUES ('delete-all')")
     rows = connection.execute("SELECT fact_no, scope_id, content FROM facts ORDER BY fact_no")
     for batch in batched(rows, _AT_ONCE):
-        add_texts(connection, batch)
+        numbers = (number for number, _, _ in batch)
+        connection.executemany(_ADD, zip(numbers, index_texts(batch), strict=True))
     connection.execute("INSERT INTO facts_text (facts_text) VALUES ('optimize')")
