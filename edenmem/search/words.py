@@ -12,7 +12,7 @@ import re
 import sqlite3
 import threading
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 
 _PAIRS = (
@@ -162,28 +162,31 @@ def index_words(texts: Iterable[str]) -> list[list[str]]:
         _PIECE.findall(text.lower() if text.isascii() else normalize_for_index(text))
         for text in texts
     ]
-    words = _words_of({piece for pieces in split for piece in pieces})
-    return [[word for piece in pieces for word in words[piece]] for pieces in split]
-
-
-def _words_of(pieces: Collection[str]) -> Mapping[str, Sequence[str]]:
-    """Return the index words of pieces; only new ones go to the scratch index."""
-    global _known
     known = _known
-    found = {piece: known[piece] for piece in pieces if piece in known}
-    if len(found) == len(pieces):
-        return found
-    new = []
-    for piece in pieces:
-        if piece.isascii() and piece.isdigit():
-            found[piece] = (piece,)  # a number has no other form
-        elif piece not in found:
-            new.append(piece)
-    made = {piece: tuple(words) for piece, words in zip(new, _split_and_stem(new), strict=True)}
+    if unknown := [piece for pieces in split for piece in pieces if piece not in known]:
+        known = _learn(known, dict.fromkeys(unknown), split)
+    return [[word for piece in pieces for word in known[piece]] for pieces in split]
+
+
+def _learn(
+    known: dict[str, tuple[str, ...]], unknown: Collection[str], split: Sequence[Sequence[str]]
+) -> dict[str, tuple[str, ...]]:
+    """Add the index words of unknown pieces to the known ones.
+
+    Returns the words of all pieces of the texts, without others if some are not to be kept.
+    """
+    global _known
+    numbers = {piece for piece in unknown if piece.isascii() and piece.isdigit()}
+    made: dict[str, tuple[str, ...]] = {piece: (piece,) for piece in numbers}  # no other form
+    others = [piece for piece in unknown if piece not in numbers]
+    words = _split_and_stem(others)
+    made |= {piece: tuple(each) for piece, each in zip(others, words, strict=True)}
+    if all(len(piece) <= _LONGEST_PIECE for piece in made) and len(known) <= _MOST_PIECES:
+        known.update(made)
+        return known
     if len(known) > _MOST_PIECES:
-        _known = known = {}
-    known.update((piece, made[piece]) for piece in new if len(piece) <= _LONGEST_PIECE)
-    return found | made
+        _known = {}
+    return {piece: known[piece] for pieces in split for piece in pieces if piece in known} | made
 
 
 def _split_and_stem(texts: Sequence[str]) -> list[list[str]]:

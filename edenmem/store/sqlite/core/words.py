@@ -40,7 +40,7 @@ def without_scope(word: str) -> str:
 def scoped_words(scope_id: int, words: Iterable[str]) -> str:
     """Return words with their scope, as a text for an index or a phrase for a query."""
     prefix = scope_prefix(scope_id)
-    return " ".join(prefix + word for word in words)
+    return " ".join([prefix + word for word in words])
 
 
 def add_text(connection: sqlite3.Connection, number: int, scope_id: int, content: str) -> None:
