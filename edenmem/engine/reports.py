@@ -12,9 +12,6 @@ from edenmem.models.formation import CallUsage, Decision
 from edenmem.models.memory import Consolidation, Fact
 from edenmem.models.scope import Scope
 
-#: Note on a rejected item that the model was not asked to rewrite, before the cause.
-UNSENT = "could not be sent back"
-
 
 class FormationReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a formation: one range of messages of one session, for one agent.
@@ -213,9 +210,3 @@ class MemoryStats(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str
     scopes: tuple[ScopeStatus, ...]
     texts: tuple[Consolidation, ...] = ()
-
-
-def plain_reason(decision: Decision) -> str:
-    """Return the reason of a decision without the words of a failed model and its address."""
-    before, unsent, _ = decision.reason.partition(f"{UNSENT}: ")
-    return f"{before}{UNSENT}" if unsent else decision.reason

@@ -16,7 +16,6 @@ from edenmem.engine.reports import (
     FormationReport,
     SearchHit,
     SearchReport,
-    plain_reason,
 )
 from edenmem.mcp.framing import stored_line, visible
 from edenmem.models.memory import Fact
@@ -195,7 +194,7 @@ def remembered(report: FormationReport) -> Remembered:
             KeptFact(
                 content=stored_line(each.content),
                 outcome=_OUTCOMES[each.action],
-                reason=stored_line(plain_reason(each)) if each.action == "REJECTED" else "",
+                reason=stored_line(each.reason) if each.action == "REJECTED" else "",
             )
             for each in report.decisions
         ]

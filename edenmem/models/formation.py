@@ -194,7 +194,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The decision about one item of a model, with its reason.
 
     ``rule`` is the acceptance rule that rejected the item; several are joined by commas. ``weak``:
-    the stored fact is weak (see `edenmem.models.memory.Fact`).
+    the stored fact is weak (see `edenmem.models.memory.Fact`). ``failure`` is the message of an
+    error that kept a model from rewriting the item; it may name the address of the model.
     """
 
     content: str
@@ -203,6 +204,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     rule: str = ""
     weak: bool = False
+    failure: str = ""
+
+    @property
+    def explanation(self) -> str:
+        """Return the reason with the message of an error, for operators."""
+        return f"{self.reason}: {self.failure}" if self.failure else self.reason
 
 
 class Formation(msgspec.Struct, frozen=True, kw_only=True):

@@ -174,7 +174,7 @@ _READERS: dict[type, Callable[[Document, Any], Iterator[Passage]]] = {
 
 def _wording(decisions: Sequence[Decision], error: str | None, changes: ChangeSet | None) -> str:
     """Return all texts of decisions, an error and recorded changes, one per line."""
-    texts = [part for decision in decisions for part in (decision.content, decision.reason)]
+    texts = [part for each in decisions for part in (each.content, each.explanation)]
     for change in changes.changes if changes is not None else ():
         texts.append(getattr(change, "content", ""))
         for name in ("fact", "or_add", "reflection"):

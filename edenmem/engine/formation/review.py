@@ -14,7 +14,6 @@ from edenmem.acceptance.evidence import Candidate, Evidence, Judgment, Violation
 from edenmem.acceptance.rules import judge
 from edenmem.acceptance.speaker import name_speaker
 from edenmem.engine.formation.formation_input import Material
-from edenmem.engine.reports import UNSENT
 from edenmem.engine.runtime.answers import RewriteAnswer, RewrittenItem
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker, has_fence
@@ -36,8 +35,8 @@ _FENCED = Violation("echo", "contains the marks that fence data in the prompt")
 class Review(msgspec.Struct, frozen=True, kw_only=True):
     """The result for a candidate, accepted if no violation is left.
 
-    ``note`` says why it was not sent back or not rewritten. ``is_named``: the speaker's name has
-    replaced the first person.
+    ``note`` says why it was not sent back or not rewritten, and ``failure`` is the message of the
+    error that caused this. ``is_named``: the speaker's name has replaced the first person.
     """
 
     content: str
@@ -46,6 +45,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     is_named: bool = False
     violations: tuple[Violation, ...] = ()
     note: str = ""
+    failure: str = ""
 
     @property
     def reason(self) -> str:
@@ -63,7 +63,11 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
         """Return the decision to leave it out."""
         prefix = "" if kind == "fact" else f"{kind}: "
         return Decision(
-            content=self.content, action="REJECTED", rule=self.rule, reason=prefix + self.reason
+            content=self.content,
+            action="REJECTED",
+            rule=self.rule,
+            reason=prefix + self.reason,
+            failure=self.failure if self.violations else "",
         )
 
 
@@ -109,7 +113,7 @@ async def review(
         )
         for number, place in enumerate(places, 1)
     ]
-    rewritten, note = await _send_back(asker, material, failed, model=model)
+    rewritten, note, failure = await _send_back(asker, material, failed, model=model)
     for place, item in zip(places, failed, strict=True):
         old, new = item.candidate, rewritten.get(item.number)
         if new is None and not note:  # the model chose to leave it out
@@ -119,7 +123,8 @@ async def review(
             if new is not None:
                 again = await in_thread(_apply, new, old, material, item.word_limit)
             last = await in_thread(judge, again, evidence, material.acceptance, is_last=True)
-            reviews[place] = _conclude(again, last, note)
+            concluded = _conclude(again, last)
+            reviews[place] = msgspec.structs.replace(concluded, note=note, failure=failure)
     return reviews
 
 
@@ -134,7 +139,7 @@ def name_speaker_of(candidate: Candidate, material: Material, word_limit: int) -
     return msgspec.structs.replace(candidate, content=tidy(named, word_limit), said=said)
 
 
-def _conclude(candidate: Candidate, judgment: Judgment, note: str = "") -> Review:
+def _conclude(candidate: Candidate, judgment: Judgment) -> Review:
     violations = judgment.violations
     if not judgment.content:
         violations = (_EMPTY,)
@@ -146,7 +151,6 @@ def _conclude(candidate: Candidate, judgment: Judgment, note: str = "") -> Revie
         is_weak=judgment.is_weak,
         is_named=bool(candidate.said),
         violations=violations,
-        note=note,
     )
 
 
@@ -166,10 +170,10 @@ def _apply(new: RewrittenItem, old: Candidate, material: Material, word_limit: i
 
 async def _send_back(
     asker: Asker, material: Material, failed: Sequence[Returned], *, model: str
-) -> tuple[Mapping[int, RewrittenItem], str]:
-    """Return the rewritten items by number, or a note why there are none."""
+) -> tuple[Mapping[int, RewrittenItem], str, str]:
+    """Return the rewritten items by number, or a note why there are none, and its cause."""
     if "rewrite" in asker.asked:
-        return {}, "not sent back: this formation already sent others back"
+        return {}, "not sent back: this formation already sent others back", ""
     try:
         answer = await asker.ask(
             "rewrite", RewriteAnswer, model=model, items=failed, **material.prompt_values
@@ -177,8 +181,8 @@ async def _send_back(
     except (ProviderAuthError, ProviderMisconfigured, BudgetExceeded):
         raise  # later calls of this run fail too: the range is kept whole
     except ProviderError as error:  # also for scripted answers without this one
-        return {}, f"{UNSENT}: {error.message}"
+        return {}, "could not be sent back", error.message
     found: dict[int, RewrittenItem] = {}
     for item in answer.items:
         found.setdefault(item.item, item)
-    return found, ""
+    return found, "", ""

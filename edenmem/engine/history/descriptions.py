@@ -96,7 +96,7 @@ def _value(name: str, value: Any) -> str:
 def describe_rejection(decision: Decision) -> str:
     """Describe a rejected item with rule and reason."""
     rule = f" by {decision.rule}" if decision.rule else ""
-    return f"rejected{rule}: {decision.content} ({decision.reason})"
+    return f"rejected{rule}: {decision.content} ({decision.explanation})"
 
 
 def fact_fields(why: FactWhy, place: str) -> list[tuple[str, object]]:
@@ -165,7 +165,7 @@ def _decisions(title: str, decisions: Sequence[Decision]) -> Section:
 
 def _describe_decision(decision: Decision) -> str:
     about = f" {decision.target_id}" if decision.target_id else ""
-    notes = "; ".join(filter(None, (decision.reason, WEAK if decision.weak else "")))
+    notes = "; ".join(filter(None, (decision.explanation, WEAK if decision.weak else "")))
     reason = f": {notes}" if notes else ""
     return f"{decision.action}{about}{reason}"
 

@@ -136,7 +136,11 @@ async def test_if_it_cannot_be_sent_back_it_is_refused_and_says_so(
     assert stored == {LISBON: False, "Anna WEAK is tall.": True}
     [(content, rule, reason)] = rejected(report)
     assert (content, rule) == (BAD, "wrong")
-    assert reason.startswith("WRONG was not said; could not be sent back: ")
+    assert reason == "WRONG was not said; could not be sent back"
+    [decision] = [each for each in report.decisions if each.rule]
+    assert decision.failure
+    assert decision.explanation == f"{reason}: {decision.failure}"
+    assert not any(each.failure for each in report.decisions if each != decision)
 
 
 @pytest.mark.parametrize("error", [ProviderAuthError, BudgetExceeded])

@@ -90,4 +90,4 @@ def _explain(decision: Decision) -> str | None:
     """Return a short reason; the full reason of a rejection is below the table."""
     if decision.action == "REJECTED":
         return decision.rule or None
-    return (WEAK if decision.weak else decision.reason) or None
+    return (WEAK if decision.weak else decision.explanation) or None
