@@ -216,6 +216,12 @@ class Exchange:
             add_missing=add_missing,
         )
 
+    def may_be_mem0(self, source: Source) -> bool:
+        """Return whether a file begins as mem0 writes its files."""
+        from edenmem.engine.exchange.mem0 import may_be_mem0
+
+        return may_be_mem0(source)
+
     async def take_folder(self, edits: Sequence[Edit], *, allow_long: bool) -> ApplyReport:
         """Apply the edits of a folder; see `apply_edits`."""
         from edenmem.engine.exchange.edits import apply_edits

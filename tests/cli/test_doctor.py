@@ -189,6 +189,7 @@ def test_options_that_do_not_go_together(inside: Callable[..., Inside]) -> None:
 def test_the_list_of_checks(inside: Callable[..., Inside]) -> None:
     run = inside()
     listed = run("doctor", "--list").ok().out
+    assert all(check.title in listed for check in CATALOG.values())
     assert all(name in listed for name in CATALOG)
     data = run.json("doctor", "--list")
     assert {check["name"] for check in data if check["fixable"]} >= {"buffers", "hashes"}

@@ -106,6 +106,11 @@ def test_memories_of_mem0_come_in_by_their_own_format(cli: Cli) -> None:
     asked = ("import", "-", "--format", "mem0", "--agent", "mira")
     refused = cli(*asked, input=export)
     assert (refused.code, "entry 2: unknown user: 'stranger'" in refused.err) == (2, True)
+    for form in (export, json.dumps([one], indent=1), json.dumps(one)):
+        unnamed = cli("import", "-", input=form)
+        assert (unnamed.code, "needs --format mem0" in unnamed.err) == (2, True)
+    for other in (json.dumps({"content": "a memory"}), json.dumps({"type": "x", "memory": "y"})):
+        assert "mem0" not in cli("import", "-", input=other).err
     done = cli(*asked, "--skip-bad", input=export)
     assert (done.code, "entry 2: " in done.err, "undo --run" in done.err) == (1, True, True)
     (fact,) = [

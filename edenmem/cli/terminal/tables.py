@@ -30,12 +30,13 @@ class Column(NamedTuple, Generic[T]):
 
     ``id`` columns are cut to a unique prefix that commands accept. ``name`` columns contain names
     that commands accept, and are cut last. ``text`` columns share the remaining width. ``state``
-    columns are never cut.
+    columns are never cut. A ``sentence`` column, the last one, is wrapped on a terminal and whole
+    in a pipe.
     """
 
     title: str
     value: Callable[[T], object]
-    kind: Literal["plain", "id", "name", "text", "number", "time", "state"] = "plain"
+    kind: Literal["plain", "id", "name", "text", "number", "time", "state", "sentence"] = "plain"
 
 
 def format_cell(value: object) -> str:
@@ -94,13 +95,14 @@ def plain_table(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> 
     lines = [[columns[i].title for i in kept]] + [
         [cells[i][row] for i in kept] for row in range(len(rows))
     ]
-    aligns = [columns[i].kind == "number" for i in kept]
-    return [_line(line, widths, aligns) for line in lines]
+    kinds = [columns[i].kind for i in kept]
+    return [_line(line, widths, kinds) for line in lines]
 
 
 #: Kinds of columns to cut if a line is too long, and the widths that remain. IDs, numbers and
 #: times are never cut.
 _SHRINKABLE = (
+    ("sentence", 30),
     ("text", 36),
     ("plain", 16),
     ("text", 16),
@@ -129,12 +131,12 @@ def _widths(columns: Sequence[Column[T]], cells: list[list[str]], width: int) ->
     return widths
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+def _line(cells: Sequence[str], widths: Sequence[int], kinds: Sequence[str]) -> str:
     parts = []
-    for cell, width, is_number in zip(cells, widths, right, strict=True):
-        text = cut_line(cell, width)
+    for cell, width, kind in zip(cells, widths, kinds, strict=True):
+        text = cell if kind == "sentence" else cut_line(cell, width)
         space = " " * (width - display_width(text))
-        parts.append(space + text if is_number else text + space)
+        parts.append(space + text if kind == "number" else text + space)
     return (" " * _GAP).join(parts).rstrip()
 
 
@@ -166,12 +168,15 @@ def print_rich_table(columns: Sequence[Column[T]], rows: Sequence[T], *, color: 
             width=width,
             justify="right" if column.kind == "number" else "left",
             style="cyan" if column.kind == "id" else "dim" if column.kind == "time" else "",
-            no_wrap=True,
-            overflow="ellipsis",
+            no_wrap=column.kind != "sentence",
+            overflow="ellipsis" if column.kind != "sentence" else "fold",
         )
     for row in range(len(rows)):
         table.add_row(
-            *(Text(cut_line(cells[i][row], w)) for i, w in zip(kept, widths, strict=True))
+            *(
+                Text(cells[i][row] if columns[i].kind == "sentence" else cut_line(cells[i][row], w))
+                for i, w in zip(kept, widths, strict=True)
+            )
         )
     if len(rows) + _HEAD > console.height:
         page(console, table)

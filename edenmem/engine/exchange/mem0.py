@@ -26,8 +26,16 @@ _CHUNK = 1 << 16
 _LONGEST = 4 << 20
 #: The beginning of a page or list; other files have one memory per line.
 _DOCUMENT = re.compile(rb'\s*(\[|\{\s*("[^"\\]*"\s*:\s*[^\[{]*)?"results"\s*:\s*\[|\{\s*$)')
+#: The beginning of a file with one memory per line.
+_MEMORY = re.compile(rb'\s*\{(?![^\n]*"type"\s*:)[^\n]*"memory"\s*:')
 _SPACE = re.compile(r"[\s,]*")
 _LIST = "results"
+
+
+def may_be_mem0(source: Source) -> bool:
+    """Return whether a file begins as mem0 writes its files."""
+    beginning = source.rewind().read(_CHUNK)
+    return any(form.match(beginning) for form in (_DOCUMENT, _MEMORY))
 
 
 class Mem0Lines:

@@ -16,7 +16,7 @@ from edenmem.cli.commands.data.exchange_views import print_import
 from edenmem.cli.terminal.files import file_name, name_file
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.progress import show_progress
-from edenmem.errors import ExitCode, UsageError
+from edenmem.errors import ExitCode, InputError, UsageError
 
 app = single()
 
@@ -137,18 +137,23 @@ def import_(
     opened = Source.spool(sys.stdin.buffer, "stdin") if from_pipe else Source.open_file(source)
     with opened as lines, name_file(source), show_progress(run.out) as progress:
         exchange = run.service.exchange
-        report = exchange.importer.take(
-            exchange.read_mem0(lines, agent=agent, user=user, add_missing=add_missing)
-            if is_mem0
-            else lines,
-            on_conflict=word,  # type: ignore[arg-type]
-            skip_bad=skip_bad,
-            allow_incomplete=allow_incomplete,
-            allow_long=allow_long,
-            owner=owner,
-            dry_run=dry_run,
-            progress=progress.step,
-        )
+        try:
+            report = exchange.importer.take(
+                exchange.read_mem0(lines, agent=agent, user=user, add_missing=add_missing)
+                if is_mem0
+                else lines,
+                on_conflict=word,  # type: ignore[arg-type]
+                skip_bad=skip_bad,
+                allow_incomplete=allow_incomplete,
+                allow_long=allow_long,
+                owner=owner,
+                dry_run=dry_run,
+                progress=progress.step,
+            )
+        except InputError as error:
+            if not is_mem0 and exchange.may_be_mem0(lines):
+                error.add_hint("an export of mem0 needs --format mem0")
+            raise
     print_import(run, report, file_name(source))
     if report.failed or report.differing or report.damage:
         raise typer.Exit(ExitCode.SOME_FAILED)

@@ -197,7 +197,7 @@ _CHECKS: list[Column[Check]] = [
     Column("group", lambda check: check.group),
     Column("on failure", lambda check: check.state.value),
     Column("--fix", lambda check: check.fixable or None),
-    Column("expectation", lambda check: check.title, "text"),
+    Column("expectation", lambda check: check.title, "sentence"),
 ]
 
 

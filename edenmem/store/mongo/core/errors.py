@@ -48,7 +48,7 @@ def location_of(uri: str) -> str:
 def bad_uri(uri: str) -> StoreError:
     """Return the error for an invalid URI, without the driver's message, which quotes parts."""
     return StoreError(
-        f"invalid MongoDB URI of {location_of(uri)}",
+        f"invalid MongoDB URI: {location_of(uri)}",
         hint="use mongodb://user:password@host:port/database; characters such as @ : / % in the "
         "user name or password must be percent-encoded",
     )
