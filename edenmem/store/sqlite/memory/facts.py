@@ -90,7 +90,8 @@ def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int) -> No
     if model_id is not None and fact.embedding is not None:
         vectors.put_vector(connection, made.lastrowid, scope_id, model_id, fact.embedding)
     add_text(connection, made.lastrowid, scope_id, fact.content)
-    source_words.put_words(connection, made.lastrowid, scope_id, fact.source_message_ids)
+    if fact.source_message_ids:
+        source_words.put_words(connection, made.lastrowid, scope_id, fact.source_message_ids)
 
 
 def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact) -> None:
