@@ -152,6 +152,8 @@ def within_one_edit(one: str, other: str) -> bool:
 #: Index words of the pieces of texts. Replaced at `_MOST_PIECES`, because other threads read it.
 _known: dict[str, tuple[str, ...]] = {}
 _MOST_PIECES, _LONGEST_PIECE = 50_000, 64
+#: Bytes of a word. FTS5 cuts at 32,768, and the indexes of a file add the scope to a word.
+_LONGEST_WORD = 32_000
 #: The text between two ASCII characters that are in no word.
 _PIECE = re.compile(r"[^\x00-/:-@\[-`{-\x7f]+")
 
@@ -176,7 +178,8 @@ def _learn(
     Returns the words of all pieces of the texts, without others if some are not to be kept.
     """
     global _known
-    numbers = {piece for piece in unknown if piece.isascii() and piece.isdigit()}
+    short = (piece for piece in unknown if len(piece) <= _LONGEST_PIECE)
+    numbers = {piece for piece in short if piece.isascii() and piece.isdigit()}
     made: dict[str, tuple[str, ...]] = {piece: (piece,) for piece in numbers}  # no other form
     others = [piece for piece in unknown if piece not in numbers]
     words = _split_and_stem(others)
@@ -240,6 +243,15 @@ def _merge(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
+def _decode(word: bytes) -> str:
+    """Return an index word as text.
+
+    FTS5 cuts words by bytes: long ones, and one of two equal bytes before "-ed" or "-ing". A
+    character may lose its end, and is left out.
+    """
+    return word[:_LONGEST_WORD].decode(errors="ignore")
+
+
 _of_thread = threading.local()
 
 
@@ -248,6 +260,7 @@ def _scratch() -> sqlite3.Connection:
     scratch: sqlite3.Connection | None = getattr(_of_thread, "scratch", None)
     if scratch is None:
         scratch = _of_thread.scratch = sqlite3.connect(":memory:", isolation_level=None)
+        scratch.text_factory = _decode
         scratch.execute(
             f"CREATE VIRTUAL TABLE t USING fts5 (w, content = '', tokenize = \"{_TOKENIZER}\")"
         )

@@ -62,3 +62,15 @@ def test_more_pieces_than_are_kept_have_their_words(monkeypatch: pytest.MonkeyPa
         thread.join()
     assert wrong == []
     assert index_words(texts) == expected
+
+
+@pytest.mark.parametrize("word", ["haለed", "haለing"])
+def test_character_that_fts_cuts_is_left_out(word: str) -> None:
+    assert index_words([word, f"{word} of the harbour"]) == [["ha"], ["ha", "of", "the", "harbour"]]
+
+
+@pytest.mark.parametrize("letter", ["7", "x", "я", "\U00010400"])
+def test_long_word_is_shorter_than_fts_cuts_it_with_its_scope(letter: str) -> None:
+    ((word,),) = index_words([letter * 40_000])
+    assert 31_000 < len(word.encode()) <= 32_000
+    assert len(set(word)) == 1

@@ -129,6 +129,17 @@ def test_numbers_short_words_and_far_ones_have_no_neighbors(
     assert search(opened, query) == []
 
 
+@pytest.mark.parametrize("word", ["haለed", "я" * 20_000, "x" + "я" * 20_000])
+def test_words_that_fts_cuts_within_a_character(opened: SqliteStore, word: str) -> None:
+    fact = add_fact(opened, SCOPE, f"{word} boats")
+    assert search(opened, "boats") == [fact.content]
+    assert search(opened, word) == [fact.content]
+    assert search(opened, word[:5] + "z boots") == [fact.content]
+    applied(opened, RemoveFact(scope=SCOPE, fact_id=fact.id, expected_version=1, at=NOW))
+    with opened.connections.reading() as connection:
+        assert connection.execute("SELECT count(*) FROM facts_words").fetchone() == (0,)
+
+
 def test_misspelled_words_of_other_scripts(opened: SqliteStore) -> None:
     add_fact(opened, SCOPE, "Анна играет на гитаре")
     assert search(opened, "гатаре") == ["Анна играет на гитаре"]
