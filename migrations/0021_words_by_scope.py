@@ -62,7 +62,8 @@ def down_sqlite(connection: Any) -> None:
         connection.execute("CREATE VIRTUAL TABLE facts_words USING fts5vocab (facts_text, 'row')")
         connection.execute(
             "INSERT INTO facts_text (rowid, scope, content)"
-            " SELECT fact_no, 's' || scope_id, spaced(content) FROM facts ORDER BY fact_no"
+            " SELECT fact_no, 's' || scope_id, spaced(CAST(content AS BLOB)) FROM facts"
+            " ORDER BY fact_no"
         )
     if "messages" in _columns(connection, "facts_source"):
         _drop(connection, "facts_source_words", "facts_source")
@@ -74,8 +75,8 @@ def down_sqlite(connection: Any) -> None:
         )
         connection.execute(
             "INSERT INTO facts_source (rowid, scope, content) SELECT fact_no,"
-            " iif(fact_no < 0, messages, 's' || scope_id || ' ' || messages), spaced(content)"
-            " FROM facts_source_texts ORDER BY fact_no"
+            " iif(fact_no < 0, messages, 's' || scope_id || ' ' || messages),"
+            " spaced(CAST(content AS BLOB)) FROM facts_source_texts ORDER BY fact_no"
         )
         _drop(connection, "facts_source_texts")
 
@@ -97,8 +98,9 @@ def _drop(connection: Any, *tables: str) -> None:
         connection.execute(f"DROP TABLE IF EXISTS {table}")
 
 
-def _spaced(text: str) -> str:
-    """Return a text as it was indexed before."""
+def _spaced(content: bytes) -> str:
+    """Return a text as it was indexed before; damaged text does not stop the migration."""
+    text = content.decode(errors="replace")
     if text.isascii():
         return text
     return re.sub(_UNSPACED, r" \g<0> ", unicodedata.normalize("NFKC", text))

@@ -72,6 +72,26 @@ def test_each_older_version_becomes_what_a_new_file_is(tmp_path: Path, version: 
     old.database.close()
 
 
+def test_a_damaged_text_does_not_stop_an_upgrade_or_its_reversal(tmp_path: Path) -> None:
+    """`doctor` reports the text, but only in an up-to-date file."""
+    path = tmp_path / "memory.db"
+    older_file(path, 20)
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE facts SET content = CAST(x'426f61747320ff20' AS TEXT)")
+    store = SqliteStore(path)
+
+    def rows_with(query: str) -> list[int]:
+        rows = file.execute("SELECT rowid FROM facts_text WHERE facts_text MATCH ?", (query,))
+        return [number for (number,) in rows]
+
+    store.migrations.migrate_up()
+    assert rows_with("1\ue000boat") == [1]
+    store.migrations.migrate_down(20)
+    assert rows_with("scope : s1 AND content : boats") == [1]
+    store.database.close()
+    file.close()
+
+
 def test_facts_of_other_programs_are_given_what_they_lack(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     older_file(path, 3)

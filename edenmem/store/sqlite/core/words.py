@@ -65,10 +65,16 @@ def index_texts(rows: Sequence[tuple[int, int, str]]) -> list[str]:
 
 
 def rebuild_text_index(connection: sqlite3.Connection) -> None:
-    """Rebuild the full-text index from all facts, and merge its segments."""
+    """Rebuild the full-text index from all facts, and merge its segments.
+
+    Of a damaged text, the readable words are indexed, so that it does not stop a migration.
+    """
     connection.execute("INSERT INTO facts_text (facts_text) VALUES ('delete-all')")
-    rows = connection.execute("SELECT fact_no, scope_id, content FROM facts ORDER BY fact_no")
+    rows = connection.execute(
+        "SELECT fact_no, scope_id, CAST(content AS BLOB) FROM facts ORDER BY fact_no"
+    )
     for batch in batched(rows, _AT_ONCE):
-        numbers = (number for number, _, _ in batch)
-        connection.executemany(_ADD, zip(numbers, index_texts(batch), strict=True))
+        facts = [(number, scope, text.decode(errors="replace")) for number, scope, text in batch]
+        numbers = (number for number, _, _ in facts)
+        connection.executemany(_ADD, zip(numbers, index_texts(facts), strict=True))
     connection.execute("INSERT INTO facts_text (facts_text) VALUES ('optimize')")
