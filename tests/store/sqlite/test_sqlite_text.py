@@ -200,6 +200,21 @@ def test_few_and_many_scopes_find_the_same(opened: SqliteStore) -> None:
     assert len(search(opened, "bees", *scopes[:7], limit=99)) == 7
 
 
+def test_in_many_scopes_a_misspelled_word_needs_its_first_letters(
+    opened: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fulltext, "_MOST_HEADS", 8)
+    scopes = [Scope.user(SCOPE.agent_id, new_id()) for _ in range(9)]
+    add_facts(opened, *(make_fact(scope, "Harbours of lanterns.") for scope in scopes))
+    assert len(search(opened, "xarbours", *scopes[:8])) == 8
+    assert search(opened, "xarbours", *scopes) == []
+    assert len(search(opened, "harbuors", *scopes)) == 9
+    # Each unknown word counts: of two, both are looked up whole in four scopes.
+    assert len(search(opened, "xxxxxxx xanterns", *scopes[:4])) == 4
+    assert search(opened, "xxxxxxx xanterns", *scopes[:8]) == []
+    assert len(search(opened, "xxxxxxx lantersn", *scopes)) == 9
+
+
 # -- in step -------------------------------------------------------------------------------------
 
 

@@ -46,11 +46,13 @@ _BEYOND = 30
 _MEASURED = 1000
 #: Tolerance for sums that may be equal after rounding.
 _ROUNDING = 1e-9
-#: Maximum number of unknown words to look up, and of lookups of unknown words in scopes. A lookup
-#: takes 0.4 ms.
-_MOST_FUZZY, _MOST_FUZZY_LOOKUPS = 8, 256
+#: Maximum number of unknown words to look up.
+_MOST_FUZZY = 8
 #: Edits within this many letters are looked up as words, later edits by their prefix.
 _FIRST_LETTERS = 3
+#: Maximum number of scopes, counted for each unknown word, in which edits of the first letters are
+#: looked up. That takes 0.4 ms in each, thirty times as long as a prefix.
+_MOST_HEADS = 256
 
 _ALPHABETS = (
     "abcdefghijklmnopqrstuvwxyz",
@@ -434,20 +436,23 @@ class TextQuery:
         A word that no searched fact has is replaced by similar words, if there are any.
         """
         found: list[list[Term]] = []
-        lookups = _MOST_FUZZY_LOOKUPS // max(len(self._revisions), 1)
-        left = max(1, min(_MOST_FUZZY, lookups))
+        fuzzy = 0
         for word, term in query_terms(query):
-            if not left or not is_fuzzy(word) or self._having(term):
+            if not is_fuzzy(word) or fuzzy == _MOST_FUZZY or self._having(term):
                 found.append([term])
                 continue
-            left -= 1
-            found.append(self._neighbors(term[0]) or [term])
+            fuzzy += 1
+            is_affordable = fuzzy * len(self._revisions) <= _MOST_HEADS
+            found.append(self._neighbors(term[0], with_head=is_affordable) or [term])
         return found
 
-    def _neighbors(self, stem: str) -> list[Term]:
-        """Return the words of the searched facts that are one edit away, most frequent first."""
+    def _neighbors(self, stem: str, *, with_head: bool) -> list[Term]:
+        """Return the words of the searched facts that are one edit away, most frequent first.
+
+        Without ``with_head`` the first letters must be the same.
+        """
         scopes = [scope_prefix(number) for number, _ in self._revisions]
-        edits = _edits_of_head(stem)
+        edits = _edits_of_head(stem) if with_head else ()
         rows = self._db.execute(
             f"SELECT term FROM {self._index.words} WHERE term IN (SELECT value FROM json_each(?))",
             (json_array(scope + edit for scope in scopes for edit in edits),),
