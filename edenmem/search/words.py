@@ -164,32 +164,26 @@ def index_words(texts: Iterable[str]) -> list[list[str]]:
         _PIECE.findall(text.lower() if text.isascii() else normalize_for_index(text))
         for text in texts
     ]
-    known = _known
-    if unknown := [piece for pieces in split for piece in pieces if piece not in known]:
-        known = _learn(known, dict.fromkeys(unknown), split)
-    return [[word for piece in pieces for word in known[piece]] for pieces in split]
+    words = known = _known
+    if unknown := {piece for pieces in split for piece in pieces if piece not in known}:
+        words = {piece: known[piece] for pieces in split for piece in pieces if piece in known}
+        words |= _learn(unknown)
+    return [[word for piece in pieces for word in words[piece]] for pieces in split]
 
 
-def _learn(
-    known: dict[str, tuple[str, ...]], unknown: Collection[str], split: Sequence[Sequence[str]]
-) -> dict[str, tuple[str, ...]]:
-    """Add the index words of unknown pieces to the known ones.
-
-    Returns the words of all pieces of the texts, without others if some are not to be kept.
-    """
+def _learn(unknown: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return the index words of unknown pieces, and keep those of the short ones."""
     global _known
-    short = (piece for piece in unknown if len(piece) <= _LONGEST_PIECE)
+    short = {piece for piece in unknown if len(piece) <= _LONGEST_PIECE}
     numbers = {piece for piece in short if piece.isascii() and piece.isdigit()}
-    made: dict[str, tuple[str, ...]] = {piece: (piece,) for piece in numbers}  # no other form
     others = [piece for piece in unknown if piece not in numbers]
     words = _split_and_stem(others)
+    made: dict[str, tuple[str, ...]] = {piece: (piece,) for piece in numbers}  # no other form
     made |= {piece: tuple(each) for piece, each in zip(others, words, strict=True)}
-    if all(len(piece) <= _LONGEST_PIECE for piece in made) and len(known) <= _MOST_PIECES:
-        known.update(made)
-        return known
-    if len(known) > _MOST_PIECES:
+    if len(_known) > _MOST_PIECES:
         _known = {}
-    return {piece: known[piece] for pieces in split for piece in pieces if piece in known} | made
+    _known.update((piece, made[piece]) for piece in short)
+    return made
 
 
 def _split_and_stem(texts: Sequence[str]) -> list[list[str]]:
