@@ -272,12 +272,12 @@ def _pool(
     """Rank the candidates that pass a floor, with an explanation of each score."""
     kept = passing(entries, {listing.name: listing.floor for listing in listings})
 
+    def places(fact_id: str) -> list[tuple[Listing, Entry]]:
+        of_fact = ((listing, entries[listing.name].get(fact_id)) for listing in listings)
+        return [(listing, entry) for listing, entry in of_fact if entry is not None]
+
     def explain_lists(fact_id: str) -> Explanation:
-        return {
-            listing.name: _explain(entry, listing.floor)
-            for listing in listings
-            if (entry := entries[listing.name].get(fact_id)) is not None
-        }
+        return {listing.name: _explain(entry, listing.floor) for listing, entry in places(fact_id)}
 
     def explain(fact_id: str, rank: int) -> Explanation:
         score = scores[fact_id]
@@ -293,9 +293,8 @@ def _pool(
         for fact_id in candidates_of(entries)
         if fact_id not in kept
     )
-    return Pool(
-        hits=tuple(hits), cuts=tuple(_below_floor(each, listings, entries) for each in below)
-    )
+    cuts = (_below_floor(hit, places(hit.fact_id)) for hit in below)
+    return Pool(hits=tuple(hits), cuts=tuple(cuts))
 
 
 def _explain(entry: Entry, floor: float | None) -> dict[str, Any]:
@@ -311,11 +310,11 @@ def _explain(entry: Entry, floor: float | None) -> dict[str, Any]:
     return figures
 
 
-def _below_floor(hit: ScoredFact, listings: Sequence[Listing], entries: Entries) -> Cut:
+def _below_floor(hit: ScoredFact, places: Sequence[tuple[Listing, Entry]]) -> Cut:
     below = {
         listing.name: f"{listing.name} score {entry.score:.3f} is below the threshold"
         f" {listing.floor:g}"
-        for listing in listings
-        if (entry := entries[listing.name].get(hit.fact_id)) is not None and entry.rank is not None
+        for listing, entry in places
+        if entry.rank is not None
     }
     return Cut(hit=hit, stage=next(iter(below)), why="; ".join(below.values()))
