@@ -134,10 +134,15 @@ def _widths(columns: Sequence[Column[T]], cells: list[list[str]], width: int) ->
 def _line(cells: Sequence[str], widths: Sequence[int], kinds: Sequence[str]) -> str:
     parts = []
     for cell, width, kind in zip(cells, widths, kinds, strict=True):
-        text = cell if kind == "sentence" else cut_line(cell, width)
+        text = _fit(cell, width, kind)
         space = " " * (width - display_width(text))
         parts.append(space + text if kind == "number" else text + space)
     return (" " * _GAP).join(parts).rstrip()
+
+
+def _fit(cell: str, width: int, kind: str) -> str:
+    """Cut a cell to the width of its column, unless it is wrapped."""
+    return cell if kind == "sentence" else cut_line(cell, width)
 
 
 def print_rich_table(columns: Sequence[Column[T]], rows: Sequence[T], *, color: bool) -> None:
@@ -163,19 +168,20 @@ def print_rich_table(columns: Sequence[Column[T]], rows: Sequence[T], *, color: 
     )
     for place, width in zip(kept, widths, strict=True):
         column = columns[place]
+        is_wrapped = column.kind == "sentence"
         table.add_column(
             Text(column.title),
             width=width,
             justify="right" if column.kind == "number" else "left",
             style="cyan" if column.kind == "id" else "dim" if column.kind == "time" else "",
-            no_wrap=column.kind != "sentence",
-            overflow="ellipsis" if column.kind != "sentence" else "fold",
+            no_wrap=not is_wrapped,
+            overflow="fold" if is_wrapped else "ellipsis",
         )
     for row in range(len(rows)):
         table.add_row(
             *(
-                Text(cells[i][row] if columns[i].kind == "sentence" else cut_line(cells[i][row], w))
-                for i, w in zip(kept, widths, strict=True)
+                Text(_fit(cells[i][row], width, columns[i].kind))
+                for i, width in zip(kept, widths, strict=True)
             )
         )
     if len(rows) + _HEAD > console.height:
