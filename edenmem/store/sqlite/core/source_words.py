@@ -79,11 +79,6 @@ def is_complete(connection: sqlite3.Connection) -> bool:
     return has_index(connection) and read_progress(connection) is None
 
 
-def is_empty(connection: sqlite3.Connection) -> bool:
-    """Return whether the index has no words."""
-    return connection.execute(f"SELECT 1 FROM {INDEX}_docsize LIMIT 1").fetchone() is None
-
-
 def require_complete(connection: sqlite3.Connection) -> None:
     """Check that source messages can be searched.
 

@@ -8,7 +8,7 @@ import time
 from edenmem.errors import ConflictError
 from edenmem.store.common import migrations
 from edenmem.store.sqlite.core import source_words
-from edenmem.store.sqlite.core.words import rebuild_text_index
+from edenmem.store.sqlite.core.words import is_empty, rebuild_text_index
 
 
 def read_applied(connection: sqlite3.Connection) -> dict[str, int]:
@@ -35,10 +35,9 @@ def apply_pending(connection: sqlite3.Connection) -> list[str]:
 
 def _fill_text_indexes(connection: sqlite3.Connection) -> None:
     """Fill the full-text indexes that a migration left empty, by the rules of this version."""
-    rows = connection.execute("SELECT NOT EXISTS (SELECT 1 FROM facts_text_docsize)")
-    if rows.fetchone()[0]:
+    if is_empty(connection, "facts_text"):
         rebuild_text_index(connection)
-    if source_words.has_index(connection) and source_words.is_empty(connection):
+    if source_words.has_index(connection) and is_empty(connection, source_words.INDEX):
         source_words.rebuild_index(connection)
 
 

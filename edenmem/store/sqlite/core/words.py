@@ -5,6 +5,8 @@ of another scope is another word, so a search reads only facts of its scopes. Th
 and stemmed before (`edenmem.search.words.index_words`), so FTS5 only splits at spaces.
 """
 
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
+
 from __future__ import annotations
 
 import sqlite3
@@ -62,6 +64,11 @@ def index_texts(rows: Sequence[tuple[int, int, str]]) -> list[str]:
     """Return the texts for an index of rows of (number, scope, content)."""
     words = index_words(content for _, _, content in rows)
     return [scoped_words(row[1], each) for row, each in zip(rows, words, strict=True)]
+
+
+def is_empty(connection: sqlite3.Connection, index: str) -> bool:
+    """Return whether a full-text index has no rows."""
+    return connection.execute(f"SELECT 1 FROM {index}_docsize LIMIT 1").fetchone() is None
 
 
 def rebuild_text_index(connection: sqlite3.Connection) -> None:
