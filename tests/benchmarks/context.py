@@ -1,4 +1,4 @@
-"""The context of a prompt: as it is kept, and built anew."""
+"""The context of a prompt: as it is kept, and rebuilt."""
 
 from __future__ import annotations
 
@@ -63,5 +63,5 @@ def _of(bench: Bench, world: World) -> list[Row]:
     bound = Target("figure", 3 if world.size <= 100_000 else 10)
     return [
         Row(f"{name}, kept", "ms p95", p95(taken["kept"]), _PLAIN, baseline, bound, agrees),
-        Row(f"{name}, built anew", "ms p95", p95(taken["anew"]), _PLAIN, baseline, bound, agrees),
+        Row(f"{name}, rebuilt", "ms p95", p95(taken["anew"]), _PLAIN, baseline, bound, agrees),
     ]

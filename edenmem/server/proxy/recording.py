@@ -197,7 +197,7 @@ class Recording:
         await self.store()
 
     async def store(self) -> None:
-        """Store what is known of the chat, or let it wait for the store.
+        """Store the known parts of the chat, or add it to the chats that wait for the store.
 
         Raises:
             Exception: the store failed; the chat waits.

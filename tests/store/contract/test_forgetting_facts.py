@@ -371,7 +371,7 @@ def test_a_text_of_one_word_is_not_found_in_sentences(store: Store) -> None:
 
 
 def test_a_fact_that_changes_after_the_plan_is_not_erased_by_half(leak: Leak) -> None:
-    """Somebody read the plan, while a formation gave the fact another text."""
+    """A formation gives the fact another text after the plan was shown."""
     store, town = leak.store, leak.town
     plan = plan_of(store, facts=[leak.fact.id])
     text = "The safe opens with quince9999."
