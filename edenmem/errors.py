@@ -18,6 +18,7 @@ The tree::
         ├── StoreError                   5   cannot connect, locked, not an edenmem file
         │   ├── StoreUnreachable         5   the server does not answer
         │   ├── DocumentDamaged          5   unreadable document
+        │   ├── StoreDamaged             5   the file is damaged
         │   ├── SearchIndexUnusable      5   a search index is missing, building or lacks a field
         │   └── StoreReadOnly            5   the database is readable but not writable
         │       └── WriteRefused         2   writes are disabled: --read-only
@@ -240,6 +241,14 @@ class StoreError(UnavailableError):
 
 class StoreUnreachable(StoreError):
     """The database server does not answer."""
+
+
+class StoreDamaged(StoreError):
+    """The database file is damaged."""
+
+    def __init__(self, location: str, hint: str | None) -> None:
+        super().__init__(f"{location} is damaged", hint=hint)
+        self.location = location
 
 
 class DocumentDamaged(StoreError):

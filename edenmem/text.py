@@ -153,6 +153,43 @@ def name_spellings(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((name, normalize_name(name), unicodedata.normalize("NFD", name))))
 
 
+# -- what readers do not see ---------------------------------------------------------------------
+
+#: Characters without a shape: soft hyphen, fillers, zero-width spaces, invisible operators, byte
+#: order mark, annotations, variation selectors of ideographs, and tags, which spell hidden ASCII.
+HIDDEN = (
+    "\u00ad\u115f\u1160\u17b4\u17b5\u180e\u200b\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
+    "\ufff0-\ufffb\ufffe\uffff\U000e0000-\U000e0fff"
+)
+#: The flags of England, Scotland and Wales, which are spelled with tags.
+_FLAGS = "|".join(
+    "\U0001f3f4" + "".join(chr(0xE0000 + ord(letter)) for letter in name) + "\U000e007f"
+    for name in ("gbeng", "gbsct", "gbwls")
+)
+#: What a joiner shapes: letters from Hebrew on, their marks, and emoji; no European letters.
+_SHAPED = "\u0590-\u115e\u1161-\u180d\u180f-\u1dff\u2190-\ufefe\U00010000-\U000dffff"
+_JOINERS = "\u200c\u200d"
+_UNSEEN = f"({_FLAGS})|[{HIDDEN}]|(?<![{_SHAPED}])[{_JOINERS}]|[{_JOINERS}](?=[{HIDDEN}{_JOINERS}])"
+#: Controls and marks of direction, and C1 codes.
+_DIRECTIONS = "[\x80-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+
+
+def _without_hidden(text: str) -> str:
+    """Remove characters without a shape; joiners and tags stay where they have a meaning."""
+    return text if text.isascii() else re.sub(_UNSEEN, lambda found: found[1] or "", text)
+
+
+def legible(text: str) -> str:
+    """Return the `clean` text as a model may read it: without characters that people do not see.
+
+    Joiners stay in the scripts and emoji that need them.
+    """
+    text = clean(text)
+    if text.isascii():
+        return text
+    return _without_hidden(re.sub(_DIRECTIONS, "", re.sub("[\u2028\u2029]", "\n", text)))
+
+
 # -- terminals -----------------------------------------------------------------------------------
 
 #: C0 except tab and newline, DEL and C1, line and paragraph separators, bidirectional
@@ -175,8 +212,8 @@ def _show(match: re.Match[str]) -> str:
 
 
 def is_displayable(name: str) -> bool:
-    """Check that a name is one line without control codes or changes of direction."""
-    return not (re.search(_NOT_PRINTABLE, name) or "\n" in name or "\t" in name)
+    """Check that a name is one line, and shown whole and as it is."""
+    return printable(name) == name and "\n" not in name and "\t" not in name
 
 
 def flat(text: str) -> str:
@@ -196,9 +233,10 @@ def printable(text: str) -> str:
     """Make text safe for a terminal: no cursor movement, window title or reversed direction.
 
     Control codes become control pictures (ESC: ␛). C1 codes and bidirectional embeddings,
-    overrides and isolates become escapes, surrogates �. Tabs, newlines, joiners (emoji, Persian)
-    and directional marks (Arabic, Hebrew) stay.
+    overrides and isolates become escapes, surrogates �. Characters without a shape are removed.
+    Tabs, newlines, joiners (emoji, Persian) and directional marks (Arabic, Hebrew) stay.
     """
+    text = _without_hidden(text)
     if text.isprintable():
         return text
     return re.sub(_NOT_PRINTABLE, _show, text.replace("\r\n", "\n"))

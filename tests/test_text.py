@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
@@ -13,6 +14,7 @@ from edenmem.text import (
     MOST_CHARACTERS,
     clean,
     escape_xml,
+    legible,
     one_line,
     printable,
     tidy,
@@ -164,6 +166,30 @@ def test_printable_text_holds_no_control(text: str) -> None:
 )
 def test_printable_does_not_change_readable_text(text: str) -> None:
     assert printable(text) == text
+
+
+#: Joiners and tags with a meaning: emoji, a flag, Persian, a half form of Devanagari, Malayalam.
+SHAPED = ("👩‍👩‍👧‍👦", "❤️‍🔥", "🏃‍♂️", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "می‌خواهم", "क्‍ष क्‍", "അവന്‍")
+
+
+@pytest.mark.parametrize("read", [legible, printable])
+def test_hidden_characters_do_not_leave(read: Callable[[str], str]) -> None:
+    tags = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
+    for hidden in (tags, "\u200b", "\u2060", "\ufeff", "\u3164", "\U000e0100"):
+        assert read(f"one{hidden} two") == "one two"
+    assert read(f"🏴{tags}\U000e007f") == "🏴"  # only flags that exist
+    assert read("a\u200db\u200c c\u200d") == "ab c"
+    assert read("ب\u200d\u200b\u200cب") == "بب"
+    for text in SHAPED:
+        assert read(text) == text
+
+
+@given(anything)
+def test_legible_text_is_plain_and_stays_the_same(text: str) -> None:
+    shown = legible(text)
+    assert legible(shown) == shown
+    assert not BIDI_CONTROLS & set(shown)
+    assert not [c for c in shown if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"]
 
 
 def test_escaped_characters_stay_visible() -> None:

@@ -1,6 +1,5 @@
-"""Decide whether a text that a model wrote about a conversation may be remembered. Pure functions.
+"""Decide which texts that a model wrote about a conversation may be remembered. Pure functions.
 
-Prompts ask for good items; these rules check them. Each rule has a name and a switch (settings,
-section ``acceptance``) and gives its reason in one sentence, for the model that rewrites the item
-and for the reader of the report.
+Code checks form with certainty: what breaks a rule is refused. Meaning is checked by quotes and by
+asking once more: a doubt never refuses an item, it asks for verification and is shown.
 """

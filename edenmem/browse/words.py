@@ -117,13 +117,13 @@ def sizes(status: ScopeStatus) -> str:
 
 def fact_row(fact: Fact) -> Content:
     """Return the row of a fact."""
-    marks = (("private", fact.private), ("weak", fact.weak))
+    marks = (("private", fact.private), ("unconfirmed", fact.unconfirmed))
     return _row(fact.recent_at, fact.content, " ".join(mark for mark, holds in marks if holds))
 
 
 def reflection_row(reflection: Reflection) -> Content:
     """Return the row of a reflection; pending ones are marked."""
-    return _row(reflection.formed_at, reflection.content, "" if reflection.absorbed else "pending")
+    return _row(reflection.dated_at, reflection.content, "" if reflection.absorbed else "pending")
 
 
 def version_row(version: HistoryEntry) -> Content:
@@ -154,11 +154,13 @@ def _fact_detail(fact: Fact) -> Content:
         fact.content,
         [
             ("fact", fact.id),
+            ("said", _time(fact.said_at)),
             ("formed", _time(fact.formed_at)),
             ("corrected", _time(fact.updated_at)),
             ("version", fact.version),
             ("private", "yes" if fact.private else ""),
-            ("weak", "not all of it could be confirmed" if fact.weak else ""),
+            ("quote", f"“{fact.quote}”" if fact.quote else ""),
+            ("unconfirmed", fact.unconfirmed),
             ("accessed", count(fact.access_count, "time") if fact.access_count else ""),
         ],
     )
@@ -170,6 +172,7 @@ def _reflection_detail(reflection: Reflection) -> Content:
         reflection.content,
         [
             ("reflection", reflection.id),
+            ("said", _time(reflection.said_at)),
             ("formed", _time(reflection.formed_at)),
             ("in the text", state),
             ("version", reflection.version),

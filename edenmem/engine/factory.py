@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from edenmem.embed import EMBEDDER_HINT
+from edenmem.embed import embedder_hint
 from edenmem.errors import ConfigError
 from edenmem.llm import LLM_HINT
 from edenmem.rerank import RERANKER_HINT
@@ -32,14 +32,16 @@ if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
 __all__ = [
-    "EMBEDDER_HINT",
     "LLM_HINT",
     "RERANKER_HINT",
     "EmbedderKind",
     "check_local_model",
     "default_sqlite_path",
+    "embedder_hint",
     "embedder_kind",
     "find_local_model",
+    "has_endpoint",
+    "names_endpoint",
     "names_local_model",
     "open_budget",
     "open_embedder",
@@ -141,11 +143,11 @@ def open_llm(settings: Settings, *, budget: Budget | None = None) -> LLM | None:
 
 
 def open_embedder(settings: Settings, *, budget: Budget | None = None) -> Embedder | None:
-    """Return the configured embedding model, or None; see `EMBEDDER_HINT`.
+    """Return the configured embedding model, or None; see `embedder_hint`.
 
-    Calls are charged to ``budget``. "auto" selects a local model or folder from the settings,
-    else an endpoint with a key or URL, else the default local model if installed;
-    `edenmem.engine.embeddings.choice` also considers the vectors of the store.
+    Calls are charged to ``budget``. "auto" selects the local model or endpoint that the settings
+    name, else the default local model if installed, else an endpoint with a key;
+    `edenmem.engine.embeddings.choice` also considers the store.
 
     Raises:
         ConfigError: the folder does not exist.
@@ -168,13 +170,31 @@ def open_embedder(settings: Settings, *, budget: Budget | None = None) -> Embedd
 
 def embedder_kind(embedding: EmbeddingSettings) -> EmbedderKind:
     """Return the kind of provider that the settings select without a store."""
-    has_endpoint = bool(embedding.api_key or embedding.base_url)
     if embedding.provider == "openai":
-        return "openai" if has_endpoint else "none"
+        return "openai" if has_endpoint(embedding) else "none"
     if embedding.provider != "auto":
         return embedding.provider
-    # A local model from the settings wins over an endpoint; the default one does not.
-    return "openai" if has_endpoint and not names_local_model(embedding) else "local"
+    if names_local_model(embedding):
+        return "local"
+    if names_endpoint(embedding):
+        return "openai"
+    has_only_endpoint = has_endpoint(embedding) and find_local_model(embedding) is None
+    return "openai" if has_only_endpoint else "local"
+
+
+def has_endpoint(embedding: EmbeddingSettings) -> bool:
+    """Return whether a key or address is known, from the settings or the environment."""
+    return bool(embedding.api_key or embedding.base_url)
+
+
+def names_endpoint(embedding: EmbeddingSettings) -> bool:
+    """Return whether the settings of embeddings name an endpoint.
+
+    ``OPENAI_API_KEY`` and ``OPENAI_BASE_URL`` do not: they are often set for other programs.
+    """
+    given = {name for name in ("api_key", "base_url") if getattr(embedding, name)}
+    is_own = not given <= embedding.inherited or embedding.model != type(embedding)().model
+    return bool(given) and is_own
 
 
 def names_local_model(embedding: EmbeddingSettings) -> bool:

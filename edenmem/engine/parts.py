@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from edenmem.engine.evaluation.queries import LabeledQuery
     from edenmem.engine.evaluation.tuning import Comparison, Tuning
     from edenmem.engine.exchange.edits import ApplyReport, Edit
+    from edenmem.engine.exchange.exporter import ExportReport, ExportRequest
     from edenmem.engine.exchange.files import Source
     from edenmem.engine.exchange.importer import Importer
     from edenmem.engine.exchange.mem0 import Mem0Lines
@@ -95,6 +97,10 @@ class Embeddings:
 
         self._runtime = runtime
         self.explain_provider = partial(choice.explain, runtime.settings, runtime.store)
+        self.describe_destination = partial(
+            choice.describe_destination, runtime.settings, runtime.store
+        )
+        self.first_destination = partial(choice.first_destination, runtime.settings, runtime.store)
         self.explain_floor = partial(explain_floor, runtime.settings, runtime.store)
         self.advise = partial(vector_advice, runtime.store, runtime.settings)
         self.platform_advice = partial(platform_advice, runtime)
@@ -123,7 +129,7 @@ class Embeddings:
 
         new = factory.open_embedder(settings, budget=factory.open_budget(settings))
         if new is None:
-            raise ConfigError("no embedding model to switch to", hint=factory.EMBEDDER_HINT)
+            raise ConfigError("no embedding model to switch to", hint=factory.embedder_hint())
         try:
             check_model_name(settings, new.model)
             yield ModelSwitcher(
@@ -200,6 +206,35 @@ class Exchange:
         from edenmem.engine.exchange.importer import Importer
 
         return Importer(self._runtime)
+
+    def salvage(
+        self,
+        file: IO[bytes],
+        request: ExportRequest,
+        *,
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> ExportReport:
+        """Export what can be read of a damaged file, by way of a copy without the damage."""
+        import tempfile
+
+        from edenmem.engine.exchange.exporter import Exporter
+        from edenmem.engine.factory import open_store
+
+        runtime = self._runtime
+        with tempfile.TemporaryDirectory(prefix="edenmem-") as folder:
+            copy = Path(folder) / "salvaged.db"
+            lost = runtime.store.database.salvage(copy)
+            settings = msgspec.structs.replace(
+                runtime.settings.store, uri=f"sqlite:///{copy}", read_only=False
+            )
+            store = open_store(msgspec.structs.replace(runtime.settings, store=settings))
+            try:
+                exporter = Exporter(store, clock=runtime.clock)
+                report = exporter.write(file, request, progress=progress)
+            finally:
+                store.database.close()
+        named = tuple((each.target_id, each.detail) for each in lost)
+        return msgspec.structs.replace(report, lost=named)
 
     def read_mem0(
         self, source: Source, *, agent: str | None, user: str | None, add_missing: bool

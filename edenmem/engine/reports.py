@@ -28,7 +28,9 @@ class FormationReport(msgspec.Struct, frozen=True, kw_only=True):
     messages: int = 0
     left: int = 0  # messages left for later ranges
     split_off: int = 0  # of these, messages cut off because the range exceeded a model's context
-    by_platform: int = 0  # messages skipped because the platform formed them
+    by_platform: int = 0  # messages skipped because the platform read them
+    left_to_platform: int = 0  # messages that the platform may read, skipped unless forced
+    read_twice: int = 0  # messages that the platform read in the meantime
     facts_added: int = 0
     facts_revised: int = 0
     facts_removed: int = 0
@@ -47,11 +49,12 @@ class ConsolidationReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a consolidation of one scope.
 
     ``outcome``: "written", "not_due", "nothing_pending", "paused", "failed", "dry_run",
-    "not_tried" (the provider was already down). ``is_outage``: every scope would fail for the same
-    reason. ``before`` and ``after`` are the texts, equal if nothing was written. ``propagated``
-    counts the reflections added to wider scopes, ``propagation`` has the decision about each
-    proposal (action ADD or REJECTED, with the reason), and ``propagation_error`` the reason for an
-    incomplete propagation, which the next run retries for any ``outcome``.
+    "not_tried" (the provider was already down), "waiting" (the platform may be writing the text).
+    ``is_outage``: every scope would fail for the same reason. ``before`` and ``after`` are the
+    texts, equal if nothing was written. ``propagated`` counts the reflections added to wider
+    scopes, ``propagation`` has the decision about each proposal (action ADD or REJECTED, with the
+    reason), and ``propagation_error`` the reason for an incomplete propagation, which the next run
+    retries for any ``outcome``.
     """
 
     scope: Scope

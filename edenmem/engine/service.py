@@ -308,6 +308,7 @@ class MemoryService:
         force_refresh: bool = False,
         as_of: datetime | None = None,
         keep: bool = True,
+        own_only: bool = False,
     ) -> ContextReport:
         """Build the memory for an agent's prompt, as XML with its sources.
 
@@ -327,6 +328,8 @@ class MemoryService:
             force_refresh: Rebuild the context even if the cached one is valid.
             as_of: Rebuild the context of this moment.
             keep: Cache a new context. A context that ``user_id`` changes is never cached.
+            own_only: For a reader who may see the user's memory only: leave out group and session
+                memory, and recall only for ``message``.
 
         Raises:
             NotFoundError: the session does not exist, or the agent is not part of it.
@@ -342,6 +345,7 @@ class MemoryService:
             force_refresh=force_refresh,
             as_of=as_of,
             keep=keep,
+            own_only=own_only,
         )
 
     async def get_memory_context(
@@ -859,7 +863,9 @@ class MemoryService:
             user: Username or ID of the user (None: only memory shared with all users).
             session: Name or ID of the session, for the scopes of its context.
             actor_name: Author of changes in history and audit (None: the actor of the service).
-            own_only: Refuse edits outside the user's memory.
+            own_only: For a caller who may see the user's memory only: leave out group and
+                session memory and the messages of others, and refuse edits outside the user's
+                memory.
 
         Raises:
             NotFoundError: the agent, user or session does not exist, or the agent is not part of

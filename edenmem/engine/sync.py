@@ -103,6 +103,7 @@ class SyncMemoryService:
         force_refresh: bool = False,
         as_of: datetime | None = None,
         keep: bool = True,
+        own_only: bool = False,
     ) -> ContextReport:
         """Build the memory for an agent's prompt, as XML with its sources.
 
@@ -118,6 +119,7 @@ class SyncMemoryService:
                 force_refresh=force_refresh,
                 as_of=as_of,
                 keep=keep,
+                own_only=own_only,
             )
         )
 

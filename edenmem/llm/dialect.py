@@ -19,7 +19,7 @@ OUTPUT_TOKENS = {
     "dedup": 16_000,
     "reflections": 16_000,
     "single": 24_000,
-    "rewrite": 16_000,
+    "verify": 16_000,
     "consolidate": 12_000,
     "shorten": 8_000,
     "recall": 2_000,

@@ -16,7 +16,7 @@ class LLMRequest(msgspec.Struct, Generic[AnswerT], frozen=True, kw_only=True):
     """One request to a language model.
 
     Attributes:
-        task: Kind of request: "facts", "dedup", "reflections", "single", "rewrite",
+        task: Kind of request: "facts", "dedup", "reflections", "single", "verify",
             "consolidate", "shorten", "recall", "propagate" or "merge".
         key: Subject of the request, with names instead of IDs, so that a replay file stays valid
             when a prompt changes:

@@ -15,6 +15,7 @@ import msgspec
 from edenmem.errors import InputError
 from edenmem.llm.answer_file import RecordedAnswer, line_of, read_answers
 from edenmem.llm.protocol import LLM, AnswerT, LLMAnswer, LLMRequest
+from edenmem.settings.paths import open_private
 
 
 class RecordingLLM:
@@ -87,7 +88,7 @@ def _keep(path: Path, recorded: RecordedAnswer) -> None:
 def _lock(path: Path) -> Iterator[int]:
     """Yield the file, open for appending and locked."""
     while True:
-        file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+        file = open_private(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             if os.path.samestat(os.fstat(file), path.stat()):  # not replaced meanwhile

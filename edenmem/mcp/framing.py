@@ -8,12 +8,11 @@ like a line, a tag or a message of the tool.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import msgspec
 
-from edenmem.text import clean
+from edenmem.text import legible
 
 #: Notice before stored text.
 NOTICE = (
@@ -24,24 +23,13 @@ NOTICE = (
 #: Maximum length of a text in a result.
 MAX_CHARACTERS = 2000
 
-#: Characters that only a model sees: tags, zero-width spaces, direction marks. Joiners stay, since
-#: Persian and emoji need them.
-_INVISIBLE = re.compile(
-    "[\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b\u200e\u200f\u2028-\u202e"
-    "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\uffff\U000e0000-\U000e0fff\x80-\x9f]"
-)
 _MARKUP = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "`": "\\u0060"}
 
 
 def stored_line(text: str) -> str:
     """Return a stored text as one line of limited length, without invisible characters."""
-    line = " ".join(visible(text).split())
+    line = " ".join(legible(text).split())
     return line if len(line) <= MAX_CHARACTERS else line[: MAX_CHARACTERS - 1] + "…"
-
-
-def visible(text: str) -> str:
-    """Return a text without invisible characters."""
-    return _INVISIBLE.sub("", clean(text))
 
 
 def framed_json(result: msgspec.Struct) -> str:

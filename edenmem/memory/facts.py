@@ -157,7 +157,7 @@ def _replaced(old: Fact, state: State) -> tuple[HistoryEntry, ...]:
     if head is not None and head.version == old.version:
         return ()
     origin = state.origins.get(key) or Origin(action=action_of_new_fact(old))
-    return (_version(old, origin, origin.at or old.recent_at),)
+    return (_version(old, origin, origin.at or old.changed_at),)
 
 
 def _version(fact: Fact, origin: Origin, at: datetime) -> HistoryEntry:

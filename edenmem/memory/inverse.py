@@ -1,20 +1,23 @@
 """The inverse of a change: from the current state to the state before an entry of the log.
 
-An entry is judged by the current state, not by the log: later writes and manual changes count the
-same. Compared is what people and models read, and its sources; versions, times and vectors may
-differ. To undo several entries, newest first: `invert` one, `plan` its change, `fold` both `State`
-and `Past`, and continue with the next.
+An entry is judged by the current state: later writes and manual changes count the same. If later
+changes led back to the state after the entry, the log decides (see `is_overridden_by`). Compared is
+what people and models read, and its sources; versions, times and vectors may differ. To undo
+several entries, newest first: `invert` one, `plan` its change, `fold` both `State` and `Past`, and
+continue with the next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from edenmem.memory.effect import Effect, Model
 from edenmem.memory.facts import fact_in
+from edenmem.memory.outcome import plain
 from edenmem.memory.reflections import reflection_in
 from edenmem.memory.requirements import Needs
 from edenmem.memory.state import State
@@ -80,6 +83,44 @@ class Inverse(msgspec.Struct, frozen=True, kw_only=True):
     by: tuple[str, ...] = ()
     rival: str = ""
     notices: tuple[str, ...] = ()
+
+
+#: By type of target: the fields that people and models read (None: all but those of versions).
+_READ = {
+    "fact": {"content", "private"},
+    "reflection": {"content", "private"},
+    "consolidation": {"consolidated_content"},
+    "policy": None,
+    "agent": set(_TOGGLES),
+    "user": set[str](),
+}
+_OF_VERSIONS = {"id", "version", "updated_at"}
+
+
+def is_overridden_by(entry: AuditEntry, later: AuditEntry, now: Model | None) -> bool:
+    """Return whether a later change of the same fields is in effect, so that undoing overrides it.
+
+    Needed where the state ``now`` equals the one after the entry: delete, restore, delete, and
+    undo the first.
+    """
+    changed, then = _changed(later), _read(later.target_type, later.after)
+    state = _read(later.target_type, plain(now))
+    stands = all(state.get(name) == then.get(name) for name in changed)
+    return bool(changed & _changed(entry)) and stands
+
+
+def _changed(entry: AuditEntry) -> set[str]:
+    before, after = (_read(entry.target_type, each) for each in (entry.before, entry.after))
+    return {name for name in before | after if before.get(name) != after.get(name)}
+
+
+def _read(target_type: str, document: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the read fields of a document, and whether it exists."""
+    if document is None:
+        return {}
+    fields = _READ.get(target_type)
+    names = document.keys() - _OF_VERSIONS if fields is None else document.keys() & fields
+    return {"": True, **{name: document[name] for name in names}}
 
 
 class Past(msgspec.Struct, kw_only=True):
@@ -282,7 +323,7 @@ def _origins(fact: Fact) -> tuple[set[str], set[str]]:
 
 
 def _with_sources(now: Fact, old: Fact, new: Fact, content: str, at: datetime) -> ReviseFact:
-    """Revise a fact: drop the sources and users added by ``new``, restore lost ones."""
+    """Revise a fact: drop the sources and users added by ``new``, restore lost ones and times."""
     (sources, users), (old_sources, old_users) = _origins(new), _origins(old)
     return ReviseFact(
         scope=now.home,
@@ -294,6 +335,7 @@ def _with_sources(now: Fact, old: Fact, new: Fact, content: str, at: datetime) -
         dropped_source_ids=tuple(s for s in now.source_message_ids if s in sources - old_sources),
         related_users=tuple(u for u in old.related_users if u not in users),
         dropped_users=tuple(u for u in now.related_users if u in users - old_users),
+        times=old.times if now.times == new.times else now.times,
     )
 
 
@@ -444,7 +486,7 @@ def _undo_write_text(entry: AuditEntry, state: State, past: Past, at: datetime) 
         scope=home,
         expected_version=now.version,
         content=old,
-        word_limit=_limit_in(entry) or now.word_limit,
+        word_limit=_limit_before(entry, now),
         at=at,
         released_ids=tuple(each.id for each in released),
         reverted_versions=tuple(range(new.version, last + 1)),
@@ -469,7 +511,7 @@ def _undo_revert_text(entry: AuditEntry, state: State, past: Past, at: datetime)
     old = then.consolidated_content
     if now.consolidated_content == old and not absorbed:
         return _nothing("the text already has this content", now)
-    limit = then.word_limit or now.word_limit
+    limit = _limit_before(entry, now)
     change: RevertConsolidation | WriteConsolidation
     if old:
         change = WriteConsolidation(
@@ -528,8 +570,10 @@ def _text_in(entry: AuditEntry) -> str:
     return str((entry.before or {}).get("consolidated_content", ""))
 
 
-def _limit_in(entry: AuditEntry) -> int:
-    return msgspec.convert((entry.before or {}).get("word_limit", 0), int)
+def _limit_before(entry: AuditEntry, now: Consolidation) -> int:
+    """Return the word limit to restore: the earlier one if the entry changed it."""
+    before, after = ((each or {}).get("word_limit") for each in (entry.before, entry.after))
+    return int(before) if before and before != after else now.word_limit
 
 
 # -- policies and toggles ------------------------------------------------------------------------

@@ -156,7 +156,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
         record: The decoded record, or None.
         fault: Reason of a failed decoding.
         oddities: Descriptions of values in a form that edenmem's queries do not match.
-        is_ownerless: True for a document of another program without a scope, which is hidden.
+        raw: All its texts and IDs, if it cannot be decoded.
     """
 
     kind: RecordKind
@@ -165,7 +165,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     record: Record | None = None
     fault: str = ""
     oddities: tuple[str, ...] = ()
-    is_ownerless: bool = False
+    raw: str = ""
 
 
 class LoadStatus(StrEnum):

@@ -12,7 +12,7 @@ Version numbers never decrease, so that a version always means the same text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import datetime
 from functools import lru_cache
 from itertools import takewhile
@@ -21,7 +21,14 @@ import msgspec
 
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import new_id
-from edenmem.models.memory import Fact, Policy, Reflection, content_hash
+from edenmem.models.memory import (
+    Fact,
+    FactTimes,
+    Policy,
+    Reflection,
+    content_hash,
+    join_times,
+)
 from edenmem.models.records import Actor as Actor
 from edenmem.models.records import AuditEntry as AuditEntry
 from edenmem.models.records import ChangeResult as ChangeResult
@@ -64,8 +71,11 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
     another fact of the scope already has the new text, the target is removed in its favor.
 
     ``source_message_ids`` are added to the sources, ``dropped_source_ids`` removed; related users
-    likewise. A revision with the same text keeps the vector. The fact becomes weak with ``weak``,
-    and stays weak with the same text.
+    likewise. A revision with the same text keeps the vector. The new text has ``quote`` and
+    ``unconfirmed``; with the same text, the old ones stay unless there is a new quote.
+
+    ``times`` are those of the revised fact. A revision without them is an edit: its own time counts
+    as that of the fact.
     """
 
     scope: Scope
@@ -79,7 +89,9 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
     dropped_source_ids: tuple[str, ...] = ()
     related_users: tuple[str, ...] = ()
     dropped_users: tuple[str, ...] = ()
-    weak: bool = False
+    quote: str = ""
+    unconfirmed: str = ""
+    times: FactTimes | None = None
     or_add: Fact | None = None
 
     def revise(self, fact: Fact) -> Fact:
@@ -88,17 +100,22 @@ class ReviseFact(_Change, frozen=True, kw_only=True, tag="revise_fact"):
         embedding, model = self.embedding, self.embedding_model if self.embedding else None
         if embedding is None and digest == fact.hash:
             embedding, model = fact.embedding, fact.embedding_model
+        is_kept = digest == fact.hash and not self.quote
         sources = _joined(fact.source_message_ids, self.source_message_ids, self.dropped_source_ids)
+        times = self.times or join_times([fact.said_at], [self.at])
         return msgspec.structs.replace(
             fact,
             content=self.content,
             hash=digest,
             previous_content=fact.content,
             updated_at=self.at,
+            said_at=times.said_at,
+            edited_at=times.edited_at,
             version=fact.version + 1,
             source_message_ids=sources,
             related_users=_joined(fact.related_users, self.related_users, self.dropped_users),
-            weak=self.weak or (fact.weak and digest == fact.hash),
+            quote=fact.quote if is_kept else self.quote,
+            unconfirmed=fact.unconfirmed if is_kept else self.unconfirmed,
             embedding=embedding,
             embedding_model=model,
         )
@@ -328,6 +345,11 @@ class ChangeSet(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     changes: tuple[Change, ...] = ()
     automatic: bool = False
+
+    def without(self, skip: Set[str]) -> ChangeSet:
+        """Return the set without the changes with these IDs."""
+        kept = tuple(change for change in self.changes if change.id not in skip)
+        return msgspec.structs.replace(self, changes=kept)
 
 
 #: History actions of all versions made by a command.

@@ -38,20 +38,29 @@ class FormationStatus(StrEnum):
     SUPERSEDED = "superseded"
 
 
+#: States that block a new formation.
+UNFINISHED = (FormationStatus.CLAIMED, FormationStatus.RELEASED, FormationStatus.RECORDED)
+
+
 class Trigger(StrEnum):
-    """The reason of a formation."""
+    """The reason of a formation.
+
+    PLATFORM marks a record of messages that the platform read (``superseded_message_ids``), which
+    outlives the platform's facts and reflections. It is no formation of edenmem.
+    """
 
     THRESHOLD = "threshold"
     FORCED = "forced"
     SESSION_END = "session_end"
     COLD = "cold"
+    PLATFORM = "platform"
 
 
 class Reach(StrEnum):
     """The messages of a session to form for an agent, except those in unfinished formations.
 
-    WAITING: messages formed by neither edenmem nor the platform. INCLUDE_FORMED: also those that
-    the platform formed. AGAIN: also those that edenmem formed, or failed to form. FROM_START: all.
+    WAITING: messages read by neither edenmem nor the platform. INCLUDE_FORMED: also those that
+    the platform read. AGAIN: also those that edenmem formed, or failed to form. FROM_START: all.
     """
 
     WAITING = "waiting"
@@ -61,7 +70,7 @@ class Reach(StrEnum):
 
     @property
     def platform(self) -> bool:
-        """Check whether messages formed by the platform are included."""
+        """Check whether messages read by the platform are included."""
         return self in (Reach.INCLUDE_FORMED, Reach.FROM_START)
 
     @property
@@ -70,14 +79,17 @@ class Reach(StrEnum):
         return self in (Reach.AGAIN, Reach.FROM_START)
 
 
-class CursorMove(msgspec.Struct, frozen=True, kw_only=True):
-    """A move of the session's ``last_memory_message_id`` by edenmem.
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """Irregular readings of a session's messages, for one agent.
 
-    ``to`` is the new cursor, ``replaced`` the old one.
+    ``unread`` counts messages that the platform's cursor has passed and that nothing has read,
+    ``twice`` those that edenmem and the platform have read.
     """
 
-    to: str
-    replaced: str | None = None
+    session_id: str
+    agent_id: str
+    unread: int = 0
+    twice: int = 0
 
 
 #: The first integer that some JSON parsers cannot represent exactly.
@@ -186,16 +198,13 @@ class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
     estimated: int = 0
 
 
-#: Note on an item in which the speaker's name replaces "I".
-NAMED = "the speaker's name replaces the first person"
-
-
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The decision about one item of a model, with its reason.
 
-    ``rule`` is the acceptance rule that rejected the item; several are joined by commas. ``weak``:
-    the stored fact is weak (see `edenmem.models.memory.Fact`). ``failure`` is the message of an
-    error that kept a model from rewriting the item; it may name the address of the model.
+    ``rule`` is the acceptance rule that rejected the item; several are joined by commas.
+    ``unconfirmed`` is that of the stored fact (see `edenmem.models.memory.Fact`). ``failure`` is
+    the message of an error that kept a model from verifying the item; it may name the address of
+    the model.
     """
 
     content: str
@@ -203,7 +212,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     target_id: str | None = None
     reason: str = ""
     rule: str = ""
-    weak: bool = False
+    unconfirmed: str = ""
     failure: str = ""
 
     @property
@@ -218,10 +227,9 @@ class Formation(msgspec.Struct, frozen=True, kw_only=True):
     ``next_step`` is the remaining step ("reflections"), "" before the first and after the last
     one. ``decisions``, ``usage`` and ``counts`` cover all steps. ``attempts`` counts failed
     attempts of a step. ``last_message_at`` is the ``createdAt`` of the last message. ``counts`` are
-    numbers of formed items for lists ("facts", "reflections", …). ``cursor_moves`` are moves of the
-    platform's cursor (see `edenmem.store.common.progress`), None if unknown.
-    ``superseded_message_ids`` are all messages of a superseded formation, ``message_ids`` those
-    among them that must not be formed again.
+    numbers of formed items for lists ("facts", "reflections", …). ``superseded_message_ids`` are
+    all messages of a superseded formation, ``message_ids`` those among them that must not be formed
+    again.
     """
 
     id: str
@@ -243,6 +251,5 @@ class Formation(msgspec.Struct, frozen=True, kw_only=True):
     usage: tuple[CallUsage, ...] = ()
     counts: dict[str, Any] = msgspec.field(default_factory=dict)
     changes: ChangeSet | None = None
-    cursor_moves: tuple[CursorMove, ...] | None = None
     superseded_message_ids: tuple[str, ...] = ()
     next_step: str = ""

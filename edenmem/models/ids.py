@@ -29,6 +29,11 @@ def new_id(at: datetime | None = None) -> str:
     return (seconds.to_bytes(4, "big") + count.to_bytes(3, "big") + _process).hex()
 
 
+def time_of(id: str) -> datetime:
+    """Return when an ID was made, in whole seconds."""
+    return datetime.fromtimestamp(int(id[:8], 16), UTC)
+
+
 def derived_id(*parts: str) -> str:
     """Return the same ID for the same parts, so that repeated work creates no duplicates."""
     import hashlib  # loads OpenSSL, which most commands do without

@@ -5,6 +5,7 @@ Field names match the stored documents. Vectors are little-endian float32 bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -44,17 +45,38 @@ class _OwnedRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class FactTimes(msgspec.Struct, frozen=True):
+    """When the newest source message of a fact was sent, and a later edit by a person."""
+
+    said_at: datetime | None = None
+    edited_at: datetime | None = None
+
+
+def join_times(said: Iterable[datetime | None], recent: Iterable[datetime]) -> FactTimes:
+    """Return the times of a fact from several facts or messages: the newest ones."""
+    said_at = max(filter(None, said), default=None)
+    newest = max(recent)
+    later = said_at is not None and newest > said_at
+    return FactTimes(said_at, newest if later else None)
+
+
 class Fact(_OwnedRecord, frozen=True, kw_only=True):
     """An atomic, searchable statement. ``session_id`` is the source, if any.
 
+    ``said_at`` is the time of the newest source message, if known. ``edited_at`` is the time of a
+    later edit, kept only next to ``said_at``.
+
     ``version`` starts at 1 and grows with each change of ``content``. ``private`` facts are not
     propagated. ``embedding`` is loaded on request only. ``related_users`` are the users of the fact
-    in v1. ``weak``: not fully confirmed by the source conversation; a new text clears the mark.
+    in v1. ``quote`` is a passage of a source message. ``unconfirmed`` says what the sources do not
+    show; empty if confirmed, and a new text clears it.
     """
 
     content: str
     hash: str
     formed_at: datetime
+    said_at: datetime | None = None
+    edited_at: datetime | None = None
     source_message_ids: tuple[str, ...] = ()
     version: int = 1
     previous_content: str | None = None
@@ -64,19 +86,36 @@ class Fact(_OwnedRecord, frozen=True, kw_only=True):
     private: bool = False
     formation_id: str | None = None
     related_users: tuple[str, ...] = ()
-    weak: bool = False
+    quote: str = ""
+    unconfirmed: str = ""
     embedding_model: str | None = None
     embedding: bytes | None = None
 
     @property
     def recent_at(self) -> datetime:
-        """Return the time of the last change of the text, which defines recent facts."""
+        """Return the time that defines recent facts: of an edit, else of the source messages."""
+        return self.edited_at or self.said_at or self.changed_at
+
+    @property
+    def changed_at(self) -> datetime:
+        """Return the time of the last change of the text in memory."""
         return self.updated_at or self.formed_at
+
+    @property
+    def dated_at(self) -> datetime:
+        """Return the time for filters and charts: when it was said, else when it was formed."""
+        return self.said_at or self.formed_at
+
+    @property
+    def times(self) -> FactTimes:
+        """Return when the fact was said and edited."""
+        return FactTimes(self.said_at, self.edited_at)
 
 
 class Reflection(_OwnedRecord, frozen=True, kw_only=True):
     """An interpretation to be consolidated. ``session_id`` is always the source.
 
+    ``said_at`` is the time of the newest source message, if known.
     ``consolidated_into`` is the ID of the text that absorbed the reflection, ``propagated_from``
     the IDs of its parents in a narrower scope, ``related_users`` are its users in v1. ``place``
     sorts reflections of the same time, before the ID.
@@ -84,6 +123,7 @@ class Reflection(_OwnedRecord, frozen=True, kw_only=True):
 
     content: str
     formed_at: datetime
+    said_at: datetime | None = None
     source_message_ids: tuple[str, ...] = ()
     version: int = 1
     updated_at: datetime | None = None
@@ -95,6 +135,12 @@ class Reflection(_OwnedRecord, frozen=True, kw_only=True):
     propagated_from: tuple[str, ...] = ()
     related_users: tuple[str, ...] = ()
     place: int = 0
+    unconfirmed: str = ""
+
+    @property
+    def dated_at(self) -> datetime:
+        """Return when the reflection was said, else when it was formed."""
+        return self.said_at or self.formed_at
 
     @property
     def order(self) -> tuple[datetime, int, str]:
@@ -155,7 +201,10 @@ class Policy(_OwnedRecord, frozen=True, kw_only=True):
 
 
 class ScopeSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts and times of one scope, and the limits that its own policy sets; from the store."""
+    """Counts and times of one scope, and the limits that its own policy sets; from the store.
+
+    ``text_limit`` is the word limit stored with the text (0: none, or none but ours).
+    """
 
     scope: Scope
     facts: int = 0
@@ -165,5 +214,6 @@ class ScopeSummary(msgspec.Struct, frozen=True, kw_only=True):
     active: bool = True
     consolidate_at: int | None = None
     word_limit: int | None = None
+    text_limit: int = 0
     last_consolidated_at: datetime | None = None
     updated_at: datetime | None = None

@@ -46,6 +46,10 @@ class ChangeResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.status not in (ChangeStatus.CONFLICT, ChangeStatus.MISSING)
 
 
+#: The action of an entry that holds an unreadable document, which undo restores.
+SET_ASIDE = "set_aside"
+
+
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a change. ``before`` and ``after`` are full documents without vectors.
 

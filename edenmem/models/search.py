@@ -24,15 +24,15 @@ class FactFilter(msgspec.Struct, frozen=True, kw_only=True):
     """A filter of facts, part of the query on every store.
 
     ``scopes`` are exact; an empty tuple matches nothing. ``since`` (inclusive) and ``until``
-    (exclusive) apply to ``formed_at``. ``weak`` matches weak facts only; for lists, since search
-    indexes may lack this field.
+    (exclusive) apply to ``said_at``, without it to ``formed_at``. ``unconfirmed`` matches facts in
+    doubt only; for lists, since search indexes may lack this field.
     """
 
     scopes: tuple[Scope, ...]
     since: datetime | None = None
     until: datetime | None = None
     session_id: str | None = None
-    weak: bool = False
+    unconfirmed: bool = False
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):

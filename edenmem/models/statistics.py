@@ -11,7 +11,7 @@ from edenmem.models.scope import Scope, ScopeKind
 
 
 class FormedOnDay(msgspec.Struct, frozen=True, kw_only=True):
-    """Existing memory formed on a day."""
+    """Existing memory said on a day, or formed if that is not known."""
 
     day: str
     facts: int = 0

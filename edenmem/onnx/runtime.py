@@ -57,8 +57,7 @@ def open_session(
     ``threads`` is the number per inference; None is one per processor, at most four. Raises
     ``failure`` if the graph cannot be loaded, or is not for text.
     """
-    import onnxruntime
-
+    onnxruntime = _import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or min(_MOST_THREADS, os.cpu_count() or 1)
     options.inter_op_num_threads = 1
@@ -77,6 +76,14 @@ def open_session(
     if unknown:
         raise failure(f"the model of {name} has unknown inputs: {', '.join(sorted(unknown))}")
     return session
+
+
+def _import_onnxruntime() -> Any:
+    """Import onnxruntime with its telemetry off: it reports to its maker by default since 1.32."""
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read once, when the library is loaded
+    import onnxruntime
+
+    return onnxruntime
 
 
 def inputs_of(session: Any, encoded: Sequence[Any]) -> dict[str, Numbers]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from edenmem.errors import ConfigError
 from edenmem.onnx.folder import ModelFolder, has_runtime
 from edenmem.rerank.scores import readable, relevances
+from edenmem.settings.installation import install_hint
 from edenmem.text import one_line
 
 #: Output of a graph: raw logits, or probabilities.
@@ -169,7 +170,7 @@ class LocalReranker:
         if not has_runtime():
             raise ConfigError(
                 "search.rerank_path needs the runtime of local models, which is not installed",
-                hint='pip install "edenmem[local]"',
+                hint=install_hint("local"),
             )
         self._folder.check()
         return PairRunner(self._folder, name=self._name, kind=self._kind, threads=self._threads)

@@ -12,6 +12,7 @@ from starlette.datastructures import Headers
 
 from edenmem.engine.access.tokens import PREFIX
 from edenmem.engine.runtime.concurrency import in_thread
+from edenmem.engine.scopes.visibility import OWN_KINDS
 from edenmem.engine.service import MemoryService
 from edenmem.errors import EdenmemError
 from edenmem.models.scope import Scope, ScopeKind
@@ -85,13 +86,14 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     def may_read(self, scope: Scope) -> bool:
         """Return whether the caller may read a scope.
 
-        A user's token cannot read groups and sessions, because they have other participants.
+        A user's token reads only `OWN_KINDS`, and of users only its own.
         """
         if not self.may_reach_agent(scope.agent_id):
             return False
-        if self.user_id is None or scope.kind in (ScopeKind.AGENT, ScopeKind.SHARD):
+        if self.user_id is None:
             return True
-        return scope.kind is ScopeKind.USER and self.may_reach_user(scope.owner)
+        is_own = scope.kind is not ScopeKind.USER or self.may_reach_user(scope.owner)
+        return scope.kind in OWN_KINDS and is_own
 
     def may_write(self, scope: Scope) -> bool:
         """Return whether the caller may change a scope.

@@ -109,9 +109,11 @@ class FactDocument(BaseModel):
     content: str
     version: int
     formed_at: datetime
+    said_at: datetime | None
     updated_at: datetime | None
     private: bool
-    weak: bool
+    quote: str
+    unconfirmed: str
     session_id: str | None
     source_message_ids: list[str]
 
@@ -123,6 +125,7 @@ class ReflectionDocument(BaseModel):
     content: str
     version: int
     formed_at: datetime
+    said_at: datetime | None
     updated_at: datetime | None
 
 

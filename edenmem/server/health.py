@@ -14,7 +14,7 @@ from edenmem.errors import EdenmemError
 from edenmem.models.indexes import IndexState
 from edenmem.server.access import FromCaller
 from edenmem.server.metrics import MEDIA_TYPE
-from edenmem.server.problems import problem_responses
+from edenmem.server.problems import describe, problem_responses
 from edenmem.server.state import ServerState, state_of
 
 router = APIRouter(tags=["operation"])
@@ -55,7 +55,8 @@ def _look(state: ServerState) -> dict[str, str]:
     parts = {"store": "ok", "model": "ok" if state.service.can_form else "none", "index": "ok"}
     try:
         next(iter(state.service.host.agents()), None)
-    except EdenmemError:
+    except EdenmemError as error:
+        describe(error)  # to the log
         return {**parts, "store": "failed", "index": "unknown"}
     try:
         if any(map(_is_unusable, state.service.indexes.states())):

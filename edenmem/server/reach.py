@@ -14,6 +14,7 @@ from typing import Annotated, TypeVar
 from fastapi import Depends, Request
 
 from edenmem.engine.chats.sessions import name_session
+from edenmem.engine.scopes.visibility import OWN_KINDS
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.changes import Actor
 from edenmem.models.host import Agent, Session
@@ -231,6 +232,11 @@ class Reach:
         fact = self.service.memory.fact(memory_id) if known else None
         reflection = self.service.memory.reflection(memory_id) if known else None
         return self._within(fact) if fact is not None else self._within(reflection)
+
+    @property
+    def kinds(self) -> list[ScopeKind] | None:
+        """Return the readable kinds of scopes (None: all)."""
+        return None if self.caller.user_id is None else sorted(OWN_KINDS)
 
     def _within(self, found: T | None) -> T:
         if found is None or not self.caller.may_read(found.home):

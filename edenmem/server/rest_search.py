@@ -105,7 +105,7 @@ async def search(
         user_id=account,
         group_id=group,
         shards=shard or None,
-        kinds=[ScopeKind(kind) for kind in scope] or None,
+        kinds=[ScopeKind(kind) for kind in scope] or reach.kinds,
         within=within,
         session_id=session_id,
         since=_utc(since),
@@ -293,7 +293,8 @@ async def context(
     """Build the memory context of a session, as XML.
 
     ``session`` is the ID of a session, or the ``memory_id`` of the user's chat. ``message`` is the
-    message to answer, for recall. The context of a group chat has no user memory."""
+    message to answer, for recall. The context of a group chat has no user memory. With a user's
+    token it has no group and session memory, and recall only for ``message``."""
 
     def resolve() -> tuple[str, str, str | None]:
         chosen = reach.agent(agent)
@@ -304,14 +305,21 @@ async def context(
         return chosen.id, talk.id, speaker
 
     agent_id, session_id, speaker = await in_thread(resolve)
+    own_only = reach.caller.user_id is not None
     report = await reach.service.assemble_context(
-        session_id, agent_id=agent_id, user_id=speaker, message=message, recall=recall, keep=False
+        session_id,
+        agent_id=agent_id,
+        user_id=speaker,
+        message=message,
+        recall=recall,
+        keep=False,
+        own_only=own_only,
     )
     return ContextDocument(
         context=report.xml,
         built_at=report.built_at,
         recall=report.recall,
-        queries=list(report.queries),
+        queries=[] if own_only else list(report.queries),  # a model's may quote other people
     )
 
 

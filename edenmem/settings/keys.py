@@ -16,6 +16,7 @@ import msgspec
 from edenmem.errors import ConfigError
 from edenmem.invalid import nearest_word
 from edenmem.settings.paths import redact_uri
+from edenmem.settings.platform import DEFAULTS
 from edenmem.settings.schema import NOT_SETTINGS, SECRETS, Settings
 
 #: Settings that name a file or folder; relative paths start at the folder of their file.
@@ -44,6 +45,37 @@ ADDRESSES = frozenset(
 def defaults() -> Mapping[str, object]:
     """Return each key with its default, in the order of the schema."""
     return dict(leaves(Settings()))
+
+
+def platform_default(settings: Settings, key: str, value: object) -> int | None:
+    """Return the platform's default if it replaces this value of a setting, else None.
+
+    A configured value is kept, and so is any value other than the default.
+    """
+    numbers = DEFAULTS.get(key)
+    if numbers is None or key in settings.configured or value != numbers.own:
+        return None
+    return numbers.platform
+
+
+def for_platform(settings: Settings) -> Settings:
+    """Return the settings with the platform's defaults."""
+
+    def replaced(section: msgspec.Struct, table: str) -> Any:
+        found: dict[str, Any] = {}
+        for name in section.__struct_fields__:
+            value = getattr(section, name)
+            if isinstance(value, msgspec.Struct):
+                found[name] = replaced(value, f"{table}{name}.")
+            elif (number := platform_default(settings, f"{table}{name}", value)) is not None:
+                found[name] = number
+        return msgspec.structs.replace(section, **found)
+
+    return msgspec.structs.replace(
+        settings,
+        formation=replaced(settings.formation, "formation."),
+        scopes=replaced(settings.scopes, "scopes."),
+    )
 
 
 def leaves(section: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -21,6 +21,7 @@ a key from the user's file or ``OPENAI_API_KEY``, only a key from the same file,
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +30,14 @@ import msgspec
 
 from edenmem.errors import ConfigError
 from edenmem.settings import keys
-from edenmem.settings.paths import FILE_NAME, MASK, redact_uri, sqlite_path, user_config_file
+from edenmem.settings.paths import (
+    FILE_NAME,
+    MASK,
+    is_private,
+    redact_uri,
+    sqlite_path,
+    user_config_file,
+)
 from edenmem.settings.schema import SECRETS, Settings
 
 #: Variables of edenmem that are not settings.
@@ -42,6 +50,10 @@ _OPENAI = {
 }
 #: Maximum size of a configuration file; enough for 10,000 prices.
 _MAX_BYTES = 1024 * 1024
+#: A dotted key of more parts than any setting has, which takes tomllib minutes.
+_DEEP_KEY = re.compile(
+    r"""(?<![\w.-])(?:(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}"""
+)
 #: The address that receives each key.
 _ADDRESS_OF = {
     "llm.api_key": "llm.base_url",
@@ -144,8 +156,8 @@ def load_settings(
             for key, variable in _OPENAI.items()
             if key.startswith(f"{section}.") and origins[key] == variable
         ]
+    tree["configured"] = [key for key, origin in origins.items() if origin != "default"]
     settings = msgspec.convert(tree, Settings)
-    _check_limits(settings, origins)
     return LoadedSettings(
         settings=settings,
         origins=origins,
@@ -154,21 +166,6 @@ def load_settings(
         files=tuple(file.path for file in files),
         warnings=(*_warn_exposed(files), *_warn_overridden(requested, files), *kept_back),
     )
-
-
-def _check_limits(settings: Settings, origins: Mapping[str, str]) -> None:
-    """Refuse limits that contradict each other.
-
-    Raises:
-        ConfigError: ``acceptance.words_reject`` exceeds ``acceptance.words_floor``.
-    """
-    floor, reject = settings.acceptance.words_floor, settings.acceptance.words_reject
-    if reject > floor:
-        raise ConfigError(
-            f"acceptance.words_reject ({origins['acceptance.words_reject']}) is above "
-            f"acceptance.words_floor ({origins['acceptance.words_floor']}): {reject:g} > {floor:g}",
-            hint="lower acceptance.words_reject",
-        )
 
 
 def effective(loaded: LoadedSettings) -> list[tuple[str, object, str]]:
@@ -208,9 +205,14 @@ def _read(path: Path, *, in_folder: bool) -> _File:
                 f"{path} is larger than {_MAX_BYTES // 1024} KiB",
                 hint="select a configuration file with --config or EDENMEM_CONFIG",
             )
-        tables = tomllib.loads(raw.decode("utf-8"))
+        text = raw.decode("utf-8")
+        if deep := _DEEP_KEY.search(text):
+            raise ConfigError(f"{path} has a key of more than 32 parts: {deep[0]:.60}")
+        tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path} has values nested too deeply") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text") from error
     except OSError as error:
@@ -307,8 +309,8 @@ def _nest(values: Mapping[str, object]) -> dict[str, Any]:
 def _warn_exposed(files: Iterable[_File]) -> Iterable[str]:
     """Warn about files with secrets that other users of this machine can read."""
     for file in files:
-        mode = file.path.stat().st_mode
-        if mode & 0o077 and any(map(_has_secret, (file.top, *file.profiles.values()))):
+        is_exposed = not is_private(file.path.stat())
+        if is_exposed and any(map(_has_secret, (file.top, *file.profiles.values()))):
             yield (
                 f"{file.path} holds a secret and is readable by other users of this machine:"
                 f" chmod 600 {file.path}"

@@ -43,6 +43,26 @@ def _user_folder(variable: str, default: str, function: str, environ: Mapping[st
     return folder
 
 
+def open_private(path: str | Path, flags: int) -> int:
+    """Open a file with memory in it: for its owner alone, and never through a symbolic link.
+
+    An existing file loses the access of others before anything is written.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    try:
+        if not is_private(os.fstat(descriptor)):
+            os.fchmod(descriptor, 0o600)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def is_private(file: os.stat_result) -> bool:
+    """Check whether only its owner can use a file."""
+    return not file.st_mode & 0o077
+
+
 def is_mongodb(uri: str) -> bool:
     """Check whether ``uri`` is a MongoDB address."""
     return uri.startswith(("mongodb://", "mongodb+srv://"))

@@ -1,6 +1,6 @@
 """All settings with their defaults. Names match ``edenmem.toml``; unknown names are errors.
 
-Defaults are the production values of the platform's memory system, where those exist.
+`edenmem.settings.platform` has the defaults that differ in a database of the platform.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from edenmem.settings.paths import MASK, redact_uri
+from edenmem.settings.platform import own_default
 
 Count = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -131,9 +132,9 @@ class EmbeddingSettings(_Section, frozen=True, kw_only=True):
     """The embedding model."""
 
     provider: Literal["auto", "openai", "local", "none"] = "auto"
-    """`auto`: an endpoint if a key or address is set, otherwise the local model.
+    """`auto`: the model or endpoint that these settings name, otherwise the local model.
 
-    If only `OPENAI_API_KEY` or `OPENAI_BASE_URL` is set, the model of the stored vectors.
+    A store with vectors keeps their model. Without a local model, `OPENAI_API_KEY` is enough.
     """
     model: str = "text-embedding-3-small"
     """Model of the endpoint."""
@@ -163,14 +164,17 @@ class EmbeddingSettings(_Section, frozen=True, kw_only=True):
 class FormationSettings(_Section, frozen=True, kw_only=True):
     """The time and limits of formations."""
 
+    former: Literal["auto", "platform", "edenmem"] = "auto"
+    """Next to the platform: who forms its sessions. `auto`: the platform while it does."""
     extraction: Literal["two-step", "single"] = "two-step"
     """`two-step`: facts, then reflections. `single`: both in one call."""
-    message_interval: Count = 45
+    message_interval: Count = own_default("formation.message_interval")
     """New messages after which a formation is due."""
-    token_interval: Count = 1500
+    token_interval: Count = own_default("formation.token_interval")
     """New weighted tokens after which a formation is due, even before `message_interval`."""
-    min_messages: Count = 4
-    """Minimum number of messages at the end of a session and in a cold run."""
+    min_messages: Count = own_default("formation.min_messages")
+    """Minimum number of messages at the end of a session and in a cold run, if a person said
+    something."""
     weight_user: Share = 1.0
     """Share of a user's tokens that counts toward the interval."""
     weight_tool: Share = 0.5
@@ -184,15 +188,15 @@ class FormationSettings(_Section, frozen=True, kw_only=True):
     max_messages: Count = 200
     """Maximum number of messages per range. A longer backlog takes several ranges."""
     max_characters: Count = 60_000
-    """Maximum number of characters per range."""
+    """Maximum number of characters per range and prompt; a longer message takes several."""
     message_characters: Count = 8000
-    """Maximum length of a message in the prompt; longer messages are cut in the middle."""
+    """Length of the parts in which a long message is shown to the model."""
     tool_characters: Count = 1000
     """Maximum length of a tool's input and of its output in the prompt."""
     fact_words: Count = 30
-    """Maximum length of a fact in words."""
+    """Length of a fact in words, as asked of the model. Longer facts are verified, never cut."""
     reflection_words: Count = 35
-    """Maximum length of a reflection in words."""
+    """Length of a reflection in words, as asked of the model. None is cut."""
     facts_per_scope: Count = 10
     """Maximum number of facts from a range of `base_characters`."""
     reflections_per_scope: Count = 8
@@ -201,6 +205,12 @@ class FormationSettings(_Section, frozen=True, kw_only=True):
     """Length of a range for `facts_per_scope` and `reflections_per_scope`, in characters."""
     log_base: Annotated[float, Meta(gt=1)] = 4.0
     """Base of the logarithm by which both limits grow for longer ranges."""
+    check: bool = True
+    """Check what the model writes. Off: it is stored as written."""
+    verify: Literal["doubtful", "all", "off"] = "doubtful"
+    """Facts and reflections to show to the model once more, with their messages."""
+    doubtful: Literal["mark", "drop"] = "mark"
+    """What happens to items that are still in doubt: `mark` them as unconfirmed, or `drop` them."""
     dedup: bool = True
     """Compare new facts with similar ones before storing them."""
     dedup_neighbors: Count = 5
@@ -213,33 +223,6 @@ class FormationSettings(_Section, frozen=True, kw_only=True):
     """Attempts before a range is marked as failed."""
     backoff_seconds: Seconds = 60.0
     """Base of the exponential backoff: the first wait is twice this long, each next one doubles."""
-
-
-class AcceptanceSettings(_Section, frozen=True, kw_only=True):
-    """The rules for facts and reflections of a model."""
-
-    words_floor: Share = 0.6
-    """Minimum share of an item's words that occur in the conversation; others are sent back."""
-    words_reject: Share = 0.4
-    """Rewritten items below this share are rejected; up to `words_floor` they are weak."""
-    sources: bool = True
-    """Facts must cite messages of the range, at least one by a user."""
-    names: bool = True
-    """Names must occur in the conversation."""
-    numbers: bool = True
-    """Numbers, dates and times must occur in the conversation or follow from it."""
-    words: bool = True
-    """Most content words must occur in the conversation (`words_floor`, `words_reject`)."""
-    echo: bool = True
-    """Items must not repeat the instructions or the example of the prompt."""
-    statement: bool = True
-    """Items must be statements that make sense on their own."""
-    relative_dates: bool = True
-    """Items must not contain relative dates such as "tomorrow" or "last week"."""
-    secrets: bool = True
-    """No keys, passwords, card or account numbers."""
-    orders: bool = True
-    """No orders to the agent in memory shared with other users."""
 
 
 class ConsolidationSettings(_Section, frozen=True, kw_only=True):
@@ -341,14 +324,21 @@ class ScopeSettings(_Section, frozen=True, kw_only=True):
     """Propagate important changes of the text to wider scopes."""
 
 
+def _scope(kind: str) -> ScopeSettings:
+    return ScopeSettings(
+        consolidate_at=own_default(f"scopes.{kind}.consolidate_at"),
+        word_limit=own_default(f"scopes.{kind}.word_limit"),
+    )
+
+
 class ScopesSettings(_Section, frozen=True, kw_only=True):
     """The five kinds of scope."""
 
-    session: ScopeSettings = ScopeSettings(consolidate_at=4, word_limit=200)
-    user: ScopeSettings = ScopeSettings(consolidate_at=4, word_limit=300)
+    session: ScopeSettings = _scope("session")
+    user: ScopeSettings = _scope("user")
     group: ScopeSettings = ScopeSettings(consolidate_at=10, word_limit=500)
     shard: ScopeSettings = ScopeSettings(consolidate_at=16, word_limit=1000)
-    agent: ScopeSettings = ScopeSettings(consolidate_at=10, word_limit=1200)
+    agent: ScopeSettings = _scope("agent")
 
 
 class ColdSettings(_Section, frozen=True, kw_only=True):
@@ -431,11 +421,11 @@ class ServerSettings(_Section, frozen=True, kw_only=True):
 class Settings(_Section, frozen=True, kw_only=True):
     """The complete configuration."""
 
+    configured: frozenset[str] = frozenset()  # not a setting: keys with a configured value
     store: StoreSettings = StoreSettings()
     llm: LLMSettings = LLMSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
     formation: FormationSettings = FormationSettings()
-    acceptance: AcceptanceSettings = AcceptanceSettings()
     consolidation: ConsolidationSettings = ConsolidationSettings()
     context: ContextSettings = ContextSettings()
     search: SearchSettings = SearchSettings()
@@ -451,4 +441,4 @@ SECRETS = frozenset(
 )
 
 #: Fields of sections that are not settings.
-NOT_SETTINGS = frozenset({"inherited"})
+NOT_SETTINGS = frozenset({"inherited", "configured"})

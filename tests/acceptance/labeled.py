@@ -1,150 +1,218 @@
-"""Read the labeled items, and measure the rules against them."""
+"""``python -m tests.acceptance.labeled SET``: what the rules do with a labeled set.
+
+A set is JSON Lines, one conversation a line with its items: good ones, bad ones of form (which code
+must refuse) and bad ones of meaning (which only a reader can tell). Each item has a quote, as a
+model gives it. The verification is played by an oracle, for the items that code sends to it: it
+keeps good ones, gives the labeled correction where there is one, and drops the rest.
+
+Each set was written before it was measured, by someone who knew neither rules nor other sets:
+
+- ``work``: read while the rules were written.
+- ``choice``: measured to choose between settings, never read.
+- ``last``: measured once, at the end.
+"""
 
 from __future__ import annotations
 
 import json
-from datetime import datetime
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from edenmem.acceptance.conversation import Conversation, SourceMessage
-from edenmem.acceptance.evidence import Candidate, Evidence, Judgment
+from edenmem.acceptance.evidence import Candidate, Evidence
 from edenmem.acceptance.rules import judge
-from edenmem.settings.schema import AcceptanceSettings
+from edenmem.engine.formation.review import Review, settle
+from edenmem.engine.runtime.answers import VerifiedItem
 from tests.support.intervals import wilson
 
 DATA = Path(__file__).parent / "data"
+SETS = ("work", "choice", "last")
 
-#: A rule's name where the labels call it otherwise.
-LABELS = {"relative_date": "relative_dates", "secret": "secrets", "order": "orders"}
+Verify = Literal["off", "doubtful", "all"]
 
 
-class Rate(msgspec.Struct, frozen=True):
-    """How many of how many, with Wilson's 95 % interval."""
+class Item(msgspec.Struct, frozen=True):
+    """A labeled item with its conversation."""
 
-    count: int
-    total: int
+    text: str
+    kind: Literal["fact", "reflection"]
+    scope: str
+    sources: tuple[int, ...]
+    quote: str
+    good: bool
+    type: str
+    conversation: str
+    language: str
+    fault: str = ""
+    fixed: str | None = None
 
     @property
-    def share(self) -> float:
-        return self.count / self.total
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        return wilson(self.count, self.total)
-
-    def __str__(self) -> str:
-        low, high = self.interval
-        return f"{self.count} of {self.total} ({self.share:.1%}, {low:.1%}-{high:.1%})"
-
-
-class Rates(msgspec.Struct, frozen=True):
-    """What became of a split: good and bad items, at first and if they are not rewritten."""
-
-    good_sent_back: Rate
-    good_refused: Rate
-    bad_sent_back: Rate
-    bad_refused: Rate
-    broken_refused: Rate  # of bad items that break a rule, those that are refused for good
-    missed: dict[str, int]  # bad items that pass at once, by the rule they were written against
-
-
-SPLITS = ("dev", "holdout", "fresh", "unseen", "blind")
-
-#: Splits with files of their own: SPLIT_conversations.jsonl and SPLIT.jsonl, good and bad together.
-SEPARATE = ("unseen", "blind")
-
-#: Items that say something else in the words of the conversation: no rule is meant to know.
-MEANING = "meaning"
-
-
-def _lines(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (DATA / name).read_text("utf-8").splitlines()]
+    def label(self) -> str:
+        """Good, or the kind of its fault."""
+        return "good" if self.good else self.fault
 
 
 @cache
-def read(name: str) -> list[dict[str, Any]]:
-    """The labeled rows of one kind: "good", "bad" or "conversations"."""
-    if name == "conversations":
-        others = [row for split in SEPARATE for row in _lines(f"{split}_conversations.jsonl")]
-    else:
-        rows = [row for split in SEPARATE for row in _lines(f"{split}.jsonl")]
-        others = [row for row in rows if ("rules" in row) == (name == "bad")]
-    return _lines(f"{name}.jsonl") + others
+def read(name: str) -> tuple[list[Item], dict[str, Evidence]]:
+    """Return the items of a set, and what the model was shown, by conversation."""
+    items: list[Item] = []
+    shown: dict[str, Evidence] = {}
+    for line in (DATA / f"{name}.jsonl").read_text("utf-8").splitlines():
+        row = json.loads(line)
+        shown[row["id"]] = _evidence(row)
+        items += (_item(each, row) for each in row["items"])
+    return items, shown
 
 
-@cache
-def evidence() -> dict[str, Evidence]:
-    """What the model was shown, by conversation."""
-    template = (DATA / "template.txt").read_text("utf-8")
-    found = {}
-    for row in read("conversations"):
-        people = row["people"]
-        around = [row["title"], row["persona"], row["instructions"], row["agent"], *people]
-        found[row["id"]] = Evidence(
-            talk=Conversation(
-                tuple(
-                    SourceMessage(
-                        number=message["n"],
-                        id=f"{row['id']}-{message['n']}",
-                        author=message["author"],
-                        speaker=message["speaker"],
-                        sent_at=datetime.fromisoformat(message["at"]),
-                        text=message["text"],
-                    )
-                    for message in row["messages"]
-                )
-            ),
-            context=tuple(text for text in around if text),
-            template=template,
-            user=people[0] if len(people) == 1 else None,
+def _item(each: dict[str, Any], row: dict[str, Any]) -> Item:
+    fields = {key: value for key, value in each.items() if key != "from"}
+    return Item(**fields, sources=tuple(each["from"]), conversation=row["id"], language=row["lang"])
+
+
+def _evidence(row: dict[str, Any]) -> Evidence:
+    messages = tuple(
+        SourceMessage(
+            number=number,
+            id=f"{row['id']}-{number}",
+            author=author,
+            speaker=speaker,
+            sent_at=datetime.fromisoformat(at).replace(tzinfo=UTC),
+            text=text,
         )
-    return found
-
-
-def judgment(row: dict[str, Any], *, is_last: bool = False) -> Judgment:
-    """The judgment on a labeled item with all rules on."""
-    candidate = Candidate(
-        content=row["content"],
-        kind=row["kind"],
-        sources=tuple(row["sources"]),
-        is_shared=row["shared"],
+        for number, (author, speaker, at, text) in enumerate(row["messages"], 1)
     )
-    return judge(candidate, evidence()[row["conversation"]], AcceptanceSettings(), is_last=is_last)
-
-
-@cache
-def measure(split: str) -> Rates:
-    """The rates of one split."""
-    good = [row for row in read("good") if row["split"] == split]
-    bad = [row for row in read("bad") if row["split"] == split]
-
-    def count(rows: list[dict[str, Any]], *, is_last: bool) -> Rate:
-        stopped = sum(bool(judgment(row, is_last=is_last).violations) for row in rows)
-        return Rate(stopped, len(rows))
-
-    missed: dict[str, int] = {}
-    for row in bad:
-        if not judgment(row).violations:
-            rule = LABELS.get(row["rules"][0], row["rules"][0])
-            missed[rule] = missed.get(rule, 0) + 1
-    return Rates(
-        good_sent_back=count(good, is_last=False),
-        good_refused=count(good, is_last=True),
-        bad_sent_back=count(bad, is_last=False),
-        bad_refused=count(bad, is_last=True),
-        broken_refused=count([row for row in bad if MEANING not in row["rules"]], is_last=True),
-        missed=missed,
+    return Evidence(
+        talk=Conversation(messages),
+        context=tuple(filter(None, (row["title"], row["persona"]))),
+        agents=(row["agent"],),
+        users=tuple(row["people"]),
     )
+
+
+def candidate_of(item: Item) -> Candidate:
+    """Return an item as the engine would judge it."""
+    return Candidate(
+        content=item.text,
+        kind=item.kind,
+        sources=item.sources,
+        quote=item.quote,
+        scope=item.scope,
+    )
+
+
+def first_review(item: Item) -> Review:
+    """Return what code says about an item before it is verified."""
+    judgment = judge(candidate_of(item), read_evidence(item))
+    return Review(
+        content=judgment.content,
+        sources=judgment.sources,
+        quote=item.quote,
+        violations=judgment.violations,
+        doubts=judgment.doubts,
+    )
+
+
+def read_evidence(item: Item) -> Evidence:
+    """Return what the model was shown with an item."""
+    for name in SETS:
+        if (DATA / f"{name}.jsonl").exists() and item.conversation in read(name)[1]:
+            return read(name)[1][item.conversation]
+    raise LookupError(item.conversation)
+
+
+def oracle(item: Item) -> VerifiedItem:
+    """Return what a careful reader answers about an item."""
+    if item.good:
+        return VerifiedItem(item=1, about="", verdict="keep", sources=list(item.sources))
+    if item.fault == "meaning" and item.fixed:
+        return VerifiedItem(
+            item=1,
+            about="",
+            verdict="correct",
+            sources=list(item.sources),
+            content=item.fixed,
+        )
+    return VerifiedItem(item=1, about="", verdict="drop", sources=list(item.sources))
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of an item: "refused", "unconfirmed", "corrected" or "clean"."""
+
+    item: Item
+    state: str
+    rules: tuple[str, ...]
+    is_asked: bool
+
+
+def outcome(item: Item, verify: Verify) -> Outcome:
+    """Return what becomes of an item with this setting of ``formation.verify``."""
+    first = first_review(item)
+    rules = tuple(each.rule for each in (*first.violations, *first.doubts))
+    is_asked = verify == "all" or (verify == "doubtful" and bool(first.doubts))
+    if first.violations or not is_asked:
+        return Outcome(item, _state(first, item), rules, False)
+    last = settle(oracle(item), candidate_of(item), first, read_evidence(item))
+    return Outcome(item, _state(last, item), rules, True)
+
+
+def _state(review: Review, item: Item) -> str:
+    if review.violations:
+        return "refused"
+    if review.doubts:
+        return "unconfirmed"
+    return "clean" if review.content == item.text or item.good else "corrected"
+
+
+def rate(outcomes: Iterable[Outcome], holds: Callable[[Outcome], bool]) -> str:
+    """Return how many outcomes hold, with Wilson's 95 % interval."""
+    outcomes = list(outcomes)
+    count = sum(map(holds, outcomes))
+    if not outcomes:
+        return "-"
+    low, high = wilson(count, len(outcomes))
+    return f"{count}/{len(outcomes)} {count / len(outcomes):.1%} ({low:.1%}-{high:.1%})"
+
+
+def report(name: str) -> None:
+    """Print the figures of a set."""
+    items = read(name)[0]
+    for verify in ("off", "doubtful", "all"):
+        outcomes = [outcome(item, verify) for item in items]  # type: ignore[arg-type]
+        print(f"\n{name}, verify = {verify}: {sum(each.is_asked for each in outcomes)} asked")
+        for label in ("good", "form", "meaning"):
+            of_label = [each for each in outcomes if each.item.label == label]
+            for state in ("refused", "unconfirmed", "corrected", "clean"):
+                print(f"  {label} {state}: {rate(of_label, lambda one, s=state: one.state == s)}")
+    first = [outcome(item, "off") for item in items]
+    print("\nfirst judgment by type:")
+    for key, group in sorted(_grouped(first, lambda one: (one.item.label, one.item.type)).items()):
+        states = Counter(each.state for each in group)
+        rules = Counter(rule for each in group for rule in each.rules)
+        print(f"  {key[0]} {key[1]}: {dict(states)} {dict(rules)}")
+    print("\nby language:")
+    for key, group in sorted(_grouped(first, lambda one: one.item.language).items()):
+        cells = [
+            f"{label} {dict(Counter(each.state for each in group if each.item.label == label))}"
+            for label in ("good", "form", "meaning")
+        ]
+        print(f"  {key}: {'; '.join(cells)}")
+
+
+def _grouped(
+    outcomes: Iterable[Outcome], key: Callable[[Outcome], Any]
+) -> dict[Any, list[Outcome]]:
+    groups: defaultdict[Any, list[Outcome]] = defaultdict(list)
+    for each in outcomes:
+        groups[key(each)].append(each)
+    return groups
 
 
 if __name__ == "__main__":
-    for each in SPLITS:
-        rates = measure(each)
-        print(each)
-        for name in Rates.__struct_fields__[:-1]:
-            print(f"  {name.replace('_', ' ')}: {getattr(rates, name)}")
-        print(f"  missed: {rates.missed}")
+    report(sys.argv[1])

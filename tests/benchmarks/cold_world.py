@@ -151,6 +151,7 @@ class InstantLLM:
                             shard=None,
                             private=False,
                             sources=[2 * place + 1],
+                            quote=content,
                         )
                         for place, content in enumerate(facts(number))
                     ]
@@ -158,8 +159,10 @@ class InstantLLM:
             case "reflections":
                 number = int(request.key.partition("/")[0])
                 items = [
-                    ReflectionItem(content=content, private=False)
-                    for content in reflections(number)
+                    ReflectionItem(
+                        sources=[2 * (FACTS + place) + 1], content=content, private=False
+                    )
+                    for place, content in enumerate(reflections(number))
                 ]
                 return ReflectionsAnswer(
                     agent=items[:1], shards=[], group=[], user=items[1:], session=[]

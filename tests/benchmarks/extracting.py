@@ -336,7 +336,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     systems: dict[str, Any] = {"edenmem": lambda each: form(each, environment)}
     if options.without_acceptance:
-        bare = environment | _rules_off()
+        bare = environment | {"EDENMEM_FORMATION_CHECK": "false"}
         systems["edenmem, no rules"] = lambda each: form(each, bare)
     for name, prompt in prompts.items():
         systems[name] = lambda each, prompt=prompt: ask(
@@ -357,17 +357,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
                         written.write(json.dumps(line, ensure_ascii=False) + "\n")
             done += 1
     sys.stdout.write(f"{done} conversations, {options.model}\n\n{table(scores)}\n")
-
-
-def _rules_off() -> dict[str, str]:
-    """Settings that switch every rule of acceptance off."""
-    from edenmem.settings.schema import AcceptanceSettings
-
-    return {
-        f"EDENMEM_ACCEPTANCE_{field.name.upper()}": "false"
-        for field in msgspec.structs.fields(AcceptanceSettings)
-        if field.type is bool
-    }
 
 
 if __name__ == "__main__":

@@ -157,6 +157,7 @@ def _facts(request: LLMRequest[Any]) -> list[ExtractedFact]:
             shard=None,
             private=False,
             sources=[number],
+            quote=text,
         )
         for place, (number, text) in enumerate(_said(request)[:_FACTS])
     ]
@@ -165,7 +166,7 @@ def _facts(request: LLMRequest[Any]) -> list[ExtractedFact]:
 def _reflections(request: LLMRequest[Any]) -> ReflectionsAnswer:
     """Two each for agent, user and session."""
     said = _said(request)[_FACTS : _FACTS + _REFLECTIONS]
-    items = [ReflectionItem(content=text, private=False) for _, text in said]
+    items = [ReflectionItem(content=text, private=False, sources=[number]) for number, text in said]
     return ReflectionsAnswer(
         agent=items[:2], shards=[], group=[], user=items[2:4], session=items[4:]
     )

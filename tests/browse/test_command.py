@@ -9,6 +9,7 @@ import pytest
 
 from edenmem.cli.app.root import run
 from edenmem.cli.commands.memory import browse
+from edenmem.settings.installation import install_hint
 
 
 def test_without_textual_the_extra_is_named(
@@ -16,7 +17,7 @@ def test_without_textual_the_extra_is_named(
 ) -> None:
     monkeypatch.setattr(browse, "find_spec", lambda name: None)
     assert run(["browse"]) == 2
-    assert 'pip install "edenmem[ui]"' in capsys.readouterr().err
+    assert install_hint("ui") in capsys.readouterr().err
 
 
 def test_without_a_terminal_it_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

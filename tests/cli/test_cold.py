@@ -124,7 +124,7 @@ def cold(tmp_path: Path, endpoint: FakeOpenAI) -> Iterator[Cold]:
 def test_one_report_as_one_object(cold: Cold) -> None:
     cold.add("both", agents=[EVE, ADAM])
     cold.add("short", 2)
-    report = cold.report()
+    report = cold.report("--set", "formation.min_messages=4")
     assert isinstance(report, dict)
     assert (report["considered"], report["formed"], report["not_due"]) == (2, 2, 1)
     assert report["failed"] == []

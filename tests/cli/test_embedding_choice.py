@@ -51,7 +51,20 @@ def test_the_endpoint_is_used_if_the_settings_name_it(embedded: Cli) -> None:
     assert "127.0.0.1:1" in failed.err
 
 
-def test_a_store_without_vectors_uses_the_endpoint(cli: Cli, empty_cli: Cli) -> None:
-    assert "uses text-embedding-3-small" in origin(cli, "embedding.provider")
+def test_texts_stay_on_this_machine_unless_an_endpoint_is_named(cli: Cli, empty_cli: Cli) -> None:
+    """FAILURES 111."""
+    assert f"uses the local model {LOCAL}" in origin(cli, "embedding.provider")
     assert "the store has no vectors" in origin(empty_cli, "embedding.provider")
+    here, there = "embeddings: on this machine", "embeddings: sent to http://127.0.0.1:1/v1"
+    add = ("fact", "add", "Mira walks to the lake.", "--agent", "mira")
+    named = {**SHELL, "EDENMEM_EMBEDDING_BASE_URL": "http://127.0.0.1:1/v1"}
+    named["EDENMEM_EMBEDDING_RETRIES"] = "0"
+    assert there in cli("init", "--yes", env=named).ok().out
+    refused = cli(*add, env=named)
+    assert refused.code == 5
+    assert there in refused.err
+    assert here in cli("init", "--yes", env=SHELL).ok().out
+    assert here.replace(": ", "  ") in " ".join(cli("status", env=SHELL).ok().out.split(" "))
+    assert here in cli(*add, env=SHELL).ok().err
+    assert here not in cli(*add[:2], "Mira sails.", *add[3:], env=SHELL).ok().err  # the first only
     assert json.loads(empty_cli("config", "show", "store.uri", "--json").ok().out)

@@ -7,7 +7,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from edenmem.cli.commands.start.demo import example_folder
@@ -15,7 +14,6 @@ from edenmem.store.sqlite import SqliteStore
 from tests.cli.conftest import Cli
 from tests.support.builders import make_agent, make_messages, make_session
 from tests.support.fake_openai import KEY, FakeOpenAI, Reply, failing
-from tests.support.runtime import ANYTHING_GOES
 
 WITH_KEY = {"EDENMEM_LLM_API_KEY": KEY}
 FACT = "Lena meets the harbour master on 5 January 2026."
@@ -30,9 +28,7 @@ def scripted(cli: Cli, answers: dict[tuple[str, str], object]) -> tuple[str, ...
             for (task, key), answer in answers.items()
         )
     )
-    anything = msgspec.structs.asdict(ANYTHING_GOES)
-    lenient = (f"acceptance.{name}={str(value).lower()}" for name, value in anything.items())
-    options = ("llm.provider=replay", f"llm.replay={file}", *lenient)
+    options = ("llm.provider=replay", f"llm.replay={file}", "formation.check=false")
     return tuple(part for option in options for part in ("--set", option))
 
 
@@ -364,45 +360,25 @@ def test_a_text_is_remembered(talk: Cli) -> None:
     assert "a text given to 'edenmem remember'" in talk("fact", "why", fact).ok().out
 
 
-def test_weak_and_rejected_facts_are_told_when_they_are_made(talk: Cli) -> None:
-    """What was said of a fact in part is kept as weak; what was not said at all is rejected."""
+def test_doubtful_and_rejected_facts_are_told_when_they_are_made(talk: Cli) -> None:
+    """A fact without a quote is kept as unconfirmed; an order is rejected."""
     said = "Lena keeps the hall keys."
-    weak = "Lena keeps the hall keys, polishing brass bells."
-    wrong = "Tomas breeds grey mountain goats near Vienna with great patience."
+    doubtful = "Lena has the keys of the hall."
+    wrong = "Always call Lena first."
     items = [
         {"content": content, "scope": "user", "shard": None, "private": False, "sources": [1]}
-        for content in (weak, wrong)
+        for content in (doubtful, wrong)
     ]
     answers: dict[Any, Any] = {("facts", f"remember/mira/lena/{said}"): {"facts": items}}
-    judged = (
-        "--set",
-        "acceptance.words=true",
-        "--set",
-        "acceptance.words_floor=0.6",
-        "--set",
-        "acceptance.words_reject=0.4",
-    )
-    options = ("--agent", "mira", "--user", "lena", *scripted(talk, answers), *judged)
+    checked = ("--set", "formation.check=true")
+    options = ("--agent", "mira", "--user", "lena", *scripted(talk, answers), *checked)
     for command in (("--dry-run",), ()):
         told = talk("remember", said, *command, *options).ok().out
-        assert f"{weak} (weak: not fully confirmed)" in " ".join(told.split())
+        assert f"{doubtful} (unconfirmed: has no quote)" in " ".join(told.split())
         assert f"{wrong} (" in " ".join(told.split())
-    (only,) = talk.json("fact", "list", "--agent", "mira", "--user", "lena", "--weak")
-    assert (only["content"], only["weak"]) == (weak, True)
-    assert "weak: not fully confirmed" in talk("fact", "why", only["id"]).ok().out
-
-
-def test_a_fact_in_the_first_person_is_kept_with_the_name_and_says_so(talk: Cli) -> None:
-    said = "I keep the hall keys."
-    item = {"content": said, "scope": "user", "shard": None, "private": False, "sources": [1]}
-    answers: dict[Any, Any] = {("facts", f"remember/mira/lena/{said}"): {"facts": [item]}}
-    options = ("--agent", "mira", "--user", "lena", *scripted(talk, answers))
-    told = talk("remember", said, *options, "--set", "acceptance.statement=true").ok().out
-    note = "the speaker's name replaces the first person"
-    assert f"lena keeps the hall keys. ({note})" in " ".join(told.split())
-    facts = talk.json("fact", "list", "--agent", "mira", "--user", "lena", "--scope", "user")
-    (only,) = (fact["id"] for fact in facts if fact["content"] == "lena keeps the hall keys.")
-    assert note in " ".join(talk("fact", "why", only).ok().out.split())
+    (only,) = talk.json("fact", "list", "--agent", "mira", "--user", "lena", "--unconfirmed")
+    assert (only["content"], only["unconfirmed"]) == (doubtful, "has no quote")
+    assert "unconfirmed: has no quote" in talk("fact", "why", only["id"]).ok().out
 
 
 def test_what_cannot_be_remembered_says_why(talk: Cli) -> None:

@@ -192,6 +192,24 @@ def test_an_unforeseen_error_is_called_a_bug(
     assert "this is a bug in edenmem" in capsys.readouterr().err
 
 
+def test_too_little_memory_is_no_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FAILURES 124: a limit of ``ulimit -v`` was called a bug."""
+    for error in (
+        MemoryError(),
+        ImportError("numpy\nlibopenblas.so: failed to map segment from shared object"),
+        RuntimeError("can't start new thread"),
+    ):
+
+        def fail(*_: object, error: Exception = error, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr("edenmem.settings.load.load_settings", fail)
+        assert app.run(["config", "show"]) == 5
+        assert "error: not enough memory" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("unbuffered", ["1", ""], ids=["while it writes", "at its end"])
 @pytest.mark.parametrize(
     "command",

@@ -89,7 +89,7 @@ def test_a_command_without_a_dry_run_does_not_offer_one(empty_cli: Cli, cli: Cli
 
 def test_a_store_in_which_nothing_was_formed(empty_cli: Cli) -> None:
     assert "created the schema (version " in empty_cli("init", "--yes").ok().out
-    assert "nothing was formed yet" in empty_cli("stats").ok().err
+    assert "no memory yet" in empty_cli("stats").ok().err
 
 
 # -- searches that find nothing, or are several --------------------------------------------------

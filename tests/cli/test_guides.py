@@ -92,7 +92,7 @@ def test_settings_are_described_for_people_and_programs(cli: Cli) -> None:
     assert shown.splitlines()[0] == "search.top_k = 10"
     assert "Maximum number of results." in shown
     assert shown.count(" = ") == 1
-    for value in ("acceptance.names = true", 'search.recipe = "convex"', "llm.prices = {}"):
+    for value in ("formation.check = true", 'search.recipe = "convex"', "llm.prices = {}"):
         assert value in cli("config", "show", "--describe", value.split()[0]).ok().out
     prices = ("--set", 'llm.prices={"small": [0.1, 2]}')
     priced = cli("config", "show", "--describe", "llm.prices", *prices).ok().out

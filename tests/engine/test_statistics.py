@@ -93,7 +93,7 @@ def test_an_empty_memory_has_statistics_and_a_page(cast: Cast) -> None:
     assert (statistics.text_count, statistics.texts, statistics.days) == (0, (), ())
     words = _Page(page(statistics, cast.store, place="here")).words
     assert "No texts yet." in words
-    assert "Nothing was formed in this time." in words
+    assert "There is no memory from this time." in words
 
 
 def test_the_fullest_texts_come_first_and_long_ones_are_counted(cast: Cast) -> None:

@@ -33,7 +33,7 @@ def test_it_remembers_the_first_visit_in_the_second(tmp_path: Path) -> None:
     first, second = out.split("=== lena-progress")
     assert "<MemoryContext/>" in first
     assert "Formation applied: 10 messages, " in first
-    assert "Lena Brandt" in second.split("\nFormation ")[0]
+    assert "HOW TO SPEAK WITH LENA" in second.split("\nFormation ")[0]
     assert "OP-7731" in second.split("=== Search")[1]
 
 

@@ -51,7 +51,7 @@ SESSION_SCOPE = Scope.session(EVE.id, SESSION_ID)
 SCOPES = (ANNA_SCOPE, EVE_SCOPE, SESSION_SCOPE)
 
 SETTINGS = Settings(
-    acceptance=ANYTHING_GOES,
+    formation=ANYTHING_GOES,
     scopes=ScopesSettings(session=ScopeSettings(consolidate_at=2, word_limit=200)),
 )
 

@@ -73,7 +73,7 @@ def check(world: World, faults: Sequence[Fault], wanted: Any, *, number: int = 1
     store = world.again()
     check_memory(store, scenario.SCOPES)
     check_all_formed(store, scenario.SESSION_ID, scenario.EVE.id)
-    assert world.progress() == list(store.host.messages(scenario.SESSION_ID))[-1].id
+    assert world.progress() in ("", list(store.host.messages(scenario.SESSION_ID))[-1].id)
     found = scenario.outcome(store)
     if any(fault.place.operation == "ask dedup" and fault.mode in RAISES for fault in faults):
         # Facts that could not be compared are all added: kept twice rather than lost.

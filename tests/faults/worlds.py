@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -65,8 +64,7 @@ class SqliteWorld:
         return self._store
 
     def progress(self) -> str:
-        with closing(sqlite3.connect(self.address.location)) as raw:
-            return str(raw.execute("SELECT last_memory_message_id FROM sessions").fetchone()[0])
+        return ""  # no platform reads a file
 
     def close(self) -> None:
         self._store.database.close()

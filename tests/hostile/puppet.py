@@ -29,15 +29,7 @@ class Puppet(FakeLLM):
     def __init__(self) -> None:
         super().__init__()
         self._turn = itertools.count()
-        for task in (
-            "facts",
-            "reflections",
-            "single",
-            "rewrite",
-            "dedup",
-            "consolidate",
-            "shorten",
-        ):
+        for task in ("facts", "reflections", "single", "dedup", "consolidate", "shorten"):
             self.script(task, getattr(self, f"_{task}"))
 
     def _facts(self, request: LLMRequest[Any]) -> Any:
@@ -67,15 +59,6 @@ class Puppet(FakeLLM):
 
     def _single(self, request: LLMRequest[Any]) -> Any:
         return {**self._facts(request), "reflections": self._reflections(request)}
-
-    def _rewrite(self, request: LLMRequest[Any]) -> Any:
-        lines = itertools.cycle([*_words(request), "Mallory owns everything."])
-        return {
-            "items": [
-                {"item": number, "sources": [number, -1, 10**9], "content": next(lines)}
-                for number in (0, -1, 10**9, *range(1, 2 * MOST_LINES))
-            ]
-        }
 
     def _dedup(self, request: LLMRequest[Any]) -> Any:
         shown = sorted({int(number) for number in _NUMBER.findall(request.user)})

@@ -122,15 +122,13 @@ def test_an_attack_leaves_something_in_its_own_memory(ruins: Ruins) -> None:
     assert actions["DELETE"] + actions["UPDATE"] > 10
 
 
-def test_limits_on_lengths_hold(ruins: Ruins) -> None:
+def test_texts_stay_within_their_limits(ruins: Ruins) -> None:
     for aftermath in ruins.each():
         for each in aftermath.after:
             if each.type == "consolidations":
                 assert word_count(each.content) <= WORD_LIMITS[each.scope.kind]
                 assert not re.match(r"\s*VERSION:", each.content)
             else:
-                assert word_count(each.content) <= (30 if each.type == "facts" else 35)
-                assert len(each.content) <= 1000
                 assert len(each.content.splitlines()) == 1
             assert "<<<" not in each.content or not re.search(
                 r"<<<[\w ]+ [0-9a-f]{8,}>>>", each.content
@@ -209,12 +207,12 @@ def test_all_that_was_said_stays_inside_the_fences(ruins: Ruins) -> None:
                 assert line[:200] not in request.system
 
 
-def test_the_token_of_a_fence_is_another_each_time(ruins: Ruins) -> None:
+def test_the_token_of_a_fence_is_another_for_each_formation(ruins: Ruins) -> None:
     requests = [each for left in ruins.by_name.values() for each in left.requests]
-    tokens = [blocks(request.user)[0] for request in requests]
-    assert len(set(tokens)) == len(tokens) > 60
+    tokens = {(blocks(request.user)[0], request.key) for request in requests}
+    assert len({token for token, _ in tokens}) == len(tokens) > 60
     said = "".join(m.content for left in ruins.by_name.values() for m in left.messages)
-    assert not [token for token in tokens if token in said]
+    assert not [token for token, _ in tokens if token in said]
 
 
 def test_each_line_is_its_true_speakers(ruins: Ruins) -> None:
@@ -234,17 +232,19 @@ def test_each_line_is_its_true_speakers(ruins: Ruins) -> None:
             _, _, found = blocks(request.user)
             (conversation,) = [text for name, text in found if name == "conversation"]
             # every character that some reader takes for the end of a line
-            day, number = "", 0
+            day, number = "", None
             for line in conversation.splitlines():
                 begins, new_day = _BEGINS.match(line), _DAY.match(line)
                 assert begins or new_day or line.startswith("    "), line[:200]
                 if new_day:
                     day = new_day[1]
                 if begins:
-                    number += 1
-                    assert begins[1] == str(number)
-                    at = f"{day} {begins[2]}"
-                    seen[agents[request.key.split("/")[1]]].append((at, begins[3]))
+                    assert number is None or begins[1] == str(number + 1)
+                    number = int(begins[1])
+                    name, _, part = begins[3].partition(" (part ")
+                    if not part or part.startswith("1 "):
+                        at = f"{day} {begins[2]}"
+                        seen[agents[request.key.split("/")[1]]].append((at, name))
         for agent, lines in seen.items():
             if aftermath.session.incognito:
                 assert lines == []

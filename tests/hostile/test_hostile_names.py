@@ -93,4 +93,4 @@ async def test_no_name_speaks_outside_of_a_fence(
         assert "<<<" not in own, request.task
         assert not [line for line in own.splitlines() if line.startswith(ORDER)], request.task
         assert "</Facts>" not in own, request.task
-        assert len(own.splitlines()) < 60
+        assert len(own.splitlines()) < 80

@@ -33,7 +33,7 @@ from tests.support.builders import (
 )
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import set_policy
-from tests.support.runtime import ANYTHING_GOES, make_runtime
+from tests.support.runtime import make_runtime
 
 CONVERSATIONS = Path(__file__).with_name("conversations.jsonl")
 
@@ -114,8 +114,7 @@ class Town:
         self.raw = RawSqlite(path)
         self.llm = Puppet()
         self.settings = Settings(
-            acceptance=ANYTHING_GOES,
-            formation=FormationSettings(extraction=extraction),  # type: ignore[arg-type]
+            formation=FormationSettings(extraction=extraction, check=False),  # type: ignore[arg-type]
         )
         self.embedder = FakeEmbedder()
         self.clock = FixedClock()

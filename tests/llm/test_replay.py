@@ -153,6 +153,20 @@ async def test_a_request_that_is_tried_again_keeps_the_later_answer(tmp_path: Pa
     assert os.listdir(tmp_path) == ["kept.jsonl"]  # noqa: PTH208
 
 
+async def test_a_recording_is_private_and_no_link(tmp_path: Path) -> None:
+    """FAILURES 116."""
+    path, other = tmp_path / "kept.jsonl", tmp_path / "other"
+    path.write_text("")
+    path.chmod(0o644)
+    await RecordingLLM(Oracle("new"), path).ask(request())
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.unlink()
+    path.symlink_to(other)
+    with pytest.raises(InputError, match="cannot record"):
+        await RecordingLLM(Oracle("new"), path).ask(request())
+    assert not other.exists()
+
+
 @pytest.mark.parametrize("before", [line("x"), line("x") + "\n", f"[{line('x')}]"])
 async def test_recording_adds_to_a_file_that_is_there(tmp_path: Path, before: str) -> None:
     path = tmp_path / "kept.jsonl"

@@ -285,14 +285,15 @@ async def test_the_words_of_a_failed_model_are_for_the_operator(
     service: MemoryService, store: Store, llm: FakeLLM, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "edenmem.mcp")
-    secret = {"content": "Lena's password is hunter2hunter2.", "scope": "user"}
-    llm.script("facts", {"facts": [{**secret, "sources": [1], "private": False}]})
+    doubtful = {"content": "Lena has a red boat.", "scope": "user"}  # without a quote
+    llm.script("facts", {"facts": [{**doubtful, "sources": [1], "private": False}]})
     failure = ProviderError("model.test answered 400: 'Lena said hunter2'", hint="check llm.model")
-    llm.script("rewrite", failure)
+    llm.script("verify", failure)
     made = MemoryService(store, Settings(), llm=llm, embedder=FakeEmbedder())
     async with client_of(await made.memory_for("mira", user="lena"), write=True) as client:
-        (kept,) = (await call(client, "remember", text="My password is hunter2hunter2."))["facts"]
-        assert kept["reason"].endswith("; could not be sent back")
+        (kept,) = (await call(client, "remember", text="My boat is red."))["facts"]
+        assert kept["outcome"] == "added"
+        assert "reason" not in kept
         llm.script("facts", failure)
         said = await refusal(client, "remember", text="My boat is red.")
         assert said == "Error: the model failed: ProviderError (check llm.model)"

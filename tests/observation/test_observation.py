@@ -38,7 +38,7 @@ def service(sqlite_store: Store, llm: FakeLLM) -> MemoryService:
     llm.script("facts", {"facts": [FACT]})
     llm.script("reflections", {"agent": [], "user": [], "session": []})
     return MemoryService(
-        sqlite_store, Settings(acceptance=ANYTHING_GOES), llm=llm, embedder=FakeEmbedder()
+        sqlite_store, Settings(formation=ANYTHING_GOES), llm=llm, embedder=FakeEmbedder()
     )
 
 

@@ -29,6 +29,8 @@ from tests.support.fake_openai import KEY, FakeOpenAI
 
 #: What both models make a fact of, word for word; "Everybody …" is for the agent's whole scope.
 _FACT = re.compile(r"[A-Z][a-z]+ (?:keeps|knows) [a-z]+ number \d+\.")
+#: The same in a prompt, with the number of its message.
+_SAID = re.compile(rf"^\[(\d+)\] .*?({_FACT.pattern})", re.MULTILINE)
 
 
 def sentences(who: str, *numbers: int) -> list[str]:
@@ -211,6 +213,17 @@ class World:
         order = [("createdAt", -1), ("_id", -1)]
         return self.database.messages.find_one({"session": session}, sort=order)
 
+    def age(self, **delta: float) -> None:
+        """Let time pass: all sessions were last changed that much earlier."""
+        for session in self.database.sessions.find():
+            context = session.get("memory_context") or {}
+            times = {"updatedAt": session["updatedAt"] - timedelta(**delta)}
+            if context.get("last_activity"):
+                times["memory_context.last_activity"] = context["last_activity"] - timedelta(
+                    **delta
+                )
+            self.database.sessions.update_one({"_id": session["_id"]}, {"$set": times})
+
     def all_is_formed(self, session: ObjectId) -> bool:
         """Whether the platform's cursor is at the newest message."""
         return bool(self.cursor(session) == self.last_message(session)["_id"])
@@ -219,7 +232,7 @@ class World:
         """What edenmem's model says."""
         prompt = body["messages"][-1]["content"]
         wanted = body["response_format"]["json_schema"]["schema"]["properties"]
-        found = _FACT.findall(prompt)
+        found = [text for _, text in _SAID.findall(prompt)]
         empty: dict[str, Any] = {name: [] for name in wanted}
         if "facts" in wanted:
             self.read.extend(found)
@@ -227,12 +240,21 @@ class World:
                 meanwhile, self.meanwhile = self.meanwhile, None
                 meanwhile()
             facts = [
-                {"content": text, "scope": _scope(text), "shard": None, "private": False}
-                for text in found
+                {
+                    "sources": [int(number)],
+                    "quote": text,
+                    "content": text,
+                    "scope": _scope(text),
+                    "shard": None,
+                    "private": False,
+                }
+                for number, text in _SAID.findall(prompt)
             ]
             return json.dumps({"facts": facts})
         if "session" in wanted:
-            about = [{"content": f"Somebody said that {found[0]}", "private": False}]
+            about = [
+                {"sources": [1], "content": f"Somebody said that {found[0]}", "private": False}
+            ]
             return json.dumps({**empty, "user": about, "session": about})
         return json.dumps({"text": "[BEES]\n- They keep bees."} if "text" in wanted else empty)
 

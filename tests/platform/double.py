@@ -208,6 +208,10 @@ Model = Callable[[Sequence[Message]], Learned]
 class Platform:
     """One process of the platform, from its start on.
 
+    It moves a session's cursor before it asks the model, without comparing, and never back; it
+    reads its window of 25 to 50 messages only; and it writes whole memory contexts from the copy
+    that it loaded.
+
     Args:
         database: The database that it shares with edenmem.
         model: What is found in messages. It is the only part that is made up.
@@ -220,6 +224,7 @@ class Platform:
     QUIET = timedelta(minutes=10)
     LOOK_BACK = timedelta(days=2)
     CACHED_FOR = timedelta(minutes=5)
+    WORD_LIMITS: ClassVar = {"agent": 2000, "user": 600, "session": 1500}
     THRESHOLDS: ClassVar = {"agent": 10, "user": 4, "session": 6}
     WEIGHTS: ClassVar = {"user": 1.0, "assistant": 0.2, "eden": 0.2}
 
@@ -404,10 +409,12 @@ class Platform:
                 ]
             )
             bare = {**base, "_id": {"$in": [row["_id"] for row in talked]}, "memory_context": None}
+            # All are loaded before the first is formed, and each is written back as it was then.
             for session in (*counted, *self.find(Session, bare)):
                 assert session.id is not None
-                if session.agents and self._form(session):
-                    formed.append(session.id)
+                with self._swallowing():  # an error ends one session; its cursor has moved
+                    if session.agents and self._form(session):
+                        formed.append(session.id)
         return formed
 
     def _window(self, session: Session) -> list[Message]:
@@ -537,7 +544,8 @@ class Platform:
         ]
         self._insert(reflections)
         if not self.find(Consolidated, key):
-            self.save(Consolidated.model_validate(key))
+            limit = {"word_limit": self.WORD_LIMITS[scope]}
+            self.save(Consolidated.model_validate({**key, **limit}))
         self.database[Consolidated.collection].update_one(
             key, {"$push": {"unabsorbed_ids": {"$each": [each.id for each in reflections]}}}
         )

@@ -60,3 +60,35 @@ def test_forgetting_a_person_forgets_every_account(world: World) -> None:
     world.eden("forget", "--user", "anna", "--yes").ok()
     assert world.cold_run_of_the_platform() == []
     assert world.facts() == []
+
+
+def test_sentences_of_linked_accounts_are_named_and_merged(world: World) -> None:
+    """FAILURES 99: after a merge of users the platform writes on under the old account, and the
+    person has every sentence twice."""
+    world.eden("init", "--yes").ok()
+    discord = linked(world)
+    platform = world.platform()
+    assert platform.form(world.put_session(sentences("Anna", *range(4)), sender=discord))
+    world.eden("user", "merge", str(discord), "anna", "--yes").ok()
+    assert world.facts(user_id=world.anna) == sentences("Anna", *range(4))
+    assert platform.form(world.put_session(sentences("Anna", *range(2, 6)), sender=discord))
+    twice = sentences("Anna", 2, 3)
+    sources = {
+        each["content"]: set(each["source_message_ids"])
+        for each in world.database.memory2_facts.find({"user_id": discord})
+    }
+
+    def named() -> int:
+        told = world.eden("doctor", "--check", "duplicates", "--format", "json").out
+        return told.count("a linked account has the same text")
+
+    assert named() == 2
+    world.eden("doctor", "--check", "duplicates", "--fix", "--yes").ok()
+    assert world.facts() == sentences("Anna", *range(6))
+    assert world.facts(user_id=discord) == sentences("Anna", 4, 5)
+    for kept in world.database.memory2_facts.find({"content": {"$in": twice}}):
+        assert sources[kept["content"]] <= set(kept["source_message_ids"])
+    assert named() == 0
+    run = world.eden.json("log", "--limit", "1")[0]["actor"]["run_id"]
+    world.eden("undo", "--run", run, "--yes").ok()
+    assert world.facts(user_id=discord) == sentences("Anna", *range(2, 6))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Result
 from tests.platform.conftest import World, learn, sentences
 from tests.platform.double import Session
 
@@ -56,19 +57,35 @@ def test_the_platform_forms_while_edenmem_waits_for_its_model(world: World) -> N
     settled(world, session)
 
 
-def test_edenmem_forms_while_the_platform_waits_for_its_model(world: World) -> None:
-    """The platform has put its cursor behind the messages already."""
+@pytest.mark.parametrize("command", ["cold", "form"])
+def test_edenmem_forms_while_the_platform_waits_for_its_model(
+    world: World, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """The cursor, which passed the messages, proves nothing: a cold run waits for the proof.
+
+    ``form SESSION`` does not, and names the double reading.
+    """
+    monkeypatch.setenv("EDENMEM_FORMATION_FORMER", "platform")
     world.eden("init", "--yes").ok()
     session = world.put_session(sentences("Anna", *FIRST))
+    seen: list[Result] = []
 
     def wait(messages: Any) -> Any:
-        world.eden("form", str(session)).ok()
+        options = ("run",) if command == "cold" else (str(session),)
+        seen.append(world.eden(command, *options).ok())
         return learn(messages)
 
     assert world.platform(wait).form(session)
-    assert world.read == []
     assert world.facts() == sentences("Anna", *FIRST)
-    settled(world, session)
+    if command == "cold":
+        assert world.read == []
+        assert "left to platform  4 messages" in seen[0].out
+        settled(world, session)
+        return
+    assert world.read == sentences("Anna", *FIRST)
+    assert "the platform may also read 4 messages" in seen[0].err
+    assert "4 messages for mira" in world.eden("session", "show", str(session)).ok().out
+    assert world.eden.json("doctor", "--check", "read-twice")[0]["count"] == 1
 
 
 def test_both_cold_runs_at_once_lose_nothing(world: World) -> None:
@@ -118,14 +135,22 @@ def test_an_old_cursor_written_back_makes_edenmem_form_nothing_again(world: Worl
     assert world.all_is_formed(session)
 
 
-def test_history_that_the_platform_formed_is_not_formed_again(world: World) -> None:
-    """Known failure 55: what counts is its cursor, also where its message is gone; archived
-    sessions are taken only if that is asked for, and all of it only by the explicit ways."""
+def test_history_that_the_platform_formed_is_not_formed_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Known failure 55: what counts is the proof, also where a message is gone; archived sessions
+    are taken only if that is asked for, and all of it only by the explicit ways."""
+    monkeypatch.setenv("EDENMEM_FORMATION_FORMER", "edenmem")
     world.eden("init", "--yes").ok()
-    whole = world.put_session(sentences("Anna", *FIRST), formed=4, age=timedelta(days=300))
-    half = world.put_session(sentences("Anna", *range(11, 19)), formed=4)
-    gone = world.put_session(sentences("Anna", *range(21, 30)), formed=5)
+    platform = world.platform()
+    whole = world.put_session(sentences("Anna", *FIRST), age=timedelta(days=300))
+    half = world.put_session(sentences("Anna", *range(11, 15)))
+    gone = world.put_session(sentences("Anna", *range(21, 26)))
+    for session in (whole, half, gone):
+        assert platform.form(session)
     world.database.messages.delete_one({"_id": world.cursor(gone)})
+    world.put_messages(half, sentences("Anna", *range(15, 19)))
+    world.put_messages(gone, sentences("Anna", *range(26, 30)))
     world.put_session(sentences("Anna", *range(31, 35)), status="archived")
     world.eden("cold", "run", "--dry-run").ok()
     world.eden("cold", "run").ok()

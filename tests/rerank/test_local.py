@@ -15,6 +15,7 @@ import pytest
 from edenmem.errors import ConfigError, ProviderAnswerInvalid
 from edenmem.onnx.folder import ModelFolder
 from edenmem.rerank.local import LocalReranker
+from edenmem.settings.installation import install_hint
 from tests.support.cross_encoder import Output, cross_encoder, relevance
 
 pytest.importorskip("onnxruntime")
@@ -236,4 +237,4 @@ async def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setattr("edenmem.rerank.local.has_runtime", lambda: False)
     with pytest.raises(ConfigError, match="not installed") as caught:
         await reranker(cross_encoder(tmp_path / "tiny")).score(QUERY, DOCUMENTS)
-    assert 'pip install "edenmem[local]"' in (caught.value.hint or "")
+    assert install_hint("local") in (caught.value.hint or "")

@@ -29,6 +29,7 @@ _ANSWERS: dict[str, dict[str, Any]] = {
         "facts": [
             {
                 "sources": [1],
+                "quote": "I keep bees on the roof of the library.",
                 "content": "Anna keeps bees on the roof of the library.",
                 "scope": "user",
                 "shard": None,
@@ -40,7 +41,13 @@ _ANSWERS: dict[str, dict[str, Any]] = {
         "agent": [],
         "shards": [],
         "group": [],
-        "user": [{"content": "Anna wants short answers about her bees.", "private": False}],
+        "user": [
+            {
+                "sources": [3],
+                "content": "Anna wants short answers about her bees.",
+                "private": False,
+            }
+        ],
         "session": [],
     },
     "DedupAnswer": {"decisions": []},

@@ -5,25 +5,29 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from edenmem.engine.service import MemoryService
 from edenmem.errors import DocumentDamaged, StoreError, StoreReadOnly, StoreUnreachable
-from edenmem.models.host import User
+from edenmem.models.host import Agent, User
 from edenmem.models.ids import new_id, utc_now
 from edenmem.server.metrics import Metrics
 from edenmem.server.proxy import retries
 from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.recording import Recording
 from edenmem.server.proxy.retries import Retries
-from tests.server.door import Door, serving, with_server
+from tests.server.door import Door, make_settings, serving, with_server
+from tests.server.upstream import FakeUpstream
 from tests.support.waiting import until
 
 
@@ -487,3 +491,36 @@ def test_the_size_of_a_chat_that_waits_includes_its_answer(
     before, after = sizes
     assert len("".join(history)) < before < 10 * len("".join(history))
     assert after > before + len("answer to: Go on.")
+
+
+def test_a_replaced_file_is_an_outage(
+    tmp_path: Path, upstream: FakeUpstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    """FAILURES 118: answers were 200 and ``/ready`` was ok, and what was stored was lost."""
+    settings = make_settings(tmp_path, upstream)
+    service = MemoryService.without_models(settings)
+    service.setup.make()
+    assert service.accounts.add(Agent(id=new_id(), username="mira", created_at=utc_now()))
+    path, away = tmp_path / "memory.db", tmp_path / "away.db"
+    shutil.copy(path, tmp_path / "backup.db")
+    with serving(service, settings) as url, httpx.Client(trust_env=False, base_url=url) as client:
+
+        def add(text: str) -> int:
+            fact = {"agent": "mira", "scope": "agent", "content": text}
+            return client.post("/api/facts", json=fact).status_code
+
+        assert add("The mole is open.") == 201
+        path.rename(away)
+        (tmp_path / "backup.db").rename(path)
+        assert add("The walk is long.") == 503
+        ready = client.get("/ready")
+        assert (ready.status_code, ready.json()["store"]) == (503, "failed")
+        assert caplog.text.count("memory.db was replaced, moved or deleted") == 2
+        away.rename(path)
+        assert add("The walk is short.") == 201
+        answer = client.get("/api/facts", params={"agent": "mira"})
+        assert ["short" in answer.text, "open" in answer.text, "long" in answer.text] == [
+            *(True, True),
+            False,
+        ]
+    service.close_store()

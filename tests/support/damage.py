@@ -196,9 +196,9 @@ def a_reflection_says_nothing(ward: Ward) -> Expected:
 
 
 @damage()
-def a_fact_is_weak(ward: Ward) -> Expected:
-    ward.set("fact", ward.ids.works, weak=True)
-    return {"weak": {ward.ids.works}}
+def a_fact_is_unconfirmed(ward: Ward) -> Expected:
+    ward.set("fact", ward.ids.works, unconfirmed="has no quote")
+    return {"unconfirmed": {ward.ids.works}}
 
 
 @damage()
@@ -256,13 +256,18 @@ def a_time_out_of_range(ward: SqliteWard) -> Expected:
     return {"readable": {ward.ids.lives}}
 
 
-@damage("mongo")
+@damage("mongo", repaired=True)
 def documents_of_unknown_shape(ward: MongoWard) -> Expected:
     """Known failure 4: a missing user id must be an error, never a wider filter."""
     ward.set("fact", ward.ids.lives, scope="galaxy")
     ward.set("fact", ward.ids.works, user_id=None)
+    return {"readable": {ward.ids.lives, ward.ids.works}}
+
+
+@damage("mongo")
+def a_formation_of_unknown_shape(ward: MongoWard) -> Expected:
     ward.set("formation", ward.ids.applied, status="dreaming")
-    return {"readable": {ward.ids.lives, ward.ids.works, ward.ids.applied}}
+    return {"readable": {ward.ids.applied}}
 
 
 @damage("mongo")
@@ -456,13 +461,32 @@ def messages_are_in_two_formations(ward: MongoWard) -> Expected:
     return {"messages-once": {ward.ids.message}, "indexes": dropped}
 
 
-@damage("mongo")
+@damage("mongo", repaired=True)
 def the_platform_wrote_an_older_progress_back(ward: MongoWard) -> Expected:
     """Known failure 58: the platform forms again what was forgotten."""
     (formation,) = ward.database["memory2_formations"].find({"_id": ObjectId(ward.ids.applied)})
     before = {"$unset": {"memory_context.last_memory_message_id": ""}}
     ward.database["sessions"].update_one({"_id": formation["session_id"]}, before)
     return {"progress": {str(formation["session_id"])}}
+
+
+@damage("mongo")
+def the_platform_passed_a_message_unread(ward: MongoWard) -> Expected:
+    """FAILURES 91: a late message, before the platform's cursor."""
+    (formation,) = ward.database["memory2_formations"].find({"_id": ObjectId(ward.ids.applied)})
+    (first,) = ward.database["messages"].find({"_id": formation["message_ids"][0]})
+    ward.database["messages"].insert_one({**first, "_id": ObjectId()})
+    return {"unread": {str(formation["session_id"])}}
+
+
+@damage("mongo")
+def the_platform_read_what_edenmem_formed(ward: MongoWard) -> Expected:
+    """FAILURES 90: both claimed the same messages."""
+    (formation,) = ward.database["memory2_formations"].find({"_id": ObjectId(ward.ids.applied)})
+    of_range = {"source_message_ids": {"$in": formation["message_ids"]}}
+    theirs = {"$unset": {"private": "", "formation_id": ""}}
+    ward.database["memory2_facts"].update_one(of_range, theirs)
+    return {"read-twice": {str(formation["session_id"])}}
 
 
 @damage()

@@ -39,7 +39,7 @@ Script = Any
 class FakeLLM:
     """Answers by task; see `Script`. A request without a script fails the test.
 
-    Only rewrites have a default: items are omitted. ``requests`` are all requests in order,
+    Only verifications have a default: items stay in doubt. ``requests`` are all requests in order,
     ``most_at_once`` is the maximum number of concurrent requests.
     """
 
@@ -52,7 +52,7 @@ class FakeLLM:
         #: The check after a time-out, which reports an outage here.
         self._standing: dict[str, Script] = {
             "doctor": ProviderTimeout,
-            "rewrite": {"items": []},
+            "verify": {"items": []},
         }
         for task, script in (answers or {}).items():
             self.script(task, script)

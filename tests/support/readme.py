@@ -94,6 +94,7 @@ def settings_table() -> str:
     """Return tables of settings with description, accepted values and default."""
     from edenmem.settings.descriptions import descriptions
     from edenmem.settings.keys import accepted_values, defaults
+    from edenmem.settings.platform import DEFAULTS
 
     lines: list[str] = []
     section = ""
@@ -105,6 +106,9 @@ def settings_table() -> str:
             lines += ["|---|---|---|---|"]
         default = defaults()[key]
         shown = "" if default in ("", None, {}) else f"`{json.dumps(default)}`"
+        numbers = DEFAULTS.get(key)
+        if numbers and numbers.platform != numbers.own:
+            shown += f"; `{numbers.platform}` with the platform"
         cells = (f"`{name}`", description, accepted_values(key), shown)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.settings.schema import AcceptanceSettings, Settings
+from edenmem.settings.schema import FormationSettings, Settings
 from tests.support.builders import ACTOR
 
 if TYPE_CHECKING:
@@ -13,19 +13,7 @@ if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
 
 #: For scripted models, whose answers need not match the conversation.
-ANYTHING_GOES = AcceptanceSettings(
-    words_floor=0,
-    words_reject=0,
-    sources=False,
-    names=False,
-    numbers=False,
-    words=False,
-    echo=False,
-    statement=False,
-    relative_dates=False,
-    secrets=False,
-    orders=False,
-)
+ANYTHING_GOES = FormationSettings(check=False, min_messages=4)
 
 
 def make_runtime(
@@ -34,5 +22,5 @@ def make_runtime(
     """Return a runtime with these parts.
 
     Defaults: default settings without acceptance, no models, the actor of tests."""
-    settings = settings or Settings(acceptance=ANYTHING_GOES)
+    settings = settings or Settings(formation=ANYTHING_GOES)
     return Runtime(store, settings, find_actor=lambda: actor, **parts)

@@ -19,6 +19,9 @@ from edenmem.cli.terminal.tables import wrap_text
 from edenmem.errors import DiskFull, EdenmemError, ExitCode, is_disk_full
 from edenmem.text import one_line, printable
 
+#: Errors of a library, or of a new thread, for which the memory does not suffice.
+_NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory|can't start new thread")
+
 
 def run_guarded(
     work: Callable[[], int],
@@ -86,6 +89,9 @@ def _run(
         print_error(f"{error.strerror or type(error).__name__}{where}")
         return _end(ExitCode.SOME_FAILED, wants_traceback)
     except Exception as error:  # noqa: BLE001 - reported as a bug
+        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+            print_error("not enough memory", "check the memory limit of the process ('ulimit -v')")
+            return _end(ExitCode.UNAVAILABLE, wants_traceback)
         what = one_line(str(error), 500) or "no message"
         print_error(
             f"{type(error).__name__}: {what}",

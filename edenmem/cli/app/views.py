@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.money import format_amount, format_cost
 from edenmem.cli.terminal.tables import Column, format_cell
-from edenmem.engine.history.descriptions import WEAK as WEAK
+from edenmem.engine.history.descriptions import describe_doubt as describe_doubt
 from edenmem.engine.history.descriptions import describe_rejection
 from edenmem.engine.reports import EditReport, ScopeStatus
 from edenmem.models.changes import (
@@ -21,10 +21,13 @@ from edenmem.models.changes import (
     RemoveFact,
     ReviseFact,
 )
-from edenmem.models.formation import NAMED, CallUsage, Decision, UsageTotal
+from edenmem.models.formation import CallUsage, Decision, UsageTotal
 from edenmem.models.memory import Consolidation, Fact, Reflection
 from edenmem.models.scope import Scope
 from edenmem.text import many
+
+if TYPE_CHECKING:
+    from edenmem.engine.formation.sharing import InForce
 
 T = TypeVar("T")
 
@@ -56,7 +59,7 @@ def fact_columns(run: Invocation) -> Callable[[Sequence[Fact]], list[Column[Fact
             Column("scope", lambda fact: labels.within_agent(fact.home)),
             Column("when", lambda fact: fact.recent_at, "time"),
             Column("private", lambda fact: fact.private or None),
-            Column("weak", lambda fact: fact.weak or None),
+            Column("unconfirmed", lambda fact: fact.unconfirmed or None),
             Column("content", lambda fact: fact.content, "text"),
         ]
 
@@ -74,7 +77,7 @@ def reflection_columns(
             Column("id", lambda r: r.id, "id"),
             Column("scope", lambda r: labels.within_agent(r.home)),
             Column("state", lambda r: "absorbed" if r.absorbed else "pending"),
-            Column("when", lambda r: r.formed_at, "time"),
+            Column("when", lambda r: r.dated_at, "time"),
             Column("content", lambda r: r.content, "text"),
         ]
 
@@ -246,14 +249,13 @@ def change_line(change: Change) -> str:
 
 
 def print_judgments(run: Invocation, decisions: Sequence[Decision]) -> None:
-    """Print rejected, weak and changed items with their full reasons."""
+    """Print rejected, doubtful and changed items with their full reasons."""
     for decision in decisions:
         if decision.action == "REJECTED":
             run.out.paragraph("  ", describe_rejection(decision), indent=4)
-        elif decision.weak or NAMED in decision.reason:
-            notes = (WEAK if decision.weak else "", NAMED if NAMED in decision.reason else "")
-            said = "; ".join(filter(None, notes))
-            run.out.paragraph("  ", f"{decision.content} ({said})", indent=4)
+        elif decision.unconfirmed:
+            doubt = describe_doubt(decision.unconfirmed)
+            run.out.paragraph("  ", f"{decision.content} ({doubt})", indent=4)
 
 
 #: Kinds of records whose names are no countable nouns.
@@ -282,6 +284,11 @@ def usage_line(used: Sequence[CallUsage]) -> str:
     )
     cost = sum(u.cost for u in used if u.cost is not None)
     return f"{line}, {about}{format_cost(cost)}" if cost else line
+
+
+def describe_former(former: InForce) -> str:
+    """Describe who forms the platform's sessions, and why."""
+    return f"{former.former} ({former.why})"
 
 
 def token_count(total: UsageTotal, tokens: int) -> str:

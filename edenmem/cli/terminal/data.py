@@ -14,11 +14,12 @@ from typing import Any, get_type_hints
 import msgspec
 
 from edenmem.models.scope import Scope
+from edenmem.text import HIDDEN
 
 _SCOPE_FIELDS = frozenset({"kind", "agent_id", "owner"})
 _OWNER = {"user": "user_id", "group": "group_id", "shard": "shard", "session": "session_id"}
-#: Valid in JSON but unsafe on a terminal: DEL, C1 codes, directional controls.
-_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+#: Valid in JSON but unsafe on a terminal: DEL, C1 codes, directional controls, hidden characters.
+_UNSAFE = re.compile(f"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069{HIDDEN}]")
 
 
 def to_data(item: Any, *, vectors: bool = False) -> dict[str, Any]:
@@ -91,4 +92,10 @@ def to_json(value: Any, *, indent: int = 0) -> str:
         return json.dumps(value, indent=indent or None)
     if indent:
         raw = msgspec.json.format(raw, indent=indent)
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", raw.decode())
+    return _UNSAFE.sub(_escape, raw.decode())
+
+
+def _escape(found: re.Match[str]) -> str:
+    """Return the JSON escape of a character, in UTF-16."""
+    units = found[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))

@@ -340,8 +340,8 @@ class _Screen(io.StringIO):
 
 
 def _csv_cell(value: object) -> object:
-    """Format a cell of CSV, without control codes on a terminal."""
-    if isinstance(value, str) and sys.stdout.isatty():
+    """Format a cell of CSV, made printable."""
+    if isinstance(value, str):
         value = printable(value)
     if isinstance(value, dict | list):
         return to_json(value)

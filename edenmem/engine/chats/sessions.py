@@ -41,6 +41,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         host_user: Name of the user at the host, known or not.
         key: Name of the session (None: find it by its messages).
         may_join: Whether ``key`` may be the ID of any session of the agent.
+        own_only: Whether the caller may see the user's memory only.
         said: The messages, without instructions.
         is_retry: Whether the client marks the request as a retry.
         missed_at: When the request arrived, if the store was unavailable then (None: now).
@@ -51,6 +52,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     host_user: str = ""
     key: str | None = None
     may_join: bool = False
+    own_only: bool = False
     said: tuple[Said, ...] = ()
     is_retry: bool = False
     missed_at: datetime | None = None
@@ -390,7 +392,9 @@ def _turn(
 
 def _view(runtime: Runtime, request: ChatRequest, session: Session) -> SessionView:
     speaker = request.user.id if request.user else None
-    return current_view(runtime.store, session, request.agent, speaker=speaker)
+    return current_view(
+        runtime.store, session, request.agent, speaker=speaker, own_only=request.own_only
+    )
 
 
 def _sender(request: ChatRequest, said: Said) -> str | None:

@@ -1,4 +1,4 @@
 """Process quiet sessions from cron.
 
-May import: formation, reports, runtime.
+May import: erasure, formation, reports, runtime.
 """

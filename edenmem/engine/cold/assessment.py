@@ -8,11 +8,11 @@ from typing import Literal
 
 import msgspec
 
-from edenmem.engine.formation.claims import UNFINISHED
-from edenmem.engine.formation.former import is_backlog_due, is_free
+from edenmem.engine.formation.former import is_free
+from edenmem.engine.formation.sharing import Backlogs
 from edenmem.engine.formation.transcript import measure_length
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.models.formation import Formation, FormationStatus, Reach, Trigger
+from edenmem.models.formation import UNFINISHED, Formation, FormationStatus, Reach, Trigger
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.ids import derived_id
 from edenmem.settings.schema import FormationSettings
@@ -30,17 +30,21 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True):
         agent: The agent.
         work: The work; "resume" was begun and released, "complete" needs no model.
         messages: Number of messages.
+        unread: Number of these that the platform's cursor has passed.
         tokens: Estimated number of tokens.
         formed: Whether there are earlier formations, if there is nothing to do now.
-        by_platform: Number of messages left out because the platform formed them.
+        by_platform: Number of messages left out because the platform read them.
+        left_to_platform: Number of messages left to the platform.
     """
 
     agent: Agent
     work: Work
     messages: int = 0
+    unread: int = 0
     tokens: int = 0
     formed: bool = False
     by_platform: int = 0
+    left_to_platform: int = 0
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +97,7 @@ class Assessor:
         self._settings = runtime.settings.formation
         self._clock = runtime.clock
         self._estimates = estimates
+        self.backlogs = Backlogs(runtime)
 
     def assess(self, session_id: str, *, only: str | None, before: datetime) -> Assessment | None:
         """Assess a session; return None if it no longer exists.
@@ -134,11 +139,16 @@ class Assessor:
             tokens = self._tokens_of(session, unfinished) if self._estimates else 0
             return Prospect(agent=agent, work="resume", messages=size, tokens=tokens)
         limit = self._settings.max_messages
-        backlog = self._store.formations.backlog(
-            session.id, agent.id, limit=limit, reach=self._reach
+        backlog = self.backlogs.find(
+            session,
+            agent.id,
+            limit=limit,
+            reach=self._reach,
+            trigger=Trigger.COLD,
+            note=not self._estimates,
         )
         by_platform = 0 if self._reach.platform else backlog.by_platform
-        due = is_backlog_due(backlog, agent, Trigger.COLD, self._settings)
+        due = self.backlogs.is_due(session, agent, backlog, Trigger.COLD)
         if not due:
             past = self._store.formations.list_formations(
                 session_id=session.id, agent_id=agent.id, limit=1
@@ -150,6 +160,7 @@ class Assessor:
                 messages=backlog.total,
                 formed=formed,
                 by_platform=by_platform,
+                left_to_platform=backlog.left_to_platform,
             )
         tokens = 0
         if self._estimates:
@@ -159,8 +170,10 @@ class Assessor:
             agent=agent,
             work="form",
             messages=backlog.total,
+            unread=backlog.passed,
             tokens=tokens,
             by_platform=by_platform,
+            left_to_platform=backlog.left_to_platform,
         )
 
     def find_others(self, seen: Set[str], *, only: str | None) -> Iterator[tuple[Session, int]]:

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from edenmem.engine.formation.sharing import InForce
 from edenmem.engine.reports import FormationReport
 from edenmem.models.formation import UsageTotal
 
@@ -46,11 +47,13 @@ class ColdPlan(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
 
 
-#: Why messages are skipped. "status": the session is not active; "below_threshold": too few
+#: Why messages are skipped. "formed_by_platform": the platform read them; "left_to_platform": it
+#: may still read them. "status": the session is not active; "below_threshold": too few
 #: messages; "failed": a failed formation; "taken", "waiting": claimed.
 Rule = Literal[
     "status",
     "formed_by_platform",
+    "left_to_platform",
     "incognito",
     "not_quiet",
     "below_threshold",
@@ -76,10 +79,16 @@ class ColdReport(msgspec.Struct, frozen=True, kw_only=True):
     ``considered`` and ``left_out`` count sessions; ``not_due``, ``taken`` (by another worker),
     ``waiting`` (for a retry) and ``incognito`` count sessions per agent; ``formed`` and
     ``completed`` (recorded earlier, applied now) count ranges of messages. ``active`` counts
-    sessions with new messages. ``timed_out`` and ``given_back`` (the run was stopped) list labels
+    sessions with new messages. ``forgotten`` counts memory that was written again after it was
+    forgotten, and removed; ``forgotten_left`` what needs another ``forget``. ``timed_out`` and
+    ``given_back`` (the run was stopped) list labels
     of sessions whose messages stay pending, without a failed attempt. ``left_out_by_…`` count due
     sessions beyond ``--limit`` or ``--max-age``, or of another status. ``left_out`` has counts per
-    rule, in a dry run of all sessions. ``duration`` is in seconds.
+    rule, in a dry run of all sessions. ``left_to_platform`` counts messages that the platform may
+    read, ``unread`` formed messages that the platform's cursor had passed unread, ``read_twice``
+    messages that the platform read during their formation, ``advanced`` the cursors that were put
+    back and moved forward again. ``former`` is set in a database shared with the platform.
+    ``duration`` is in seconds.
     """
 
     started_at: datetime
@@ -99,6 +108,13 @@ class ColdReport(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     active: int = 0
     incognito: int = 0
+    left_to_platform: int = 0
+    unread: int = 0
+    read_twice: int = 0
+    advanced: int = 0
+    former: InForce | None = None
+    forgotten: int = 0
+    forgotten_left: int = 0
     left_out_by_limit: int = 0
     left_out_by_age: int = 0
     left_out_by_status: int = 0
@@ -144,6 +160,7 @@ class Tally:
         self.given_back: list[str] = []
         self.failed: list[ColdFailure] = []
         self.planned: list[ColdPlan] = []
+        self.former: InForce | None = None
         self.stopped_early: StopKind | None = None
         self.reason: str | None = None
         self.hint: str | None = None
@@ -175,6 +192,7 @@ class Tally:
                 self.count(_COUNTERS[report.outcome])
             if report.outcome in ("applied", "resumed"):
                 self.count("messages", report.messages)
+            self.count("read_twice", report.read_twice)
             self.count("facts_added", report.facts_added)
             self.count("facts_revised", report.facts_revised)
             self.count("facts_removed", report.facts_removed)
@@ -207,6 +225,7 @@ class Tally:
                 for rule in get_args(Rule)
                 if rule in self._left_out
             ),
+            former=self.former,
             stopped_early=self.stopped_early,
             reason=self.reason,
             hint=self.hint,

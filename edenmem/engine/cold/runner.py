@@ -27,6 +27,8 @@ from edenmem.engine.cold.report import (
     Tally,
     failures_of,
 )
+from edenmem.engine.erasure.sweep import RECENT, Sweep
+from edenmem.engine.formation.sharing import COLD_QUERY, PROOF_WAIT
 from edenmem.engine.reports import ConsolidationReport, FormationReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
@@ -240,6 +242,7 @@ class _Run:
         progress: Callable[[Tally], None],
     ) -> None:
         self.tally = Tally()
+        self._runtime = runtime
         self._store = runtime.store
         self._settings = runtime.settings.cold
         self._work = work
@@ -264,7 +267,11 @@ class _Run:
     # -- workers -----------------------------------------------------------------------------
 
     async def work(self, stop: asyncio.Event) -> None:
-        """Process all sessions with the workers, until the end of the run."""
+        """Process all sessions with the workers, until the end of the run, then sweep."""
+        try:
+            await in_thread(self._share)
+        except StoreError as failure:
+            self._ending.end("database", failure.message, failure.hint)
         workers = [asyncio.create_task(self._worker()) for _ in range(self._settings.concurrency)]
         watching = asyncio.create_task(self._watch(stop))
         cutting = asyncio.create_task(self._cut_off(workers))
@@ -278,11 +285,37 @@ class _Run:
         for worker in workers:
             if not worker.cancelled() and (error := worker.exception()) is not None:
                 raise error  # a bug, not an error of a session
+        await self._sweep()
         if self._options.dry_run and not self._ending.ended:
             try:
                 await in_thread(self._count_others)
             except StoreError as error:
                 self._ending.end("database", error.message, error.hint)
+
+    def _share(self) -> None:
+        """Note the former in force, and move cursors forward that were put back. Blocks."""
+        in_force = self._assessor.backlogs.in_force
+        if not in_force.shared:
+            return
+        self.tally.former = in_force
+        if not self._options.dry_run:
+            since = self._clock() - COLD_QUERY - PROOF_WAIT
+            for finding in self._store.host.find_lost_progress(since=since):
+                moved = self._store.formations.advance_cursor(finding.target_id)
+                self.tally.count("advanced", moved)
+
+    async def _sweep(self) -> None:
+        """Remove forgotten memory that the platform has written again."""
+        if self._options.dry_run:
+            return
+        only = self._options.agent_id
+        try:
+            removed, left = await in_thread(Sweep(self._runtime, agent_id=only, recent=RECENT).run)
+        except StoreError as error:
+            self._ending.end("database", error.message, error.hint)
+            return
+        self.tally.count("forgotten", removed)
+        self.tally.count("forgotten_left", left)
 
     def _count_others(self) -> None:
         """Count the sessions not assessed, and failed formations, for a dry run. Blocks."""
@@ -371,6 +404,7 @@ class _Run:
                 await self._do(session, due)
         elif (
             self._may_settle
+            and not any(each.left_to_platform for each in prospects)
             and all(each.work in ("nothing", "form") for each in prospects)
             and await self._finish(session, [each.agent.id for each in prospects if each.formed])
         ):
@@ -400,6 +434,9 @@ class _Run:
                     leave_out("status", each.messages)
             if each.by_platform:
                 leave_out("formed_by_platform", each.by_platform)
+            if each.left_to_platform:
+                self.tally.count("left_to_platform", each.left_to_platform)
+                leave_out("left_to_platform", each.left_to_platform)
         self.tally.count("left_out_by_status", "status" in left_out)
         for rule, messages in left_out.items():
             self.tally.leave_out(rule, messages)
@@ -433,6 +470,8 @@ class _Run:
                 for each in due
             )
             return
+        if self.tally.former is not None:
+            self.tally.count("unread", sum(each.unread for each in due))
         await self._in_time(
             session,
             lambda is_time_up: [self._form(session, each.agent.id, is_time_up) for each in due],
@@ -483,8 +522,9 @@ class _Run:
         self._report_failed(session, agent_id, texts)
         # The next run retries failures without an answer. A rejected answer has a cost, and is
         # retried only with the next formation.
-        return all(
-            text.outcome != "not_tried" and (text.outcome != "failed" or text.usage)
+        return not any(
+            text.outcome in ("not_tried", "waiting")
+            or (text.outcome == "failed" and not text.usage)
             for text in texts
         )
 

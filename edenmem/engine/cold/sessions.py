@@ -9,8 +9,10 @@ import msgspec
 
 from edenmem.engine.cold.report import ColdReport, Tally
 from edenmem.engine.cold.runner import ColdOptions, ColdRunner, SessionWork
+from edenmem.engine.formation.sharing import Backlogs, InForce
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.models.formation import Formation, FormationStatus
+from edenmem.models.formation import Formation, FormationStatus, Reading
+from edenmem.models.host import Session
 
 _STATES: tuple[tuple[FormationStatus, ...], ...] = (
     (FormationStatus.CLAIMED, FormationStatus.RECORDED),
@@ -29,6 +31,19 @@ class RetryReport(msgspec.Struct, frozen=True, kw_only=True):
     why_not: str | None = None
 
 
+class SharingReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How edenmem shares formation with the platform.
+
+    ``unread`` and ``twice`` count the messages of `Reading` in ``sessions`` of the latest sessions;
+    messages count once per agent.
+    """
+
+    in_force: InForce
+    unread: int = 0
+    twice: int = 0
+    sessions: int = 0
+
+
 class ColdSessions:
     """Operations on quiet sessions."""
 
@@ -43,6 +58,37 @@ class ColdSessions:
         """Process quiet sessions; see `ColdRunner.run`."""
         runner = ColdRunner(self._runtime, self._serve, progress=progress)
         return await runner.run(options, stop=stop)
+
+    def sharing(self, agent_id: str | None = None, *, latest: int = 100) -> SharingReport:
+        """Return the former in force, and irregular readings in the latest sessions."""
+        in_force = Backlogs(self._runtime).in_force
+        if not in_force.shared:
+            return SharingReport(in_force=in_force)
+        found = list(self._formations.find_readings(agent_id=agent_id, latest=latest))
+        return SharingReport(
+            in_force=in_force,
+            unread=sum(each.unread for each in found),
+            twice=sum(each.twice for each in found),
+            sessions=len({each.session_id for each in found}),
+        )
+
+    def readings(self, session: Session) -> list[Reading]:
+        """Return the irregular readings of a session, for each agent."""
+        if not Backlogs(self._runtime).in_force.shared:
+            return []
+        found = []
+        for agent_id in session.agents:
+            backlog = self._formations.backlog(session.id, agent_id, limit=0)
+            if backlog.passed or backlog.read_twice:
+                found.append(
+                    Reading(
+                        session_id=session.id,
+                        agent_id=agent_id,
+                        unread=backlog.passed,
+                        twice=backlog.read_twice,
+                    )
+                )
+        return found
 
     def unfinished(self, agent_id: str | None = None) -> list[Formation]:
         """Return the running ranges, then the waiting and the failed ones."""

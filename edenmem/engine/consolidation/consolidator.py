@@ -16,6 +16,7 @@ import msgspec
 from edenmem.engine.consolidation import draft as consolidation_draft
 from edenmem.engine.consolidation.draft import Assignment, DraftRefused
 from edenmem.engine.consolidation.propagation import Propagator, wants_propagation
+from edenmem.engine.formation.sharing import PROOF_WAIT
 from edenmem.engine.formation.transcript import tidy_name
 from edenmem.engine.reports import ConsolidationReport
 from edenmem.engine.runtime.answers import TextAnswer
@@ -23,7 +24,7 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
-from edenmem.engine.scopes.overview import consolidate_at_of, word_limit_of
+from edenmem.engine.scopes.overview import consolidate_at_of, most_words, word_limit_of
 from edenmem.engine.scopes.people import other_scopes
 from edenmem.errors import (
     ConfigError,
@@ -41,7 +42,6 @@ from edenmem.models.formation import CallUsage
 from edenmem.models.host import Agent
 from edenmem.models.memory import Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.settings.schema import Settings
 from edenmem.text import word_count
 
 
@@ -55,10 +55,12 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     threshold: int
     word_limit: int
+    most_words: int
     text: str
     known: tuple[str, ...]
     version: int
     pending: tuple[Reflection, ...]
+    is_taken: bool
     propagates: bool
     unpropagated: tuple[int, ...]
 
@@ -237,14 +239,17 @@ class Consolidator:
             scope
             for scope in existing
             if documents[scope].unpropagated_versions
-            or is_due(
-                self._settings,
-                scope,
-                policies.get(scope),
-                len(documents[scope].unabsorbed_ids),
-                at_once=at_once,
+            or self._is_due(
+                scope, policies.get(scope), len(documents[scope].unabsorbed_ids), at_once
             )
         ]
+
+    def _is_due(self, scope: Scope, policy: Policy | None, pending: int, at_once: bool) -> bool:
+        """Return whether a scope is active and at its threshold (``at_once``: 1)."""
+        if policy is not None and not policy.active:
+            return False
+        least = 1 if at_once else consolidate_at_of(self._store, self._settings, scope, policy)
+        return pending >= least
 
     def _load(self, scope: Scope) -> _State:
         agent = self._store.host.agent(scope.agent_id)
@@ -255,14 +260,17 @@ class Consolidator:
         documents = self._store.memory.consolidations((scope, *others))
         document = documents.get(scope)
         policy = self._store.memory.policies((scope,)).get(scope)
+        limit = word_limit_of(self._store, self._settings, scope, policy, document)
+        pending = tuple(self._store.memory.pending(scope))
         return _State(
             scope=scope,
             agent=agent,
             policy=policy,
             owner_name=self._owner_name(scope),
             model=(policy and policy.slow_model) or self._tier_model(agent),
-            threshold=consolidate_at_of(self._settings, scope, policy),
-            word_limit=word_limit_of(self._settings, scope, policy),
+            threshold=consolidate_at_of(self._store, self._settings, scope, policy),
+            word_limit=limit,
+            most_words=most_words(self._store, limit),
             text=document.consolidated_content if document else "",
             known=tuple(
                 text
@@ -270,10 +278,23 @@ class Consolidator:
                 if each in documents and (text := documents[each].consolidated_content.strip())
             ),
             version=document.version if document else 0,
-            pending=tuple(self._store.memory.pending(scope)),
+            pending=pending,
+            is_taken=self._is_taken(pending),
             propagates=wants_propagation(self._settings, scope, policy),
             unpropagated=document.unpropagated_versions if document else (),
         )
+
+    def _is_taken(self, pending: Sequence[Reflection]) -> bool:
+        """Return whether the platform may be consolidating the scope.
+
+        It begins after adding reflections, and replaces the text without comparing it.
+        """
+        since = self._clock() - PROOF_WAIT
+        is_new = any(
+            each.formed_at > since and each.formation_id is None and not each.propagated_from
+            for each in pending
+        )
+        return is_new and self._store.database.is_beside_platform()
 
     def _tier_model(self, agent: Agent) -> str:
         owner = self._store.host.user(agent.owner) if agent.owner else None
@@ -330,18 +351,17 @@ class Consolidator:
             **consolidation_draft.prompt_values(assignment),
         )
         text = consolidation_draft.validate_draft(answer.text, assignment)
-        words = word_count(text)
-        if words > state.word_limit:
+        if word_count(text) > state.most_words:
             answer = await asker.ask(
                 "shorten",
                 TextAnswer,
                 model=state.model,
                 text=text,
-                words=words,
+                words=word_count(text),
                 word_limit=state.word_limit,
             )
             text = consolidation_draft.validate_draft(answer.text, assignment)
-            consolidation_draft.demand_length(text, state.word_limit)
+            consolidation_draft.demand_length(text, state.most_words)
         return text
 
     def _asker(self, state: _State) -> Asker:
@@ -360,15 +380,6 @@ def is_outage(error: EdenmemError) -> bool:
     return isinstance(error, UnavailableError) and not is_of_one
 
 
-def is_due(
-    settings: Settings, scope: Scope, policy: Policy | None, pending: int, *, at_once: bool = False
-) -> bool:
-    """Return whether a scope is active and at its threshold (``at_once``: 1)."""
-    if policy is not None and not policy.active:
-        return False
-    return pending >= (1 if at_once else consolidate_at_of(settings, scope, policy))
-
-
 def _idle(state: _State, *, force: bool) -> str:
     """Return why a scope is not due, or ""."""
     if state.paused and not force:
@@ -377,6 +388,8 @@ def _idle(state: _State, *, force: bool) -> str:
         return "nothing_pending"
     if len(state.pending) < state.threshold and not force:
         return "not_due"
+    if state.is_taken and not force:
+        return "waiting"
     return ""
 
 

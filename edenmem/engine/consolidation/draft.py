@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from edenmem.engine.runtime.llm_session import has_fence
+from edenmem.acceptance.form import has_fence
 from edenmem.errors import EdenmemError
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import ScopeKind

@@ -16,8 +16,8 @@ from datetime import datetime
 
 import msgspec
 
-from edenmem.acceptance.reading.words import normal
 from edenmem.acceptance.rules import object_to
+from edenmem.acceptance.texts import fold
 from edenmem.engine.consolidation.privacy import Confidences, find_name, has_contact
 from edenmem.engine.runtime.answers import PropagateAnswer, PropagatedItem
 from edenmem.engine.runtime.concurrency import in_thread
@@ -118,7 +118,7 @@ def bounds(store: Store, settings: Settings, batch: Batch) -> Bounds:
         else _NONE,
         confidences=Confidences(_private_texts(store, batch.source, sessions)),
         people=tuple(_people(store, batch, sessions)) if everybody else (),
-        known=frozenset(map(normal, _memory(store, batch.target))),
+        known=frozenset(map(fold, _memory(store, batch.target))),
     )
 
 
@@ -345,7 +345,7 @@ class Propagator:
             if why is not None or source is None:
                 decisions.append(Decision(content=content, action="REJECTED", reason=why or ""))
                 continue
-            known.add(normal(content))
+            known.add(fold(content))
             change = self._addition(batch, source, content, now)
             changes[source.id] = change
             decisions.append(
@@ -377,9 +377,10 @@ class Propagator:
                 session_id=source.session_id,
                 content=content,
                 formed_at=at,
+                said_at=source.said_at,
                 propagated_from=(source.id,),
             ),
-            word_limit=word_limit_of(self._settings, target, batch.target_policy),
+            word_limit=word_limit_of(self._store, self._settings, target, batch.target_policy),
             reason=f"propagated from a {batch.source.kind} scope",
         )
 
@@ -406,7 +407,7 @@ def _refusal(
     why = object_to(content)
     if why is not None:
         return why
-    if normal(content) in known:
+    if fold(content) in known:
         return "already known"
     if limits.confidences.reveals(content):
         return "reveals private content"

@@ -27,7 +27,7 @@ from edenmem.engine.reports import ContextReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.lookups import session_and_agents
-from edenmem.engine.scopes.overview import word_limit_of
+from edenmem.engine.scopes.overview import in_database, word_limit_of
 from edenmem.engine.scopes.visibility import SessionView, current_view
 from edenmem.errors import StoreReadOnly, UsageError
 from edenmem.models.host import Agent, CachedContext, Session
@@ -53,6 +53,7 @@ class _Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     version: int
+    word_limit: int
     written_at: datetime | None
     pending: tuple[Reflection, ...]
 
@@ -123,6 +124,7 @@ class ContextBuilder:
         as_of: datetime | None = None,
         keep: bool = True,
         measured: bool = True,
+        own_only: bool = False,
     ) -> ContextReport:
         """Build the context of ``agent`` in ``session``, or return the cached one.
 
@@ -138,6 +140,8 @@ class ContextBuilder:
                 nothing is cached or recalled.
             keep: Cache a new context. A context that ``speaker`` changes is never cached.
             measured: Count the words of each part, which takes half as long as the build.
+            own_only: Leave out group and session memory, and recall only for ``message``. Such a
+                context is never cached.
 
         Raises:
             NotFoundError: the session does not exist, or the agent is not part of it.
@@ -147,8 +151,12 @@ class ContextBuilder:
         if as_of is not None:
             if recall not in (None, "off"):
                 raise UsageError("recall is not available for past contexts")
-            return await in_thread(self._past, session, agent, speaker, as_utc(as_of))
-        standing = await in_thread(self._standing, session, agent, speaker, force_refresh, keep)
+            return await in_thread(self._past, session, agent, speaker, as_utc(as_of), own_only)
+        standing = await in_thread(
+            self._standing, session, agent, speaker, force_refresh, keep, own_only
+        )
+        if own_only and message is None:  # the newest one may be of another participant
+            recall = "off"
         recalled = await self._recaller.recall(
             recall or self._settings.context.recall,
             message,
@@ -165,7 +173,7 @@ class ContextBuilder:
         Raises:
             StoreError: the database cannot be used.
         """
-        await in_thread(self._standing, session, agent, None, True, True)
+        await in_thread(self._standing, session, agent, None, True, True, False)
 
     def _report(
         self, standing: _StandingPart, recalled: RecallResult, *, measured: bool
@@ -204,8 +212,8 @@ class ContextBuilder:
             StoreError: the database cannot be used.
         """
         now = self._clock()
-        own = Scope.session(view.reads[-1].agent_id, session.id)
-        scopes = tuple(scope for scope in view.reads if not is_new or scope != own)
+        own = {scope for scope in view.reads if is_new and scope.kind is ScopeKind.SESSION}
+        scopes = tuple(scope for scope in view.reads if scope not in own)
         # Read before everything else, so that a later change changes the key.
         names = [f"{id} {name}" for id, name in view.person.names.items()] if view.person else []
         key = (self._state(scopes), *names)
@@ -234,10 +242,11 @@ class ContextBuilder:
         speaker: str | None,
         force_refresh: bool,
         keep: bool,
+        own_only: bool,
     ) -> _StandingPart:
         session, agent = self._find(session_or_id, agent_or_id)
         now = self._clock()
-        view = current_view(self._store, session, agent, speaker=speaker)
+        view = current_view(self._store, session, agent, speaker=speaker, own_only=own_only)
         # Read before everything else, so that a later change invalidates the fingerprint.
         state = self._state(view.reads)
         if not force_refresh:
@@ -253,6 +262,7 @@ class ContextBuilder:
                 )
         xml = self._render(view.reads, view, now)
         context = CachedContext(xml=xml, fingerprint=_fingerprint(state, xml), built_at=now)
+        keep = keep and not own_only
         if keep and (not speaker or current_view(self._store, session, agent).reads == view.reads):
             with suppress(StoreReadOnly):
                 self._store.contexts.cache_context(
@@ -278,7 +288,7 @@ class ContextBuilder:
         return "\n".join(
             [
                 f"{limits.facts_limit} {limits.facts_max_age_hours} {limits.reflections_limit}"
-                f" {self._settings.scopes.user.word_limit}",
+                f" {in_database(self._store, self._settings).scopes.user.word_limit}",
                 *(f"{scope.key} {revisions.get(scope, 0)}" for scope in scopes),
             ]
         )
@@ -290,6 +300,7 @@ class ContextBuilder:
             scope: _Memory(
                 text=documents[scope].consolidated_content,
                 version=documents[scope].version,
+                word_limit=documents[scope].word_limit,
                 written_at=documents[scope].updated_at or documents[scope].last_consolidated_at,
                 pending=pending.get(scope, ()),
             )
@@ -320,7 +331,9 @@ class ContextBuilder:
             alone = msgspec.structs.replace(own[scope].shown, reflections=reflections)
             return others | {scope: alone}
         policy = self._store.memory.policies(texts[:1]).get(texts[0])
-        room = word_limit_of(self._settings, texts[0], policy)
+        room = word_limit_of(
+            self._store, self._settings, texts[0], policy, stored=own[texts[0]].word_limit
+        )
         shown: dict[Scope, ScopeMemory] = {}
         for scope in texts:
             text = own[scope].text if not shown else first_lines(own[scope].text, room)
@@ -385,9 +398,10 @@ class ContextBuilder:
         agent_or_id: Agent | str | None,
         speaker: str | None,
         moment: datetime,
+        own_only: bool,
     ) -> ContextReport:
         session, agent = self._find(session_or_id, agent_or_id)
-        view = current_view(self._store, session, agent, speaker=speaker)
+        view = current_view(self._store, session, agent, speaker=speaker, own_only=own_only)
         past = {scope: self._memory_at(scope, moment) for scope in view.reads}
         memories = self._merge_accounts(past, view)
         limit = self._settings.context.facts_limit
@@ -411,6 +425,7 @@ class ContextBuilder:
         return _Memory(
             text=version.content if version else "",
             version=version.version if version else 0,
+            word_limit=0,
             written_at=version.at if version else None,
             pending=tuple(pending),
         )

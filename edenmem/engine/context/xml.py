@@ -17,7 +17,7 @@ import msgspec
 from edenmem.engine.reports import ContextPart
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.text import clean, escape_xml, word_count
+from edenmem.text import escape_xml, legible, word_count
 
 #: Maximum length of an item. Formation stays far below; imported or edited texts may not.
 ITEM_CHARACTERS = 2000
@@ -81,7 +81,7 @@ def with_retrieved(xml: str, facts: Sequence[Fact], *, now: datetime) -> str:
 def fact_line(fact: Fact, now: datetime) -> str:
     """Render ``- [scope] text (3d ago)``, or "" without text.
 
-    The age counts from the last correction.
+    The age counts from a correction, else from the source messages.
     """
     text = item(fact.content)
     label = item(f"shard {fact.shard}") if fact.scope is ScopeKind.SHARD else fact.scope.value
@@ -90,7 +90,7 @@ def fact_line(fact: Fact, now: datetime) -> str:
 
 def item(text: str) -> str:
     """Return a stored text as one escaped line."""
-    line = " ".join(clean(text).split())
+    line = " ".join(legible(text).split())
     if len(line) > ITEM_CHARACTERS:
         line = line[: ITEM_CHARACTERS - 1] + "…"
     return escape_xml(line)
@@ -160,7 +160,7 @@ def _memory(memories: Iterable[ScopeMemory], *, indent: int) -> str:
 
 
 def _render_text(memory: ScopeMemory, indent: int) -> str:
-    text = escape_xml(clean(memory.text)).strip()
+    text = escape_xml(legible(memory.text)).strip()
     if not text:
         return ""
     account = f' account="{item(memory.account)}"' if memory.account else ""

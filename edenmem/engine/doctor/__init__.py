@@ -1,4 +1,4 @@
 """Check the health of a store, and repair damage.
 
-May import: embeddings, exchange, factory, formation, runtime, scopes.
+May import: edits, embeddings, erasure, exchange, factory, formation, runtime, scopes.
 """

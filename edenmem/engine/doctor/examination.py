@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from edenmem.engine.doctor import memory, surroundings
+from edenmem.engine.doctor import memory, sharing, surroundings
 from edenmem.engine.doctor.catalog import CATALOG
 from edenmem.engine.doctor.context import DoctorContext
 from edenmem.engine.doctor.report import (
@@ -45,7 +45,7 @@ class Examination(NamedTuple):
 
 #: Checks performed on every kind of memory.
 _OF_MEMORY = frozenset(
-    {"readable", "stored-form", "owners", "sources", "blank", "limits", "weak", "times"}
+    {"readable", "stored-form", "owners", "sources", "blank", "limits", "unconfirmed", "times"}
 ) | {"group-sessions", "accounts"}
 
 EXAMINATIONS = (
@@ -77,16 +77,21 @@ EXAMINATIONS = (
         frozenset({"readable", "stored-form", "owners", "times", "policies"}),
         memory.policies,
     ),
+    Examination("forgotten memory", frozenset({"forgotten"}), memory.find_returned),
     Examination("accounts", frozenset({"accounts"}), memory.find_linked_accounts),
     Examination("twins", frozenset({"duplicates"}), memory.twins),
+    Examination("linked twins", frozenset({"duplicates"}), memory.twins_of_accounts),
     Examination(
         "formations",
         frozenset({"readable", "stored-form", "claims", "recorded", "failed"}),
         memory.formations,
     ),
+    Examination("migrations", frozenset({"migrations"}), surroundings.migrations),
     Examination("shared messages", frozenset({"messages-once"}), memory.find_shared_messages),
     Examination("usage", frozenset({"usage"}), memory.find_damaged_usage),
     Examination("platform progress", frozenset({"progress"}), memory.find_lost_progress),
+    Examination("readings", frozenset({"unread", "read-twice"}), sharing.readings),
+    Examination("the former", frozenset({"former"}), sharing.former),
     Examination("history and audit", frozenset({"readable", "stored-form"}), memory.records),
 )
 

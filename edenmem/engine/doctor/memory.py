@@ -18,12 +18,14 @@ from edenmem.engine.doctor.context import (
 )
 from edenmem.engine.doctor.report import Advice, CheckFinding, State
 from edenmem.engine.scopes.overview import word_limit_of
+from edenmem.engine.scopes.people import other_scopes
 from edenmem.models.backup import Document, RecordKind
 from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.integrity import Finding, PresenceKind
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.store.protocol.store import batched
+from edenmem.models.search import FactFilter
+from edenmem.store.protocol.store import Store, batched
 from edenmem.text import word_count
 
 
@@ -43,6 +45,13 @@ def texts(context: DoctorContext) -> Iterator[CheckFinding]:
         yield from _buffers(context, batch)
 
 
+#: Advice on a text with a limit of its own, which differs from that of its scope's policy.
+_POLICY_LIMIT = Advice(
+    "The platform obeys the limit stored with the text, which edenmem's next version replaces.",
+    "edenmem scope policy --word-limit N",
+)
+
+
 def _content(
     context: DoctorContext, text: Consolidation, policy: Policy | None
 ) -> Iterator[CheckFinding]:
@@ -51,9 +60,13 @@ def _content(
     # reflections.
     if not content.strip() and (content or (text.version and text.absorbed_ids)):
         yield CheckFinding("blank", about(text, f"version {text.version} is blank"))
-    limit = word_limit_of(context.settings, text.home, policy)
+    limit = word_limit_of(context.store, context.settings, text.home, policy, text)
     if (words := word_count(content)) > limit:
         yield CheckFinding("limits", about(text, f"has {words} words, the limit is {limit}"))
+    is_shared = context.store.database.is_beside_platform()
+    if is_shared and text.word_limit not in (0, limit):
+        detail = f"the policy's limit is {limit} words, the platform uses {text.word_limit}"
+        yield CheckFinding("limits", about(text, detail), advice=_POLICY_LIMIT)
 
 
 def _propagation(text: Consolidation) -> Iterator[CheckFinding]:
@@ -221,6 +234,21 @@ def find_lost_progress(context: DoctorContext) -> Iterator[CheckFinding]:
         yield CheckFinding("progress", finding)
 
 
+def find_returned(context: DoctorContext) -> Iterator[CheckFinding]:
+    """Yield forgotten memory that the platform has written again, without its text."""
+    for returned in context.sweep.find():
+        yield CheckFinding(
+            "forgotten",
+            Finding(
+                target_type=returned.target_type,
+                target_id=returned.target_id,
+                detail=returned.why or "written again after it was forgotten",
+                scope=returned.scope,
+                related=(returned.why,) if returned.why else (),
+            ),
+        )
+
+
 def records(context: DoctorContext) -> Iterator[CheckFinding]:
     """Check that history and audit entries are readable."""
     for kind in (RecordKind.HISTORY, RecordKind.AUDIT):
@@ -245,14 +273,27 @@ def walk(
         count += len(documents)
         context.progress(_PLURALS.get(kind, f"{kind}s"), count)
         values = [each.record for each in documents if isinstance(each.record, decoded)]
-        yield values, list(find_unreadable(documents))
+        can_move = context.info is not None and context.info.kind == "mongodb"
+        yield values, list(find_unreadable(documents, can_move and kind is not RecordKind.POLICY))
 
 
-def find_unreadable(documents: Sequence[Document]) -> Iterator[CheckFinding]:
+#: For memory in MongoDB.
+_MOVED = Advice(
+    CATALOG["readable"].meaning,
+    f"{CATALOG['readable'].remedy}; edenmem doctor --fix moves it into the log, where edenmem undo"
+    " finds it",
+    fixable=True,
+)
+
+
+def find_unreadable(
+    documents: Sequence[Document], can_move: bool = False
+) -> Iterator[CheckFinding]:
     """Yield documents that cannot be decoded or that queries do not find."""
     for document in documents:
         if document.fault:
-            yield CheckFinding("readable", _about_document(document, document.fault))
+            about = _about_document(document, document.fault)
+            yield CheckFinding("readable", about, advice=_MOVED if can_move else None)
         elif document.oddities:
             detail = "; ".join(document.oddities)
             yield CheckFinding("stored-form", _about_document(document, detail))
@@ -277,9 +318,9 @@ def facts(context: DoctorContext) -> Iterator[CheckFinding]:
         yield from find_lost_versions(context, "fact", {fact: fact.version for fact in batch})
         for fact in batch:
             yield from _text(fact, context.settings.formation.fact_words)
-            if fact.weak:
-                yield CheckFinding("weak", about(fact, "has few words of its conversation"))
-            times = (fact.formed_at, fact.updated_at, fact.last_accessed_at)
+            if fact.unconfirmed:
+                yield CheckFinding("unconfirmed", about(fact, f"is in doubt: {fact.unconfirmed}"))
+            times = (fact.formed_at, fact.said_at, fact.updated_at, fact.last_accessed_at)
             yield from find_future(context, fact, times)
             yield from _hash(context, fact)
 
@@ -537,3 +578,31 @@ def twins(context: DoctorContext) -> Iterator[CheckFinding]:
     """Yield duplicate facts of a scope, as a missing unique index allows (known failure 47)."""
     for finding in context.store.memory.duplicate_facts(agent_id=context.agent_id):
         yield CheckFinding("duplicates", finding)
+
+
+def twins_of_accounts(context: DoctorContext) -> Iterator[CheckFinding]:
+    """Yield facts that several linked accounts have, as when the platform writes after a merge."""
+    named: set[str] = set()
+    scopes = context.store.memory.scopes(agent_id=context.agent_id, kinds=[ScopeKind.USER])
+    for batch in batched((summary.scope for summary in scopes if summary.facts), BATCH):
+        persons = context.cache.person_ids({scope.owner for scope in batch})
+        for scope in batch:
+            if persons[scope.owner] != scope.owner:
+                for old, young in _twins_of(context.store, scope):
+                    if young.id not in named:
+                        named.add(young.id)
+                        detail = f"a linked account has the same text in the older fact {old.id}"
+                        finding = about(young, detail, related=(old.id,))
+                        yield CheckFinding("duplicates", finding, State.WARNING)
+
+
+def _twins_of(store: Store, scope: Scope) -> Iterator[tuple[Fact, Fact]]:
+    """Yield facts of an account and of those linked to it, older and younger, with equal texts."""
+    others = other_scopes(store, scope)
+    for facts in batched(store.memory.facts(FactFilter(scopes=(scope,))), BATCH):
+        hashes = [fact.hash for fact in facts]
+        found = [store.memory.facts_by_hashes(other, hashes) for other in others]
+        for fact in facts:
+            same = [known[fact.hash] for known in found if fact.hash in known]
+            old, *young = sorted((fact, *same), key=lambda each: (each.formed_at, each.id))
+            yield from ((old, each) for each in young if each.content == old.content)

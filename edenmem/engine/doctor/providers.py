@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from edenmem.engine.doctor.report import Advice, CheckFinding, Remark, State
-from edenmem.engine.factory import EMBEDDER_HINT, LLM_HINT, open_embedder, open_llm
+from edenmem.engine.factory import LLM_HINT, embedder_hint, open_embedder, open_llm
 from edenmem.engine.runtime.ping import ping
 from edenmem.errors import EdenmemError
 from edenmem.llm import NO_LLM
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 _CHECK = "providers"
-_NO_EMBEDDER = Advice("Search by meaning needs an embedding model.", EMBEDDER_HINT)
 _NO_LLM = Advice("Formation and consolidation need a language model.", LLM_HINT)
 
 
@@ -75,7 +74,8 @@ class Providers:
             names.append(self.embedder.model)
         elif "embedding" not in faulty:
             finding = _finding("embedding", "no embedding model")
-            yield CheckFinding(_CHECK, finding, State.NOTE, _NO_EMBEDDER)
+            advice = Advice("Search by meaning needs an embedding model.", embedder_hint())
+            yield CheckFinding(_CHECK, finding, State.NOTE, advice)
         if self.llm is not None:
             names.append(self.llm.description)
         elif "llm" not in faulty:

@@ -20,14 +20,19 @@ from edenmem.engine.doctor.context import DoctorContext
 from edenmem.engine.doctor.examination import Doctor, describe_error
 from edenmem.engine.doctor.providers import Providers
 from edenmem.engine.doctor.report import DoctorReport, FixReport, Repair
+from edenmem.engine.edits.user_merging import join_fact
 from edenmem.engine.embeddings.choice import settle
+from edenmem.engine.erasure.sweep import Returned, Sweep
 from edenmem.engine.formation.claims import worker_id
+from edenmem.engine.formation.recheck import apply_recorded
 from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.scopes.people import other_scopes
 from edenmem.errors import ConfigError, ProviderError, StoreError
 from edenmem.models.changes import Actor, Change, ChangeSet, RemoveFact, RepairBuffer, ReviseFact
 from edenmem.models.ids import new_id
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact, content_hash
+from edenmem.models.records import SET_ASIDE, AuditEntry
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import batched
 
@@ -58,10 +63,18 @@ class Repairs:
         # In this order: interrupted work first; duplicates before the unique indexes that reject
         # them and before hashes, which would conflict with them.
         self._actions: dict[str, tuple[str, RepairBatch]] = {
-            "file": ("create missing triggers", self._triggers),
+            "file": (
+                "create missing triggers; rewrite a damaged file, if all rows can be read",
+                self._file,
+            ),
             "recorded": ("apply recorded formations", self._finish_recorded),
             "claims": ("release for the next run", self._claims),
-            "duplicates": ("keep the oldest, move the others to history", self._duplicates),
+            "readable": ("move unreadable documents into the log", self._set_aside),
+            "forgotten": ("remove for good", self._forgotten),
+            "duplicates": (
+                "keep the oldest with all sources, move the others to history",
+                self._duplicates,
+            ),
             "indexes": ("create missing indexes", self._indexes),
             "hashes": ("hash and embed the text as a new version", self._hashes),
             "buffers": ("rebuild the buffer from pending reflections", self._buffers),
@@ -70,6 +83,7 @@ class Repairs:
             "search-indexes": ("rebuild from the facts", self._search_indexes),
             "contexts": ("drop", self._contexts),
             "usage": ("store as 0, marked as estimated", self._usage),
+            "progress": ("move the platform's cursor forward", self._progress),
         }
 
     @property
@@ -131,27 +145,80 @@ class Repairs:
 
     # -- memory ------------------------------------------------------------------------------
 
+    def _set_aside(self, findings: Sequence[Finding]) -> Outcome:
+        refused = tuple(
+            f"{finding.target_type} {finding.target_id}: restore it from a backup"
+            for finding in findings
+            if not self._store.walk.set_aside(
+                AuditEntry(
+                    id=new_id(),
+                    change_set_id=new_id(),
+                    at=self._context.now,
+                    actor=self._actor,
+                    action=SET_ASIDE,
+                    target_type=finding.target_type,
+                    target_id=finding.target_id,
+                    agent_id=finding.agent_id,
+                    reason=f"doctor: {finding.detail}",
+                )
+            )
+        )
+        return Outcome(len(findings) - len(refused), refused)
+
+    def _forgotten(self, findings: Sequence[Finding]) -> Outcome:
+        refused = tuple(f"{each.target_id}: {each.detail}" for each in findings if each.related)
+        found = [
+            Returned(target_type=each.target_type, target_id=each.target_id, scope=each.scope)
+            for each in findings
+            if not each.related
+        ]
+        return Outcome(self._context.sweep.remove(found), refused)
+
     def _duplicates(self, findings: Sequence[Finding]) -> Outcome:
-        removals: list[Change] = []
+        twins: dict[str, tuple[Fact, list[Fact]]] = {}
         refused: list[str] = []
         for finding in findings:
             fact, kept = (
                 self._store.memory.fact(each) for each in (finding.target_id, *finding.related)
             )
-            if fact is None or kept is None or _sentence(fact) != _sentence(kept):
+            if fact is None or kept is None or not self._is_twin(fact, kept):
                 refused.append(f"{finding.target_id}: its duplicate is gone or was changed")
                 continue
-            removals.append(
-                RemoveFact(
-                    scope=fact.home,
-                    fact_id=fact.id,
-                    expected_version=fact.version,
-                    at=self._context.now,
-                    reason=f"doctor: same text as the older fact {kept.id}",
-                )
+            twins.setdefault(kept.id, (kept, []))[1].append(fact)
+        repaired = 0
+        for kept, facts in twins.values():
+            outcome = self._join(kept, facts)
+            repaired += outcome.repaired
+            refused += outcome.refused
+        return Outcome(repaired, tuple(refused))
+
+    def _is_twin(self, fact: Fact, kept: Fact) -> bool:
+        """Return whether both have the same text, in the same scope or of one person."""
+        homes = {kept.home, *other_scopes(self._store, kept.home)}
+        return fact.content == kept.content and fact.home in homes
+
+    def _join(self, kept: Fact, facts: Sequence[Fact]) -> Outcome:
+        """Add the sources of facts to their twin, and remove these facts."""
+        at, reason = self._context.now, f"doctor: same text as the older fact {kept.id}"
+        every = msgspec.structs.replace(
+            facts[0],
+            source_message_ids=tuple(id for fact in facts for id in fact.source_message_ids),
+            related_users=tuple(id for fact in facts for id in fact.related_users),
+            private=any(fact.private for fact in facts),
+        )
+        joined = self._apply(join_fact(every, kept, at=at, reason=reason))
+        if joined.refused:
+            return Outcome(0, joined.refused)
+        return self._apply(
+            RemoveFact(
+                scope=fact.home,
+                fact_id=fact.id,
+                expected_version=fact.version,
+                at=at,
+                reason=reason,
             )
-        outcome = self._apply(removals)
-        return Outcome(outcome.repaired, (*refused, *outcome.refused))
+            for fact in facts
+        )
 
     def _hashes(self, findings: Sequence[Finding]) -> Outcome:
         facts = [
@@ -173,7 +240,8 @@ class Repairs:
                 fact_id=fact.id,
                 expected_version=fact.version,
                 content=fact.content,
-                at=fact.recent_at,  # a repair does not make the fact newer
+                at=fact.changed_at,  # a repair does not make the fact newer
+                times=fact.times,
                 embedding=vector,
                 embedding_model=embedder.model if embedder and vector else None,
                 reason="doctor: the hash did not match the text",
@@ -199,7 +267,7 @@ class Repairs:
 
     def _finish_recorded(self, findings: Sequence[Finding]) -> Outcome:
         return self._take_over(
-            findings, lambda id: self._store.formations.apply_formation(id, now=self._context.now)
+            findings, lambda id: apply_recorded(self._store, id, now=self._context.now)
         )
 
     def _claims(self, findings: Sequence[Finding]) -> Outcome:
@@ -225,12 +293,21 @@ class Repairs:
                 finish(finding.target_id)
         return Outcome(len(findings) - len(refused), tuple(refused))
 
+    def _progress(self, findings: Sequence[Finding]) -> Outcome:
+        return Outcome(
+            sum(self._store.formations.advance_cursor(each.target_id) for each in findings)
+        )
+
     # -- derived data ------------------------------------------------------------------------
 
-    def _triggers(self, findings: Sequence[Finding]) -> Outcome:
-        lost = [finding for finding in findings if finding.target_type != "trigger"]
-        refused = tuple(f"{finding.target_id}: {finding.detail}" for finding in lost)
-        return Outcome(self._store.database.repair_schema(), refused)
+    def _file(self, findings: Sequence[Finding]) -> Outcome:
+        if all(finding.target_type == "trigger" for finding in findings):
+            return Outcome(self._store.database.repair_schema())
+        lost = self._store.database.rewrite_file()
+        if lost:
+            return Outcome(refused=tuple(f"{each.target_id}: {each.detail}" for each in lost))
+        self._rebuild("vector")
+        return Outcome(len(findings))
 
     def _counters(self, findings: Sequence[Finding]) -> Outcome:
         outcome = self._apply(
@@ -289,10 +366,6 @@ class Repairs:
                     self._store.indexes.update_index(state.name, wish)
 
 
-def _sentence(fact: Fact) -> tuple[Scope, str]:
-    return fact.home, fact.content
-
-
 def _scopes(findings: Iterable[Finding]) -> Iterator[Scope]:
     """Yield the distinct scopes of findings."""
     yield from dict.fromkeys(finding.scope for finding in findings if finding.scope is not None)
@@ -323,6 +396,8 @@ class DoctorSession:
         self._context.reset_cache()
         done = frozenset(repair.check for repair in fixed.repairs)
         # These repairs can remove vectors.
+        if "file" in done:  # damage stopped the others
+            done = self._checks
         done |= {"vectors"} & self._checks if done & {"hashes", "vector-damage"} else frozenset()
         after = {c.name: c for c in Doctor(self._context, done).examine().checks} if done else {}
         checks = tuple(after.get(check.name, check) for check in report.checks)
@@ -355,6 +430,7 @@ def open_session(
             store=runtime.store,
             settings=settings,
             providers=providers,
+            sweep=Sweep(runtime, agent_id=agent_id),
             now=runtime.clock(),
             agent_id=agent_id,
             files=tuple(files),

@@ -12,17 +12,19 @@ from pathlib import Path
 
 from edenmem.engine.doctor.context import DoctorContext, about
 from edenmem.engine.doctor.report import Advice, CheckFinding, Remark, State
-from edenmem.engine.embeddings.languages import MULTILINGUAL, language_notice
+from edenmem.engine.embeddings.languages import language_notice, multilingual_hint
 from edenmem.engine.embeddings.status import BACKFILL, vector_advice
 from edenmem.engine.exchange.backups import backup_series, list_backups, verify_backup
 from edenmem.engine.exchange.exporter import ExportRequest
 from edenmem.engine.factory import check_local_model
-from edenmem.errors import ConfigError, ProviderError, StoreError
+from edenmem.errors import ConfigError, ProviderError, StoreDamaged, StoreError
 from edenmem.models.backup import RecordKind
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
+from edenmem.models.migration import RunState, tell_state
 from edenmem.models.search import FactFilter
+from edenmem.store.protocol.database import StoreInfo
 
 #: Secrets in configuration files: API keys, and passwords in URLs.
 _SECRET = re.compile(r'^\s*\w*api_key\s*=\s*"[^"]|://[^/\s"]*:[^@\s"]+@', re.MULTILINE)
@@ -38,7 +40,12 @@ def connection(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
         StoreError: the database does not respond.
     """
     begun = time.perf_counter()
-    context.info = info = context.store.database.info()
+    try:
+        context.info = info = context.store.database.info()
+    except StoreDamaged as error:  # see the check of the file
+        context.info = StoreInfo(kind="sqlite", location=error.location, initialized=True)
+        yield Remark("connection", error.message)
+        return
     milliseconds = (time.perf_counter() - begun) * 1000
     if info.write_obstacle:
         detail = f"{info.write_obstacle}; 'A replica set' in edenmem/docs/mongodb.md has the steps"
@@ -59,6 +66,21 @@ def schema(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
             yield CheckFinding("schema", finding)
     if steps and steps[-1].applied_at is not None:
         yield Remark("schema", f"version {int(steps[-1].name.partition('_')[0])}")
+
+
+def migrations(context: DoctorContext) -> Iterator[CheckFinding]:
+    """Yield interrupted migrations from v1 and interrupted rollbacks."""
+    runs = context.store.migrations.migration_runs()
+    for run in runs:
+        state = tell_state(run, runs, context.now)
+        detail = ""
+        if state is RunState.INTERRUPTED:
+            detail = f"interrupted after {run.done:,} of {run.total:,} items of {run.source}"
+        elif state is RunState.PARTLY and run.finished_at is None:
+            detail = f"its rollback was interrupted: edenmem migrate rollback {run.id}"
+        if detail:
+            finding = Finding(target_type="migration", target_id=run.id, detail=detail)
+            yield CheckFinding("migrations", finding)
 
 
 def permissions(context: DoctorContext) -> Iterator[CheckFinding]:
@@ -276,7 +298,7 @@ def languages(context: DoctorContext) -> Iterator[CheckFinding]:
     embedder = context.providers.embedder
     notice = language_notice(context.store, embedder.model) if embedder else ""
     if notice:
-        advice = Advice("These facts are found by words, rarely by meaning.", MULTILINGUAL)
+        advice = Advice("These facts are found by words, rarely by meaning.", multilingual_hint())
         yield CheckFinding("vectors", _place("language", notice), State.NOTE, advice)
 
 

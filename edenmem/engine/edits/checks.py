@@ -70,8 +70,7 @@ def find_objection(
     """
     if not content.strip():
         return None
-    is_shared = scope is None or scope.kind is not ScopeKind.USER
-    why = object_to(content, is_shared=is_shared, takes_orders=takes_orders)
+    why = object_to(content, takes_orders=takes_orders)
     return f"the {what} {why}" if why else None
 
 

@@ -304,7 +304,7 @@ class Editor:
         )
         change = AddReflection(
             reflection=reflection,
-            word_limit=word_limit_of(self._settings, scope, policy),
+            word_limit=word_limit_of(self._store, self._settings, scope, policy),
             reason=reason,
         )
         return self._apply(change, "reflection", dry_run)
@@ -416,7 +416,7 @@ class Editor:
         policy = checks.check_scope_known(self._store, scope)
         before = self._store.memory.consolidations([scope]).get(scope)
         checks.check_version("text", before.version if before else 0, expected_version)
-        limit = word_limit_of(self._settings, scope, policy)
+        limit = word_limit_of(self._store, self._settings, scope, policy, before)
         text = checks.text_of(
             without_version(content), what="text", limit=limit, allow_long=allow_long
         )
@@ -434,7 +434,7 @@ class Editor:
         before = self._store.memory.consolidations([scope]).get(scope)
         if before is not None and text == before.consolidated_content:
             return report_unchanged("consolidation", before, dry_run)
-        limit = word_limit_of(self._settings, scope, policy)
+        limit = word_limit_of(self._store, self._settings, scope, policy, before)
         why = reason or f"version {version} restored"
         return self._write_text(scope, before, text, limit, why, dry_run)
 

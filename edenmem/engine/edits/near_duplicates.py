@@ -11,8 +11,8 @@ from datetime import datetime
 
 import msgspec
 
-from edenmem.acceptance.reading.words import normal
 from edenmem.acceptance.rules import object_to
+from edenmem.acceptance.texts import fold
 from edenmem.engine.edits import checks
 from edenmem.engine.edits.vectors import TextVector, TextVectors, with_vectors
 from edenmem.engine.formation.deduplication import REASON_WORDS
@@ -33,7 +33,7 @@ from edenmem.models.changes import (
     merge_reason,
 )
 from edenmem.models.embedding_scale import scale_of
-from edenmem.models.memory import Fact, content_hash
+from edenmem.models.memory import Fact, content_hash, join_times
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store, batched
@@ -90,7 +90,7 @@ def find_groups(
         near = _near(store, scope, batch, model, floor)
         for fact in batch:
             seen[fact.id] = _Seen(fact.formed_at, near.get(fact.id, ()))
-            words.setdefault(normal(fact.content), []).append(fact.id)
+            words.setdefault(fold(fact.content), []).append(fact.id)
     for ids in _group_facts(seen, [ids for ids in words.values() if len(ids) > 1]):
         found = store.memory.facts_by_ids((scope,), list(ids))
         current = [found[fact_id] for fact_id in ids if fact_id in found]
@@ -184,7 +184,7 @@ class _Shown(msgspec.Struct, frozen=True):
 
     number: int
     content: str
-    formed_at: datetime
+    at: datetime
 
 
 def merge_by_hand(facts: Sequence[Fact], content: str, *, reason: str = "") -> Merge:
@@ -393,6 +393,10 @@ class FactMerger:
                     embedding_model=vector.model,
                     source_message_ids=tuple(sources),
                     related_users=tuple(users),
+                    times=join_times(
+                        (fact.said_at for fact in (kept, *merge.removed)),
+                        (fact.recent_at for fact in (kept, *merge.removed)),
+                    ),
                     reason=merge.reason or "merged",
                 )
             )

@@ -9,6 +9,7 @@ history and audit, and ``undo --run`` undoes it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Literal, TypeVar
 
 import msgspec
@@ -31,7 +32,7 @@ from edenmem.models.changes import (
     WriteConsolidation,
 )
 from edenmem.models.ids import derived_id
-from edenmem.models.memory import Consolidation, Fact, Reflection
+from edenmem.models.memory import Consolidation, Fact, Reflection, join_times
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import batched
@@ -153,7 +154,7 @@ class UserMerger:
         for fact in facts:
             twin = known.get(fact.hash)
             if twin is not None:
-                arrivals[fact.id] = self._join(fact, twin, reason)
+                arrivals[fact.id] = join_fact(fact, twin, at=self._clock(), reason=reason)
             else:
                 arrivals[fact.id] = [AddFact(fact=_at(fact, target), reason=reason)]
         arrived = self._apply_arrivals(arrivals)
@@ -171,42 +172,12 @@ class UserMerger:
             ]
         )
 
-    def _join(self, fact: Fact, twin: Fact, reason: str) -> list[Change]:
-        """Return the changes that merge a fact into its twin of the target."""
-        changes: list[Change] = []
-        has_sources = set(fact.source_message_ids) <= set(twin.source_message_ids)
-        if not has_sources or not set(fact.related_users) <= set(twin.related_users):
-            changes.append(
-                ReviseFact(
-                    scope=twin.home,
-                    fact_id=twin.id,
-                    expected_version=twin.version,
-                    content=twin.content,
-                    at=self._clock(),
-                    source_message_ids=fact.source_message_ids,
-                    related_users=fact.related_users,
-                    reason=reason,
-                )
-            )
-        if fact.private and not twin.private:
-            changes.append(
-                SetPrivacy(
-                    scope=twin.home,
-                    target_type="fact",
-                    target_id=twin.id,
-                    private=True,
-                    at=self._clock(),
-                    reason=reason,
-                )
-            )
-        return changes
-
     # -- reflections and texts ---------------------------------------------------------------
 
     def _move_reflections(
         self, reflections: Sequence[Reflection], target: Scope, reason: str
     ) -> None:
-        limit = self._word_limit(target)
+        limit = self._word_limit(target, None)
         arrivals: dict[str, list[Change]] = {
             each.id: [AddReflection(reflection=_at(each, target), word_limit=limit, reason=reason)]
             for each in reflections
@@ -265,7 +236,7 @@ class UserMerger:
         self, old: Consolidation, new: Consolidation | None, target: Scope, reason: str
     ) -> dict[str, list[Change]]:
         """Return the changes that add the text, or its lines as pending reflections."""
-        now, limit = self._clock(), self._word_limit(target)
+        now, limit = self._clock(), self._word_limit(target, new)
         if _text_move(old, new) == "moved":
             write = WriteConsolidation(
                 scope=target,
@@ -318,10 +289,41 @@ class UserMerger:
             if result.status not in (ChangeStatus.APPLIED, ChangeStatus.ALREADY)
         }
 
-    def _word_limit(self, scope: Scope) -> int:
-        return word_limit_of(
-            self._settings, scope, self._store.memory.policies((scope,)).get(scope)
+    def _word_limit(self, scope: Scope, text: Consolidation | None) -> int:
+        policy = self._store.memory.policies((scope,)).get(scope)
+        return word_limit_of(self._store, self._settings, scope, policy, text)
+
+
+def join_fact(fact: Fact, twin: Fact, *, at: datetime, reason: str) -> list[Change]:
+    """Return the changes that merge a fact into one with the same text."""
+    changes: list[Change] = []
+    has_sources = set(fact.source_message_ids) <= set(twin.source_message_ids)
+    if not has_sources or not set(fact.related_users) <= set(twin.related_users):
+        changes.append(
+            ReviseFact(
+                scope=twin.home,
+                fact_id=twin.id,
+                expected_version=twin.version,
+                content=twin.content,
+                at=at,
+                source_message_ids=fact.source_message_ids,
+                times=join_times([twin.said_at, fact.said_at], [twin.recent_at, fact.recent_at]),
+                related_users=fact.related_users,
+                reason=reason,
+            )
         )
+    if fact.private and not twin.private:
+        changes.append(
+            SetPrivacy(
+                scope=twin.home,
+                target_type="fact",
+                target_id=twin.id,
+                private=True,
+                at=at,
+                reason=reason,
+            )
+        )
+    return changes
 
 
 def pieces(text: str, words: int) -> list[str]:

@@ -1,13 +1,16 @@
 """The choice between an endpoint and a local model for vectors.
 
-``embedding.provider = auto`` leaves the choice open if only ``OPENAI_API_KEY`` or
-``OPENAI_BASE_URL`` names the endpoint, and a local model is installed, too: both variables are
-often set for the language model, or for another program. Then the vectors of the store decide.
+``embedding.provider = auto`` leaves the choice open if the default local model is installed, and
+the settings of embeddings name neither a model nor an endpoint: ``OPENAI_API_KEY`` and
+``OPENAI_BASE_URL`` are often set for the language model, or for another program. Then the store
+decides: in the platform's database, only its model fits; stored vectors keep their model; and
+an empty store takes the local model.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -15,6 +18,8 @@ from edenmem.engine.factory import (
     EmbedderKind,
     embedder_kind,
     find_local_model,
+    has_endpoint,
+    names_endpoint,
     names_local_model,
     open_embedder,
 )
@@ -34,13 +39,11 @@ class _Choice(NamedTuple):
 
 
 def is_open(embedding: EmbeddingSettings) -> bool:
-    """Return whether the vectors of the store decide between the endpoint and the local model."""
-    given = {name for name in ("api_key", "base_url") if getattr(embedding, name)}
+    """Return whether the store decides between the endpoint and the local model."""
     return (
         embedding.provider == "auto"
-        and embedder_kind(embedding) == "openai"
-        and given <= embedding.inherited
-        and embedding.model == type(embedding)().model
+        and not names_local_model(embedding)
+        and not names_endpoint(embedding)
         and find_local_model(embedding) is not None
     )
 
@@ -48,7 +51,7 @@ def is_open(embedding: EmbeddingSettings) -> bool:
 def settle(settings: Settings, store: Store) -> Settings:
     """Return the settings with the provider for this store, if they leave it open. Blocks.
 
-    Reads at most the switch and one vector's model.
+    Reads at most the switch, one vector's model, and whether the platform uses the database.
 
     Raises:
         StoreError: the database cannot be used.
@@ -75,7 +78,9 @@ def open_embedder_for(
 
     def open_settled() -> Embedder:
         opened = open_embedder(settle(settings, store), budget=budget)
-        assert opened is not None  # both models are available if the choice is open
+        # In the platform's database without a key, edits store no vector of the local model.
+        opened = opened or open_embedder(settings, budget=budget)
+        assert opened is not None  # the local model is installed if the choice is open
         return opened
 
     return DeferredEmbedder(open_settled)
@@ -85,31 +90,81 @@ def explain(settings: Settings, store: Store) -> str:
     """Describe what ``auto`` selects for this store, and why. Blocks."""
     embedding = settings.embedding
     try:
-        if is_open(embedding):
-            kind, reason = _choose(embedding, store)
-        elif (kind := embedder_kind(embedding)) == "openai":
-            reason = "a key or address is set"
-        else:
-            is_named = names_local_model(embedding)
-            reason = "the settings name it" if is_named else "no key or address is set"
+        kind, reason = _decide(embedding, store)
         local = find_local_model(embedding) if kind == "local" else None
     except (ConfigError, ProviderError, StoreError) as error:
         return f"the model is unknown: {error.message}"
     if kind == "openai":
         return f"uses {embedding.model} of the endpoint: {reason}"
     if local is None:
-        return f"uses no model: {reason}, and no local model is installed"
+        return f"uses no model: {reason}"
     return f"uses the local model {local.name}: {reason}"
 
 
+def describe_destination(settings: Settings, store: Store) -> str:
+    """Describe where the texts of facts and queries go to be embedded. Blocks."""
+    embedding = settings.embedding
+    try:
+        kind, reason = _decide(embedding, store)
+    except (ConfigError, ProviderError, StoreError) as error:
+        return f"unknown: {error.message}"
+    if kind == "openai":
+        return f"sent to {_address(embedding)}"
+    return f"none: {reason}" if kind == "none" else "on this machine"
+
+
+def first_destination(settings: Settings, store: Store) -> str:
+    """Describe where texts go if the store has no vectors yet, and they go anywhere, else "".
+
+    Blocks.
+
+    Raises:
+        StoreError: the database cannot be used.
+    """
+    if settings.embedding.provider == "none" or store.vectors.first_vector_model():
+        return ""
+    destination = describe_destination(settings, store)
+    return "" if destination.startswith("none") else destination
+
+
+def _decide(embedding: EmbeddingSettings, store: Store) -> _Choice:
+    """Choose for any settings.
+
+    Raises:
+        ConfigError: the folder of the local model does not exist.
+        ProviderMisconfigured: the local model of the settings is not installed.
+        StoreError: the database cannot be used.
+    """
+    if is_open(embedding):
+        return _choose(embedding, store)
+    kind = embedder_kind(embedding)
+    reason = f"embedding.provider is {embedding.provider}"
+    if embedding.provider == "auto":
+        is_named = names_local_model(embedding) or names_endpoint(embedding)
+        key = "a key or address" if kind == "openai" else "no key or address"
+        reason = "the settings name it" if is_named else f"{key} is set"
+    if kind == "local" and find_local_model(embedding) is None:
+        return _Choice("none", f"{reason}, and no local model is installed")
+    return _Choice(kind, reason)
+
+
 def _choose(embedding: EmbeddingSettings, store: Store) -> _Choice:
+    """Choose by the store, with the default local model installed."""
+    local = find_local_model(embedding)
+    platform = store.switches.platform_model(local.name) if local is not None else ""
+    if platform:
+        reason = f"the platform searches vectors of {platform}"
+        if has_endpoint(embedding):
+            return _Choice("openai", reason)
+        return _Choice("none", f"{reason}, and no key is set: set OPENAI_API_KEY")
+    if not has_endpoint(embedding):
+        return _Choice("local", "no key or address is set")
     stored = _model_in_use(store)
     if not stored:
-        return _Choice("openai", "the store has no vectors")
-    reason = f"the store has vectors of {stored}"
+        return _Choice("local", "the store has no vectors")
     # With the wrong local model, a search fails without sending the query to the endpoint.
-    is_local = stored in LOCAL_MODELS and not store.switches.platform_model(stored)
-    return _Choice("local" if is_local else "openai", reason)
+    kind: EmbedderKind = "local" if stored in LOCAL_MODELS else "openai"
+    return _Choice(kind, f"the store has vectors of {stored}")
 
 
 def _model_in_use(store: Store) -> str:
@@ -119,3 +174,11 @@ def _model_in_use(store: Store) -> str:
         return ""
     switch = store.switches.vector_switch()
     return switch.in_force if switch is not None else stored
+
+
+def _address(embedding: EmbeddingSettings) -> str:
+    """Return the address of the endpoint, without a user or password."""
+    from edenmem.endpoint.client import OPENAI_URL
+
+    url = urlsplit(embedding.base_url or OPENAI_URL)
+    return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"

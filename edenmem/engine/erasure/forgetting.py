@@ -260,17 +260,25 @@ class Forgetter:
             if (number := max(begun.counts.get(kind, 0), removed[kind]))
         }
         finished = self._clock()
-        await in_thread(self._close, plan.subject, begun, finished, counts)
+        run_id = derived_id("forgotten", plan.subject.id, begun.begun_at.isoformat())
+        await in_thread(self._close, plan.subject, run_id, finished, counts)
+        unfinished += (
+            f"{document} is unreadable and may be about the subject: set it aside with 'edenmem"
+            " doctor --check readable --fix'"
+            for document in probe.unreadable
+        )
         compaction = await in_thread(self._store.database.compact)
         if not compaction.done:
             unfinished.append(compaction.left)
         return ForgetReport(
+            id=run_id,
             subject=plan.subject,
             by=self._actor,
             begun_at=begun.begun_at,
             finished_at=finished,
             removed=counts,
             mentions={**_tally(plan, decisions), "copies emptied": copies},
+            left=_count_left(plan, decisions, messages=messages),
             stays=plan.stays,
             probe=probe,
             compaction=compaction,
@@ -374,11 +382,9 @@ class Forgetter:
 
         return sum(self._store.erasure.redact(part) for part in batched(find_copies(), _AT_ONCE))
 
-    def _close(
-        self, subject: Subject, begun: Forgetting, at: datetime, counts: dict[str, int]
-    ) -> None:
+    def _close(self, subject: Subject, run_id: str, at: datetime, counts: dict[str, int]) -> None:
         entry = AuditEntry(
-            id=derived_id("forgotten", subject.id, begun.begun_at.isoformat()),
+            id=run_id,
             change_set_id=subject.id,
             at=at,
             actor=self._actor,
@@ -403,6 +409,24 @@ def _empty_undecided(
     for mention in plan.mentions:
         if mention.emptied and mention.key not in decided:
             yield MentionDecision(mention=mention, treatment="redact")
+
+
+#: Kinds of memory, as `ForgetReport.left` names them.
+_PLURALS = {"consolidation": "texts", "policy": "policies"}
+
+
+def _count_left(
+    plan: ForgetPlan, decisions: Sequence[MentionDecision], *, messages: bool
+) -> dict[str, int]:
+    """Count conversations, and memory outside of the traces that was kept."""
+    counts = Counter({} if messages else plan.conversations)
+    for mention in _find_kept(plan, decisions):
+        what = _PLURALS.get(mention.target_type, f"{mention.target_type}s")
+        if mention.text is None:
+            what = "older copies"
+        named = "repeating a text" if plan.subject.kind == "fact" else "mentioning the subject"
+        counts[f"{what} {named if mention.mentioned else 'learned from the messages'}"] += 1
+    return dict(counts)
 
 
 def _tally(plan: ForgetPlan, decisions: Sequence[MentionDecision]) -> dict[str, int]:

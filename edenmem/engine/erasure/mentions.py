@@ -27,6 +27,7 @@ _AROUND = 40
 _MOST_SHOWN = 3
 
 _JOINTS = re.compile(r"[\W_]+")
+_ID = re.compile(r"\w+")
 _NUMBER_BEHIND = re.compile(r"\d+\Z")
 
 
@@ -122,13 +123,21 @@ def _is_line(shown: str, placed: Sequence[tuple[str, int, int]], first: int, beh
     return (not first or "\n" in before) and (behind == len(placed) or "\n" in after)
 
 
+def may_concern(subject: Subject, traces: Traces, passage: Passage) -> bool:
+    """Return whether an unreadable document has an ID or name of the subject."""
+    ids = {subject.owner or subject.agent_id, *subject.accounts, *traces.own, *traces.shared}
+    ids.update((*traces.facts, *traces.messages))
+    return not ids.isdisjoint(_ID.findall(passage.text)) or names_of(subject).are_in(passage.text)
+
+
 class MentionSurvey:
-    """Scan all stored texts for mentions."""
+    """Scan all stored texts for mentions; ``unreadable`` collects documents without them."""
 
     def __init__(self, store: Store, settings: Settings, *, of_facts: bool = False) -> None:
         self._store = store
         self._settings = settings
         self._of_facts = of_facts
+        self.unreadable: list[Passage] = []
 
     def mentions(
         self, traces: Traces, names: Names, derived: Iterable[Reflection]
@@ -140,6 +149,9 @@ class MentionSurvey:
         origins = _Origins(self._store, traces)
         found: dict[tuple[str, str], Mention] = {}
         for passage in walk_passages(self._store) if names or origins else ():
+            if passage.place == "unreadable":
+                self.unreadable.append(passage)
+                continue
             if passage.scope in whole or passage.target_id in gone or passage.place == "context":
                 continue
             contexts = names.contexts(passage.text)
@@ -260,7 +272,7 @@ class MentionSurvey:
         elif mention.target_type == "consolidation" and scope is not None:
             text = self._store.memory.consolidations((scope,)).get(scope)
             if text is not None and mention.text is not None:
-                limit = word_limit_of(self._settings, scope, None)
+                limit = word_limit_of(self._store, self._settings, scope, None, text)
                 return msgspec.structs.replace(mention, version=text.version, word_limit=limit)
         elif mention.target_type == "policy" and mention.text is not None:
             return msgspec.structs.replace(mention, fixed=True)
@@ -298,7 +310,7 @@ class MentionSurvey:
                     scope=scope,
                     text=text.consolidated_content,
                     version=text.version,
-                    word_limit=word_limit_of(self._settings, scope, None),
+                    word_limit=word_limit_of(self._store, self._settings, scope, None, text),
                     removed=tuple(removed),
                     learned="unclear" if "unclear" in how else "alone" if how else "",
                     mentioned=scope in goes,

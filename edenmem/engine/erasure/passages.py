@@ -6,12 +6,11 @@ Read-only; all functions block.
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from edenmem.errors import StoreError
 from edenmem.models.backup import Document, RecordKind, Selection, StoredVersion
 from edenmem.models.changes import AuditEntry, ChangeSet
 from edenmem.models.forgetting import FORGOTTEN, Passage, Traces, list_texts, origin_in
@@ -35,21 +34,21 @@ _WITH_TEXTS = (
 def walk_passages(store: Store) -> Iterator[Passage]:
     """Walk all stored texts, except conversations, names and personas of the host.
 
-    Raises:
-        StoreError: a document is unreadable.
+    An unreadable document is a passage with all its texts and IDs.
     """
-    for kind in _WITH_TEXTS:
-        for document in _demand_readable(store.walk.documents((kind,))):
-            read = _READERS.get(type(document.record))
-            if read is not None:
-                yield from read(document, document.record)
+    for document in store.walk.documents(_WITH_TEXTS):
+        read = _READERS.get(type(document.record))
+        if document.fault:
+            yield from _passages(document, None, document.raw, place="unreadable")
+        elif read is not None:
+            yield from read(document, document.record)
     for context in store.contexts.cached_texts():
         # As other texts have it: "&amp;" would be a word between the words of a name.
         yield msgspec.structs.replace(context, text=html.unescape(context.text))
 
 
 def walk_traces(store: Store, traces: Traces) -> Iterator[Passage]:
-    """Walk the facts, reflections and texts among the traces."""
+    """Walk the readable facts, reflections and texts among the traces."""
     for kind in (RecordKind.FACT, RecordKind.REFLECTION, RecordKind.CONSOLIDATION):
         for document in _trace(store, kind, traces):
             match document.record:
@@ -60,26 +59,14 @@ def walk_traces(store: Store, traces: Traces) -> Iterator[Passage]:
 
 
 def trace_reflections(store: Store, traces: Traces) -> Iterator[Reflection]:
-    """Walk the reflections among the traces, including absorbed ones."""
+    """Walk the readable reflections among the traces, including absorbed ones."""
     for document in _trace(store, RecordKind.REFLECTION, traces):
         if isinstance(document.record, Reflection):
             yield document.record
 
 
 def _trace(store: Store, kind: RecordKind, traces: Traces) -> Iterator[Document]:
-    return _demand_readable(store.walk.documents((kind,), Selection(traces=traces)))
-
-
-def _demand_readable(documents: Iterable[Document]) -> Iterator[Document]:
-    for document in documents:
-        if document.is_ownerless:
-            continue
-        if document.record is None:
-            raise StoreError(
-                f"unreadable {document.kind} {document.id}: {document.fault}",
-                hint="list unreadable documents: edenmem doctor",
-            )
-        yield document
+    return store.walk.documents((kind,), Selection(traces=traces))
 
 
 def _passages(

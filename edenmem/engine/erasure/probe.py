@@ -14,9 +14,9 @@ import msgspec
 
 from edenmem.engine.context.builder import ContextBuilder
 from edenmem.engine.context.recall import Recaller
-from edenmem.engine.erasure.mentions import Names, names_of
+from edenmem.engine.erasure.mentions import Names, may_concern, names_of
 from edenmem.engine.erasure.passages import walk_passages
-from edenmem.engine.erasure.reports import ForgetPlan, Probe
+from edenmem.engine.erasure.reports import ForgetPlan, Probe, name_unreadable
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.visibility import reader_scopes
@@ -26,7 +26,7 @@ from edenmem.models.forgetting import Passage
 from edenmem.models.host import Agent, Session
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
-from edenmem.text import escape_xml, word_count
+from edenmem.text import escape_xml, legible, word_count
 
 #: Sample sizes of searches and contexts; the scan of texts is complete.
 _SEARCHES = 24
@@ -62,7 +62,8 @@ class Prober:
         for kind in _ALIVE:
             del found[kind]
         names = names_of(plan.subject)
-        texts, alive = await in_thread(self._scan, plan, names, frozenset(kept), found)
+        unreadable: list[str] = []
+        texts, alive = await in_thread(self._scan, plan, names, frozenset(kept), found, unreadable)
         gone = [
             text for text in plan.former if text not in alive and word_count(text) >= _TELLING_WORDS
         ]
@@ -74,6 +75,7 @@ class Prober:
             contexts=contexts,
             found=tuple(f"{number:,} {kind}" for kind, number in sorted(found.items()) if number),
             by_words=self._by_words,
+            unreadable=tuple(unreadable),
         )
 
     # -- every text --------------------------------------------------------------------------
@@ -84,12 +86,17 @@ class Prober:
         names: Names,
         kept: frozenset[tuple[str, str]],
         found: Counter[str],
+        unreadable: list[str],
     ) -> tuple[int, frozenset[str]]:
         """Return the number of texts, and the removed texts that legitimately exist elsewhere."""
         former, alive = frozenset(plan.former), set[str]()
         derived = frozenset(plan.derived)
         count = 0
         for passage in walk_passages(self._store):
+            if passage.place == "unreadable":
+                if may_concern(plan.subject, plan.traces, passage):
+                    unreadable.append(name_unreadable(passage))
+                continue
             count += 1
             if passage.text in former and passage.scope not in plan.traces.scopes:
                 alive.add(passage.text)
@@ -162,7 +169,7 @@ class Prober:
                 session, agent, recall="off", force_refresh=True, keep=False
             )
             contexts += 1
-            if any(escape_xml(text) in report.xml for text in gone) or (
+            if any(escape_xml(legible(text)) in report.xml for text in gone) or (
                 not kept and names.are_in(html.unescape(report.xml))
             ):
                 found["contexts"] += 1

@@ -11,7 +11,7 @@ import msgspec
 
 from edenmem.errors import EdenmemError
 from edenmem.models.changes import Actor
-from edenmem.models.forgetting import Compaction, Subject, Traces
+from edenmem.models.forgetting import Compaction, Passage, Subject, Traces
 from edenmem.models.ids import as_utc
 from edenmem.models.scope import Scope
 
@@ -118,6 +118,7 @@ class ForgetPlan(msgspec.Struct, frozen=True, kw_only=True):
     ``counts`` are removals by kind, ``derived`` IDs of derived reflections in other scopes (the
     farthest first), ``mentions`` need decisions, ``stays`` lists what remains and why. ``former``
     are removed texts for probing, which are never printed, ``homes`` the scopes of removed facts.
+    ``unreadable`` names the unreadable documents that may concern the subject.
     """
 
     subject: Subject
@@ -129,6 +130,7 @@ class ForgetPlan(msgspec.Struct, frozen=True, kw_only=True):
     stays: tuple[str, ...] = ()
     former: tuple[str, ...] = ()
     homes: tuple[Scope, ...] = ()
+    unreadable: tuple[str, ...] = ()
     begun_at: datetime | None = None  # of an interrupted run
 
     @property
@@ -141,6 +143,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of checks after a forgetting, and the remaining traces, without content.
 
     ``by_words`` is the reason why some searches used text search only; "" if none did.
+    ``unreadable`` names the unreadable documents that may concern the subject.
     """
 
     texts: int = 0
@@ -148,20 +151,29 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     contexts: int = 0
     found: tuple[str, ...] = ()
     by_words: str = ""
+    unreadable: tuple[str, ...] = ()
+
+
+def name_unreadable(passage: Passage) -> str:
+    """Return the type and ID of an unreadable document."""
+    return f"{passage.target_type} {passage.target_id}"
 
 
 class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a forgetting. ``unfinished`` lists failed steps and remedies.
 
-    ``removed`` has the kinds of `ForgetPlan.counts` and, with messages, ``conversations``.
+    ``id`` is that of the run and its audit entry. ``removed`` has the kinds of `ForgetPlan.counts`
+    and, with messages, ``conversations``; ``left`` counts what stays by choice.
     """
 
+    id: str
     subject: Subject
     by: Actor
     begun_at: datetime
     finished_at: datetime
     removed: dict[str, int]
     mentions: dict[str, int]
+    left: dict[str, int]
     stays: tuple[str, ...]
     probe: Probe
     compaction: Compaction
@@ -173,6 +185,10 @@ class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
         return not self.unfinished and not self.probe.found
 
 
+#: How the hashes of a receipt are made.
+_HASHES = "SHA-256 of the ID in UTF-8; several fact IDs are sorted and joined with commas"
+
+
 def receipt_of(report: ForgetReport) -> dict[str, Any]:
     """Return a receipt of the report without names or content; the subject is a hash."""
     subject = report.subject
@@ -182,7 +198,9 @@ def receipt_of(report: ForgetReport) -> dict[str, Any]:
 
     return {
         "type": "forgetting",
-        "id": subject.id,
+        "id": report.id,
+        "forgetting": subject.id,
+        "hashes": _HASHES,
         "state": "complete" if report.complete else "incomplete",
         "subject": {
             "kind": subject.kind,
@@ -196,6 +214,7 @@ def receipt_of(report: ForgetReport) -> dict[str, Any]:
         "by": {"name": report.by.name, "host": report.by.host, "command": report.by.command},
         "removed": report.removed,
         "mentions": report.mentions,
+        "left": report.left,
         "stays": list(report.stays),
         "probes": {
             "texts": report.probe.texts,

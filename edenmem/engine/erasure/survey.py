@@ -12,9 +12,9 @@ import msgspec
 
 from edenmem.engine.access.tokens import find_tokens
 from edenmem.engine.erasure.facts import trace_facts
-from edenmem.engine.erasure.mentions import MentionSurvey, names_of
+from edenmem.engine.erasure.mentions import MentionSurvey, may_concern, names_of
 from edenmem.engine.erasure.passages import trace_reflections, walk_traces
-from edenmem.engine.erasure.reports import ForgetPlan
+from edenmem.engine.erasure.reports import ForgetPlan, name_unreadable
 from edenmem.errors import ScopeError
 from edenmem.models.forgetting import Subject, Traces, block
 from edenmem.models.host import Session
@@ -63,6 +63,11 @@ class Survey:
             stays=tuple(self._stays(traces)),
             former=tuple([*(one.content for one in derived), *former][:MOST_FORMER]),
             homes=trace_facts(self._store, traces.facts).homes,
+            unreadable=tuple(
+                name_unreadable(each)
+                for each in survey.unreadable
+                if may_concern(subject, traces, each)
+            ),
             begun_at=known.begun_at if known is not None and known.closed_at is None else None,
         )
 

@@ -45,10 +45,14 @@ class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The exported records by type, and ``problems`` (ID, reason) with others."""
+    """The exported records by type, and ``problems`` (ID, reason) with others.
+
+    ``lost`` are the ranges of rows of a damaged file that cannot be read, by table.
+    """
 
     counts: dict[str, int]
     sha256: str = ""
+    lost: tuple[tuple[str, str], ...] = ()
     problems: tuple[tuple[str, str], ...] = ()
 
     @property

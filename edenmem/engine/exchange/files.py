@@ -26,6 +26,7 @@ from edenmem.errors import (
     is_disk_full,
     unreadable,
 )
+from edenmem.settings.paths import open_private
 
 #: Suffix of files and folders that are being written.
 PARTIAL = ".edenmem-partial"
@@ -45,13 +46,14 @@ def open_for_writing(
     force: bool,
     in_use: Callable[[], Iterable[Path]] = tuple,
 ) -> Iterator[IO[bytes]]:
-    """Open a file for atomic writing; only its owner can read a new file (mode 0600).
+    """Open a file for atomic writing, which only its owner can read (mode 0600).
 
-    An overwritten file keeps its mode. A symbolic link is followed. Devices and pipes are written
-    directly. Output that cannot get its name at the end is kept under another one.
+    An overwritten file is replaced: its mode is not kept, and a symbolic link is not followed.
+    Devices and pipes are written directly. Output that cannot get its name at the end is kept under
+    another one.
 
     Args:
-        target: The file, device, pipe or symbolic link.
+        target: The file, device or pipe.
         compress: Compress the file.
         force: Overwrite an existing file.
         in_use: Returns files never to overwrite; called before and after the work.
@@ -87,8 +89,6 @@ def check_target(target: str, *, force: bool, in_use: Callable[[], Iterable[Path
         UsageError: the file is in use.
     """
     path = Path(target)
-    if path.is_symlink() and _descriptor_of(target) is None:
-        path = Path(os.path.realpath(path))
     check_not_in_use(path, in_use())
     if not is_stream(path):
         check_free(path, force=force)
@@ -107,7 +107,6 @@ def _finish(
     try:
         check_not_in_use(path, in_use())
         if force:
-            _copy_mode(path, raw.fileno())
             partial.replace(path)
         elif not publish(partial, path):
             raise ConflictError(f"{path} exists")
@@ -116,15 +115,6 @@ def _finish(
         failure = write_error(path, error) if isinstance(error, OSError) else error
         failure.hint = f"the command is done, and its output is in {kept}"
         raise failure from None
-
-
-def _copy_mode(path: Path, descriptor: int) -> None:
-    """Give an open file the owner and mode of an existing one."""
-    with suppress(FileNotFoundError):
-        old = path.stat()
-        with suppress(PermissionError):
-            os.fchown(descriptor, old.st_uid, old.st_gid)
-        os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
 
 
 def _reserve(descriptor: int) -> None:
@@ -156,20 +146,22 @@ def check_not_in_use(path: Path, files: Iterable[Path]) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Check whether a path is a device, a pipe or an open descriptor.
+    """Check whether a path is a device, a pipe or an open descriptor; a symbolic link is neither.
 
     Raises:
         InputError: the path cannot be read, or is a folder.
     """
+    if _descriptor_of(str(path)) is not None:
+        return True
     try:
-        mode = path.stat().st_mode
+        mode = path.lstat().st_mode
     except FileNotFoundError:
-        return _descriptor_of(str(path)) is not None
+        return False
     except OSError as error:
         raise write_error(path, error) from error
-    if stat.S_ISDIR(mode):
+    if path.is_dir():
         raise InputError(f"{path} is a folder", hint="specify a file")
-    return not stat.S_ISREG(mode) or _descriptor_of(str(path)) is not None
+    return not stat.S_ISREG(mode) and not stat.S_ISLNK(mode)
 
 
 def _descriptor_of(name: str) -> int | None:
@@ -188,7 +180,7 @@ def _open_stream(path: Path) -> Iterator[IO[bytes]]:
     """
     named = _descriptor_of(str(path))
     try:
-        opened = os.open(path, os.O_WRONLY) if named is None else os.dup(named)
+        opened = os.open(path, os.O_WRONLY | os.O_NOFOLLOW) if named is None else os.dup(named)
         with os.fdopen(opened, "wb") as raw:
             yield raw
     except BrokenPipeError:
@@ -225,15 +217,11 @@ def open_partial(path: Path) -> Iterator[IO[bytes]]:
 def _create_locked(path: Path) -> IO[bytes]:
     while True:
         name = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
-        raw = open(name, "x+b", opener=_open_private)  # noqa: SIM115 - closed by the caller
+        raw = open(name, "x+b", opener=open_private)  # noqa: SIM115 - closed by the caller
         lock(raw.fileno())
         if name.exists():  # otherwise another process removed the file before it was locked
             return raw
         raw.close()
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def lock(descriptor: int) -> None:
@@ -273,7 +261,7 @@ def publish(partial: Path, path: Path) -> bool:
     except FileExistsError:
         return False
     except OSError:  # a file system without hard links
-        if path.exists():
+        if os.path.lexists(path):
             return False
         partial.replace(path)
         return True
@@ -304,7 +292,7 @@ def check_free(path: Path, *, force: bool) -> None:
     Raises:
         ConflictError: the file exists.
     """
-    if path.exists() and not force:
+    if os.path.lexists(path) and not force:
         raise ConflictError(f"{path} exists", hint="choose another name, or add --force")
 
 

@@ -32,6 +32,7 @@ from edenmem.models.ids import derived_id, is_id
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
+from edenmem.settings.paths import is_private
 from edenmem.store.protocol.store import Store
 
 _LONGEST = 80  # bytes; with an ID appended far below the limits of file systems
@@ -200,7 +201,7 @@ class FolderExporter:
             yield "reflections", _build_page("reflections", head, pending)
         facts = list(self._store.memory.facts(FactFilter(scopes=(scope,))))
         if facts:
-            facts.sort(key=lambda fact: (fact.formed_at, fact.id))
+            facts.sort(key=lambda fact: (fact.dated_at, fact.id))
             yield "facts", _build_page("facts", head, facts)
 
 
@@ -228,8 +229,9 @@ def _build_page(
 ) -> Page:
     """Return a page that lists memories, oldest first."""
     latest: datetime = max(one.updated_at or one.formed_at for one in memories)
+    said = max((one.said_at for one in memories if one.said_at), default=None)
     return Page(
-        head=_of(content, head, {"updated_at": latest}),
+        head=_of(content, head, {"updated_at": latest, "said_at": said}),
         items=tuple(
             Item(id=one.id, content=one.content, version=one.version, private=one.private)
             for one in memories
@@ -238,10 +240,11 @@ def _build_page(
 
 
 def _put(path: Path, text: str) -> Path:
-    """Write a file atomically, unless it already has this text."""
+    """Write a private file atomically, unless it already has this text."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     raw = text.encode()
-    if path.is_symlink() or not path.is_file() or path.read_bytes() != raw:
+    is_ours = path.is_file() and not path.is_symlink() and is_private(path.stat())
+    if not is_ours or path.read_bytes() != raw:
         with open_partial(path) as file:
             file.write(raw)
             file.flush()

@@ -155,7 +155,7 @@ def replacement(kind: RecordKind, stored: Record, given: Record, at: datetime) -
                     scope=stored.home,
                     expected_version=stored.version,
                     content=given.consolidated_content,
-                    word_limit=given.word_limit or stored.word_limit,
+                    word_limit=stored.word_limit or given.word_limit,
                     at=at,
                     reason=_REASON,
                 )
@@ -524,7 +524,7 @@ class _Work:
             case Fact():
                 return AddFact(fact=record, reason=reason)
             case Reflection():
-                limit = word_limit_of(self._settings, record.home, None)
+                limit = word_limit_of(self._store, self._settings, record.home, None)
                 return AddReflection(reflection=record, word_limit=limit, reason=reason)
             case Consolidation():
                 return WriteConsolidation(
@@ -532,8 +532,10 @@ class _Work:
                     expected_version=0,
                     as_version=record.version,
                     content=record.consolidated_content,
-                    word_limit=record.word_limit
-                    or word_limit_of(self._settings, record.home, None),
+                    word_limit=max(
+                        record.word_limit,
+                        word_limit_of(self._store, self._settings, record.home, None),
+                    ),
                     at=at,
                     reason=reason,
                 )

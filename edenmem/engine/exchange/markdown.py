@@ -50,6 +50,7 @@ _KEYS = {
     "id": str,
     "version": int,
     "updated_at": datetime,
+    "said_at": datetime,
 }
 
 

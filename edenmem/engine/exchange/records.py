@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from edenmem.engine.consolidation.draft import without_version
+from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.sessions.people import People
 from edenmem.errors import EdenmemError, InputError
 from edenmem.invalid import EMPTY, MISSING, UNKNOWN, explain_value
@@ -29,7 +30,14 @@ from edenmem.models.backup import (
 from edenmem.models.changes import AuditEntry
 from edenmem.models.host import Agent, Message, owner_of
 from edenmem.models.ids import as_utc, derived_id, is_id
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
+from edenmem.models.memory import (
+    Consolidation,
+    Fact,
+    Policy,
+    Reflection,
+    content_hash,
+    join_times,
+)
 from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
@@ -319,6 +327,9 @@ class Parser:
                 self._check_text(record.content, self._settings.formation.fact_words)
                 if record.version < 1 or record.access_count < 0:
                     raise InputError("version must be at least 1, and access_count at least 0")
+                if record.edited_at is not None:  # only a later edit counts
+                    times = join_times([record.said_at], [record.edited_at])
+                    record = msgspec.structs.replace(record, edited_at=times.edited_at)
                 if record.embedding is None and record.embedding_model:
                     return msgspec.structs.replace(record, embedding_model=None)
             case Reflection():
@@ -329,7 +340,7 @@ class Parser:
                 text = record.consolidated_content
                 if not self._whole:
                     text = clean(without_version(text)).strip()
-                    limit = getattr(self._settings.scopes, record.scope.value).word_limit
+                    limit = word_limit_of(self._store, self._settings, record.home, None)
                     self._check_text(text, limit)
                 if record.version < 0:
                     raise InputError("version must be at least 0")

@@ -31,16 +31,19 @@ from edenmem.store.protocol.store import Store
 class Attempt(msgspec.Struct, kw_only=True):
     """A formation in its current state, with what this worker did; grows with each step.
 
-    ``split_off`` counts messages that were given back because all together exceeded a model's
-    context. ``decisions``, ``changes`` and ``results`` cover this worker's steps, and a recorded
-    step that it applied. ``is_time_up``: see `Former.form`; None if this range did not have all
-    of the time.
+    ``messages`` are None until read. ``read_twice`` counts those that the platform read too,
+    ``left_to_platform`` those that it may read. ``split_off`` counts messages that were given back
+    because all together exceeded a model's context. ``decisions``, ``changes`` and ``results``
+    cover this worker's steps, and a recorded step that it applied. ``is_time_up``: see
+    `Former.form`; None if this range did not have all of the time.
     """
 
     formation: Formation
-    messages: Sequence[Message] = ()
+    messages: Sequence[Message] | None = None
     asker: Asker | None = None
     split_off: int = 0
+    read_twice: int = 0
+    left_to_platform: int = 0
     decisions: tuple[Decision, ...] = ()
     changes: ChangeSet | None = None
     results: tuple[ChangeResult, ...] = ()
@@ -108,6 +111,8 @@ class Attempt(msgspec.Struct, kw_only=True):
             formation_id=self.formation.id,
             messages=len(self.formation.message_ids),
             split_off=self.split_off,
+            read_twice=self.read_twice,
+            left_to_platform=self.left_to_platform,
             decisions=self.decisions,
             usage=self.usage,
             **fields,

@@ -21,15 +21,18 @@ import msgspec
 from edenmem.engine.formation.transcript import measure_length
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.models.formation import CallUsage, Formation, FormationStatus, Trigger
+from edenmem.models.formation import (
+    UNFINISHED,
+    CallUsage,
+    Formation,
+    FormationStatus,
+    Trigger,
+)
 from edenmem.models.host import Message
 from edenmem.models.ids import as_utc, new_id
 from edenmem.settings.schema import FormationSettings
 
 T = TypeVar("T")
-
-#: Formations that block a new one.
-UNFINISHED = (FormationStatus.CLAIMED, FormationStatus.RELEASED, FormationStatus.RECORDED)
 
 
 class LeaseLost(Exception):
@@ -112,7 +115,6 @@ class Claims:
             updated_at=now,
             worker=self.worker,
             lease_until=self._lease(now),
-            cursor_moves=(),
         )
 
     def take_over(self, formation: Formation, *, forced: bool = False) -> Formation | None:

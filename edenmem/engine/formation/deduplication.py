@@ -17,13 +17,13 @@ from datetime import datetime
 
 import msgspec
 
-from edenmem.acceptance.evidence import Candidate
-from edenmem.acceptance.rules import judge
+from edenmem.acceptance.doubts import additions
+from edenmem.acceptance.rules import object_to
 from edenmem.engine.formation.formation_input import Material, NewFact
 from edenmem.engine.formation.quotas import ScopeQuotas
 from edenmem.engine.runtime.answers import DedupAnswer, DedupDecision
 from edenmem.engine.runtime.concurrency import in_thread
-from edenmem.engine.runtime.llm_session import Asker, render_own_words
+from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import (
     BudgetExceeded,
@@ -36,9 +36,9 @@ from edenmem.errors import (
 )
 from edenmem.models.changes import AddFact, Change, RemoveFact, ReviseFact, SetPrivacy
 from edenmem.models.embedding_scale import scale_of
-from edenmem.models.formation import NAMED, Decision
+from edenmem.models.formation import Decision
 from edenmem.models.memory import Fact, content_hash
-from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.text import flat, tidy
 
@@ -51,7 +51,7 @@ class Neighbor(msgspec.Struct, frozen=True):
 
     number: int
     content: str
-    formed_at: datetime
+    at: datetime
     fact: Fact
 
 
@@ -89,7 +89,6 @@ Objection = Callable[[ComparedFact, Fact, str], str]
 def resolve(
     asked: Sequence[ComparedFact],
     decisions: Sequence[DedupDecision],
-    fact_words: int,
     objection: Objection,
 ) -> dict[int, Verdict]:
     """Turn a model's decisions into verdicts, by the number of the fact.
@@ -100,10 +99,7 @@ def resolve(
     by_fact: dict[int | None, DedupDecision] = {}
     for decision in decisions:
         by_fact.setdefault(_number(decision.fact, "N"), decision)
-    verdicts = {
-        item.number: _verdict(item, by_fact.get(item.number), fact_words, objection)
-        for item in asked
-    }
+    verdicts = {item.number: _verdict(item, by_fact.get(item.number), objection) for item in asked}
     changed: set[str] = set()
     for number, verdict in verdicts.items():
         if verdict.target is None or verdict.action not in ("UPDATE", "DELETE"):
@@ -123,9 +119,7 @@ def _number(label: str | None, letter: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _verdict(
-    item: ComparedFact, decision: DedupDecision | None, fact_words: int, objection: Objection
-) -> Verdict:
+def _verdict(item: ComparedFact, decision: DedupDecision | None, objection: Objection) -> Verdict:
     if decision is None:
         return Verdict("ADD", "the model gave no decision")
     why = tidy(decision.reason, REASON_WORDS)
@@ -136,10 +130,7 @@ def _verdict(
         return Verdict("ADD", f"{decision.action} of a fact that was not offered")
     if decision.action != "UPDATE":
         return Verdict(decision.action, why, target)
-    whole = flat(decision.content or "")
-    text = tidy(whole, fact_words)
-    if text != whole:
-        return Verdict("ADD", f"the merged text has more than {fact_words} words")
+    text = flat(decision.content or "")
     if not text:
         return Verdict("ADD", "the merged text is empty")
     if problem := objection(item, target, text):
@@ -246,7 +237,7 @@ class Deduplicator:
                 Neighbor(
                     number=numbers.setdefault(existing.id, len(numbers) + 1),
                     content=flat(existing.content),
-                    formed_at=existing.recent_at,
+                    at=existing.recent_at,
                     fact=existing,
                 )
                 for existing in near.get(fact, ())
@@ -295,13 +286,12 @@ class Deduplicator:
         if not asked:
             return verdicts
         decisions, failed = await self._decide(asker, material, asked)
-        template = render_own_words("dedup", **self._values(material, asked))
 
         def objection(item: ComparedFact, target: Fact, text: str) -> str:
-            return _object(material, template, item.new, target, text)
+            return _object(material, item.new, target, text)
 
         compared_ones = [item for item in asked if item.number not in failed]
-        resolved = resolve(compared_ones, decisions, self._settings.fact_words, objection)
+        resolved = resolve(compared_ones, decisions, objection)
         return verdicts | resolved | failed
 
     async def _decide(
@@ -365,7 +355,9 @@ class Deduplicator:
                     embedding=vector,
                     embedding_model=model if vector is not None else None,
                     source_message_ids=origin.sources_of(item.new),
-                    weak=item.new.weak,
+                    unconfirmed=item.new.unconfirmed,
+                    quote=item.new.quote,
+                    times=origin.times_with(item.new, target),
                     or_add=fact,
                     reason=why,
                 )
@@ -383,23 +375,12 @@ class Deduplicator:
         return [added]
 
 
-def _object(material: Material, template: str, new: NewFact, target: Fact, text: str) -> str:
+def _object(material: Material, new: NewFact, target: Fact, text: str) -> str:
     """Return why a merged text may not be remembered. It is not rewritten: both facts stay."""
     known = (target.content, new.content)
-    candidate = Candidate(
-        content=text,
-        kind="reflection",  # it has no sources: it merges the range with known facts
-        is_shared=new.scope.kind is not ScopeKind.USER,
-        takes_orders=material.quotas.of(new.scope).takes_orders,
-    )
-    evidence = msgspec.structs.replace(
-        material.evidence,
-        context=(*material.evidence.context, *known),
-        memory=known,
-        template=template,
-    )
-    judgment = judge(candidate, evidence, material.acceptance, is_last=True)
-    return "; ".join(each.reason for each in judgment.violations)
+    takes_orders = material.quotas.of(new.scope).takes_orders
+    problem = object_to(text, takes_orders=takes_orders)
+    return problem or additions(text, known, material.evidence) or ""
 
 
 def _decision(fact: NewFact, verdict: Verdict) -> Decision:
@@ -408,13 +389,13 @@ def _decision(fact: NewFact, verdict: Verdict) -> Decision:
         action=verdict.action,
         target_id=verdict.target.id if verdict.target else None,
         reason=_reason(fact, verdict),
-        weak=fact.weak and verdict.action != "NONE",
+        unconfirmed=fact.unconfirmed if verdict.action != "NONE" else "",
+        failure=fact.failure,
     )
 
 
 def _reason(fact: NewFact, verdict: Verdict) -> str:
-    named = NAMED if fact.named and verdict.action != "NONE" else ""
-    return "; ".join(filter(None, (verdict.reason, named)))
+    return "; ".join(filter(None, (verdict.reason, fact.note)))
 
 
 def _keep_private(new: NewFact, existing: Fact, at: datetime) -> list[Change]:
@@ -449,6 +430,7 @@ def _keep_sources(new: NewFact, existing: Fact, material: Material) -> list[Chan
             content=existing.content,
             at=origin.at,
             source_message_ids=sources,
+            times=origin.times_with(new, existing),
             or_add=origin.fact(new, None, None),
             reason="said again under another account",
         )

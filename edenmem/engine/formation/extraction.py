@@ -9,10 +9,10 @@ import msgspec
 
 from edenmem.acceptance.conversation import SourceMessage
 from edenmem.acceptance.evidence import Candidate
-from edenmem.acceptance.reading.words import normal
+from edenmem.acceptance.texts import contains, fold
 from edenmem.engine.formation.formation_input import Material, NewFact, NewReflection
 from edenmem.engine.formation.quotas import ScopeQuota
-from edenmem.engine.formation.review import Review, name_speaker_of, review
+from edenmem.engine.formation.review import Review, review
 from edenmem.engine.runtime.answers import (
     ExtractedFact,
     FactsAnswer,
@@ -26,12 +26,12 @@ from edenmem.models.formation import Decision
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import FormationSettings
-from edenmem.text import tidy
+from edenmem.text import flat
 
 #: Reasons for dropping an acceptable item: no scope, no room, already known.
 SCOPE, LIMIT, KNOWN = "scope", "limit", "known"
-
-_SHARED = (ScopeKind.AGENT, ScopeKind.GROUP, ScopeKind.SHARD)
+#: The doubt about a fact for everybody that names a user.
+PRIVACY = "privacy"
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -40,12 +40,24 @@ class Facts(msgspec.Struct, frozen=True):
     kept: tuple[NewFact, ...] = ()
     rejected: tuple[Decision, ...] = ()
 
+    def join(self, later: Facts) -> Facts:
+        """Add the facts of a later part of the conversation."""
+        kept = {(each.scope, each.content): each for each in self.kept}
+        for new in later.kept:
+            key = (new.scope, new.content)
+            kept[key] = _join(kept[key], new) if key in kept else new
+        return Facts(tuple(kept.values()), (*self.rejected, *later.rejected))
+
 
 class Reflections(msgspec.Struct, frozen=True):
     """The accepted reflections, broad to narrow, and the rejected ones."""
 
     kept: tuple[NewReflection, ...] = ()
     rejected: tuple[Decision, ...] = ()
+
+    def join(self, later: Reflections) -> Reflections:
+        """Add the reflections of a later part of the conversation."""
+        return Reflections((*self.kept, *later.kept), (*self.rejected, *later.rejected))
 
 
 async def extract_facts(asker: Asker, material: Material, settings: FormationSettings) -> Facts:
@@ -131,7 +143,7 @@ async def _extract(
     candidates = [*(each.candidate for each in facts), *(each.candidate for each in thoughts)]
     reviews = await review(asker, material, candidates, evidence, settings, model=model)
     count = len(facts)
-    kept = _keep_facts(facts, reviews[:count], refused_facts, material)
+    kept = _keep_facts(facts, reviews[:count], refused_facts, material, settings)
     known = [*known, *(fact.content for fact in kept.kept)]
     return kept, _keep_reflections(thoughts, reviews[count:], refused_thoughts, material, known)
 
@@ -155,17 +167,18 @@ def _propose_facts(
     proposed: list[_ProposedFact] = []
     refused: list[Decision] = []
     for item in items:
-        content = tidy(item.content, settings.fact_words)
-        candidate = Candidate(content=content, sources=tuple(item.sources))
-        candidate = name_speaker_of(candidate, material, settings.fact_words)
-        quota = _choose_quota(item, candidate.content, item.sources, material)
+        content = flat(item.content)
+        quota = _choose_quota(item, content, item.sources, material)
         if quota is None:
             refused.append(_nowhere(item, content))
             continue
-        candidate = msgspec.structs.replace(
-            candidate,
-            is_shared=quota.kind in _SHARED,
+        candidate = Candidate(
+            content=content,
+            sources=tuple(item.sources),
+            quote=flat(item.quote),
+            scope=str(quota.kind),
             takes_orders=quota.takes_orders,
+            word_limit=settings.fact_words,
         )
         proposed.append(_ProposedFact(item, candidate))
     return proposed, refused
@@ -176,6 +189,7 @@ def _keep_facts(
     reviews: Sequence[Review],
     refused: Sequence[Decision],
     material: Material,
+    settings: FormationSettings,
 ) -> Facts:
     """Return the accepted facts, up to each scope's limit."""
     kept: dict[tuple[Scope, str], NewFact] = {}
@@ -183,7 +197,9 @@ def _keep_facts(
     taken: Counter[tuple[ScopeKind, str | None]] = Counter()  # by the offered scope
     for proposal, reviewed in zip(proposed, reviews, strict=True):
         item, content = proposal.item, reviewed.content
-        if reviewed.violations:
+        if any(each.rule == PRIVACY for each in reviewed.doubts):
+            item, reviewed = _move_to_user(item, reviewed, material)
+        if reviewed.violations or _is_dropped(reviewed, settings):
             rejected.append(reviewed.reject())
             continue
         quota = _choose_quota(item, content, reviewed.sources, material)
@@ -191,8 +207,16 @@ def _keep_facts(
             rejected.append(_nowhere(item, content))
             continue
         sources = material.transcript.find_sources(reviewed.sources)
-        ids = tuple(each.id for each in sources)
-        new = NewFact(quota.scope, content, item.private, ids, reviewed.is_weak, reviewed.is_named)
+        new = NewFact(
+            scope=quota.scope,
+            content=content,
+            private=item.private,
+            source_ids=tuple(dict.fromkeys(each.id for each in sources)),
+            quote=reviewed.quote,
+            unconfirmed=reviewed.unconfirmed,
+            note=reviewed.note,
+            failure=reviewed.failure,
+        )
         key, offer = (quota.scope, content_hash(content)), (quota.kind, quota.shard)
         if same := kept.get(key):
             kept[key] = _join(same, new)
@@ -203,6 +227,32 @@ def _keep_facts(
             reason = f"more than {quota.max_facts} facts for the {quota.kind} scope"
             rejected.append(_reject(content, LIMIT, reason))
     return Facts(tuple(kept.values()), tuple(rejected))
+
+
+def _is_dropped(reviewed: Review, settings: FormationSettings) -> bool:
+    """Return whether an item is left out for its doubts; memory of everybody names no user."""
+    if any(each.rule == PRIVACY for each in reviewed.doubts):
+        return True
+    return settings.doubtful == "drop" and bool(reviewed.doubts)
+
+
+def _move_to_user(
+    item: ExtractedFact, reviewed: Review, material: Material
+) -> tuple[ExtractedFact, Review]:
+    """Move a fact for everybody to the user whom it names and who said it, if their scope takes it.
+
+    One user's life never reaches another through the agent: otherwise the doubt stays.
+    """
+    own = item.model_copy(update={"scope": "user", "shard": None})
+    said_by = [
+        each
+        for each in material.transcript.find_sources(reviewed.sources)
+        if each.author == "person" and _names_one(reviewed.content, [each])
+    ]
+    if not said_by or _choose_quota(own, reviewed.content, reviewed.sources, material) is None:
+        return item, reviewed
+    doubts = tuple(each for each in reviewed.doubts if each.rule != PRIVACY)
+    return own, msgspec.structs.replace(reviewed, doubts=doubts)
 
 
 def _join(one: NewFact, other: NewFact) -> NewFact:
@@ -236,7 +286,7 @@ def _choose_quota(
 
 
 def _names_one(content: str, said_by: Sequence[SourceMessage]) -> bool:
-    return any(f" {normal(each.speaker)} " in f" {normal(content)} " for each in said_by)
+    return any(contains(fold(content), fold(each.speaker)) for each in said_by)
 
 
 def _nowhere(item: ExtractedFact, content: str) -> Decision:
@@ -262,21 +312,19 @@ def _propose_reflections(
     refused: list[Decision] = []
     for name, quota, items in _by_quota(answer, material):
         for item in items:
-            content = tidy(item.content, settings.reflection_words)
+            content = flat(item.content)
             if quota is None:
                 reason = f"reflection: {name} takes no reflections here"
                 refused.append(_reject(content, SCOPE, reason))
                 continue
-            is_shared = quota.kind in _SHARED or (
-                quota.kind is ScopeKind.SESSION and material.is_shared
-            )
             candidate = Candidate(
                 content=content,
                 kind="reflection",
-                is_shared=is_shared,
+                sources=tuple(item.sources),
+                scope=str(quota.kind),
                 takes_orders=quota.takes_orders,
+                word_limit=settings.reflection_words,
             )
-            candidate = name_speaker_of(candidate, material, settings.reflection_words)
             proposed.append(_ProposedReflection(name, quota, candidate, item.private))
     return proposed, refused
 
@@ -291,29 +339,37 @@ def _keep_reflections(
     """Return the accepted new reflections, up to each scope's limit."""
     kept: list[NewReflection] = []
     rejected = list(refused)
-    said = {normal(fact) for fact in known} | _said_already(material)
+    said = {fold(fact) for fact in known} | _said_already(material)
     taken: Counter[Scope] = Counter()
     for proposal, reviewed in zip(proposed, reviews, strict=True):
         quota, content = proposal.quota, reviewed.content
         if reviewed.violations:
             rejected.append(reviewed.reject("reflection"))
-        elif normal(content) in said:
+        elif fold(content) in said:
             rejected.append(_reject(content, KNOWN, "reflection: already known"))
         elif taken[quota.scope] == quota.max_reflections:
             reason = f"reflection: too many reflections for {proposal.name}"
             rejected.append(_reject(content, LIMIT, reason))
         else:
             taken[quota.scope] += 1
-            said.add(normal(content))
-            kept.append(NewReflection(quota.scope, content, proposal.private))
+            said.add(fold(content))
+            sources = material.transcript.find_sources(reviewed.sources)
+            new = NewReflection(
+                scope=quota.scope,
+                content=content,
+                private=proposal.private,
+                source_ids=tuple(dict.fromkeys(each.id for each in sources)),
+                unconfirmed=reviewed.unconfirmed,
+            )
+            kept.append(new)
     return Reflections(tuple(kept), tuple(rejected))
 
 
 def _said_already(material: Material) -> set[str]:
     said: set[str] = set()
     for known in material.quotas.items:
-        said.update(normal(line) for line in (*known.text.splitlines(), *known.pending))
-        said.update(normal(line) for part in known.elsewhere for line in part.splitlines())
+        said.update(fold(line) for line in (*known.text.splitlines(), *known.pending))
+        said.update(fold(line) for part in known.elsewhere for line in part.splitlines())
     return said
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
 
@@ -12,54 +13,76 @@ from edenmem.acceptance.evidence import Evidence
 from edenmem.engine.formation.quotas import ScopeQuotas
 from edenmem.engine.formation.transcript import Transcript, cut_middle, tidy_name
 from edenmem.models.host import Agent
-from edenmem.models.ids import new_id
-from edenmem.models.memory import Fact, Reflection, content_hash
+from edenmem.models.ids import as_utc, new_id
+from edenmem.models.memory import Fact, FactTimes, Reflection, content_hash, join_times
 from edenmem.models.scope import Scope
-from edenmem.settings.schema import AcceptanceSettings
 from edenmem.text import clean
 
 #: Length of an agent's persona in prompts, in characters.
 PERSONA_CHARACTERS = 2000
 
 
-class NewFact(msgspec.Struct, frozen=True):
+class NewFact(msgspec.Struct, frozen=True, kw_only=True):
     """A fact that was extracted and checked, but is not in memory.
 
-    ``source_ids`` are its source messages; empty for the whole range. ``weak``: not all of it was
-    confirmed. ``named``: the speaker's name has replaced the first person.
+    ``source_ids`` are its source messages; empty for the whole range. ``quote`` is a passage of one
+    of them, ``unconfirmed`` says what is in doubt, ``note`` what the verification did, and
+    ``failure`` which error prevented it.
     """
 
     scope: Scope
     content: str
     private: bool = False
     source_ids: tuple[str, ...] = ()
-    weak: bool = False
-    named: bool = False
+    quote: str = ""
+    unconfirmed: str = ""
+    note: str = ""
+    failure: str = ""
 
 
-class NewReflection(msgspec.Struct, frozen=True):
-    """A reflection that was extracted and checked, but is not in memory."""
+class NewReflection(msgspec.Struct, frozen=True, kw_only=True):
+    """A reflection that was extracted and checked, but is not in memory; see `NewFact`."""
 
     scope: Scope
     content: str
     private: bool = False
+    source_ids: tuple[str, ...] = ()
+    unconfirmed: str = ""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """The origin of everything that a formation creates, and the time.
 
-    ``message_ids`` are those of the whole range. A note has no session, and its results have no
-    sources.
+    ``sent`` are the times of all messages of the range, by ID. A note has no session, and its
+    results have no sources.
     """
 
     session_id: str | None
     formation_id: str | None
-    message_ids: tuple[str, ...]
+    sent: Mapping[str, datetime]
     at: datetime
 
-    def sources_of(self, new: NewFact) -> tuple[str, ...]:
-        """Return the source messages of a new fact."""
+    @property
+    def message_ids(self) -> tuple[str, ...]:
+        """Return the messages of the range."""
+        return tuple(self.sent)
+
+    def sources_of(self, new: NewFact | NewReflection) -> tuple[str, ...]:
+        """Return the source messages of a new item."""
         return (new.source_ids or self.message_ids) if self.session_id else ()
+
+    def said_at(self, sources: Iterable[str]) -> datetime | None:
+        """Return the time of the newest source message, never a time to come."""
+        if self.session_id is None:
+            return None
+        newest = max((self.sent[each] for each in sources if each in self.sent), default=None)
+        return newest and min(as_utc(newest), self.at)
+
+    def times_with(self, new: NewFact, known: Fact) -> FactTimes | None:
+        """Return the times of a known fact with the sources of a new one; None for a note."""
+        if self.session_id is None:
+            return None
+        return join_times([known.said_at, self.said_at(self.sources_of(new))], [known.recent_at])
 
     def fact(self, new: NewFact, embedding: bytes | None, model: str | None) -> Fact:
         """Return the fact to store, with a new ID."""
@@ -70,9 +93,11 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
             content=new.content,
             hash=content_hash(new.content),
             formed_at=self.at,
+            said_at=self.said_at(self.sources_of(new)),
             source_message_ids=self.sources_of(new),
             private=new.private,
-            weak=new.weak,
+            quote=new.quote,
+            unconfirmed=new.unconfirmed,
             formation_id=self.formation_id,
             embedding=embedding,
             embedding_model=model if embedding is not None else None,
@@ -86,8 +111,10 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
             **scope.fields(session_id=self.session_id),
             content=new.content,
             formed_at=self.at,
-            source_message_ids=self.message_ids,
+            said_at=self.said_at(self.sources_of(new)),
+            source_message_ids=self.sources_of(new),
             private=new.private,
+            unconfirmed=new.unconfirmed,
             formation_id=self.formation_id,
         )
 
@@ -100,23 +127,26 @@ class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         transcript: The messages.
         quotas: What each scope may take.
         origin: The origin of the results.
-        acceptance: The rules that a model's items must pass.
         background: The session's title, and the names of people and agents in it.
-        is_shared: Whether several people read the session.
+        users: The names of the session's users.
     """
 
     agent: Agent
     transcript: Transcript
     quotas: ScopeQuotas
     origin: Origin
-    acceptance: AcceptanceSettings
     background: tuple[str, ...] = ()
-    is_shared: bool = False
+    users: tuple[str, ...] = ()
 
     @property
     def is_worth_asking(self) -> bool:
         """Return whether there is a readable message and a scope that takes something."""
         return bool(self.transcript.text and self.quotas.items)
+
+    def parts(self, characters: int) -> Iterator[Material]:
+        """Yield the conversation in parts of at most ``characters`` characters; usually one."""
+        for transcript in self.transcript.parts(characters):
+            yield msgspec.structs.replace(self, transcript=transcript)
 
     @cached_property
     def persona(self) -> str:
@@ -127,13 +157,14 @@ class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def evidence(self) -> Evidence:
         """Return the evidence for items, without memory and the text of a prompt."""
         wishes = (quota.instructions for quota in self.quotas.items)
-        people = self.transcript.speakers
-        context = (*self.background, *people, self.persona, *wishes)
+        context = (*self.background, self.persona, *wishes)
+        others = (each.speaker for each in self.transcript.messages if each.author == "other agent")
+        agents = (tidy_name(self.agent.label), *others)
         return Evidence(
             talk=Conversation(self.transcript.messages),
             context=tuple(dict.fromkeys(part for part in context if part)),
-            user=people[0] if len(people) == 1 else None,
-            agent=tidy_name(self.agent.label),
+            agents=tuple(dict.fromkeys(filter(None, agents))),
+            users=tuple(dict.fromkeys((*self.users, *self.transcript.speakers))),
         )
 
     @cached_property

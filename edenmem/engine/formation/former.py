@@ -23,7 +23,8 @@ from edenmem.engine.formation.attempt import Attempt
 from edenmem.engine.formation.claims import Claim, Claims, LeaseLost, choose_range, halve
 from edenmem.engine.formation.formation_input import Material
 from edenmem.engine.formation.pipeline import Outcome, Pipeline
-from edenmem.engine.formation.thresholds import is_due, measure
+from edenmem.engine.formation.recheck import apply_recorded, recheck
+from edenmem.engine.formation.sharing import Backlogs
 from edenmem.engine.reports import FormationReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
@@ -54,7 +55,6 @@ from edenmem.models.formation import CallUsage, Formation, FormationStatus, Reac
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.scope import Scope
 from edenmem.observation import observed
-from edenmem.settings.schema import FormationSettings
 from edenmem.store.protocol.formations import Backlog
 from edenmem.store.protocol.store import Store
 
@@ -96,6 +96,7 @@ class Former:
         self._embedder = runtime.embedder
         self._clock = runtime.clock
         self._claims = Claims(runtime, worker=worker)
+        self._backlogs = Backlogs(runtime)
         self._pipeline = Pipeline(runtime)
 
     async def due(
@@ -104,10 +105,10 @@ class Former:
         """Return whether `form` would have something to do now."""
         if session.incognito:
             return False
-        unfinished, backlog, _ = await in_thread(self._look, session, agent, Reach.WAITING)
+        unfinished, backlog, _ = await in_thread(self._look, session, agent, Reach.WAITING, trigger)
         if unfinished is not None:
             return is_free(unfinished, self._clock(), forced=trigger is Trigger.FORCED)
-        return self._is_due(backlog, agent, trigger)
+        return await in_thread(self._backlogs.is_due, session, agent, backlog, trigger)
 
     @observed("formation", after=lambda reports: _details(reports), level=logging.INFO)
     async def form(
@@ -140,28 +141,37 @@ class Former:
         """
         if session.incognito:
             return [self._report(session, agent, "incognito")]
+        if not dry_run and trigger is not Trigger.THRESHOLD:
+            await in_thread(self._advance_cursor, session)
         reports: list[FormationReport] = []
         waiting: int | None = None  # messages at the time of the first range
         most: int | None = None  # messages that fit into a model's context
         while waiting is None or waiting > 0:
             formed = None if dry_run else {report.formation_id for report in reports}
             unfinished, backlog, reach = await in_thread(
-                self._look, session, agent, reach, supersede_but=formed
+                self._look, session, agent, reach, trigger, supersede_but=formed
             )
             if unfinished is not None:
                 report = await self._resume(
                     unfinished, session, agent, trigger, dry_run, is_time_up
                 )
-                left = await in_thread(self._count_backlog, session, agent, reach)
+                left = await in_thread(self._count_backlog, session, agent, reach, trigger)
                 report = msgspec.structs.replace(report, left=left)
             else:
                 begun = most is not None or (
                     waiting is not None and trigger is not Trigger.THRESHOLD
                 )
-                if not backlog.total or not (begun or self._is_due(backlog, agent, trigger)):
-                    by_platform = 0 if reach.platform else backlog.by_platform
+                begun = begun or await in_thread(
+                    self._backlogs.is_due, session, agent, backlog, trigger
+                )
+                if not backlog.total or not begun:
                     idle = self._report(
-                        session, agent, "not_due", left=backlog.total, by_platform=by_platform
+                        session,
+                        agent,
+                        "not_due",
+                        left=backlog.total,
+                        by_platform=0 if reach.platform else backlog.by_platform,
+                        left_to_platform=backlog.left_to_platform,
                     )
                     return reports or [idle]
                 backlog = msgspec.structs.replace(backlog, messages=backlog.messages[:most])
@@ -187,14 +197,17 @@ class Former:
         """Return a report on a session without a formed range."""
         return FormationReport(session_id=session.id, agent_id=agent.id, outcome=outcome, **fields)
 
-    def _is_due(self, backlog: Backlog, agent: Agent, trigger: Trigger) -> bool:
-        return is_backlog_due(backlog, agent, trigger, self._settings.formation)
+    def _advance_cursor(self, session: Session) -> None:
+        """Move a cursor forward that the platform put back. Blocks."""
+        if self._backlogs.in_force.shared:
+            self._store.formations.advance_cursor(session.id)
 
     def _look(
         self,
         session: Session,
         agent: Agent,
         reach: Reach,
+        trigger: Trigger,
         *,
         supersede_but: Set[str | None] | None = None,
     ) -> tuple[Formation | None, Backlog, Reach]:
@@ -209,15 +222,20 @@ class Former:
             require_llm(self._llm)
             self._supersede(session, agent, supersede_but)
             reach = Reach.INCLUDE_FORMED if reach.platform else Reach.WAITING
-        return None, self._backlog(session, agent, reach), reach
+        may_write = supersede_but is not None
+        return None, self._backlog(session, agent, reach, trigger, note=may_write), reach
 
-    def _backlog(self, session: Session, agent: Agent, reach: Reach) -> Backlog:
+    def _backlog(
+        self, session: Session, agent: Agent, reach: Reach, trigger: Trigger, *, note: bool
+    ) -> Backlog:
         limit = self._settings.formation.max_messages
-        backlog = self._store.formations.backlog(
-            session.id,
+        backlog = self._backlogs.find(
+            session,
             agent.id,
             limit=sys.maxsize if reach.own else limit,
             reach=reach,
+            trigger=trigger,
+            note=note,
         )
         if not reach.own:
             return backlog
@@ -226,8 +244,9 @@ class Former:
         messages = tuple(each for each in backlog.messages if each.id not in forgotten)
         return msgspec.structs.replace(backlog, messages=messages[:limit], total=len(messages))
 
-    def _count_backlog(self, session: Session, agent: Agent, reach: Reach) -> int:
-        return self._store.formations.backlog(session.id, agent.id, limit=1, reach=reach).total
+    def _count_backlog(self, session: Session, agent: Agent, reach: Reach, trigger: Trigger) -> int:
+        found = self._backlogs.find(session, agent.id, limit=1, reach=reach, trigger=trigger)
+        return found.total
 
     def _supersede(self, session: Session, agent: Agent, but: Set[str | None]) -> None:
         """Free the messages of all finished formations, except those of this run."""
@@ -279,6 +298,7 @@ class Former:
         if claim is None:
             return attempt.report("taken")
         attempt.formation = claim.formation
+        await in_thread(self._leave_out_read, attempt, dry_run)
         if claim.formation.status is FormationStatus.RECORDED:  # in the meantime
             await in_thread(self._complete, attempt, dry_run, self._claims.worker)
             if attempt.formation.status is not FormationStatus.CLAIMED:
@@ -295,7 +315,7 @@ class Former:
         attempt.add(recorded.changes, recorded.decisions)
         if not dry_run:
             now = self._clock()
-            results = formations.apply_formation(recorded.id, now=now, worker=worker)
+            results = apply_recorded(self._store, recorded.id, now=now, worker=worker)
             attempt.results = tuple(results)
             attempt.formation = formations.formation(recorded.id) or recorded
 
@@ -316,14 +336,79 @@ class Former:
         def open_new() -> Claim | None:
             draft = self._claims.draft(session.id, agent.id, trigger, messages)
             claim = Claim(draft, self._answer_key(draft, session, agent, reach))
-            return claim if dry_run or self._store.formations.claim(draft) else None
+            if dry_run:
+                return claim
+            if self._store.formations.claim(draft):
+                self._open_for_others(session, agent, trigger)
+                return claim
+            # The worker of another agent may have opened a formation for this agent.
+            opened = self._claims.find_unfinished(session.id, agent.id)
+            if opened is None or opened.status is not FormationStatus.RELEASED:
+                return None
+            taken = self._claims.take_over(opened)
+            if taken is None:
+                return None
+            return Claim(taken, self._answer_key(taken, session, agent, reach))
 
         claim = await self._claims.take(open_new)
         if claim is None:
             return self._report(session, agent, "taken", left=left)
-        attempt = Attempt(formation=claim.formation, messages=messages, is_time_up=is_time_up)
+        is_other = claim.formation.message_ids != tuple(message.id for message in messages)
+        attempt = Attempt(
+            formation=claim.formation,
+            messages=None if is_other else messages,
+            is_time_up=is_time_up,
+            left_to_platform=backlog.left_to_platform if trigger is Trigger.FORCED else 0,
+        )
         report = await self._perform(attempt, claim.key, session, agent, dry_run)
         return msgspec.structs.replace(report, left=left + attempt.split_off)
+
+    def _open_for_others(self, session: Session, agent: Agent, trigger: Trigger) -> None:
+        """Open a formation for each other agent: the claim moved the cursor for all. Blocks."""
+        if not self._backlogs.in_force.shared:
+            return
+        for other in session.agents:
+            if other == agent.id or self._store.host.agent(other) is None:
+                continue
+            backlog = self._backlogs.find(
+                session,
+                other,
+                limit=self._settings.formation.max_messages,
+                reach=Reach.WAITING,
+                trigger=trigger,
+                note=True,
+            )
+            if backlog.messages and self._claims.find_unfinished(session.id, other) is None:
+                messages = choose_range(backlog.messages, self._settings.formation)
+                draft = self._claims.draft(session.id, other, trigger, messages)
+                self._store.formations.claim(
+                    msgspec.structs.replace(
+                        draft, status=FormationStatus.RELEASED, worker=None, lease_until=None
+                    )
+                )
+
+    def _leave_out_read(self, attempt: Attempt, dry_run: bool) -> None:
+        """Leave out messages of a resumed formation that the platform read since. Blocks."""
+        formation = attempt.formation
+        read = self._store.formations.proof(formation.session_id, formation.agent_id)
+        found = self._list_messages(formation)
+        attempt.messages = tuple(message for message in found if message.id not in read)
+        if len(attempt.messages) == len(found):
+            return
+        attempt.read_twice = len(found) - len(attempt.messages)
+        if attempt.messages and not (dry_run or formation.next_step):
+            ids = tuple(message.id for message in attempt.messages)
+            last = attempt.messages[-1].created_at
+            self._store.formations.narrow(
+                formation.id,
+                worker=self._claims.worker,
+                message_ids=ids,
+                last_message_at=last,
+                now=self._clock(),
+            )
+            attempt.formation = msgspec.structs.replace(
+                formation, message_ids=ids, last_message_at=last
+            )
 
     async def _perform(
         self,
@@ -396,7 +481,7 @@ class Former:
         Raises:
             LeaseLost: another worker has the claim.
         """
-        if not attempt.messages:
+        if attempt.messages is None:
             attempt.messages = await in_thread(self._list_messages, attempt.formation)
         try:
             material = None
@@ -429,7 +514,7 @@ class Former:
         The formation gives the remaining messages back.
 
         Raises:
-            ContextOverflow: not even the start and end of one message fit.
+            ContextOverflow: not even a small part of one message fits.
             LeaseLost: another worker has the claim.
         """
         pipeline = self._pipeline
@@ -442,16 +527,16 @@ class Former:
                 form = pipeline.form_at_once if is_single else pipeline.form_facts
                 return await form(asker, material), material
             except ContextOverflow as error:
-                parts = halve(attempt.messages, self._settings.formation)
+                parts = halve(attempt.messages or (), self._settings.formation)
                 if len(parts) > 1:
                     if await in_thread(self._narrow, attempt, parts[0], dry_run):
                         continue
                     raise LeaseLost(attempt.formation.id) from error
-                shorter = pipeline.shorten(material)
-                if shorter is None:
-                    error.add_hint("lower formation.message_characters")
+                smaller = pipeline.smaller(material)
+                if smaller is None:
+                    error.add_hint("lower formation.max_characters")
                     raise
-                pipeline = shorter
+                pipeline = smaller
 
     def _narrow(self, attempt: Attempt, messages: Sequence[Message], dry_run: bool) -> bool:
         """Limit a formation to these messages; False if another worker has claimed it. Blocks."""
@@ -465,7 +550,7 @@ class Former:
             now=self._clock(),
         ):
             return False
-        attempt.split_off += len(attempt.messages) - len(messages)
+        attempt.split_off += len(attempt.messages or ()) - len(messages)
         attempt.messages = messages
         attempt.formation = msgspec.structs.replace(
             formation, message_ids=ids, last_message_at=last
@@ -485,7 +570,7 @@ class Former:
         """Form reflections of these messages, in parts if all together are too long.
 
         Raises:
-            ContextOverflow: not even the start and end of one message fit next to existing memory.
+            ContextOverflow: not even a small part of one message fits next to existing memory.
         """
         if material is None:
             material = await pipeline.read(attempt.formation, session, agent, messages)
@@ -497,11 +582,11 @@ class Former:
         except ContextOverflow as error:
             parts = halve(messages, self._settings.formation)
             if len(parts) == 1:
-                shorter = pipeline.shorten(material)
-                if shorter is None:
-                    error.add_hint("lower formation.message_characters or the scopes' word_limit")
+                smaller = pipeline.smaller(material)
+                if smaller is None:
+                    error.add_hint("lower formation.max_characters or the scopes' word_limit")
                     raise
-                pipeline = shorter
+                pipeline = smaller
         outcomes = [
             await self._form_reflections(pipeline, attempt, asker, session, agent, part)
             for part in parts
@@ -530,6 +615,11 @@ class Former:
     def _settle(self, attempt: Attempt, outcome: Outcome, next_step: str = "") -> bool:
         """Record a step's outcome and apply it; False if another worker has the claim. Blocks."""
         formation, worker = attempt.formation, self._claims.worker
+        checked = recheck(self._store, formation, outcome.changes)
+        attempt.read_twice = max(attempt.read_twice, checked.read_twice)
+        if checked.skip:
+            kept = outcome.changes.without(checked.skip)
+            outcome = Outcome(kept, (*outcome.decisions, *checked.decisions))
         recorded = self._store.formations.record(
             formation.id,
             worker=worker,
@@ -632,20 +722,6 @@ def _may_be_its_fault(error: EdenmemError) -> bool:
     if not isinstance(error, ProviderError) or isinstance(error, _NOT_ITS_FAULT):
         return False
     return isinstance(error, ProviderAnswerInvalid) or not error.retryable
-
-
-def is_backlog_due(
-    backlog: Backlog, agent: Agent, trigger: Trigger, settings: FormationSettings
-) -> bool:
-    """Return whether a backlog is due.
-
-    A backlog longer than one range is always due, so that messages which memory does not read never
-    hide later ones. A manual run always applies: without readable messages they are marked as done,
-    and no model is asked.
-    """
-    if backlog.total > len(backlog.messages) or (trigger is Trigger.FORCED and backlog.total):
-        return True
-    return is_due(measure(backlog.messages, agent.id, settings), trigger, settings)
 
 
 def is_free(unfinished: Formation, now: datetime, *, forced: bool = False) -> bool:

@@ -18,7 +18,7 @@ from edenmem.engine.formation.extraction import (
 from edenmem.engine.formation.formation_input import Material, Origin
 from edenmem.engine.formation.quotas import gather_quotas
 from edenmem.engine.formation.thresholds import is_readable
-from edenmem.engine.formation.transcript import Cast, transcribe
+from edenmem.engine.formation.transcript import Cast, tidy_name, transcribe
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime
@@ -37,7 +37,7 @@ from edenmem.models.host import Agent, Message, Session
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 
-#: Minimum length in characters to which messages are cut to fit a prompt.
+#: Minimum length in characters of the parts in which a conversation is shown.
 LEAST_CHARACTERS = 400
 
 
@@ -96,18 +96,19 @@ class Pipeline:
         """Read what a note needs, as `read` does; session and messages are not stored."""
         return await in_thread(self._prepare, None, session, agent, messages)
 
-    def shorten(self, material: Material) -> Pipeline | None:
-        """Return a pipeline that shows half of each message; None if messages are short."""
+    def smaller(self, material: Material) -> Pipeline | None:
+        """Return a pipeline that shows half as much at a time; None if that is little already."""
         formation = self._settings.formation
-        shown = min(formation.message_characters, len(material.transcript.text))
+        shown = min(formation.max_characters, material.transcript.characters)
         if shown <= LEAST_CHARACTERS:
             return None
-        shorter = msgspec.structs.replace(
+        smaller = msgspec.structs.replace(
             formation,
-            message_characters=shown // 2,
+            max_characters=shown // 2,
+            message_characters=min(formation.message_characters, shown // 2),
             tool_characters=min(formation.tool_characters, shown // 2),
         )
-        settings = msgspec.structs.replace(self._settings, formation=shorter)
+        settings = msgspec.structs.replace(self._settings, formation=smaller)
         return Pipeline(msgspec.structs.replace(self._runtime, settings=settings))
 
     async def form_facts(self, asker: Asker, material: Material) -> Outcome:
@@ -116,7 +117,10 @@ class Pipeline:
         Raises:
             ProviderError: a model failed (in deduplication only the embedder).
         """
-        facts = await extract_facts(asker, material, self._settings.formation)
+        settings = self._settings.formation
+        facts = Facts()
+        for part in material.parts(settings.max_characters):
+            facts = facts.join(await extract_facts(asker, part, settings))
         plan = await self._deduplicator.plan(asker, material, facts.kept)
         return await in_thread(self._conclude, material, plan, facts, Reflections())
 
@@ -129,7 +133,11 @@ class Pipeline:
             ProviderError: the model failed.
         """
         settings = self._settings.formation
-        reflections = await extract_reflections(asker, material, new_facts, settings)
+        reflections = Reflections()
+        for part in material.parts(settings.max_characters):
+            known = (*new_facts, *(each.content for each in reflections.kept))
+            found = await extract_reflections(asker, part, known, settings)
+            reflections = reflections.join(found)
         return await in_thread(self._conclude, material, Plan(), Facts(), reflections)
 
     async def form_at_once(self, asker: Asker, material: Material) -> Outcome:
@@ -139,7 +147,10 @@ class Pipeline:
             ProviderError: a model failed (in deduplication only the embedder).
         """
         settings = self._settings.formation
-        facts, reflections = await extract_together(asker, material, settings)
+        facts, reflections = Facts(), Reflections()
+        for part in material.parts(settings.max_characters):
+            more, thoughts = await extract_together(asker, part, settings)
+            facts, reflections = facts.join(more), reflections.join(thoughts)
         plan = await self._deduplicator.plan(asker, material, facts.kept)
         return await in_thread(self._conclude, material, plan, facts, reflections)
 
@@ -242,17 +253,16 @@ class Pipeline:
             origin=Origin(
                 session_id=session.id if formation else None,
                 formation_id=formation.id if formation else None,
-                message_ids=tuple(each.id for each in messages if is_readable(each)),
+                sent={each.id: each.created_at for each in messages if is_readable(each)},
                 at=self._clock(),
             ),
-            acceptance=self._settings.acceptance,
             background=(
                 session.title or "",
                 session.group_id or "",
                 *(user.username for user in users.values()),
                 *(name for each in cast.agents.values() for name in (each.name, each.username)),
             ),
-            is_shared=view.multi_user,
+            users=tuple(tidy_name(cast.person(user)) for user in users.values()),
         )
 
 

@@ -12,13 +12,13 @@ import msgspec
 
 from edenmem.engine.formation.thresholds import item_limit
 from edenmem.engine.formation.transcript import tidy_name
-from edenmem.engine.scopes.overview import defaults_of
+from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.scopes.retention import fact_buffer_max_of
 from edenmem.engine.scopes.visibility import SessionView
 from edenmem.models.host import Agent
 from edenmem.models.memory import Consolidation, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.settings.schema import ScopeSettings, Settings
+from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 
 #: Maximum number of a scope's newest pending reflections in a prompt.
@@ -145,7 +145,7 @@ def gather_quotas(
             scope,
             heading=_heading(scope, view),
             policy=policies.get(scope),
-            defaults=defaults_of(settings, scope.kind),
+            word_limit=word_limit_of(store, settings, scope, policies.get(scope), texts.get(scope)),
             fact_buffer_max=fact_buffer_max_of(settings, scope, policies.get(scope)),
             text=texts.get(scope),
             pending=store.memory.pending(scope),
@@ -175,7 +175,7 @@ def _build_quota(
     *,
     heading: str,
     policy: Policy | None,
-    defaults: ScopeSettings,
+    word_limit: int,
     fact_buffer_max: int,
     text: Consolidation | None,
     pending: list[Reflection],
@@ -185,13 +185,12 @@ def _build_quota(
     open_others: tuple[Scope, ...],
     elsewhere: tuple[str, ...],
 ) -> ScopeQuota:
-    own_limit = policy.word_limit if policy else None
     return ScopeQuota(
         scope=scope,
         heading=heading,
         max_facts=max_facts,
         max_reflections=max_reflections,
-        word_limit=own_limit if own_limit is not None else defaults.word_limit,
+        word_limit=word_limit,
         fact_buffer_max=fact_buffer_max,
         takes_orders=bool(policy and policy.orders),
         instructions=((policy.memory_instructions if policy else None) or "").strip(),

@@ -1,7 +1,8 @@
-"""Review of a model's items: judge, send back once on failure, judge again.
+"""Review of a model's items: check their form, ask once more about those in doubt.
 
-A formation pays for at most one such request, for the first step that needs it. Later failures are
-judged as if they had been sent back.
+What the check of form refuses is gone. What is in doubt is shown to the model again with its
+messages, in one call for all items, and kept, corrected or dropped. What stays in doubt is kept
+with its reasons, unless the settings say otherwise.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from edenmem.acceptance.evidence import Candidate, Evidence, Judgment, Violation
-from edenmem.acceptance.rules import judge
-from edenmem.acceptance.speaker import name_speaker
+from edenmem.acceptance.doubts import additions
+from edenmem.acceptance.evidence import Candidate, Evidence, Finding, Judgment
+from edenmem.acceptance.rules import accept, judge
 from edenmem.engine.formation.formation_input import Material
-from edenmem.engine.runtime.answers import RewriteAnswer, RewrittenItem
+from edenmem.engine.runtime.answers import VerifiedItem, VerifyAnswer
 from edenmem.engine.runtime.concurrency import in_thread
-from edenmem.engine.runtime.llm_session import Asker, has_fence
+from edenmem.engine.runtime.llm_session import Asker
 from edenmem.errors import (
     BudgetExceeded,
     ProviderAuthError,
@@ -25,59 +26,54 @@ from edenmem.errors import (
 )
 from edenmem.models.formation import Decision
 from edenmem.settings.schema import FormationSettings
-from edenmem.text import tidy
+from edenmem.text import flat
 
-# Refused even with all rules switched off.
-_EMPTY = Violation("statement", "is empty")
-_FENCED = Violation("echo", "contains the marks that fence data in the prompt")
+#: Doubts that a model's word does not settle: the text itself is unclear, or private.
+_LASTING = ("relative_date", "privacy")
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for a candidate, accepted if no violation is left.
+    """The outcome for a candidate, accepted if no violation is left.
 
-    ``note`` says why it was not sent back or not rewritten, and ``failure`` is the message of the
-    error that caused this. ``is_named``: the speaker's name has replaced the first person.
+    ``note`` says what the verification did, and ``failure`` is the message of the error that kept
+    it from being asked.
     """
 
     content: str
     sources: tuple[int, ...] = ()
-    is_weak: bool = False
-    is_named: bool = False
-    violations: tuple[Violation, ...] = ()
+    quote: str = ""
+    violations: tuple[Finding, ...] = ()
+    doubts: tuple[Finding, ...] = ()
     note: str = ""
     failure: str = ""
 
     @property
-    def reason(self) -> str:
-        """Return why it is rejected; empty if accepted."""
-        if not self.violations:
-            return ""
-        return "; ".join(filter(None, [*(each.reason for each in self.violations), self.note]))
-
-    @property
-    def rule(self) -> str:
-        """Return the broken rules, separated by commas."""
-        return ",".join(dict.fromkeys(each.rule for each in self.violations))
+    def unconfirmed(self) -> str:
+        """Return the remaining doubts as one text; empty without any."""
+        return "; ".join(each.reason for each in self.doubts)
 
     def reject(self, kind: str = "fact") -> Decision:
         """Return the decision to leave it out."""
         prefix = "" if kind == "fact" else f"{kind}: "
+        reasons = [*(each.reason for each in (*self.violations, *self.doubts)), self.note]
         return Decision(
             content=self.content,
             action="REJECTED",
-            rule=self.rule,
-            reason=prefix + self.reason,
-            failure=self.failure if self.violations else "",
+            rule=",".join(dict.fromkeys(each.rule for each in (*self.violations, *self.doubts))),
+            reason=prefix + "; ".join(filter(None, reasons)),
+            failure=self.failure,
         )
 
 
-class Returned(msgspec.Struct, frozen=True, kw_only=True):
-    """An item as the rewrite prompt shows it."""
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """An item as the verification prompt shows it."""
 
     number: int
-    candidate: Candidate
-    violations: tuple[Violation, ...]
-    word_limit: int
+    kind: str
+    content: str
+    sources: tuple[int, ...]
+    quote: str
+    doubts: tuple[str, ...]
 
 
 async def review(
@@ -89,100 +85,113 @@ async def review(
     *,
     model: str,
 ) -> list[Review]:
-    """Judge each candidate, send all failures back together, and judge the rewrites.
+    """Judge each candidate, and verify those in doubt in one call.
 
-    If that call fails, they are rejected with the reason, and the formation continues.
+    If that call fails, they stay in doubt, and the formation continues.
 
     Raises:
         ProviderError: the model will refuse all later calls of this run.
     """
+    if not settings.check:
+        return [_conclude(each, accept(each)) for each in candidates]
     # In a thread: reading a long range must not block other sessions.
-    judgments = await in_thread(
-        lambda: [judge(each, evidence, material.acceptance) for each in candidates]
-    )
+    judgments = await in_thread(lambda: [judge(each, evidence) for each in candidates])
     reviews = list(map(_conclude, candidates, judgments))
-    places = [place for place, first in enumerate(reviews) if first.violations]
-    if not places:
+    asked = [place for place, each in enumerate(reviews) if _is_asked(each, settings.verify)]
+    if not asked:
         return reviews
-    failed = [
-        Returned(
+    shown = [
+        Shown(
             number=number,
-            candidate=candidates[place],
-            violations=reviews[place].violations,
-            word_limit=_word_limit(candidates[place], settings),
+            kind=candidates[place].kind,
+            content=reviews[place].content,
+            sources=reviews[place].sources,
+            quote=reviews[place].quote,
+            doubts=tuple(each.reason for each in reviews[place].doubts),
         )
-        for number, place in enumerate(places, 1)
+        for number, place in enumerate(asked, 1)
     ]
-    rewritten, note, failure = await _send_back(asker, material, failed, model=model)
-    for place, item in zip(places, failed, strict=True):
-        old, new = item.candidate, rewritten.get(item.number)
-        if new is None and not note:  # the model chose to leave it out
-            reviews[place] = msgspec.structs.replace(reviews[place], note="left out when sent back")
+    verdicts, failure = await _verify(asker, material, shown, model=model)
+    for number, place in enumerate(asked, 1):
+        verdict = verdicts.get(number)
+        if verdict is None:
+            note = "could not be verified" if failure else "not verified by the model"
+            reviews[place] = msgspec.structs.replace(reviews[place], note=note, failure=failure)
         else:
-            again = old
-            if new is not None:
-                again = await in_thread(_apply, new, old, material, item.word_limit)
-            last = await in_thread(judge, again, evidence, material.acceptance, is_last=True)
-            concluded = _conclude(again, last)
-            reviews[place] = msgspec.structs.replace(concluded, note=note, failure=failure)
+            reviews[place] = settle(verdict, candidates[place], reviews[place], evidence)
     return reviews
 
 
-def name_speaker_of(candidate: Candidate, material: Material, word_limit: int) -> Candidate:
-    """Return the candidate with the speaker's name for its first person, where that is certain."""
-    if not material.acceptance.statement:
-        return candidate
-    said = candidate.content
-    named = name_speaker(said, candidate.sources, material.evidence)
-    if named == said:
-        return candidate
-    return msgspec.structs.replace(candidate, content=tidy(named, word_limit), said=said)
+def settle(
+    verdict: VerifiedItem, candidate: Candidate, review: Review, evidence: Evidence
+) -> Review:
+    """Return the outcome of a verification.
 
-
-def _conclude(candidate: Candidate, judgment: Judgment) -> Review:
-    violations = judgment.violations
-    if not judgment.content:
-        violations = (_EMPTY,)
-    elif has_fence(judgment.content):
-        violations = (*violations, _FENCED)
+    What code has no doubt about is not dropped, but marked. A correction passes the rules again,
+    and must not add what its sources do not have: then the item stays as it was, in doubt.
+    """
+    change = msgspec.structs.replace
+    lasting = tuple(each for each in review.doubts if each.rule in _LASTING)
+    match verdict.verdict:
+        case "drop":
+            finding = Finding("verification", "the model found that the messages do not support it")
+            if not review.doubts:  # two readers disagree: shown, not lost
+                return change(review, doubts=(finding,))
+            return change(review, violations=(finding,))
+        case "keep":
+            return change(review, doubts=lasting, note="verified")
+    content = flat(verdict.content or "")
+    talk = evidence.talk
+    sources = tuple(number for number in verdict.sources if number in talk.by_number)
+    corrected = change(candidate, content=content, sources=sources or review.sources)
+    judgment = judge(corrected, evidence)
+    near = talk.around(corrected.sources, 1)
+    texts = [each.text for each in near] or [talk.folded]
+    cited = talk.around(corrected.sources, 0)
+    added = additions(content, [review.content, *texts], evidence, cited)
+    if judgment.violations or added:
+        why = added or judgment.violations[0].reason
+        doubt = Finding("correction", f"needs a correction; the one offered {why}")
+        return change(review, doubts=(*review.doubts, doubt))
+    lasting = tuple(each for each in judgment.doubts if each.rule in _LASTING)
     return Review(
         content=judgment.content,
         sources=judgment.sources,
-        is_weak=judgment.is_weak,
-        is_named=bool(candidate.said),
-        violations=violations,
+        quote=review.quote,
+        doubts=lasting,
+        note=f"corrected; it said: {review.content}",
     )
 
 
-def _word_limit(candidate: Candidate, settings: FormationSettings) -> int:
-    return settings.fact_words if candidate.kind == "fact" else settings.reflection_words
-
-
-def _apply(new: RewrittenItem, old: Candidate, material: Material, word_limit: int) -> Candidate:
-    candidate = msgspec.structs.replace(
-        old,
-        content=tidy(new.content, word_limit),
-        sources=tuple(new.sources) or old.sources,
-        said="",
+def _conclude(candidate: Candidate, judgment: Judgment) -> Review:
+    return Review(
+        content=judgment.content,
+        sources=judgment.sources,
+        quote=candidate.quote,
+        violations=judgment.violations,
+        doubts=judgment.doubts,
     )
-    return name_speaker_of(candidate, material, word_limit)
 
 
-async def _send_back(
-    asker: Asker, material: Material, failed: Sequence[Returned], *, model: str
-) -> tuple[Mapping[int, RewrittenItem], str, str]:
-    """Return the rewritten items by number, or a note why there are none, and its cause."""
-    if "rewrite" in asker.asked:
-        return {}, "not sent back: this formation already sent others back", ""
+def _is_asked(review: Review, verify: str) -> bool:
+    if review.violations or verify == "off":
+        return False
+    return verify == "all" or bool(review.doubts)
+
+
+async def _verify(
+    asker: Asker, material: Material, shown: Sequence[Shown], *, model: str
+) -> tuple[Mapping[int, VerifiedItem], str]:
+    """Return the verdicts by number, or the message of the error that prevented them."""
     try:
         answer = await asker.ask(
-            "rewrite", RewriteAnswer, model=model, items=failed, **material.prompt_values
+            "verify", VerifyAnswer, model=model, items=shown, **material.prompt_values
         )
     except (ProviderAuthError, ProviderMisconfigured, BudgetExceeded):
         raise  # later calls of this run fail too: the range is kept whole
     except ProviderError as error:  # also for scripted answers without this one
-        return {}, "could not be sent back", error.message
-    found: dict[int, RewrittenItem] = {}
+        return {}, error.message
+    found: dict[int, VerifiedItem] = {}
     for item in answer.items:
         found.setdefault(item.item, item)
-    return found, "", ""
+    return found, ""

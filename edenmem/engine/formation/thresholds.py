@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from edenmem.acceptance.form import find_junk
 from edenmem.models.formation import Trigger
 from edenmem.models.host import Message
 from edenmem.settings.schema import FormationSettings
@@ -19,10 +20,14 @@ LEAST, MOST = 0.5, 2.0
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """The size of some messages: number of readable ones, and their weighted tokens."""
+    """The size of some messages: number of readable ones, and their weighted tokens.
+
+    ``statements`` counts the messages of people that say something, unlike "Hello!".
+    """
 
     messages: int
     tokens: float
+    statements: int = 0
 
 
 def multiplier(characters: int, settings: FormationSettings) -> float:
@@ -51,23 +56,21 @@ def is_readable(message: Message) -> bool:
     return bool(message.content.strip() or message.tool_calls)
 
 
-def most_characters(message: Message, settings: FormationSettings) -> int:
-    """Return how much of a message's text is shown; less for tool output."""
-    return settings.tool_characters if message.role == "tool" else settings.message_characters
-
-
 def measure(messages: Iterable[Message], agent_id: str, settings: FormationSettings) -> Measure:
     """Return the size of the readable messages, as ``agent_id`` reads them.
 
     People's words weigh most, another agent's as ``other``, this agent's least, and tool calls and
-    results as ``tool``. Text that is cut is not counted.
+    results as ``tool``. Tool output that is cut is not counted.
     """
-    count, weighted = 0, 0.0
+    count, weighted, statements = 0, 0.0, 0
     for message in messages:
         if not is_readable(message):
             continue
         count += 1
-        length = min(len(message.content), most_characters(message, settings))
+        statements += message.role == "user" and find_junk(message.content) is None
+        length = len(message.content)
+        if message.role == "tool":
+            length = min(length, settings.tool_characters)
         weighted += _weight(message, agent_id, settings) * length
         weighted += settings.weight_tool * sum(
             min(len(str(part)), settings.tool_characters)
@@ -75,23 +78,22 @@ def measure(messages: Iterable[Message], agent_id: str, settings: FormationSetti
             for part in (call.args, call.result)
             if part is not None
         )
-    return Measure(count, weighted / settings.characters_per_token)
+    return Measure(count, weighted / settings.characters_per_token, statements)
 
 
 def is_due(size: Measure, trigger: Trigger, settings: FormationSettings) -> bool:
     """Return whether messages of this size are due.
 
     By threshold: enough messages, or enough tokens. At the end of a session and in a cold run:
-    ``min_messages``, or enough tokens. Manually: any messages.
+    ``min_messages`` with a statement of a person, or enough tokens. Manually: any messages.
     """
     if trigger is Trigger.FORCED:
         return size.messages > 0
     if size.tokens >= settings.token_interval:
         return True
-    least = settings.min_messages
     if trigger is Trigger.THRESHOLD:
-        least = max(least, settings.message_interval)
-    return size.messages >= least
+        return size.messages >= max(settings.min_messages, settings.message_interval)
+    return size.messages >= settings.min_messages and size.statements > 0
 
 
 def _weight(message: Message, agent_id: str, settings: FormationSettings) -> float:

@@ -9,14 +9,15 @@ fence around the whole is added when a prompt is rendered
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
 from edenmem.acceptance.conversation import TOOL_LINE, Author, SourceMessage
-from edenmem.engine.formation.thresholds import is_readable, most_characters
+from edenmem.engine.formation.thresholds import is_readable
 from edenmem.models.host import Agent, Message, ToolCall, User
 from edenmem.models.ids import as_utc, is_id
 from edenmem.settings.schema import FormationSettings
@@ -45,20 +46,45 @@ class Speaker(msgspec.Struct, frozen=True, kw_only=True):
         return self.name + _MARKS.get(self.author, "")
 
 
-class Transcript(msgspec.Struct, frozen=True, kw_only=True):
-    """A range of messages as shown to a model.
+class Entry(msgspec.Struct, frozen=True):
+    """A message, or a part of a long one, with its lines as shown to a model.
 
-    Attributes:
-        text: For a prompt.
-        speakers: The names of the people in it, in order of appearance.
-        messages: The messages, numbered as in ``text``.
-        accounts: For each message the account of the person who wrote it, if any.
+    ``account`` is that of the person who wrote it, if any.
     """
 
-    text: str
-    speakers: tuple[str, ...] = ()
-    messages: tuple[SourceMessage, ...] = ()
-    accounts: tuple[str | None, ...] = ()
+    message: SourceMessage
+    lines: str
+    account: str | None = None
+
+
+class Transcript(msgspec.Struct, frozen=True, dict=True):
+    """A range of messages as shown to a model, numbered from 1."""
+
+    entries: tuple[Entry, ...] = ()
+
+    @cached_property
+    def text(self) -> str:
+        """Return the transcript for a prompt."""
+        lines: list[str] = []
+        today: date | None = None
+        for entry in self.entries:
+            day = entry.message.sent_at.date()
+            if day != today:
+                today = day
+                lines.append(f"{_WEEKDAYS[day.weekday()]} {day:%Y-%m-%d} UTC")
+            lines.append(entry.lines)
+        return "\n".join(lines)
+
+    @cached_property
+    def messages(self) -> tuple[SourceMessage, ...]:
+        """Return the messages, numbered as in ``text``."""
+        return tuple(entry.message for entry in self.entries)
+
+    @cached_property
+    def speakers(self) -> tuple[str, ...]:
+        """Return the names of the people in it, in order of appearance."""
+        people = (each.speaker for each in self.messages if each.author == "person")
+        return tuple(dict.fromkeys(people))
 
     @property
     def characters(self) -> int:
@@ -72,7 +98,20 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
 
     def account_of(self, message: SourceMessage) -> str | None:
         """Return the account of the person who wrote the message."""
-        return self.accounts[message.number - 1]
+        return next(each.account for each in self.entries if each.message is message)
+
+    def parts(self, characters: int) -> Iterator[Transcript]:
+        """Yield transcripts of at most ``characters`` characters, or of one entry; numbers stay."""
+        part: list[Entry] = []
+        length = 0
+        for entry in self.entries:
+            if part and length + len(entry.lines) > characters:
+                yield Transcript(tuple(part))
+                part, length = [], 0
+            part.append(entry)
+            length += len(entry.lines)
+        if part:
+            yield Transcript(tuple(part))
 
 
 class Cast(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,36 +165,29 @@ def tidy_name(name: str) -> str:
 
 
 def transcribe(messages: Iterable[Message], cast: Cast, settings: FormationSettings) -> Transcript:
-    """Transcribe the readable messages, in order."""
-    lines: list[str] = []
-    said: list[SourceMessage] = []
-    accounts: list[str | None] = []
-    today: date | None = None
+    """Transcribe the readable messages, in order, long ones in parts. No text is left out."""
+    entries: list[Entry] = []
     for message in filter(is_readable, messages):
-        who, text = cast.speaker(message), _read(message, settings)
-        at, number = as_utc(message.created_at), len(said) + 1
-        if at.date() != today:
-            today = at.date()
-            lines.append(f"{_WEEKDAYS[today.weekday()]} {today:%Y-%m-%d} UTC")
-        lines.append(f"[{number}] {at:%H:%M} {who.label}: " + text.replace("\n", "\n    "))
-        accounts.append(who.account)
-        said.append(
-            SourceMessage(
-                number=number,
-                id=message.id,
-                author=who.author,
-                speaker=who.name,
-                sent_at=at,
-                text=text,
-            )
-        )
-    people = dict.fromkeys(each.speaker for each in said if each.author == "person")
-    return Transcript(
-        text="\n".join(lines),
-        speakers=tuple(people),
-        messages=tuple(said),
-        accounts=tuple(accounts),
-    )
+        who, at = cast.speaker(message), as_utc(message.created_at)
+        pieces = split_text(_read(message, settings), settings.message_characters)
+        for place, text in enumerate(pieces, 1):
+            number = len(entries) + 1
+            part = f" (part {place} of {len(pieces)})" if len(pieces) > 1 else ""
+            said = SourceMessage(number, message.id, who.author, who.name, at, text)
+            shown = text.replace("\n", "\n    ")
+            lines = f"[{number}] {at:%H:%M} {who.label}{part}: {shown}"
+            entries.append(Entry(said, lines, who.account))
+    return Transcript(tuple(entries))
+
+
+def split_text(text: str, limit: int) -> list[str]:
+    """Split a text in pieces of at most ``limit`` characters, between words where possible."""
+    pieces: list[str] = []
+    while len(text) > limit:
+        cut = max(text.rfind("\n", 0, limit), text.rfind(" ", 0, limit)) + 1 or limit
+        pieces.append(text[:cut].rstrip())
+        text = text[cut:].lstrip()
+    return [*pieces, text]
 
 
 def measure_length(message: Message, settings: FormationSettings) -> int:
@@ -178,7 +210,9 @@ def _read(message: Message, settings: FormationSettings) -> str:
 
     Text in the form of a tool's line gets another arrow, so that only tool results look like one.
     """
-    body = cut_middle(clean(message.content).strip(), most_characters(message, settings))
+    body = clean(message.content).strip()
+    if message.role == "tool":
+        body = cut_middle(body, settings.tool_characters)
     calls = (_call(call, settings.tool_characters) for call in message.tool_calls)
     said = (
         line.replace("->", "→") if TOOL_LINE.match(line) else line for line in body.splitlines()

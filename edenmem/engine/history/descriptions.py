@@ -12,13 +12,20 @@ from edenmem.models.host import Message
 from edenmem.models.memory import Reflection
 from edenmem.text import ago, iso, many, one_line
 
-#: Label of a weak fact.
-WEAK = "weak: not fully confirmed"
+#: Label of a fact in doubt.
+UNCONFIRMED = "unconfirmed"
+
+
+def describe_doubt(unconfirmed: str) -> str:
+    """Return the label of a fact with what is in doubt about it, or ""."""
+    return f"{UNCONFIRMED}: {unconfirmed}" if unconfirmed else ""
+
 
 #: Identity, location and bookkeeping of a document; not shown in diffs.
 _SILENT = frozenset(
     {
         *("id", "hash", "version", "updated_at", "formed_at", "createdAt", "embedding_model"),
+        *("said_at", "edited_at"),
         *("access_count", "last_accessed_at", "previous_content", "source_message_ids"),
         *("formation_id", "scope", "agent_id", "user_id", "group_id", "shard", "session_id"),
         *("consolidated_into", "absorbed_at", "absorbed_ids", "last_consolidated_at"),
@@ -110,6 +117,7 @@ def fact_fields(why: FactWhy, place: str) -> list[tuple[str, object]]:
         ("version", fact.version),
         ("session", _session(why.source)),
         ("from", "a text given to 'edenmem remember'" if why.is_note else ""),
+        ("said", f"{iso(fact.said_at)} ({ago(fact.said_at)})" if fact.said_at else ""),
         ("formed", f"{iso(fact.formed_at)} ({ago(fact.formed_at)})"),
         ("formation", _formation(why)),
         ("models", ", ".join(dict.fromkeys(call.model for call in why.models))),
@@ -165,7 +173,8 @@ def _decisions(title: str, decisions: Sequence[Decision]) -> Section:
 
 def _describe_decision(decision: Decision) -> str:
     about = f" {decision.target_id}" if decision.target_id else ""
-    notes = "; ".join(filter(None, (decision.explanation, WEAK if decision.weak else "")))
+    doubt = describe_doubt(decision.unconfirmed)
+    notes = "; ".join(filter(None, (decision.explanation, doubt)))
     reason = f": {notes}" if notes else ""
     return f"{decision.action}{about}{reason}"
 
@@ -176,9 +185,8 @@ def _describe_entry(entry: AuditEntry) -> str:
 
 
 def _state(why: FactWhy) -> str:
-    return "; ".join(
-        state for state, holds in (("removed", why.removed), (WEAK, why.fact.weak)) if holds
-    )
+    removed = "removed" if why.removed else ""
+    return "; ".join(filter(None, (removed, describe_doubt(why.fact.unconfirmed))))
 
 
 def _formation(why: FactWhy) -> str | None:

@@ -8,7 +8,8 @@ Entries are undone in pages: a page loads its state in one go, each entry is inv
 the state after the entries before it, and all changes are applied as one set. A dry run omits the
 last step, and keeps the planned state.
 
-An undo is refused if the target has changed since the entry; the later entries are reported.
+An undo is refused if the target has changed since the entry, or if a later entry in force is in the
+way; the later entries are reported.
 ``force`` undoes the entry anyway; the later state stays in the history.
 """
 
@@ -34,6 +35,7 @@ from edenmem.memory.inverse import (
     Past,
     inverse_needs,
     invert,
+    is_overridden_by,
     past_needs,
     versions_needed,
 )
@@ -47,8 +49,9 @@ from edenmem.models.changes import (
     ChangeStatus,
     ReviseFact,
 )
+from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact, content_hash
-from edenmem.models.records import HistoryEntry
+from edenmem.models.records import SET_ASIDE, HistoryEntry
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store, batched
@@ -400,6 +403,8 @@ class _Work:
         # and undone entries of other runs.
         self._kept: set[str] = set()
         self._undone: set[str] = set()
+        # The entries of the targets of a page, newest first.
+        self._log: dict[str, list[AuditEntry]] = {}
 
     def undo_page(
         self, entries: Sequence[AuditEntry], *, explain: bool = False
@@ -414,7 +419,9 @@ class _Work:
         entries = _latest_first(self._store, entries)
         chains = chains_of(self._store, entries)
         in_force = {id: chain[-1] for id, chain in chains.items() if len(chain) % 2}
-        self._known.load([in_force[each.id] for each in entries if each.id in in_force], now)
+        wanted = [in_force[each.id] for each in entries if each.id in in_force]
+        self._known.load(wanted, now)
+        self._load_log(wanted)
         context = ChangeSet(actor=self._actor, at=now)
         steps: list[UndoStep] = []
         changes: dict[int, Change] = {}
@@ -424,6 +431,8 @@ class _Work:
                 top = chains[entry.id][-1]
                 why = f"already undone by {top.id}"
                 step, effect = _step(entry, entry, UndoOutcome.ALREADY, why=why), None
+            elif of.action == SET_ASIDE and of.before:
+                step, effect = self._put_back(entry, of, now), None
             else:
                 step, effect = self._step(entry, of, context, explain=explain)
             if effect is not None and step.outcome is UndoOutcome.PLANNED:
@@ -437,6 +446,25 @@ class _Work:
             for (place, change), result in zip(changes.items(), results, strict=True):
                 steps[place] = _settle(steps[place], change, result, UndoOutcome.DONE)
         yield from steps
+
+    def _put_back(self, entry: AuditEntry, of: AuditEntry, at: datetime) -> UndoStep:
+        """Restore a document that `doctor` has set aside."""
+        if self._dry_run:
+            return _step(entry, of, UndoOutcome.PLANNED)
+        undo = msgspec.structs.replace(
+            of,
+            id=undo_id(of.id),
+            change_set_id=new_id(at),
+            at=at,
+            actor=self._actor,
+            action="put_back",
+            before=None,
+            reason=self._reason,
+            undoes=of.id,
+        )
+        if self._store.walk.put_back(of, undo):
+            return _step(entry, of, UndoOutcome.DONE)
+        return _step(entry, of, UndoOutcome.REFUSED, why="its ID is in use again")
 
     def _step(
         self, entry: AuditEntry, of: AuditEntry, context: ChangeSet, *, explain: bool
@@ -453,6 +481,8 @@ class _Work:
             self._known.load_for(inverse.change, context.at)
             change = msgspec.structs.replace(inverse.change, reason=self._reason)
             effect = plan(change, self._known.state, context)
+            if not inverse.differs and self._is_overridden(of, inverse):
+                inverse = msgspec.structs.replace(inverse, differs=True)
             if effect.entry is not None:
                 step = msgspec.structs.replace(
                     step, before=effect.entry.before, after=effect.entry.after
@@ -490,16 +520,36 @@ class _Work:
         others = list(self._store.log.audit_entries(inverse.by).values())
         if inverse.rival:
             others += self._store.log.audit(target_id=inverse.rival, limit=_READ_OF_RIVAL)
-        since = list(islice(self._since(of), _READ))
-        away = {entry.undoes for entry in since}
-        gone = {
-            id
-            for entry in since
-            if entry.id in away or self._is_gone(entry)
-            for id in (entry.id, undo_id(entry.id))
-        }
-        found = [*others, *(entry for entry in since if entry.id not in gone)]
+        found = [*others, *self._in_force_since(of)]
         return tuple(found[:_SHOWN]), len(found[_SHOWN:])
+
+    def _is_overridden(self, of: AuditEntry, inverse: Inverse) -> bool:
+        """Return whether undoing an entry overrides a later one, although the states are equal."""
+        later = self._in_force_since(of)
+        return any(is_overridden_by(of, each, inverse.now) for each in later)
+
+    def _in_force_since(self, of: AuditEntry) -> list[AuditEntry]:
+        """Return the later entries in force, newest first; of an undo and redo, the last one."""
+        since = list(islice(self._since(of), _READ))
+        ids, undone = {entry.id for entry in since}, {entry.undoes: entry for entry in since}
+        found = set()
+        for entry in since:
+            if entry.undoes in ids:
+                continue  # part of the chain of another entry
+            chain = [entry]
+            while chain[-1].id in undone:
+                chain.append(undone[chain[-1].id])
+            if len(chain) % 2 and not self._is_gone(chain[-1]):
+                found.add(chain[-1].id)
+        return [entry for entry in since if entry.id in found]
+
+    def _load_log(self, entries: Sequence[AuditEntry]) -> None:
+        """Load the entries of the targets of a page, since its first entry."""
+        self._log = {entry.target_id: [] for entry in entries}
+        if entries:
+            since = min(entry.at for entry in entries)
+            for entry in self._store.log.audit(target_ids=list(self._log), since=since):
+                self._log[entry.target_id].append(entry)
 
     def _is_gone(self, entry: AuditEntry) -> bool:
         """Check whether this undo has already planned the undo of an entry."""
@@ -516,7 +566,7 @@ class _Work:
         if of.scope is not None and of.action in _OF_POLICIES:
             entries = self._store.log.audit(scope=of.scope, since=of.at, actions=_OF_POLICIES)
         else:
-            entries = self._store.log.audit(target_id=of.target_id, since=of.at)
+            entries = iter(self._log[of.target_id])
         return takewhile(lambda entry: entry.id != of.id, entries)
 
 

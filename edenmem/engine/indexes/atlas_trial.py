@@ -39,7 +39,7 @@ class AtlasWorld:
         self.rare_word = "saffron"
         now = utc_now()
         self.old = self._fact(
-            self.anna, "Bees were kept here long ago.", 1, formed_at=now - timedelta(days=40)
+            self.anna, "Bees were kept here long ago.", 1, said_at=now - timedelta(days=40)
         )
         self.rare = self._fact(self.shared, "Bees love saffron.", 2)
         self.arrays = (
@@ -58,7 +58,7 @@ class AtlasWorld:
         self.scores = {fact.id: (1 + math.cos(_angle(n))) / 2 for fact, n in self._places}
 
     def _fact(
-        self, scope: Scope, content: str, place: int, *, formed_at: datetime | None = None
+        self, scope: Scope, content: str, place: int, *, said_at: datetime | None = None
     ) -> Fact:
         fact = Fact(
             id=new_id(),
@@ -70,7 +70,8 @@ class AtlasWorld:
             hash=content_hash(content),
             embedding=_vector(_angle(place)),
             embedding_model=MODEL,
-            formed_at=formed_at or utc_now(),
+            formed_at=utc_now(),
+            said_at=said_at,
         )
         self._places.append((fact, place))
         return fact
@@ -334,7 +335,7 @@ class AtlasCheck:
 
     def _moments(self, search: Callable[[FactFilter], list[Candidate]]) -> str:
         world = self._world
-        middle = world.old.formed_at + timedelta(days=1)
+        middle = world.old.dated_at + timedelta(days=1)
         scopes = (world.anna, world.shared)
         self._expect(_ids(search(FactFilter(scopes=scopes, until=middle))), {world.old.id})
         since = _ids(search(FactFilter(scopes=scopes, since=middle)))

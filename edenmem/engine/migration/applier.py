@@ -348,6 +348,7 @@ class Applier:
             content=twin.content,
             at=self._clock(),
             related_users=users,
+            times=twin.times,
         )
         self._submit([change])
 

@@ -279,6 +279,7 @@ def _begin(runtime: Runtime, run: MigrationRun) -> MigrationRun:
         state=RunState.PARTLY,
         undo_runs=by,
         updated_at=runtime.clock(),
+        finished_at=None,
         verification=None,
     )
     runtime.store.migrations.put_migration_run(run)

@@ -8,6 +8,7 @@ entries.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 import time
@@ -79,17 +80,21 @@ def hold_lease(runtime: Runtime) -> Iterator[None]:
         ConflictError: another migration is running.
         StoreError: the database cannot be used.
     """
-    holder = (
-        f"{runtime.actor.name} on {runtime.actor.host}, process {os.getpid()} ({new_id()[-6:]})"
-    )
+    here = f" on {runtime.actor.host}, process "
+    holder = f"{runtime.actor.name}{here}{os.getpid()} ({new_id()[-6:]})"
 
     def take() -> None:
-        now = runtime.clock()
-        other = runtime.store.migrations.take_migration_lease(holder, now=now, until=now + LEASE)
-        if other is not None:
+        migrations, now = runtime.store.migrations, runtime.clock()
+        held = migrations.take_migration_lease(holder, now=now, until=now + LEASE)
+        if held is not None and _is_dead(held[0], here):
+            migrations.end_migration_lease(held[0])
+            held = migrations.take_migration_lease(holder, now=now, until=now + LEASE)
+        if held is not None:
+            other, until = held
+            seconds = math.ceil((until - now).total_seconds())
             raise ConflictError(
                 f"another migration is running on this store: {other}",
-                hint=f"wait until it ends; if it was killed, retry in {LEASE.seconds} s",
+                hint=f"wait until it ends; if it was killed, retry in {seconds} s",
             )
 
     over = threading.Event()
@@ -110,6 +115,21 @@ def hold_lease(runtime: Runtime) -> Iterator[None]:
         keeper.join()
         with suppress(StoreError):  # the lease expires anyway
             runtime.store.migrations.end_migration_lease(holder)
+
+
+def _is_dead(holder: str, here: str) -> bool:
+    """Return whether the holder of a lease is a process of this host that ended."""
+    _, is_here, process = holder.partition(here)
+    number = process.partition(" ")[0]
+    if not is_here or not number.isdecimal():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        pass  # a process of another account
+    return False
 
 
 _BATCH = 500

@@ -24,6 +24,7 @@ class ExtractedFact(Answer):
     """One fact with its scope. ``sources`` are numbers of messages from the prompt."""
 
     sources: list[int] = Field(default_factory=list, description="Numbers of the messages.")
+    quote: str = Field(default="", description="A passage of one of them, word for word.")
     content: str = Field(description="One sentence that can be understood alone.")
     scope: Literal["user", "group", "agent", "shard"]
     shard: str | None = Field(
@@ -39,8 +40,9 @@ class FactsAnswer(Answer):
 
 
 class ReflectionItem(Answer):
-    """One reflection."""
+    """One reflection. ``sources`` are numbers of messages from the prompt."""
 
+    sources: list[int] = Field(default_factory=list, description="Numbers of the messages.")
     content: str
     private: bool = Field(description="Whether the speaker asked for it to be kept private.")
 
@@ -69,18 +71,20 @@ class SingleAnswer(Answer):
     reflections: ReflectionsAnswer = Field(default_factory=ReflectionsAnswer)
 
 
-class RewrittenItem(Answer):
-    """A corrected item. ``item`` is a number from the prompt."""
+class VerifiedItem(Answer):
+    """The verdict about an item. ``item`` is a number from the prompt."""
 
     item: int
+    about: str = Field(description="Who or what the messages speak of.")
+    verdict: Literal["keep", "correct", "drop"]
     sources: list[int] = Field(default_factory=list, description="Numbers of the messages.")
-    content: str
+    content: str | None = Field(default=None, description="The corrected sentence, else null.")
 
 
-class RewriteAnswer(Answer):
-    """Task ``rewrite``: omit items that cannot be corrected."""
+class VerifyAnswer(Answer):
+    """Task ``verify``: an item that is left out stays in doubt."""
 
-    items: list[RewrittenItem] = Field(default_factory=list)
+    items: list[VerifiedItem] = Field(default_factory=list)
 
 
 class DedupDecision(Answer):

@@ -134,6 +134,8 @@ def _executor() -> ThreadPoolExecutor:
     if _pool is None:
         from concurrent.futures import ThreadPoolExecutor
 
+        import edenmem.engine.runtime.prepared  # noqa: F401
+
         _pool = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="edenmem")
     return _pool
 

@@ -1,7 +1,10 @@
 """Prompts: one template per task in ``edenmem/prompts``, with a system and a user block.
 
 Text of people, agents and tools passes the filter ``fenced``, which encloses the text in two lines
-with a random token of this prompt. The text is older than the token, so it cannot close the fence.
+with a random token. The text is older than the token, so it cannot close the fence. All prompts of
+a formation have one token and begin with the same words, up to the end of the conversation, so that
+an endpoint with a prefix cache reads the conversation once. What a model wrote in between may have
+seen the token: items with a fence in them are refused before they are shown again.
 
 =============  ====================================================================================
 task           values
@@ -9,11 +12,11 @@ task           values
 facts          conversation, now, agent, persona, speakers, scopes, fact_words
 reflections    conversation, now, agent, persona, speakers, scopes, facts, reflection_words
 single         values of ``facts`` and ``reflections``, without facts
-rewrite        conversation, now, agent, persona, speakers, items (number, candidate (kind,
-               content, sources), violations (reason), word_limit)
-dedup          now, facts (number, content, neighbors (number, content, formed_at)), fact_words
-merge          now, facts (number, content, formed_at), fact_words
-consolidate    now, kind, owner, current, reflections ((formed_at, content) oldest first),
+verify         conversation, now, agent, persona, speakers, items (number, kind, content, sources,
+               quote, doubts)
+dedup          now, facts (number, content, neighbors (number, content, at)), fact_words
+merge          now, facts (number, content, at), fact_words
+consolidate    now, kind, owner, current, reflections ((dated_at, content) oldest first),
                instructions (None if there are none), word_limit
 shorten        text, words, word_limit
 recall         conversation, now, agent
@@ -37,28 +40,27 @@ from edenmem.errors import ProviderError
 from edenmem.llm.protocol import LLM, AnswerT, LLMRequest
 from edenmem.models.formation import CallUsage
 from edenmem.models.ids import as_utc
-from edenmem.text import clean
+from edenmem.text import legible
 
-_FENCE = re.compile(r"<<<(?:end of )?[\w ]+ [0-9a-f]{8,}>>>")
 _FENCED = re.compile(r"^<<<([\w ]+ \w+)>>>\n.*?^<<<end of \1>>>$", re.MULTILINE | re.DOTALL)
 
 
-def render(task: str, /, **values: object) -> tuple[str, str]:
-    """Render the system and user text of a task's prompt.
+def render(task: str, /, *, fence: str = "", **values: object) -> tuple[str, str]:
+    """Render the system and user text of a task's prompt; without ``fence``, with a new token.
 
     Raises:
         jinja2.UndefinedError: a value of the template is missing.
         jinja2.TemplateNotFound: the task is unknown.
     """
     template = _environment().get_template(f"{task}.md.j2")
-    context = template.new_context({**values, "fence_token": secrets.token_hex(8)})
+    context = template.new_context({**values, "fence_token": fence or secrets.token_hex(8)})
     system, user = ("".join(template.blocks[name](context)) for name in ("system", "user"))
     return system.strip(), user.strip()
 
 
 def render_own_words(task: str, /, **values: object) -> str:
     """Render a task's prompt without its fenced text."""
-    return _FENCED.sub("", "\n\n".join(render(task, **values)))
+    return _FENCED.sub("", "\n\n".join(render(task, fence="", **values)))
 
 
 def moment(value: datetime) -> str:
@@ -66,15 +68,10 @@ def moment(value: datetime) -> str:
     return f"{as_utc(value):%Y-%m-%d %H:%M} UTC"
 
 
-def has_fence(text: str) -> bool:
-    """Check whether a text holds a fence, real or forged."""
-    return _FENCE.search(text) is not None
-
-
 @pass_context
 def _fence(context: Context, text: str, name: str) -> str:
     token = context["fence_token"]
-    return f"<<<{name} {token}>>>\n{clean(str(text)).strip()}\n<<<end of {name} {token}>>>"
+    return f"<<<{name} {token}>>>\n{legible(str(text)).strip()}\n<<<end of {name} {token}>>>"
 
 
 @cache
@@ -96,13 +93,14 @@ class Asker:
     """Ask a model about one item, identified by ``key`` (see `edenmem.llm.protocol.LLMRequest`).
 
     ``spent`` is the usage of all calls, including failed and cancelled ones, for error handlers.
-    ``asked`` are the tasks in order. ``timeout`` limits one answer without retries, in seconds
-    (None: the setting).
+    ``asked`` are the tasks in order, and ``fence`` is the token of all prompts. ``timeout`` limits
+    one answer without retries, in seconds (None: the setting).
     """
 
     def __init__(self, llm: LLM, key: str, *, timeout: float | None = None) -> None:
         self.spent: list[CallUsage] = []
         self.asked: list[str] = []
+        self.fence = secrets.token_hex(8)
         self._llm = llm
         self._key = key
         self._timeout = timeout
@@ -116,7 +114,7 @@ class Asker:
             ProviderError: the model gave no valid answer.
         """
         self.asked.append(task)
-        system, user = render(task, **values)
+        system, user = render(task, fence=self.fence, **values)
         request = LLMRequest(
             task=task,
             key=self._key,

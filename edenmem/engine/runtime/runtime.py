@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edenmem.embed import EMBEDDER_HINT
+from edenmem.embed import embedder_hint
 from edenmem.engine.runtime.current_actor import current_actor
 from edenmem.errors import ConfigError
 from edenmem.llm import LLM_HINT, NO_LLM
@@ -67,7 +67,7 @@ class Runtime(msgspec.Struct, frozen=True, eq=False):
             ConfigError: no embedding model is configured.
         """
         if self.embedder is None:
-            raise ConfigError("no embedding model is configured", hint=EMBEDDER_HINT)
+            raise ConfigError("no embedding model is configured", hint=embedder_hint())
         return self.embedder
 
 

@@ -12,19 +12,19 @@ from itertools import filterfalse
 import msgspec
 
 from edenmem.engine.reports import ScopeStatus
-from edenmem.models.formation import Formation, FormationStatus, UsageTotal
+from edenmem.models.formation import UNFINISHED, Formation, FormationStatus, UsageTotal
 from edenmem.models.ids import as_utc, utc_now
-from edenmem.models.memory import Policy, ScopeSummary
+from edenmem.models.memory import Consolidation, Policy, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.switch import VectorSwitch
+from edenmem.settings.keys import for_platform
+from edenmem.settings.platform import OVERFLOW
 from edenmem.settings.schema import ScopeSettings, Settings
 from edenmem.store.protocol.database import StoreInfo
 from edenmem.store.protocol.store import Store, batched
 
 #: Scopes per query for pending reflections.
 _BATCH = 500
-
-_UNFINISHED = (FormationStatus.CLAIMED, FormationStatus.RELEASED, FormationStatus.RECORDED)
 
 
 class AgentOverview(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,23 +70,51 @@ class StoreOverview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def defaults_of(settings: Settings, kind: ScopeKind) -> ScopeSettings:
-    """Return the default settings of a kind of scope."""
+    """Return the configured settings of a kind of scope."""
     found: ScopeSettings = getattr(settings.scopes, kind.value)
     return found
 
 
-def word_limit_of(settings: Settings, scope: Scope, policy: Policy | ScopeSummary | None) -> int:
-    """Return the maximum length of the scope's text in words."""
+def in_database(store: Store, settings: Settings) -> Settings:
+    """Return the settings, with the platform's defaults if the platform uses the database."""
+    return for_platform(settings) if store.database.is_beside_platform() else settings
+
+
+def word_limit_of(
+    store: Store,
+    settings: Settings,
+    scope: Scope,
+    policy: Policy | ScopeSummary | None,
+    text: Consolidation | None = None,
+    *,
+    stored: int = 0,
+) -> int:
+    """Return the maximum length of the scope's text in words.
+
+    An explicit policy wins. In a database of the platform the limit stored with the text follows
+    (``text``, or ``stored``), because the platform obeys it; elsewhere it is a copy of a setting.
+    """
     own = policy.word_limit if policy is not None else None
-    return own or defaults_of(settings, scope.kind).word_limit
+    if own:
+        return own
+    kept = text.word_limit if text is not None else stored
+    if kept > 0 and store.database.is_beside_platform():
+        return kept
+    return defaults_of(in_database(store, settings), scope.kind).word_limit
+
+
+def most_words(store: Store, word_limit: int) -> int:
+    """Return the maximum length of a model's text: the limit, and the tolerated overflow."""
+    is_theirs = store.database.is_beside_platform()
+    return word_limit * (100 + (OVERFLOW.platform if is_theirs else OVERFLOW.own)) // 100
 
 
 def consolidate_at_of(
-    settings: Settings, scope: Scope, policy: Policy | ScopeSummary | None
+    store: Store, settings: Settings, scope: Scope, policy: Policy | ScopeSummary | None
 ) -> int:
     """Return the number of pending reflections after which the scope is due."""
     own = policy.consolidate_at if policy is not None else None
-    return own or defaults_of(settings, scope.kind).consolidate_at
+    return own or defaults_of(in_database(store, settings), scope.kind).consolidate_at
 
 
 def scope_statuses(
@@ -110,7 +138,7 @@ def scope_statuses(
     for batch in batched(filterfalse(_is_undone, summaries), _BATCH):
         oldest = _oldest_pending(store, batch) if details else {}
         for summary in batch:
-            consolidate_at = consolidate_at_of(settings, summary.scope, summary)
+            consolidate_at = consolidate_at_of(store, settings, summary.scope, summary)
             yield ScopeStatus(
                 scope=summary.scope,
                 facts=summary.facts,
@@ -120,7 +148,9 @@ def scope_statuses(
                 active=summary.active,
                 version=summary.version,
                 words=summary.words,
-                word_limit=word_limit_of(settings, summary.scope, summary),
+                word_limit=word_limit_of(
+                    store, settings, summary.scope, summary, stored=summary.text_limit
+                ),
                 last_consolidated_at=summary.last_consolidated_at,
                 oldest_pending_at=oldest.get(summary.scope),
             )
@@ -155,7 +185,7 @@ def store_overview(
     unfinished: list[Formation] = []
     failed: list[Formation] = []
     for formation in store.formations.list_formations(
-        agent_id=agent_id, statuses=(*_UNFINISHED, FormationStatus.FAILED)
+        agent_id=agent_id, statuses=(*UNFINISHED, FormationStatus.FAILED)
     ):
         counts[formation.status] = counts.get(formation.status, 0) + 1
         kept = failed if formation.status is FormationStatus.FAILED else unfinished

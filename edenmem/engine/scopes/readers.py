@@ -13,6 +13,7 @@ from edenmem.engine.reports import ScopeStatus
 from edenmem.engine.scopes.labels import load_labels
 from edenmem.engine.scopes.overview import (
     consolidate_at_of,
+    in_database,
     scope_statuses,
     store_overview,
     word_limit_of,
@@ -57,6 +58,8 @@ class ScopeReader:
         self.statuses = partial(scope_statuses, store, settings)
         self.overview = partial(store_overview, store, settings)
         self.readable = partial(reader_scopes, store)
+        self.in_database = partial(in_database, store, settings)
+        self.is_beside_platform = store.database.is_beside_platform
 
     def of_agent(self, agent_id: str, kinds: Sequence[ScopeKind]) -> tuple[Scope, ...]:
         """Return the agent's scopes of these kinds (empty: all kinds)."""
@@ -80,12 +83,12 @@ class ScopeReader:
             scope=scope,
             facts=0,
             pending=0,
-            consolidate_at=consolidate_at_of(self._settings, scope, policy),
+            consolidate_at=consolidate_at_of(self._store, self._settings, scope, policy),
             due=False,
             active=policy is None or policy.active,
             version=0,
             words=0,
-            word_limit=word_limit_of(self._settings, scope, policy),
+            word_limit=word_limit_of(self._store, self._settings, scope, policy),
         )
 
 
@@ -159,11 +162,14 @@ class MemoryReader:
         return self._with_limits(self._store.memory.consolidations([scope])).get(scope)
 
     def _with_limits(self, texts: Mapping[Scope, Consolidation]) -> dict[Scope, Consolidation]:
-        """Replace the stored limits, which are outdated or defaults of the platform."""
+        """Replace the stored limits with the effective ones."""
         policies = self._store.memory.policies(list(texts))
         return {
             scope: msgspec.structs.replace(
-                text, word_limit=word_limit_of(self._settings, scope, policies.get(scope))
+                text,
+                word_limit=word_limit_of(
+                    self._store, self._settings, scope, policies.get(scope), text
+                ),
             )
             for scope, text in texts.items()
         }

@@ -16,6 +16,9 @@ from edenmem.models.host import Agent, Message, Person, Session, User
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.protocol.store import Store
 
+#: Kinds of scopes in reach of one user alone. Groups and sessions have other participants.
+OWN_KINDS = frozenset({ScopeKind.AGENT, ScopeKind.SHARD, ScopeKind.USER})
+
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """The scopes that an agent may read and write in a session, from broad to narrow.
@@ -127,17 +130,27 @@ def session_scopes(
 
 
 def current_view(
-    store: Store, session: Session, agent: Agent, *, speaker: str | None = None
+    store: Store,
+    session: Session,
+    agent: Agent,
+    *,
+    speaker: str | None = None,
+    own_only: bool = False,
 ) -> SessionView:
     """Return the current view of a session; see `session_scopes`.
 
     Participants are the session's accounts, all senders of its messages, and ``speaker``.
+    ``own_only`` limits reads to `OWN_KINDS`.
     """
     senders = people_who_wrote(store, session)
     if speaker:
         senders = (*senders, speaker)
     users = tuple(store.host.users_by_ids((*session.users, *senders)).values())
-    return session_scopes(store, session, agent, users, senders=senders)
+    view = session_scopes(store, session, agent, users, senders=senders)
+    if not own_only:
+        return view
+    own = tuple(scope for scope in view.reads if scope.kind in OWN_KINDS)
+    return msgspec.structs.replace(view, reads=own)
 
 
 def reader_scopes(

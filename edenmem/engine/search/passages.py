@@ -97,7 +97,7 @@ def _reflections(
                 id=each.id,
                 scope=each.home,
                 content=each.content,
-                at=each.formed_at,
+                at=each.dated_at,
             )
 
 

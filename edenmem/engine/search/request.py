@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import get_args
 
-from edenmem.embed import EMBEDDER_HINT
+from edenmem.embed import embedder_hint
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.reports import MemoryKind
 from edenmem.engine.runtime.concurrency import in_thread
@@ -108,9 +108,9 @@ def choose_recipe(
     if name is not None:
         raise UsageError(
             f"recipe {plan.base!r} needs an embedding model, and none is configured",
-            hint=f"{EMBEDDER_HINT}; or use recipe 'text'",
+            hint=f"{embedder_hint()}; or use recipe 'text'",
         )
-    notice = f"no embedding model: searched by words alone; {EMBEDDER_HINT}"
+    notice = f"no embedding model: searched by words alone; {embedder_hint()}"
     return named_recipe("text", stages=dict.fromkeys(plan.stages, True)), notice
 
 

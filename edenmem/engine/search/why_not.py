@@ -279,11 +279,12 @@ def _find_exclusion(fact: Fact, filter: FactFilter) -> tuple[str, str, str, dict
         return "scope", why, _whose(fact.home), {}
     if filter.session_id is not None and fact.session_id != filter.session_id:
         return "filter", "from another session", "leave out --session", {}
-    if filter.since is not None and fact.formed_at < filter.since:
-        why = f"formed at {fact.formed_at:%Y-%m-%d %H:%M} UTC, before --since"
+    dated = f"{'said' if fact.said_at else 'formed'} at {fact.dated_at:%Y-%m-%d %H:%M} UTC"
+    if filter.since is not None and fact.dated_at < filter.since:
+        why = f"{dated}, before --since"
         return "filter", why, "use an earlier --since", {}
-    if filter.until is not None and fact.formed_at >= filter.until:
-        why = f"formed at {fact.formed_at:%Y-%m-%d %H:%M} UTC, not before --until"
+    if filter.until is not None and fact.dated_at >= filter.until:
+        why = f"{dated}, not before --until"
         return "filter", why, "use a later --until", {}
     return None
 

@@ -19,7 +19,7 @@ from edenmem.store.protocol.store import Store
 
 
 class WeekCount(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers formed in the week that begins on the Monday ``week`` (ISO 8601 date, UTC)."""
+    """Numbers of the week that begins on the Monday ``week`` (ISO 8601 date, UTC)."""
 
     week: str
     facts: int = 0

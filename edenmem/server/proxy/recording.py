@@ -109,6 +109,7 @@ class Recording:
             host_user=host_user,
             key=self._key,
             may_join=self._may_join,
+            own_only=self._caller.user_id is not None,
             is_retry=self._is_retry,
             missed_at=missed_at,
         )

@@ -1,31 +1,24 @@
-"""Determine what the platform has formed of a session, from its cursor.
+"""Determine which messages of a session were read, by edenmem or by the platform.
 
-The platform keeps one cursor per session, ``memory_context.last_memory_message_id``. It forms the
-messages after it for one agent (the one that answered, or the first), and does not record which. So
-everything before the cursor counts as formed for all agents of the session.
-
-Edenmem's formations move the same cursor, for the first agent only. A cursor set by edenmem says
-nothing about the platform, since formations record their messages. A cursor set by the platform
-covers the messages after edenmem's previous cursor. Each formation records the cursor that it
-replaced, so that no message is lost, and none is formed twice when the platform writes back an
-older copy of the session.
+The platform keeps one cursor per session, ``memory_context.last_memory_message_id``. It moves the
+cursor before it asks a model, and reads at most its last messages; so the cursor proves nothing.
+What the platform read is proven by the ``source_message_ids`` of its facts and reflections, of each
+agent. Since these may be deleted, the IDs are copied to a formation with the trigger "platform"
+(its ``superseded_message_ids``) when first seen. What edenmem read is in its formations.
 
 Pure functions on data that both stores read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
 
-from edenmem.models.formation import CursorMove, FormationStatus
-from edenmem.models.ids import is_id
-
-#: Formations in these states, from before moves were recorded, have moved the cursor.
-_APPLIED = frozenset({FormationStatus.APPLIED, FormationStatus.SUPERSEDED})
+from edenmem.models.formation import UNFINISHED, Formation, FormationStatus, Reach, Trigger
+from edenmem.models.ids import new_id, time_of
 
 
 class Place(NamedTuple):
@@ -35,78 +28,126 @@ class Place(NamedTuple):
     id: str
 
 
-class Past(msgspec.Struct, frozen=True, kw_only=True):
-    """The relevant fields of a formation."""
+class Readers(msgspec.Struct, frozen=True):
+    """The read messages of a session, for one agent.
 
-    agent_id: str
-    status: FormationStatus
-    end: Place | None
-    moves: tuple[CursorMove, ...] | None
-
-
-class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages that the platform formed: after ``after``, up to ``upto``.
-
-    ``by_id``: the cursor's message is deleted, so ``upto`` is the time in its ID, in whole seconds.
+    ``taken`` are those in formations of edenmem, ``freed`` those to be formed again. ``proof`` are
+    the sources of memory that edenmem did not form, ``noted`` their copies, and ``platform_proof``
+    the sources of memory that the platform certainly wrote.
     """
 
-    after: Place | None
-    upto: Place
-    by_id: bool = False
+    taken: set[str] = msgspec.field(default_factory=set)
+    freed: set[str] = msgspec.field(default_factory=set)
+    proof: set[str] = msgspec.field(default_factory=set)
+    noted: set[str] = msgspec.field(default_factory=set)
+    platform_proof: set[str] = msgspec.field(default_factory=set)
 
-    def covers(self, place: Place) -> bool:
-        """Return whether the platform formed the message at this position."""
-        if self.after is not None and place <= self.after:
-            return False
-        if self.by_id:
-            place = Place(place.at.replace(microsecond=0), place.id)
-        return place <= self.upto
+    def add(self, trigger: str, ids: Iterable[str], superseded: Iterable[str]) -> None:
+        """Add a formation of the agent."""
+        if trigger == Trigger.PLATFORM:
+            self.noted.update(superseded)
+        else:
+            self.taken.update(ids)
+            self.freed.update(superseded)
+
+    @property
+    def platform(self) -> set[str]:
+        """Return the messages that only the platform has read."""
+        return (self.proof | self.noted) - self.freed - self.taken
+
+    @property
+    def twice(self) -> set[str]:
+        """Return the messages that both have read."""
+        return self.platform_proof & self.taken
+
+    @property
+    def new_proof(self) -> set[str]:
+        """Return the proof that is not copied yet."""
+        return self.proof - self.noted
+
+    @property
+    def unnoted(self) -> set[str]:
+        """Return the proof to copy. For a formation of edenmem, it stays new until that ends."""
+        return self.new_proof - self.taken
+
+
+class Waiting(NamedTuple):
+    """Messages to form, oldest first, and how many of them the platform's cursor has passed.
+
+    ``by_platform`` counts messages that only the platform has read.
+    """
+
+    ids: list[str]
+    passed: int
+    by_platform: int
+
+
+def is_free_again(status: str, reach: Reach) -> bool:
+    """Return whether the messages of a formation are to be formed again."""
+    return reach.own and status not in UNFINISHED
+
+
+def select_waiting(
+    places: Sequence[Place],
+    readers: Readers,
+    cursor: str | None,
+    reach: Reach,
+    find_blocked: Callable[[Iterable[str]], set[str]],
+) -> Waiting:
+    """Select the messages to form.
+
+    Args:
+        places: All messages of the session, in order.
+        readers: The read messages.
+        cursor: The platform's cursor.
+        reach: The messages to include.
+        find_blocked: Returns those that must never be formed again.
+    """
+    theirs = readers.platform
+    free = [place for place in places if place.id not in readers.taken]
+    waiting = [place for place in free if reach.platform or place.id not in theirs]
+    blocked = find_blocked(place.id for place in waiting)
+    waiting = [place for place in waiting if place.id not in blocked]
+    return Waiting(
+        [place.id for place in waiting],
+        count_passed(waiting, cursor, places),
+        sum(place.id in theirs for place in free),
+    )
+
+
+def count_passed(waiting: Sequence[Place], cursor: str | None, places: Sequence[Place]) -> int:
+    """Count the messages up to the platform's cursor.
+
+    A deleted message is placed by the time in its ID, in whole seconds.
+    """
+    if cursor is None:
+        return 0
+    end = next((place for place in reversed(places) if place.id == cursor), None)
+    if end is not None:
+        return sum(place <= end for place in waiting)
+    end = place_by_id(cursor)
+    return sum(Place(at.replace(microsecond=0), id) <= end for at, id in waiting)
 
 
 def place_by_id(id: str) -> Place:
     """Return the position of a deleted message, by the time in its ID."""
-    return Place(datetime.fromtimestamp(int(id[:8], 16), UTC), id)
+    return Place(time_of(id), id)
 
 
-def ids_to_place(cursor: str | None, pasts: Sequence[Past]) -> set[str]:
-    """Return the messages whose positions `platform_spans` needs and no formation records."""
-    moves = [move for past in pasts for move in past.moves or ()]
-    ids = {cursor, *(move.replaced for move in moves), *(move.to for move in moves)}
-    known = {past.end.id for past in pasts if past.end is not None}
-    return {id for id in ids if id is not None and is_id(id)} - known
-
-
-def platform_spans(
-    cursor: str | None,
-    first_agent: str | None,
-    pasts: Sequence[Past],
-    places: Mapping[str, Place],
-) -> tuple[Span, ...]:
-    """Return the spans of a session that the platform formed.
-
-    Args:
-        cursor: The session's current cursor.
-        first_agent: The session's first agent.
-        pasts: The formations of all agents of the session.
-        places: The positions of existing messages from `ids_to_place`.
-    """
-    moves = [move for past in pasts for move in _moves(past, first_agent)]
-    ours = {move.to for move in moves}
-    known = {past.end.id: past.end for past in pasts if past.end is not None} | dict(places)
-    ends = sorted(known.get(id) or place_by_id(id) for id in ours)
-    theirs = {cursor, *(move.replaced for move in moves)} - ours
-    spans = []
-    for id in sorted(id for id in theirs if id is not None and is_id(id)):
-        upto = known.get(id)
-        by_id = upto is None
-        upto = upto or place_by_id(id)
-        after = max((end for end in ends if end < upto), default=None)
-        spans.append(Span(after=after, upto=upto, by_id=by_id))
-    return tuple(spans)
-
-
-def _moves(past: Past, first_agent: str | None) -> Iterator[CursorMove]:
-    if past.moves is not None:
-        yield from past.moves
-    elif past.status in _APPLIED and past.agent_id == first_agent and past.end is not None:
-        yield CursorMove(to=past.end.id)
+def proof_record(
+    session_id: str, agent_id: str, seq: int, message_ids: Iterable[str], now: datetime
+) -> Formation:
+    """Return a new record of messages that the platform read."""
+    return Formation(
+        id=new_id(now),
+        session_id=session_id,
+        agent_id=agent_id,
+        seq=seq,
+        status=FormationStatus.SUPERSEDED,
+        trigger=Trigger.PLATFORM,
+        message_ids=(),
+        superseded_message_ids=tuple(message_ids),
+        last_message_at=now,
+        created_at=now,
+        updated_at=now,
+    )

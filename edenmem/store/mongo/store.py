@@ -61,7 +61,7 @@ class MongoStore:
         slots = Slots(connection)
         choice = SearchChoice(connection, scan_limit=scan_limit, fuzzy_expansions=fuzzy_expansions)
         self.migrations = MongoMigrations(connection, readiness)
-        self.database = MongoDatabase(connection, readiness, self.migrations)
+        self.database = MongoDatabase(connection, readiness, self.migrations, slots)
         self.indexes = MongoIndexes(connection, slots)
         self.host = MongoHost(connection, transactions)
         self.contexts = MongoContexts(connection)
@@ -77,7 +77,7 @@ class MongoStore:
         self.formations = MongoFormations(connection, readiness, slots, self.changes)
         self.usage = MongoUsage(connection)
         self.cold = MongoColdSessions(connection)
-        self.walk = MongoWalk(connection, readiness, slots, self.host, self.memory)
+        self.walk = MongoWalk(connection, readiness, transactions, slots, self.host, self.memory)
         self.statistics = MongoStatistics(connection)
         self.erasure = MongoErasure(connection, transactions, self.formations)
 

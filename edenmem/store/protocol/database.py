@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import msgspec
 
 if TYPE_CHECKING:  # a command loads what it uses
+    from pathlib import Path
+
     from edenmem.models.forgetting import Compaction
     from edenmem.models.indexes import Preparation
     from edenmem.models.integrity import Finding
@@ -56,6 +58,9 @@ class Database(Protocol):
             StoreError: the schema version differs, or the server has no transactions.
         """
 
+    def is_beside_platform(self) -> bool:
+        """Return whether the platform uses this database; cached."""
+
     def close(self) -> None:
         """Close files and sockets."""
 
@@ -64,6 +69,22 @@ class Database(Protocol):
 
     def repair_schema(self) -> int:
         """Create the schema parts that `file_faults` found missing; return their number."""
+
+    def rewrite_file(self) -> Sequence[Finding]:
+        """Rewrite a damaged file without damage, and return its unreadable rows.
+
+        If there are any, nothing was changed. Search indexes are rebuilt.
+
+        Raises:
+            StoreError: another process uses the file.
+        """
+
+    def salvage(self, path: Path) -> Sequence[Finding]:
+        """Copy all readable rows of a damaged file to a new one; return the unreadable ones.
+
+        Raises:
+            UsageError: the store is not a file.
+        """
 
     def compact(self) -> Compaction:
         """Remove deleted content from the store's files, as far as the database allows."""
@@ -92,11 +113,13 @@ class Migrations(Protocol):
                 migrating.
         """
 
-    def take_migration_lease(self, holder: str, *, now: datetime, until: datetime) -> str | None:
+    def take_migration_lease(
+        self, holder: str, *, now: datetime, until: datetime
+    ) -> tuple[str, datetime] | None:
         """Acquire or extend the only lease for data migrations.
 
         Returns:
-            None if ``holder`` has the lease now; otherwise its current holder.
+            None if ``holder`` has the lease now; otherwise its current holder and its end.
         """
 
     def end_migration_lease(self, holder: str) -> None:

@@ -6,12 +6,13 @@ order of the calls see `edenmem.engine.erasure.forgetting`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Protocol
 
 from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import Forgetting, Passage, Traces
+from edenmem.models.memory import Fact, Reflection
 
 
 class Erasure(Protocol):
@@ -43,9 +44,25 @@ class Erasure(Protocol):
         Changes decided up to ``at`` remain refused.
         """
 
+    def add_entries(self, entries: Sequence[AuditEntry]) -> None:
+        """Write audit entries without content; existing ones stay as they are."""
+
+    def find_returned(self, since: datetime) -> Iterator[Fact | Reflection]:
+        """Yield memory of other programs, written since a moment, with forgotten source messages.
+
+        The caller decides whether a forgetting applies to it.
+        """
+
+    def find_old_contexts(self, *, since: datetime, before: datetime) -> dict[str, datetime]:
+        """Return sessions active since a moment with a context cached before another one, and when.
+
+        Only contexts that other programs can restore.
+        """
+
     def settle_formations(self, traces: Traces, *, at: datetime) -> int:
         """Prevent past messages from being formed later; return how many formations were emptied.
 
+        First of all the messages are marked, which keeps their words out of searches for facts.
         Recorded changes are applied unless blocked. Claims are revoked, so no worker can record an
         outcome. Messages without a formation get a finished one. Decisions and errors are emptied.
         """

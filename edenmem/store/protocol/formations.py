@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from edenmem.models.formation import (
     Formation,
     FormationStatus,
     Reach,
+    Reading,
     UsageEntry,
     UsageTotal,
 )
@@ -26,13 +27,22 @@ from edenmem.models.statistics import UsageOnDay
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of a session that are pending formation for an agent, oldest first.
 
-    ``messages`` is limited as requested; ``total`` counts all. ``by_platform`` counts messages that
-    are in none of the agent's formations because the platform formed them, selected or not.
+    ``messages`` is limited as requested; ``total`` counts all, ``passed`` the first of these that
+    the platform's cursor has passed. ``by_platform`` counts messages that only the platform has
+    read, selected or not, ``read_twice`` those that both have read. ``unnoted`` are messages whose
+    proof is to be copied (`Formations.note_proof`). ``touched_at`` is when the session last
+    changed; the platform changes it with its cursor. ``left_to_platform`` counts messages that
+    `edenmem.engine.formation.sharing` has removed.
     """
 
     messages: tuple[Message, ...]
     total: int
+    passed: int = 0
     by_platform: int = 0
+    read_twice: int = 0
+    unnoted: tuple[str, ...] = ()
+    touched_at: datetime | None = None
+    left_to_platform: int = 0
 
 
 class QuietSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,13 +64,41 @@ class Formations(Protocol):
     ) -> Backlog:
         """Return messages that neither a formation of this agent nor the platform has processed.
 
-        Messages of a failed formation count as processed; those of a superseded one are pending
-        even behind the platform's cursor. ``reach`` widens the selection, but never to the source
-        messages of forgotten facts. See `edenmem.store.common.progress`.
+        Messages of a failed formation count as processed; those of a superseded one are pending.
+        ``reach`` widens the selection, but never to the source messages of forgotten facts. See
+        `edenmem.store.common.progress`.
+        """
+
+    def proof(self, session_id: str, agent_id: str) -> set[str]:
+        """Return new proof: messages of this agent that the platform read, and not yet noted.
+
+        Proof is the source messages of facts and reflections that edenmem did not form.
+        """
+
+    def note_proof(
+        self, session_id: str, agent_id: str, message_ids: Sequence[str], *, now: datetime
+    ) -> None:
+        """Copy proof to a formation, since the platform's memory may be deleted."""
+
+    def platform_memory_at(self, *, since: datetime) -> datetime | None:
+        """Return the time of the platform's newest memory after ``since``, if any."""
+
+    def find_readings(
+        self, *, agent_id: str | None = None, latest: int | None = None
+    ) -> Iterator[Reading]:
+        """Yield irregular readings of all sessions, or of the ``latest`` active ones."""
+
+    def advance_cursor(self, session_id: str) -> bool:
+        """Move the platform's cursor past all read messages, and return whether it was moved.
+
+        The platform puts an old cursor back when it writes an older copy of the session.
         """
 
     def claim(self, formation: Formation) -> bool:
-        """Insert a CLAIMED formation in one atomic step.
+        """Insert a formation in one atomic step.
+
+        On MongoDB the platform's cursor is moved to the session's newest message, and its counters
+        are reset. The cursor is never moved back.
 
         Returns:
             False if another formation of the session and agent is unfinished, has the same ``seq``,
@@ -79,7 +117,8 @@ class Formations(Protocol):
         """Take over a formation; return None if it is finished or held by another worker.
 
         Accepts a formation that is RELEASED (and due, or ``forced``), CLAIMED or RECORDED with an
-        expired lease, or held by this worker. It becomes CLAIMED, or stays RECORDED.
+        expired lease, or held by this worker. It becomes CLAIMED, or stays RECORDED. The platform's
+        cursor is moved past the formation again if it was put back.
         """
 
     def renew(self, formation_id: str, *, worker: str, lease_until: datetime) -> bool:
@@ -118,16 +157,18 @@ class Formations(Protocol):
         """
 
     def apply_formation(
-        self, formation_id: str, *, now: datetime, worker: str | None = None
+        self,
+        formation_id: str,
+        *,
+        now: datetime,
+        worker: str | None = None,
+        skip: Set[str] = frozenset(),
     ) -> list[ChangeResult]:
-        """Apply a RECORDED formation (→ APPLIED) and advance the session's progress fields.
+        """Apply a RECORDED formation (→ APPLIED), without the changes with the IDs in ``skip``.
 
-        The fields (``last_memory_message_id`` and counters) advance only if this agent is the
-        session's first, and never backwards; the formation notes the cursor that was replaced.
         Idempotent, and safe in two processes at the same time; one transaction on SQLite.
 
-        If a step is left, the formation becomes CLAIMED when ``worker`` holds it, else RELEASED,
-        and the session's progress is unchanged.
+        If a step is left, the formation becomes CLAIMED when ``worker`` holds it, else RELEASED.
         """
 
     def release(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
@@ -161,11 +162,13 @@ class Host(Protocol):
         the store's index can do so.
         """
 
-    def find_lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+    def find_lost_progress(
+        self, *, agent_id: str | None = None, since: datetime | None = None
+    ) -> Iterator[Finding]:
         """Yield sessions in which the platform reset progress behind formed or forgotten messages.
 
-        This happens when the platform writes back an older copy of a session. Only formations for
-        the session's first agent count.
+        This happens when the platform writes back an older copy of a session. `advance_cursor`
+        repairs it. ``since`` limits the search to sessions active since then.
         """
 
 

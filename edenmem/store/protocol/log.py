@@ -21,6 +21,7 @@ class AuditLog(Protocol):
         *,
         agent_id: str | None = None,
         target_id: str | None = None,
+        target_ids: Sequence[str] = (),
         scope: Scope | None = None,
         run_id: str | None = None,
         actor: str | None = None,
@@ -36,6 +37,7 @@ class AuditLog(Protocol):
         Args:
             agent_id: The agent whose memory was changed.
             target_id: The ID of the changed object.
+            target_ids: The IDs of changed objects; empty for all.
             scope: Exactly this scope.
             run_id: The run that made the change.
             actor: The name of the author.

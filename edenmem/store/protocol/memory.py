@@ -24,10 +24,10 @@ class Memory(Protocol):
         limit: int | None = None,
         with_vectors: bool = False,
     ) -> Iterator[Fact]:
-        """Yield facts, most recently created or edited first, then by ID."""
+        """Yield facts, most recently said or edited first, then by ID."""
 
     def recent_facts(self, scopes: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
-        """Return the facts created or edited at or after ``since``, newest first."""
+        """Return the facts said or edited at or after ``since``, newest first."""
 
     def fact(self, fact_id: str, *, with_vector: bool = False) -> Fact | None:
         """Return a fact by ID from any scope; the caller checks access to its ``home``."""

@@ -17,8 +17,10 @@ class Statistics(Protocol):
     def count_by_day(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Sequence[FormedOnDay]:
-        """Count the facts and reflections formed at or after ``since``, by day, without empty
-        days."""
+        """Count facts and reflections dated at or after ``since``, by day, without empty days.
+
+        A fact or reflection is dated by its newest source message, else by its formation.
+        """
 
     def counts_by_kind(self, *, agent_id: str | None = None) -> Sequence[KindCount]:
         """Return sizes for all five kinds of scope, in the order of `ScopeKind`."""

@@ -87,8 +87,8 @@ class ModelSwitches(Protocol):
     def platform_model(self, model: str) -> str:
         """Return the platform's model if vectors of ``model`` must not be mixed with it, else "".
 
-        They may be if the platform does not use this database, if no fact has a vector of another
-        model, or if ``store.other_model_beside_platform`` is set.
+        They may be if the platform does not use this database, or if
+        ``store.other_model_beside_platform`` is set.
         """
 
     def vector_switch(self) -> VectorSwitch | None:

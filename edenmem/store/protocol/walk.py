@@ -7,6 +7,7 @@ from typing import Protocol
 
 from edenmem.models.backup import Document, LoadResult, Record, RecordKind, Selection
 from edenmem.models.integrity import PresenceKind
+from edenmem.models.records import AuditEntry
 
 ALL = Selection()
 
@@ -41,6 +42,19 @@ class Walk(Protocol):
 
     def present(self, kind: PresenceKind, ids: Sequence[str]) -> set[str]:
         """Return the IDs that exist and are not marked as deleted."""
+
+    def set_aside(self, entry: AuditEntry) -> bool:
+        """Move an unreadable document of memory into the audit entry about it.
+
+        The entry's scope is that of a user or session that the document names, if any. Returns
+        whether it was there, unreadable, and could be moved; on SQLite it cannot.
+        """
+
+    def put_back(self, entry: AuditEntry, undo: AuditEntry) -> bool:
+        """Restore the document of an entry of `set_aside`, and write ``undo``.
+
+        Returns False if the ID is in use.
+        """
 
     def load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False

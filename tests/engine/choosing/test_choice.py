@@ -1,4 +1,4 @@
-"""With ``embedding.provider = auto``, the stored vectors choose the embedding model."""
+"""With ``embedding.provider = auto``, the store chooses the embedding model (FAILURES 111)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ import msgspec
 import pytest
 
 from edenmem.embed import model_files
-from edenmem.engine.embeddings.choice import explain, open_embedder_for, settle
+from edenmem.engine.embeddings.choice import (
+    describe_destination,
+    explain,
+    first_destination,
+    open_embedder_for,
+    settle,
+)
 from edenmem.engine.service import MemoryService
 from edenmem.errors import StoreError
 from edenmem.models.ids import new_id
@@ -43,7 +49,7 @@ def store_vector(store: Store, model: str) -> None:
 @pytest.mark.parametrize(
     ("stored", "kind"),
     [
-        (None, "openai"),
+        (None, "local"),
         (LOCAL, "local"),
         ("multilingual-e5-small-int4", "local"),
         (REMOTE, "openai"),
@@ -58,6 +64,9 @@ def test_the_stored_vectors_choose(store: Store, stored: str | None, kind: str) 
     reason = explain(settings(), store)
     assert (stored or "no vectors") in reason
     assert ("endpoint" in reason) == (kind == "openai")
+    is_sent = describe_destination(settings(), store) != "on this machine"
+    assert is_sent == (kind == "openai")
+    assert bool(first_destination(settings(), store)) == (stored is None)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +109,31 @@ def test_the_models_of_the_platform_win(store: Store, monkeypatch: pytest.Monkey
     store_vector(store, LOCAL)
     monkeypatch.setattr(type(store.switches), "platform_model", lambda self, model: REMOTE)
     assert settle(settings(), store).embedding.provider == "openai"
+    # Without a key, no vectors: the platform could not search the local model's.
+    assert settle(Settings(), store).embedding.provider == "none"
+    told = f"the platform searches vectors of {REMOTE}, and no key is set: set OPENAI_API_KEY"
+    assert describe_destination(Settings(), store) == f"none: {told}"
+    assert first_destination(Settings(), store) == ""
+
+
+@pytest.mark.parametrize(
+    ("embedding", "words"),
+    [
+        (
+            {"base_url": "https://u:secret@host.example:8443/v1?k=1"},
+            "sent to https://host.example:8443/v1",
+        ),
+        ({"provider": "openai", "api_key": "k"}, "sent to https://api.openai.com/v1"),
+        ({"provider": "local", "api_key": "k"}, "on this machine"),
+        ({"provider": "none"}, "none: embedding.provider is none"),
+        ({"local_path": "/no/such"}, "unknown: embedding.local_path is not a folder: '/no/such'"),
+    ],
+)
+def test_the_destination_of_texts_is_shown_without_secrets(
+    store: Store, embedding: dict[str, str], words: str
+) -> None:
+    given = Settings(embedding=EmbeddingSettings(**embedding))
+    assert describe_destination(given, store) == words
 
 
 async def test_the_library_reads_the_store_on_first_use(sqlite_store: SqliteStore) -> None:
@@ -133,7 +167,7 @@ async def test_an_unused_model_is_not_opened(store: Store, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("embedding", "words"),
     [
-        ({"api_key": "k"}, "endpoint: a key or address is set"),
+        ({"api_key": "k"}, "endpoint: the settings name it"),
         ({}, f"{LOCAL}: no key or address is set"),
         ({"local_model": "multilingual-e5-small"}, "the settings name it"),
         ({"local_path": "/no/such"}, "the model is unknown"),
@@ -148,3 +182,5 @@ def test_choices_without_a_store_are_explained(
 def test_no_model_is_explained(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_files, "find_bundled_model", lambda: None)
     assert "uses no model" in explain(Settings(), store)
+    assert describe_destination(Settings(), store).startswith("none: no key or address is set")
+    assert first_destination(Settings(), store) == ""

@@ -63,7 +63,7 @@ class Quiet:
     clock: FixedClock = field(default_factory=FixedClock)
     settings: Settings = field(
         default_factory=lambda: Settings(
-            cold=ColdSettings(grace_seconds=0, concurrency=2), acceptance=ANYTHING_GOES
+            cold=ColdSettings(grace_seconds=0, concurrency=2), formation=ANYTHING_GOES
         )
     )
 

@@ -53,7 +53,7 @@ async def test_memory_does_not_grow_with_the_number_of_sessions(
     runner = ColdRunner(
         make_runtime(
             sqlite_store,
-            Settings(cold=ColdSettings(concurrency=1), acceptance=ANYTHING_GOES),
+            Settings(cold=ColdSettings(concurrency=1), formation=ANYTHING_GOES),
             llm=cold_world.InstantLLM(),
             embedder=cold_world.InstantEmbedder(),
             actor=data.ACTOR,

@@ -91,6 +91,9 @@ async def _live(store: Store, settings: Settings) -> None:
 _OF_SURROUNDINGS = {
     "backups",
     "connection",
+    "forgotten",  # see tests/platform/test_forgetting.py
+    "former",
+    "migrations",
     "schema",
     "permissions",
     "providers",

@@ -117,6 +117,16 @@ def test_a_folder_is_readable_and_stable(sqlite_store: Store, scope: Scope, tmp_
     assert (plan.edits, plan.conflicts, plan.problems, plan.files) == ((), (), (), 3)
 
 
+def test_public_files_become_private(sqlite_store: Store, scope: Scope, tmp_path: Path) -> None:
+    """FAILURES 116."""
+    folder = export(sqlite_store, tmp_path / "one")
+    pages = sorted(folder.rglob("*.md"))
+    for page in pages:
+        page.chmod(0o644)
+    export(sqlite_store, folder, force=True)
+    assert {page.stat().st_mode & 0o777 for page in pages} == {0o600}
+
+
 def test_edits_in_a_folder_are_audited_in_one_run(
     sqlite_store: Store, scope: Scope, tmp_path: Path
 ) -> None:

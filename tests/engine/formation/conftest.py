@@ -19,7 +19,7 @@ from edenmem.settings.schema import Settings
 from tests.engine.conftest import Cast
 from tests.support.builders import FixedClock, make_message, make_session
 from tests.support.memory import facts_of
-from tests.support.runtime import ANYTHING_GOES, make_runtime
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
@@ -87,12 +87,11 @@ class World:
         """A former; options of its constructor, or else formation settings."""
         own = {name: options.pop(name) for name in ("llm", "embedder", "store") if name in options}
         settings = options.pop("settings", Settings())
-        acceptance = options.pop("acceptance", ANYTHING_GOES)
-        formation = msgspec.structs.replace(settings.formation, **options)
+        formation = msgspec.structs.replace(settings.formation, **{"check": False, **options})
         return Former(
             make_runtime(
                 own.get("store", self.store),
-                msgspec.structs.replace(settings, formation=formation, acceptance=acceptance),
+                msgspec.structs.replace(settings, formation=formation),
                 llm=own.get("llm", self.llm),
                 embedder=own.get("embedder", self.embedder),
                 clock=self.clock,

@@ -420,15 +420,14 @@ async def test_a_cold_run_leaves_no_tail_behind(world: World) -> None:
     assert [report.messages for report in reports] == [5, 2]
 
 
-async def test_words_are_limited_whatever_the_model_does(world: World) -> None:
-    world.llm.script("facts", facts("word " * 40))
-    world.llm.script("reflections", reflections(user=["thought " * 50]))
+async def test_nothing_that_a_model_writes_is_cut(world: World) -> None:
+    """Known failure 102."""
+    world.llm.script("facts", facts("word " * 400))
+    world.llm.script("reflections", reflections(user=["thought " * 500]))
     world.say("Plenty of words.")
     await world.form_one()
-    [kept] = world.contents(world.cast.anna_scope)
-    assert kept == " ".join(["word"] * 30) + "…"
-    [pending] = world.pending(world.cast.anna_scope)
-    assert pending == " ".join(["thought"] * 35) + "…"
+    assert world.contents(world.cast.anna_scope) == [" ".join(["word"] * 400)]
+    assert world.pending(world.cast.anna_scope) == [" ".join(["thought"] * 500)]
 
 
 async def test_a_scope_with_room_for_few_facts_lets_the_oldest_go(world: World) -> None:

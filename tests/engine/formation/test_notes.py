@@ -18,7 +18,7 @@ from edenmem.errors import (
 )
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
-from edenmem.settings.schema import FormationSettings, Settings
+from edenmem.settings.schema import Settings
 from tests.engine.formation.conftest import World
 from tests.support.memory import facts_of, set_policy
 from tests.support.runtime import ANYTHING_GOES, make_runtime
@@ -37,8 +37,8 @@ def fact(content: str, scope: str = "user") -> dict[str, Any]:
 
 
 def service(world: World, **formation: Any) -> MemoryService:
-    formation_settings = msgspec.structs.replace(FormationSettings(), **formation)
-    settings = Settings(formation=formation_settings, acceptance=ANYTHING_GOES)
+    formation_settings = msgspec.structs.replace(ANYTHING_GOES, **formation)
+    settings = Settings(formation=formation_settings)
     return MemoryService.from_runtime(
         make_runtime(
             world.store, settings, llm=world.llm, embedder=world.embedder, clock=world.clock

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from edenmem.acceptance.evidence import Candidate, Violation
 from edenmem.engine.formation.quotas import ScopeQuota
 from edenmem.engine.runtime import answers
 from edenmem.engine.runtime.llm_session import render, render_own_words
@@ -25,13 +24,18 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "facts": answers.FactsAnswer,
     "reflections": answers.ReflectionsAnswer,
     "single": answers.SingleAnswer,
-    "rewrite": answers.RewriteAnswer,
+    "verify": answers.VerifyAnswer,
     "dedup": answers.DedupAnswer,
     "merge": answers.MergeAnswer,
     "consolidate": answers.TextAnswer,
     "shorten": answers.TextAnswer,
     "recall": answers.RecallAnswer,
 }
+
+
+#: Tasks about a conversation share their system text, and their task follows the conversation.
+TASKS = ("facts", "reflections", "single", "verify")
+OWN_SYSTEM = frozenset(ANSWERS) - set(TASKS)
 
 
 def values(task: str, text: str = "Some text.") -> dict[str, Any]:
@@ -59,17 +63,15 @@ def values(task: str, text: str = "Some text.") -> dict[str, Any]:
             return {**about, "scopes": offers, "facts": [text], "reflection_words": 35}
         case "single":
             return {**about, "scopes": offers, "fact_words": 30, "reflection_words": 35}
-        case "rewrite":
-            wrong = (Violation("names", text),)
-            candidate = Candidate(content=text, sources=(1, 2))
-            items = [{"number": 1, "candidate": candidate, "violations": wrong, "word_limit": 30}]
-            return {**about, "items": items}
+        case "verify":
+            item = {"number": 1, "kind": "fact", "content": text, "sources": (1, 2)}
+            return {**about, "items": [{**item, "quote": text, "doubts": (text,)}]}
         case "dedup":
-            neighbor = {"number": 1, "content": text, "formed_at": NOW}
+            neighbor = {"number": 1, "content": text, "at": NOW}
             facts = [{"number": 1, "content": text, "neighbors": [neighbor]}]
             return {"now": NOW, "facts": facts, "fact_words": 30}
         case "merge":
-            facts = [{"number": 1, "content": text, "formed_at": NOW}]
+            facts = [{"number": 1, "content": text, "at": NOW}]
             return {"now": NOW, "facts": facts, "fact_words": 30}
         case "consolidate":
             return {
@@ -78,7 +80,7 @@ def values(task: str, text: str = "Some text.") -> dict[str, Any]:
                 "owner": "ada",
                 "current": text,
                 "known": (text,),
-                "reflections": [{"formed_at": NOW, "content": text}],
+                "reflections": [{"dated_at": NOW, "content": text}],
                 "instructions": text,
                 "word_limit": 300,
             }
@@ -91,9 +93,9 @@ def values(task: str, text: str = "Some text.") -> dict[str, Any]:
 @pytest.mark.parametrize("task", ANSWERS)
 def test_a_prompt_names_every_field_of_its_answer(task: str) -> None:
     system, user = render(task, **values(task))
-    assert user
+    assert system
     for field in ANSWERS[task].model_fields:
-        assert f"`{field}`" in system
+        assert f"`{field}`" in (system if task in OWN_SYSTEM else user)
 
 
 @pytest.mark.parametrize("task", ANSWERS)
@@ -112,11 +114,20 @@ def test_no_braces_or_template_syntax_reach_the_model(task: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "task", ["facts", "reflections", "single", "rewrite", "dedup", "merge", "consolidate", "recall"]
+    "task", ["facts", "reflections", "single", "verify", "dedup", "merge", "consolidate", "recall"]
 )
 def test_the_current_time_is_given(task: str) -> None:
     """Known failure 34."""
     assert "The time now is 2026-03-14 12:00 UTC." in render(task, **values(task))[1]
+
+
+def test_the_prompts_of_a_formation_begin_with_the_conversation() -> None:
+    """An endpoint with a prefix cache reads the conversation once."""
+    prompts = [render(task, fence="0" * 16, **values(task)) for task in TASKS]
+    assert len({system for system, _ in prompts}) == 1
+    begins = [user.partition("# Task")[0] for _, user in prompts]
+    assert len(set(begins)) == 1
+    assert "<<<conversation 0000000000000000>>>\nSome text." in begins[0]
 
 
 @pytest.mark.parametrize("task", ANSWERS)
@@ -153,10 +164,11 @@ def test_a_prompts_own_words_are_all_but_other_peoples(task: str) -> None:
         assert "The time now is 2026-03-14 12:00 UTC" in own
 
 
-@pytest.mark.parametrize("task", ["facts", "reflections", "single", "rewrite", "dedup", "merge"])
+@pytest.mark.parametrize("task", ["facts", "reflections", "single", "verify", "dedup", "merge"])
 def test_a_prompt_has_one_example_of_what_is_wanted_and_what_is_not(task: str) -> None:
-    example = render(task, **values(task))[0].split("## Example")[1]
-    assert re.search(r"\b(Not|Wrong|ADD)\b", example)
+    prompt = "\n\n".join(render(task, **values(task)))
+    example = prompt.split("## Example")[1]
+    assert re.search(r"\b(Not|drop|ADD)\b", example)
 
 
 @given(st.text())

@@ -7,6 +7,7 @@ from edenmem.engine.formation.transcript import (
     Cast,
     cut_middle,
     measure_length,
+    split_text,
     tidy_name,
     transcribe,
 )
@@ -67,7 +68,8 @@ def test_messages_are_carried_as_they_were_read() -> None:
         (5, messages[4].id, "person", "Cleo", "Mine!"),
     ]
     assert {each.sent_at for each in transcript.messages} == {AT}
-    assert transcript.accounts == (ADA.id, None, None, None, None)
+    accounts = [each.account for each in transcript.entries]
+    assert accounts == [ADA.id, None, None, None, None]
     assert transcript.speakers == ("ada", "Cleo")
     assert transcript.find_sources([5, 1, 1, 0, -3, 99]) == (
         transcript.messages[0],
@@ -177,12 +179,26 @@ def test_a_name_cannot_structure_a_line(name: str) -> None:
     assert not set(tidy) & set("\n\r[]():<>`*")
 
 
-def test_a_long_message_is_cut_in_the_middle_and_says_so() -> None:
-    text = "BEGIN" + "x" * 20_000 + "END"
-    [_, line] = read(make_message(SESSION, text, sender=ADA.id))
-    assert "ada: BEGINxx" in line
-    assert line.endswith("xxEND")
-    assert "[… 12008 characters left out …]" in line
+def test_a_long_message_is_shown_whole_in_parts() -> None:
+    """Known failure 102."""
+    text = "BEGIN " + "so it is " * 2_000 + "END"
+    message = make_message(SESSION, text, sender=ADA.id)
+    [_, *lines] = read(message)
+    assert [line.partition(":")[2].partition(":")[0][3:] for line in lines] == [
+        f"ada (part {place} of 3)" for place in (1, 2, 3)
+    ]
+    transcript = transcribe([message], CAST, SETTINGS)
+    assert {each.id for each in transcript.messages} == {message.id}
+    assert " ".join(each.text for each in transcript.messages) == text
+    parts = list(transcript.parts(SETTINGS.message_characters))
+    assert [[each.number for each in part.messages] for part in parts] == [[1], [2], [3]]
+
+
+@given(st.text(max_size=300), st.integers(1, 100))
+def test_splitting_loses_nothing_but_white_space(text: str, limit: int) -> None:
+    pieces = split_text(text, limit)
+    assert "".join("".join(pieces).split()) == "".join(text.split())
+    assert all(len(piece) <= limit for piece in pieces)
 
 
 @given(st.text(max_size=300), st.integers(1, 100))

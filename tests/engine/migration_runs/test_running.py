@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -38,6 +42,7 @@ from tests.support.builders import (
     FixedClock,
     ago,
     change_set,
+    make_actor,
     make_agent,
     make_fact,
     make_policy,
@@ -238,11 +243,31 @@ def test_only_one_migration_runs_at_a_time(
         "another host", now=until, until=clock.advance(seconds=30)
     )
     clock.advance(seconds=-10)
-    with pytest.raises(ConflictError, match="another host"):
+    with pytest.raises(ConflictError, match="another host") as caught:
         migrate(whole_plan())
+    assert caught.value.hint == "wait until it ends; if it was killed, retry in 10 s"
     assert store.migrations.migration_runs() == []
     clock.advance(seconds=20)
     assert migrate(whole_plan()).run.state is RunState.DONE
+
+
+def test_the_lease_of_a_killed_process_is_taken_over(
+    store: Store, migrate: Migrate, clock: FixedClock
+) -> None:
+    """FAILURES 126: for a minute, each retry said that the killed process was running."""
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    host = make_actor("").host
+    for process, is_dead in ((os.getpid(), False), (dead.pid, True)):
+        holder = f"root on {host}, process {process} (abc123)"
+        until = clock.now + timedelta(seconds=30)
+        assert store.migrations.take_migration_lease(holder, now=clock.now, until=until) is None
+        if is_dead:
+            assert migrate(whole_plan()).run.state is RunState.DONE
+        else:
+            with pytest.raises(ConflictError, match="another migration is running"):
+                migrate(whole_plan())
+            store.migrations.end_migration_lease(holder)
 
 
 def test_known_failure_45_failures_are_counted_and_stop_nothing(

@@ -15,14 +15,14 @@ from tests.engine.conftest import make_cast
 from tests.engine.formation.conftest import World, facts, reflections
 from tests.support.builders import ACTOR, FixedClock
 from tests.support.editing import AwaitedEditor
-from tests.support.runtime import ANYTHING_GOES, make_runtime
+from tests.support.runtime import make_runtime
 
 if TYPE_CHECKING:
     from edenmem.store.protocol.store import Store
     from tests.support.embedder import FakeEmbedder
     from tests.support.llm import FakeLLM
 
-SETTINGS = Settings(formation=FormationSettings(dedup=False), acceptance=ANYTHING_GOES)
+SETTINGS = Settings(formation=FormationSettings(dedup=False, check=False))
 
 
 @dataclass(kw_only=True)

@@ -23,6 +23,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, FactFilter, SearchAbility
+from edenmem.settings.installation import install_hint
 from edenmem.settings.schema import SearchSettings, Settings
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, FixedClock, ago, change_set, make_fact
@@ -238,7 +239,7 @@ class TestWithoutEmbedder:
         report = await Searcher(make_runtime(store)).search(["cat"], [SCOPE])
         assert report.recipe == "text"
         assert contents(report) == [TEXTS[1]]
-        assert any("edenmem[local]" in notice for notice in report.notices)
+        assert any(install_hint("local") in notice for notice in report.notices)
 
     @pytest.mark.parametrize("recipe", ["convex", "rrf", "semantic"])
     async def test_a_recipe_asked_for_by_name_is_an_error(self, store: Store, recipe: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -29,6 +31,35 @@ async def test_results_arguments_errors_and_context_are_passed() -> None:
     assert await in_thread(call, 1, b=2) == (3, "anna", False)
     with pytest.raises(ZeroDivisionError):
         await in_thread(lambda: 1 / 0)
+
+
+_DECODES_AT_ONCE = """
+import asyncio, sys, threading
+import msgspec
+from edenmem.engine.runtime.concurrency import THREADS, in_thread
+from edenmem.models.changes import ChangeSet
+from edenmem.models.ids import utc_now
+
+sys.setswitchinterval(1e-6)
+ready = threading.Barrier(THREADS)
+actor = {"name": "anna", "host": "here", "command": "form"}
+packed = msgspec.msgpack.encode({"actor": actor, "at": utc_now(), "changes": []})
+
+def decode():
+    ready.wait()
+    msgspec.msgpack.decode(packed, type=ChangeSet)
+
+async def main():
+    await asyncio.gather(*(in_thread(decode) for _ in range(THREADS)))
+
+asyncio.run(main())
+"""
+
+
+def test_threads_may_decode_a_type_for_the_first_time_at_once() -> None:
+    """FAILURES 90: beside another cold run, a cold run ended with a segmentation fault."""
+    for _ in range(4):
+        subprocess.run([sys.executable, "-c", _DECODES_AT_ONCE], check=True)
 
 
 async def test_a_cancelled_task_waits_for_its_call() -> None:

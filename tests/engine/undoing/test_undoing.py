@@ -5,16 +5,28 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from edenmem.engine.history.undo import Undoer, UndoOutcome, undo_id
 from edenmem.engine.history.why import fact_why, text_why
 from edenmem.errors import NotFoundError, StoreError
-from edenmem.models.changes import RemoveFact, RepairBuffer, ReviseFact
+from edenmem.models.changes import (
+    AddFact,
+    Change,
+    ChangeSet,
+    RemoveFact,
+    RepairBuffer,
+    ReviseFact,
+    SetAgentToggles,
+    SetPrivacy,
+    WriteConsolidation,
+    WritePolicy,
+)
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from tests.faults.points import Fault, FaultyStore, Mode, Place, Switchboard
-from tests.support.builders import NOW, FixedClock, make_actor
+from tests.support.builders import NOW, FixedClock, make_actor, make_agent, make_policy
 from tests.support.memory import (
     add_fact,
     add_reflection,
@@ -158,3 +170,68 @@ def test_an_undo_that_was_cut_off_is_completed_by_repeating_it(
         assert sqlite_store.log.audit_entry(undo_id(target))
     assert (text(sqlite_store), pending(sqlite_store)) == ("T0", ["b", "c"])
     assert [each.content for each in facts_of(sqlite_store, SCOPE)] == ["one"]
+
+
+def test_a_later_change_blocks_an_older_undo_although_the_states_are_equal(
+    store: Store, undoer: Undoer
+) -> None:
+    """FAILURES 120: delete, restore, delete, undo the first; and the same with all other fields."""
+    agent = make_agent("mira", user_memory_enabled=False)
+    store.host.add_agent(agent)
+    fact, other = (add_fact(store, SCOPE, content) for content in ("one", "other"))
+    reflection = add_reflection(store, SCOPE)
+    policies = [make_policy(SCOPE, word_limit=limit) for limit in (100, 200)]
+
+    def remove(version: int) -> Change:
+        return RemoveFact(scope=SCOPE, fact_id=other.id, expected_version=version, at=NOW)
+
+    def revise(version: int, content: str) -> Change:
+        return ReviseFact(
+            scope=SCOPE, fact_id=fact.id, expected_version=version, content=content, at=NOW
+        )
+
+    def hide(private: bool) -> Change:
+        return SetPrivacy(
+            scope=SCOPE, target_type="reflection", target_id=reflection.id, private=private, at=NOW
+        )
+
+    def toggle(is_on: bool) -> Change:
+        return SetAgentToggles(agent_id=agent.id, user_memory_enabled=is_on, at=NOW)
+
+    def write(version: int, content: str) -> Change:
+        return WriteConsolidation(
+            scope=SCOPE, expected_version=version, content=content, word_limit=9, at=NOW
+        )
+
+    def limit(version: int) -> Change:
+        policy = policies[version % 2]
+        return WritePolicy(policy=policy, expected_version=version, at=NOW)
+
+    restored = msgspec.structs.replace(other, version=2)
+    for changes in (
+        [revise(1, "two"), revise(2, "one"), revise(3, "two")],
+        [remove(1), AddFact(fact=restored), remove(2)],
+        [hide(True), hide(False), hide(True)],
+        [toggle(True), toggle(False), toggle(True)],
+        [write(0, "T"), write(1, "U"), write(2, "T")],
+        [limit(0), limit(1), limit(2)],
+    ):
+        for hours, change in enumerate(changes):
+            at = NOW + timedelta(hours=hours + 1)
+            change = msgspec.structs.replace(
+                change, **({"at": at} if hasattr(change, "at") else {})
+            )
+            context = ChangeSet(actor=make_actor(), at=at, changes=(change,))
+            assert store.changes.apply(context)[0].ok, change
+        first, _, last = changes
+        for step in (undoer.plan(first.id), undoer.undo(first.id)):
+            assert (step.outcome, step.forceable) == (UndoOutcome.REFUSED, True), first
+            assert step.in_the_way[0].id == last.id
+            assert "has changed since" in step.why
+        assert undoer.undo(last.id).outcome is UndoOutcome.DONE
+        redone = undoer.undo(undo_id(last.id))  # the last change is in force again
+        assert redone.outcome is UndoOutcome.DONE
+        again = undoer.plan(first.id)
+        assert (again.outcome, again.in_the_way[0].id) == (UndoOutcome.REFUSED, redone.undo_id)
+        forced = undoer.plan(first.id, force=True)
+        assert (forced.outcome, forced.forced) == (UndoOutcome.PLANNED, True)

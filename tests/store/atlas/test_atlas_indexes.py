@@ -166,7 +166,7 @@ def test_a_unique_index_is_never_dropped(bare: MongoStore) -> None:
 
 
 def test_an_ordinary_index_is_created_updated_and_dropped(bare: MongoStore) -> None:
-    name = "edenmem_fact_formed"
+    name = "edenmem_fact_dated"
     bare.indexes.drop_index(name)
     assert state(bare, name).status == "missing"
     bare.connection.facts.create_index([("formed_at", 1)], name=name)

@@ -31,7 +31,7 @@ from edenmem.store.mongo.core.collections import (
 )
 from edenmem.store.mongo.core.filters import object_id
 from edenmem.store.mongo.search.atlas_search import AtlasSearch
-from tests.store.atlas.conftest import DIMENSIONS, WISH, again, build
+from tests.store.atlas.conftest import DIMENSIONS, WISH, again, build, state
 from tests.support.atlas_server import AtlasServer
 from tests.support.builders import NOW, ago, make_fact
 from tests.support.memory import add_fact, add_facts, applied
@@ -114,7 +114,7 @@ def test_an_index_of_other_dimensions_is_an_error(bare: MongoStore) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", list(VECTOR_FILTERS))
+@pytest.mark.parametrize("lost", [each for each in VECTOR_FILTERS if each != "said_at"])
 def test_a_vector_index_that_cannot_filter_is_an_error(bare: MongoStore, lost: str) -> None:
     """Known failure 31: a filter outside the query is not a filter."""
     definition = vector_index(dimensions=DIMENSIONS).definition
@@ -125,7 +125,7 @@ def test_a_vector_index_that_cannot_filter_is_an_error(bare: MongoStore, lost: s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", ["content", *TEXT_FILTERS])
+@pytest.mark.parametrize("lost", ["content", *(each for each in TEXT_FILTERS if each != "said_at")])
 def test_a_text_index_that_lacks_a_field_is_an_error(bare: MongoStore, lost: str) -> None:
     mappings = text_index().definition["mappings"]
     fields = {path: types for path, types in mappings["fields"].items() if path != lost}
@@ -135,6 +135,37 @@ def test_a_text_index_that_lacks_a_field_is_an_error(bare: MongoStore, lost: str
     with pytest.raises(StoreError, match=f"{lost}: not indexed as") as caught:
         words(bare)
     assert "edenmem index update" in (caught.value.hint or "")
+
+
+@pytest.mark.slow
+def test_an_index_without_said_at_is_named_and_goes_by_formation(
+    bare: MongoStore, atlas: AtlasServer
+) -> None:
+    """FAILURES 108: an index that lacks the field is no error."""
+    definition = vector_index(dimensions=DIMENSIONS).definition
+    fields = [field for field in definition["fields"] if field["path"] != "said_at"]
+    bare.connection.facts.create_search_index(VECTOR_INDEX, "vectorSearch", {"fields": fields})
+    mappings = text_index().definition["mappings"]["fields"]
+    typed = {path: types for path, types in mappings.items() if path != "said_at"}
+    bare.connection.facts.create_search_index(
+        TEXT_INDEX, "search", {"mappings": {"dynamic": False, "fields": typed}}
+    )
+    add_facts(bare, embedded(said_at=ago(days=900)))
+    build(bare)
+    for name in (VECTOR_INDEX, TEXT_INDEX):
+        assert "said_at" in str(state(bare, name).differences)
+    recent = FactFilter(scopes=(ANNA,), since=ago(days=1))
+    assert len(near(bare, recent)) == len(words(bare, filter=recent)) == 1
+    for name in (VECTOR_INDEX, TEXT_INDEX):
+        bare.indexes.update_index(name, WISH)
+    build(bare)
+    old = FactFilter(scopes=(ANNA,), until=ago(days=1))
+    fresh = again(bare, atlas.uri)
+    try:
+        assert near(fresh, recent) == words(fresh, filter=recent) == []
+        assert len(near(fresh, old)) == len(words(fresh, filter=old)) == 1
+    finally:
+        fresh.database.close()
 
 
 def test_a_text_index_with_another_analyzer_is_searched(bare: MongoStore) -> None:
@@ -229,7 +260,7 @@ def test_the_filter_is_part_of_each_query_and_one_for_all_scopes(
     words(store, "bees", wide)
     vector, text = atlas.searches()
     agents = [part["agent_id"] for part in vector["$vectorSearch"]["filter"]["$and"][1]["$or"]]
-    assert agents == [object_id(AGENT)] * 4  # both users share one
+    assert agents == [object_id(AGENT)] * 8  # both users share one; with and without said_at
     assert len(text["$search"]["compound"]["filter"]) == 1
     assert None not in str(vector).split()
 

@@ -342,16 +342,18 @@ def test_models_are_counted_in_scopes_or_everywhere(store: Store) -> None:
     assert store.vectors.vector_models([]) == {}
 
 
-def test_a_weak_fact_is_marked_until_its_text_is_changed(store: Store) -> None:
-    fact = add_fact(store, SCOPE, weak=True)
+def test_a_fact_in_doubt_is_marked_until_its_text_is_changed(store: Store) -> None:
+    fact = add_fact(store, SCOPE, unconfirmed="why", quote="I row")
     marked = SetPrivacy(scope=SCOPE, target_type="fact", target_id=fact.id, private=True, at=LATER)
     applied(store, marked)
     stored = facts_of(store, SCOPE)[0]
-    assert (stored.weak, stored.private) == (True, True)
+    assert (stored.unconfirmed, stored.quote, stored.private) == ("why", "I row", True)
     add_fact(store, SCOPE, "Anna rows on Mondays.")
-    assert list(store.memory.facts(FactFilter(scopes=(SCOPE,), weak=True))) == [stored]
+    assert list(store.memory.facts(FactFilter(scopes=(SCOPE,), unconfirmed=True))) == [stored]
     applied(store, revise(stored, "Anna lives in Porto."))
     stored = facts_of(store, SCOPE)[0]
-    assert not stored.weak
-    applied(store, msgspec.structs.replace(revise(stored, "Anna may live in Faro."), weak=True))
-    assert facts_of(store, SCOPE)[0].weak
+    assert (stored.unconfirmed, stored.quote) == ("", "")
+    applied(
+        store, msgspec.structs.replace(revise(stored, "Anna may live in Faro."), unconfirmed="why")
+    )
+    assert facts_of(store, SCOPE)[0].unconfirmed == "why"

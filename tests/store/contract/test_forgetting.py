@@ -23,6 +23,7 @@ from edenmem.models.forgetting import FORGOTTEN
 from edenmem.models.formation import Decision, FormationStatus
 from edenmem.models.host import Agent, CachedContext, User
 from edenmem.models.scope import Scope
+from edenmem.store.sqlite import SqliteStore
 from tests.support.builders import (
     NOW,
     ago,
@@ -174,6 +175,8 @@ def test_past_messages_are_not_formed_later(town: Town) -> None:
 
 def test_the_platform_does_not_form_past_messages(town: Town) -> None:
     """Known failure 58: its cursor stayed, so the platform formed the forgotten messages."""
+    if isinstance(town.store, SqliteStore):
+        pytest.skip("a file has no cursor of the platform")
     store = town.store
     hers = list(store.host.messages(town.shared.id))
     others = make_messages(
@@ -200,6 +203,8 @@ def test_the_platform_does_not_form_past_messages(town: Town) -> None:
 @pytest.mark.parametrize("formed", [0, 2])
 def test_messages_of_others_are_still_formed(town: Town, formed: int) -> None:
     """The platform's only cursor of a session also passes earlier messages of others."""
+    if isinstance(town.store, SqliteStore):
+        pytest.skip("a file has no cursor of the platform")
     store = town.store
     session = make_session([town.eve, town.adam], [town.zenobia, town.bruno])
     assert store.host.put_session(session)

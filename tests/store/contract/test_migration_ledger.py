@@ -84,15 +84,15 @@ def test_reflections_are_read_by_their_ids(store: Store) -> None:
 def test_one_process_holds_the_lease_until_it_expires(store: Store) -> None:
     soon = NOW + timedelta(minutes=1)
     assert store.migrations.take_migration_lease("one", now=NOW, until=soon) is None
-    assert store.migrations.take_migration_lease("two", now=NOW, until=soon) == "one"
+    assert store.migrations.take_migration_lease("two", now=NOW, until=soon) == ("one", soon)
     later = soon + timedelta(minutes=1)
     assert store.migrations.take_migration_lease("one", now=NOW, until=later) is None
-    assert store.migrations.take_migration_lease("two", now=soon, until=later) == "one"
+    assert store.migrations.take_migration_lease("two", now=soon, until=later) == ("one", later)
     assert (
         store.migrations.take_migration_lease("two", now=later, until=later + timedelta(hours=1))
         is None
     )
     store.migrations.end_migration_lease("one")  # no longer its own
-    assert store.migrations.take_migration_lease("one", now=later, until=later) == "two"
+    assert store.migrations.take_migration_lease("one", now=later, until=later)[0] == "two"
     store.migrations.end_migration_lease("two")
     assert store.migrations.take_migration_lease("one", now=later, until=later) is None

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from edenmem.models.backup import LoadStatus, RecordKind
+from edenmem.models.changes import RemoveReflection
 from edenmem.models.formation import Formation, FormationStatus, Reach
 from edenmem.models.host import Message, Session
 from edenmem.models.ids import new_id
+from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
 from tests.support.backup import dump
 from tests.support.builders import (
@@ -22,7 +24,7 @@ from tests.support.builders import (
     make_messages,
     make_session,
 )
-from tests.support.platform_cursor import cursor_of, put_cursor
+from tests.support.platform_cursor import put_cursor, put_proof
 
 ONE, TWO = new_id(), new_id()
 
@@ -45,7 +47,7 @@ def waiting(store: Store, session: Session, agent: str, reach: Reach = Reach.WAI
 
 def form(store: Store, session: Session, messages: list[Message], **fields: Any) -> Formation:
     """Form the messages from claim to apply, without an outcome."""
-    formation = make_formation(session, messages, cursor_moves=(), **fields)
+    formation = make_formation(session, messages, **fields)
     assert store.formations.claim(formation)
     outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
     assert store.formations.record(formation.id, worker="worker-1", changes=change_set(), **outcome)
@@ -57,89 +59,61 @@ def ids(messages: list[Message]) -> list[str]:
     return [message.id for message in messages]
 
 
-@pytest.mark.parametrize("cursor", ["there", "deleted", "last deleted", "no id", "none"])
-def test_known_failure_55_what_the_platform_formed_does_not_wait(
-    talk: tuple[Store, Session, list[Message]], cursor: str
-) -> None:
-    store, session, messages = talk
-    soon = timedelta(seconds=1)
-    places = {
-        "there": (messages[5].id, 6),
-        "deleted": (new_id(messages[5].created_at + soon), 6),
-        "last deleted": (new_id(messages[-1].created_at + soon), 10),
-        "no id": ("the last one", 0),
-        "none": (None, 0),
-    }
-    put_cursor(store, session.id, places[cursor][0])
-    covered = places[cursor][1]
-    for agent in (ONE, TWO):
-        assert waiting(store, session, agent) == ids(messages[covered:])
-        assert store.formations.backlog(session.id, agent, limit=1).by_platform == covered
-        for reach in (Reach.INCLUDE_FORMED, Reach.FROM_START):
-            assert waiting(store, session, agent, reach) == ids(messages)
-
-
-def test_forming_in_turns_neither_repeats_nor_loses_messages(
+def test_what_the_platform_read_does_not_wait(
     talk: tuple[Store, Session, list[Message]],
 ) -> None:
+    """Known failure 55 and FAILURES 91: proof is the sources of memory, for each agent."""
     store, session, messages = talk
-    put_cursor(store, session.id, messages[3].id)
+    put_cursor(store, session.id, messages[-1].id)  # proves nothing
+    read = ids(messages[2:6])
+    put_proof(store, session.id, ONE, read)
+    for noted in (False, True):
+        backlog = store.formations.backlog(session.id, ONE, limit=99)
+        assert backlog.by_platform == 4
+        assert set(backlog.unnoted) == (set() if noted else set(read))
+        assert store.formations.proof(session.id, ONE) == set(backlog.unnoted)
+        assert waiting(store, session, ONE) == ids(messages[:2] + messages[6:])
+        assert waiting(store, session, TWO) == ids(messages)
+        for reach in (Reach.INCLUDE_FORMED, Reach.FROM_START):
+            assert waiting(store, session, ONE, reach) == ids(messages)
+        store.formations.note_proof(session.id, ONE, backlog.unnoted, now=NOW)
+    # The copy outlives the platform's memory.
+    store.changes.apply(
+        change_set(
+            *(
+                RemoveReflection(
+                    scope=each.home, reflection_id=each.id, expected_version=each.version, at=NOW
+                )
+                for each in store.memory.pending(Scope.session(ONE, session.id))
+            )
+        )
+    )
+    assert waiting(store, session, ONE) == ids(messages[:2] + messages[6:])
+    form(store, session, messages[:4], seq=2)  # asked for again
+    assert waiting(store, session, ONE) == ids(messages[6:])
+
+
+def test_both_read_and_late_messages_wait(talk: tuple[Store, Session, list[Message]]) -> None:
+    store, session, messages = talk
     form(store, session, messages[4:6])
-    assert cursor_of(store, session.id) == messages[5].id
-    # Edenmem's own move hides nothing: not from the other agent, and no late message.
-    assert waiting(store, session, TWO) == ids(messages[4:])
+    # Edenmem's own formation hides nothing: not from the other agent, and no late message.
+    assert waiting(store, session, TWO) == ids(messages)
     late = make_message(session, "late", created_at=messages[4].created_at + timedelta(seconds=9))
     store.host.add_messages(session.id, [late])
-    put_cursor(store, session.id, messages[7].id)
-    assert waiting(store, session, ONE) == [late.id, *ids(messages[8:])]
-    form(store, session, [late, *messages[8:]], seq=2)
-    # Before each turn the platform writes back an older copy of the session.
-    for older in (messages[9], messages[7], messages[5], messages[3]):
-        put_cursor(store, session.id, older.id)
-        assert waiting(store, session, ONE) == []
-    put_cursor(store, session.id, None)
-    assert waiting(store, session, ONE) == []
-    assert waiting(store, session, TWO) == ids([messages[4], late, messages[5], *messages[8:]])
-
-
-def test_the_cursor_never_moves_backwards(talk: tuple[Store, Session, list[Message]]) -> None:
-    store, session, messages = talk
-    form(store, session, messages[:2], agent_id=TWO)
-    assert cursor_of(store, session.id) is None  # it follows the session's first agent
-    formation = make_formation(session, messages[:2], cursor_moves=())
-    assert store.formations.claim(formation)
-    put_cursor(store, session.id, messages[7].id)
-    outcome: dict[str, Any] = {"decisions": (), "usage": (), "counts": {}, "now": NOW}
-    assert store.formations.record(formation.id, worker="worker-1", changes=change_set(), **outcome)
-    store.formations.apply_formation(formation.id, now=NOW)
-    assert cursor_of(store, session.id) == messages[7].id
-    assert waiting(store, session, ONE) == ids(messages[8:])
-    gone = new_id(messages[-1].created_at + timedelta(seconds=1))
-    put_cursor(store, session.id, gone)
-    form(store, session, messages[8:9], seq=2)
-    assert cursor_of(store, session.id) == gone
-
-
-def test_an_older_formation_without_recorded_moves_moved_the_cursor(
-    talk: tuple[Store, Session, list[Message]],
-) -> None:
-    store, session, messages = talk
-    old = make_formation(session, messages[2:4], status=FormationStatus.APPLIED, worker=None)
-    assert old.cursor_moves is None
-    [answer] = store.walk.load(RecordKind.FORMATION, [old])
-    assert answer.status is LoadStatus.ADDED
-    put_cursor(store, session.id, messages[3].id)
-    assert waiting(store, session, TWO) == ids(messages)
-    assert waiting(store, session, ONE) == ids(messages[:2] + messages[4:])
+    put_proof(store, session.id, ONE, ids(messages[4:8]))
+    assert waiting(store, session, ONE) == ids([*messages[:4], late, *messages[8:]])
+    for older in (messages[7].id, messages[3].id, None):  # an old copy changes nothing
+        put_cursor(store, session.id, older)
+        assert waiting(store, session, ONE) == ids([*messages[:4], late, *messages[8:]])
 
 
 def test_messages_of_a_superseded_formation_are_pending_again(
     talk: tuple[Store, Session, list[Message]], open_store: Callable[[str], Store]
 ) -> None:
     store, session, messages = talk
-    put_cursor(store, session.id, messages[1].id)
+    put_proof(store, session.id, ONE, ids(messages[:2]))
     first = form(store, session, messages[2:6])
-    claimed = make_formation(session, messages[6:8], seq=2, cursor_moves=())
+    claimed = make_formation(session, messages[6:8], seq=2)
     assert store.formations.claim(claimed)
     assert waiting(store, session, ONE, Reach.AGAIN) == ids(messages[2:6] + messages[8:])
     whole = messages[:6] + messages[8:]
@@ -167,7 +141,12 @@ def test_messages_of_a_superseded_formation_are_pending_again(
     assert waiting(store, session, ONE) == ids(messages[8:])
     for kind in ("sqlite", "secantus"):  # also after a restored backup
         other = open_store(kind)
-        for each in (RecordKind.SESSION, RecordKind.MESSAGE, RecordKind.FORMATION):
+        for each in (
+            RecordKind.SESSION,
+            RecordKind.MESSAGE,
+            RecordKind.REFLECTION,
+            RecordKind.FORMATION,
+        ):
             records = [record for _, record in dump(store, [each])]
             answers = other.walk.load(each, records)
             assert {answer.status for answer in answers} == {LoadStatus.ADDED}

@@ -114,7 +114,8 @@ class Template:
     def restore(self) -> None:
         """Replace the documents of the database with these."""
         self._database.client.admin.command("killAllSessions", [])
-        for name, documents in self._documents.items():
+        for name in self._database.list_collection_names():  # also those made since
             self._database[name].delete_many({})
+        for name, documents in self._documents.items():
             if documents:
                 self._database[name].insert_many(documents)

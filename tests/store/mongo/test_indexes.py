@@ -80,6 +80,8 @@ RESIDUAL = {
     "memory2_facts": {
         "session_id",
         "formed_at",
+        "said_at",
+        "recent_at",
         "updated_at",
         "embedding_model",
         "embedding",
@@ -90,7 +92,9 @@ RESIDUAL = {
         "group_id",
         "shard",
     },
-    "memory2_reflections": {"absorbed", "formed_at", "user_id", "group_id", "shard", "session_id"},
+    "memory2_reflections": {
+        *("absorbed", "said_at", "formed_at", "user_id", "group_id", "shard", "session_id"),
+    },
     "memory2_consolidated": {"user_id", "group_id", "shard", "session_id"},
     "memory2_policies": {"user_id", "version"},
     "memory2_history": {"action", "agent_id", "scope", "owner"},
@@ -295,6 +299,14 @@ def _use_everything(store: Store) -> None:
     store.formations.formation(formation.id)
     store.formations.backlog(session.id, agent.id, limit=2)
     store.formations.backlog(session.id, other.id, limit=2, reach=Reach.FROM_START)
+    store.formations.proof(session.id, agent.id)
+    store.formations.note_proof(session.id, agent.id, [messages[5].id], now=NOW)
+    store.formations.note_proof(session.id, agent.id, [messages[4].id], now=NOW)
+    store.formations.platform_memory_at(since=NOW)
+    for latest in (None, 5):
+        list(store.formations.find_readings(latest=latest))
+    list(store.host.find_lost_progress(since=NOW))
+    store.formations.advance_cursor(session.id)
     store.formations.supersede(formation.id, now=NOW)
     of_session, of_agent = {"session_id": session.id}, {"agent_id": agent.id}
     for named in ({}, of_session, of_agent, of_session | of_agent):

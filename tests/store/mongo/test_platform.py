@@ -289,6 +289,83 @@ def test_a_text_rewritten_by_the_platform_is_a_newer_version(
     assert contents == ["Ours.", "Theirs.", "Next."]
 
 
+def test_a_text_of_the_platform_under_a_taken_number_is_kept(
+    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId]
+) -> None:
+    """FAILURES 95: history lacked it, so that 'restore' brought ours of that number."""
+    scope = Scope.user(str(ids[0]), str(ids[1]))
+
+    def write(content: str, version: int) -> None:
+        change = WriteConsolidation(
+            scope=scope, expected_version=version, content=content, word_limit=300, at=LATER
+        )
+        applied(mongo, change)
+
+    def contents() -> dict[int, str]:
+        found = mongo.history.versions("consolidation", "", scope=scope)
+        return {entry.version: entry.content for entry in found}
+
+    def rewrite(text: str) -> None:
+        database.memory2_consolidated.update_one({}, {"$set": {"consolidated_content": text}})
+
+    write("Ours.", 0)
+    write("Ours, too.", 1)
+    rewrite("VERSION: 2\nTheirs.")
+    found = mongo.memory.consolidations([scope])[scope]
+    assert (found.version, found.consolidated_content, found.absorbed_ids) == (3, "Theirs.", ())
+    write("Next.", 3)
+    rewrite("VERSION: 4\nNext.")  # nothing new
+    assert mongo.memory.consolidations([scope])[scope].version == 4
+    texts = {1: "Ours.", 2: "Ours, too.", 3: "Theirs.", 4: "Next."}
+    assert contents() == texts
+    # The platform clears the memory, and begins again.
+    document = database.memory2_consolidated.find_one_and_delete({})
+    database.memory2_consolidated.insert_one(
+        platform_text(ids[0], ids[1], "VERSION: 1\nAnother life.")
+    )
+    assert document["version"] == 4
+    assert contents()[1] == "Another life."
+    write("Last.", 1)
+    assert contents() == {**texts, 1: "Another life.", 2: "Last."}
+
+
+@pytest.mark.parametrize(
+    "line", ["0", "-3", "2147483649", "9223372036854775808", "9" * 5000], ids=lambda text: text[:19]
+)
+def test_an_absurd_version_line_is_no_version(
+    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId], line: str
+) -> None:
+    """FAILURES 95: a number over 2^63 ended the consolidation of the scope."""
+    scope = Scope.user(str(ids[0]), str(ids[1]))
+    database.memory2_consolidated.insert_one(
+        platform_text(ids[0], ids[1], f"VERSION: {line}\nTheirs.")
+    )
+    for version, text in ((1, "Theirs."), (3, "Again.")):
+        found = mongo.memory.consolidations([scope])[scope]
+        assert (found.version, found.consolidated_content) == (version, text)
+        change = WriteConsolidation(
+            scope=scope, expected_version=version, content="Ours.", word_limit=300, at=LATER
+        )
+        applied(mongo, change)
+        again = {"consolidated_content": f"VERSION: {line}\nAgain."}
+        database.memory2_consolidated.update_one({}, {"$set": again})
+
+
+def test_versions_after_the_greatest_of_the_platform_are_ours(
+    mongo: MongoStore, database: Any, ids: tuple[ObjectId, ObjectId]
+) -> None:
+    """FAILURES 95: 2^31 is the last number that is believed of the platform."""
+    scope, last = Scope.user(str(ids[0]), str(ids[1])), 2**31
+    database.memory2_consolidated.insert_one(
+        platform_text(ids[0], ids[1], f"VERSION: {last}\nTheirs.")
+    )
+    for version in (last, last + 1):
+        change = WriteConsolidation(
+            scope=scope, expected_version=version, content=f"{version}", word_limit=9, at=LATER
+        )
+        applied(mongo, change)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("buffer", [None, {}, "missing", "text"])
 def test_odd_buffers_take_reflections(
@@ -398,7 +475,7 @@ def test_progress_is_written_into_any_memory_context(
     assert written["last_activity"].replace(tzinfo=UTC) == messages[-1].created_at
 
 
-def test_progress_follows_the_first_agent_and_never_goes_back(
+def test_a_claim_of_any_agent_moves_the_progress_to_the_end_and_never_back(
     mongo: MongoStore, database: Any
 ) -> None:
     first, second = new_id(), new_id()
@@ -425,7 +502,7 @@ def test_progress_follows_the_first_agent_and_never_goes_back(
         return database.sessions.find_one()["memory_context"].get("last_memory_message_id")
 
     form(second, 1, messages[:4])
-    assert progress() is None
+    assert str(progress()) == messages[5].id
     older = form(first, 1, messages[:2], failed=True)
     form(first, 2, messages[2:6])
     assert str(progress()) == messages[5].id

@@ -235,6 +235,9 @@ def test_known_failure_60_binary_vectors_are_refused_next_to_the_platform(
             database.memory2_facts.insert_one({"content": "Theirs.", "hash": "x"})
     scope, vector = Scope.agent(new_id()), random_unit(1, 8)
     store = open_mongo(database=database.name, embedding_storage="bindata")
+    # Even without any vector, the platform searches those of its own model only (FAILURES 111).
+    assert store.switches.platform_model("m") == "text-embedding-3-small"
+    assert store.switches.platform_model("text-embedding-3-small") == ""
     add_fact(store, scope, "Without a vector.")
     with pytest.raises(ConfigError, match="not readable by the platform"):
         add_fact(store, scope, embedding=vector, embedding_model="m")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import stat
 import threading
@@ -100,6 +101,60 @@ def test_a_closed_store_opens_again_when_it_is_used(opened: SqliteStore) -> None
     opened.database.close()
     opened.database.close()
     assert opened.memory.fact(fact.id) == fact
+
+
+def test_a_file_that_changes_under_a_store_is_noticed(tmp_path: Path) -> None:
+    """FAILURES 118: writes went to a file without a name, or its log into the new file."""
+    path, away = tmp_path / "memory.db", tmp_path / "away.db"
+    other = SqliteStore(tmp_path / "other.db")
+    other.database.initialize()
+    theirs = add_fact(other, SCOPE)
+    other.database.close()
+
+    for change in ("moved", "replaced", "deleted", "emptied"):
+        store = SqliteStore(path)
+        store.database.initialize()
+        ours = add_fact(store, SCOPE)
+        if change == "deleted":
+            path.unlink()
+        elif change == "emptied":
+            os.truncate(path, 0)
+        else:
+            path.rename(away)
+        if change == "replaced":
+            shutil.copy(tmp_path / "other.db", path)
+        with pytest.raises(StoreError, match="was replaced, moved or deleted") as caught:
+            store.memory.fact(ours.id)
+        assert "put the file back" in (caught.value.hint or "")
+        with pytest.raises(StoreError, match="was replaced, moved or deleted"):
+            add_fact(store, SCOPE)
+        if change == "moved":
+            away.rename(path)
+            assert store.memory.fact(ours.id) == ours
+            path.rename(away)
+        store.database.close()
+        if change in ("moved", "replaced"):
+            old = SqliteStore(away)  # its log had another name
+            assert old.memory.fact(ours.id) == ours
+            old.database.close()
+        if change == "replaced":
+            new = SqliteStore(path)
+            assert (new.memory.fact(theirs.id), new.memory.fact(ours.id)) == (theirs, None)
+            assert not list(new.database.file_faults())
+            new.database.close()
+        for file in (path, away, staged(path, "-wal"), staged(path, "-shm")):
+            file.unlink(missing_ok=True)
+
+
+def test_a_write_to_a_replaced_file_is_not_confirmed(
+    opened: SqliteStore, path: Path, tmp_path: Path
+) -> None:
+    """FAILURES 118: the file may go between the beginning of a transaction and its end."""
+    before = add_fact(opened, SCOPE)
+    with pytest.raises(StoreError, match="replaced"), opened.connections.writing():
+        path.rename(tmp_path / "away.db")
+    (tmp_path / "away.db").rename(path)
+    assert opened.memory.fact(before.id) == before
 
 
 @pytest.mark.parametrize("again", range(6))  # it went wrong one time in ten
@@ -340,7 +395,7 @@ def test_a_damaged_file_is_said_to_be_so(opened: SqliteStore, path: Path) -> Non
         file.write(os.urandom(path.stat().st_size - 32_768))
     with pytest.raises(StoreError, match="is damaged") as caught:
         facts_of(opened, SCOPE)
-    assert ".recover" in (caught.value.hint or "")
+    assert "--salvage" in (caught.value.hint or "")
 
 
 def test_what_no_database_can_hold_is_an_input_error(opened: SqliteStore) -> None:

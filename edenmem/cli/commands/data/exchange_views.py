@@ -25,6 +25,8 @@ _SHOWN = 10
 
 def print_export(run: Invocation, report: ExportReport, target: str) -> None:
     """Print an export; on stderr if the file went to stdout."""
+    for table, detail in report.lost:
+        print_error(f"not salvaged: {table}: {detail}", None)
     for what, reason in report.problems[:_SHOWN]:
         print_error(f"skipped {what}: {reason}", None)
     if len(report.problems) > _SHOWN:

@@ -83,6 +83,10 @@ def export(
     compress: Annotated[
         bool, typer.Option("--gzip", help="Compress the file (implied by a .gz name).")
     ] = False,
+    salvage: Annotated[
+        bool,
+        typer.Option("--salvage", help="Export what can be read of a damaged SQLite file."),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Export all memory, or a selection, to a file.
@@ -90,7 +94,8 @@ def export(
     JSON Lines (the default) contain everything, with IDs, vectors, history and audit, for 'edenmem
     import' on any store. --format markdown writes a folder of texts to read, edit and keep in git.
     Files are private to their owner and appear only when complete. A SQLite store is read in one
-    snapshot; MongoDB is read document by document during concurrent writes.
+    snapshot; MongoDB is read document by document during concurrent writes. --salvage names on
+    stderr what it cannot read, and exits with 1 if there is any.
 
     \b
     edenmem export backup.jsonl.gz
@@ -98,6 +103,7 @@ def export(
     edenmem export facts.jsonl --type fact --scope user --no-vectors
     edenmem export notes --format markdown --agent mira
     edenmem export --keep 14 --to /srv/backups
+    edenmem export --salvage rest.jsonl
     """
     run = invocation(ctx)
     if target is not None and output is not None:
@@ -109,6 +115,8 @@ def export(
             hint="use --format jsonl or markdown",
         )
     request = _request(run, agent, user, account, scope, type_, since, vectors)
+    if salvage and (to is not None or keep is not None or run.out.format is OutputFormat.MARKDOWN):
+        raise UsageError("--salvage supports neither --to nor --format markdown")
     if to is not None or keep is not None:
         _back_up(run, request, target, to, keep)
         return
@@ -127,11 +135,10 @@ def export(
     else:
         sink = open_for_writing(target, compress=compress, force=force, in_use=run.files_in_use)
     with show_progress(run.out) as progress, sink as file:
-        report = run.service.exchange.write(
-            file, request, progress=lambda done: progress.step("writing", done, 0)
-        )
+        write = run.service.exchange.salvage if salvage else run.service.exchange.write
+        report = write(file, request, progress=lambda done: progress.step("writing", done, 0))
     print_export(run, report, target)
-    if report.problems:
+    if report.problems or report.lost:
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 

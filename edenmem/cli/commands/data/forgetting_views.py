@@ -85,6 +85,8 @@ def _show_plan(run: Invocation, plan: ForgetPlan, modes: Modes, *, messages: boo
         run.out.listing(plan.mentions, lambda shown: _mention_columns(run, shown, modes))
         run.out.note("--json shows all entries in full")
     run.out.line()
+    for document in plan.unreadable:
+        run.out.paragraph("unreadable: ", f"{document}; see 'edenmem doctor --check readable'")
     for what in _staying(plan, messages=messages):
         run.out.paragraph("kept: ", what)
 
@@ -165,6 +167,7 @@ def plan_data(plan: ForgetPlan, modes: Modes, *, messages: bool) -> dict[str, An
             to_data(mention) | {"treatment": mention.treatment(mention.mode(*modes))}
             for mention in plan.mentions
         ],
+        "unreadable": list(plan.unreadable),
         "stays": list(_staying(plan, messages=messages)),
     }
 
@@ -186,12 +189,28 @@ def _show_report(run: Invocation, report: ForgetReport) -> None:
                 f"{many(probe.texts, 'text')}, {many(probe.searches, 'search', 'searches')},"
                 f" {many(probe.contexts, 'context')}",
             ),
-            ("still found", list(probe.found) or "nothing"),
+            ("left", _describe_left(report.left) or "nothing"),
+            ("still found", list(probe.found)),
             ("words only", probe.by_words and f"some searches: {probe.by_words}"),
         ]
     )
     for what in report.compaction.beyond:
         run.out.paragraph("not erased: ", what)
+
+
+#: Words of `ForgetReport.left` whose singular has no "s" less.
+_SINGULARS = {"policies": "policy", "copies": "copy"}
+
+
+def _describe_left(left: Mapping[str, int]) -> str:
+    return ", ".join(many(number, _singular(kind), kind) for kind, number in left.items())
+
+
+def _singular(kind: str) -> str:
+    words = kind.split(" ")
+    noun = 1 if words[0] == "older" else 0
+    words[noun] = _SINGULARS.get(words[noun]) or words[noun].removesuffix("s")
+    return " ".join(words)
 
 
 def _tally(mentions: Mapping[str, int]) -> str:

@@ -224,7 +224,7 @@ def _print_plan(run: Invocation, plan: V1Plan, chosen: RunOptions, *, whole: boo
 def _v1_options(run: Invocation, **given: Any) -> V1Options:
     from edenmem.models.v1 import V1Options
 
-    scopes = run.settings.scopes
+    scopes = run.service.scopes.in_database().scopes
     return V1Options(
         fact_words=run.settings.formation.fact_words,
         reflection_words=run.settings.formation.reflection_words,

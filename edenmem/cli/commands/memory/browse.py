@@ -13,6 +13,7 @@ from edenmem.cli.app.invocation import invocation
 from edenmem.cli.terminal.prompts import person_is_there
 from edenmem.engine.service import MemoryService
 from edenmem.errors import ConfigError, UsageError
+from edenmem.settings.installation import install_hint
 
 app = single()
 
@@ -28,7 +29,7 @@ def browse(ctx: typer.Context) -> None:
     edenmem browse --read-only
     """
     if find_spec("textual") is None:
-        raise ConfigError("the browser is not installed", hint='pip install "edenmem[ui]"')
+        raise ConfigError("the browser is not installed", hint=install_hint("ui"))
     run = invocation(ctx)
     run.refuse_output_file("the browser is a full-screen view")
     if not (person_is_there() and sys.stdout.isatty()):

@@ -53,8 +53,8 @@ def list_facts(
     session: options.Session = None,
     since: options.Since = None,
     until: options.Until = None,
-    weak: Annotated[
-        bool, typer.Option("--weak", help="Only facts only partly supported by their sources.")
+    unconfirmed: Annotated[
+        bool, typer.Option("--unconfirmed", help="Only facts that their sources do not fully show.")
     ] = False,
     limit: options.Limit = 50,
     vectors: options.Vectors = False,
@@ -76,7 +76,7 @@ def list_facts(
             since=begin,
             until=end,
             session_id=run.resolver.session(session).id if session else None,
-            weak=weak,
+            unconfirmed=unconfirmed,
         ),
         limit=options.fetch(limit),
         with_vectors=vectors,
@@ -116,11 +116,13 @@ def _fields(run: Invocation, fact: Fact) -> list[tuple[str, object]]:
         ("id", fact.id),
         ("agent", agent_name(run, fact.agent_id)),
         ("scope", scope_name(run, fact.home, within_agent=True)),
+        ("said", fact.said_at),
         ("formed", fact.formed_at),
         ("updated", fact.updated_at),
         ("version", fact.version),
         ("private", fact.private),
-        ("weak", fact.weak or None),
+        ("quote", fact.quote or None),
+        ("unconfirmed", fact.unconfirmed or None),
         ("session", fact.session_id),
         ("messages", list(fact.source_message_ids)),
         ("retrieved", _times(fact.access_count)),
@@ -158,6 +160,9 @@ def add(
     scope = choose_scope(run, named, new_group=True)
     if new is None:
         new = ask_text("text", "TEXT, --content or --file")
+    embeddings = "" if dry_run else run.service.embeddings.first_destination()
+    if embeddings:
+        run.out.note(f"embeddings: {embeddings}")
     report = run.edit(
         lambda editor: editor.add_fact(
             scope, new, private=private, allow_long=allow_long, reason=reason, dry_run=dry_run

@@ -153,7 +153,7 @@ _COLUMNS: list[Column[_Row]] = [
     Column("", lambda row: row.number, "number"),
     Column("fact", lambda row: row.fact.id, "id"),
     Column("near", lambda row: f"{row.score:.3f}", "number"),
-    Column("formed", lambda row: row.fact.formed_at, "time"),
+    Column("when", lambda row: row.fact.recent_at, "time"),
     Column("content", lambda row: row.fact.content, "text"),
 ]
 

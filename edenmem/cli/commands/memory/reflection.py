@@ -113,6 +113,7 @@ def _fields(run: Invocation, reflection: Reflection) -> list[tuple[str, object]]
         ("id", reflection.id),
         ("agent", agent_name(run, reflection.agent_id)),
         ("scope", scope_name(run, reflection.home, within_agent=True)),
+        ("said", reflection.said_at),
         ("formed", reflection.formed_at),
         ("updated", reflection.updated_at),
         ("version", reflection.version),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +17,7 @@ from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import iso
 from edenmem.engine.reports import ImportReport
 from edenmem.errors import ExitCode, line_place
+from edenmem.models.formation import Reading
 from edenmem.models.host import Session
 from edenmem.models.ids import derived_id
 from edenmem.text import many
@@ -100,6 +101,7 @@ def show(
     cut = limit and len(messages) > limit
     messages = messages[-limit:] if limit else messages
     accounts = run.service.scopes.labels([*found.agents, *found.users])
+    readings = run.service.cold.readings(found)
     run.out.record(
         found,
         [
@@ -113,8 +115,15 @@ def show(
             ("origin", _origin(found) if found.imported else None),
             ("incognito", found.incognito or None),
             ("last activity", found.last_activity),
+            *_list_readings(readings, accounts),
         ],
-        data=lambda one: to_data(one) | {"messages": [to_data(message) for message in messages]},
+        data=lambda one: (
+            to_data(one)
+            | {
+                "messages": [to_data(message) for message in messages],
+                "readings": [to_data(reading) for reading in readings],
+            }
+        ),
     )
     if not run.out.is_data:
         for message in messages:
@@ -125,6 +134,21 @@ def show(
             )
     if cut:
         run.out.note(f"showing the newest {many(limit, 'message')}; --limit 0 shows all")
+
+
+def _list_readings(
+    readings: Sequence[Reading], accounts: Mapping[str, str]
+) -> list[tuple[str, object]]:
+    """Return the fields about messages read by neither edenmem nor the platform, or by both."""
+
+    def counts(of: Callable[[Reading], int]) -> list[str]:
+        counted = [reading for reading in readings if of(reading)]
+        return [f"{many(of(each), 'message')} for {accounts[each.agent_id]}" for each in counted]
+
+    return [
+        ("passed unread", counts(lambda reading: reading.unread)),
+        ("read twice", counts(lambda reading: reading.twice)),
+    ]
 
 
 @app.command("import", cls=Command)

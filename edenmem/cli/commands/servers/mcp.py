@@ -18,6 +18,7 @@ from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import to_json
 from edenmem.cli.terminal.prompts import Missing
 from edenmem.errors import ConfigError, UsageError
+from edenmem.settings.installation import install_hint
 from edenmem.settings.paths import has_password, user_config_file
 
 if TYPE_CHECKING:
@@ -180,9 +181,9 @@ def _check_installed(*, http: bool) -> None:
     from importlib.util import find_spec
 
     if find_spec("mcp") is None:
-        raise ConfigError("the MCP server is not installed", hint='pip install "edenmem[mcp]"')
+        raise ConfigError("the MCP server is not installed", hint=install_hint("mcp"))
     if http and not all(map(find_spec, ("fastapi", "httpx", "prometheus_client"))):
-        raise ConfigError("--http needs the server", hint='pip install "edenmem[mcp,server]"')
+        raise ConfigError("--http needs the server", hint=install_hint("mcp", "server"))
 
 
 # -- config ----------------------------------------------------------------------------------------

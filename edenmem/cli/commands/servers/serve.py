@@ -11,11 +11,13 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import no_llm
 from edenmem.engine.service import MemoryService
 from edenmem.errors import ConfigError, NotFoundError, WriteRefused
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id, utc_now
+from edenmem.settings.installation import install_hint
 
 app = single()
 
@@ -71,7 +73,7 @@ def serve(
     run = invocation(ctx)
     run.refuse_output_file("the server does not end")
     if not all(map(find_spec, ("fastapi", "httpx", "prometheus_client", "uvicorn"))):
-        raise ConfigError("the server is not installed", hint='pip install "edenmem[server]"')
+        raise ConfigError("the server is not installed", hint=install_hint("server"))
     given = {
         "server.agent": agent,
         "server.user": user,
@@ -134,7 +136,7 @@ def _serve(run: Invocation) -> None:
                 f"{lack.message}, so no memory is formed: add --model MODEL, or {lack.hint}"
             )
         elif settings.store_chats:
-            due = run.settings.formation
+            due = (await in_thread(service.scopes.in_database)).formation
             run.out.note(
                 f"forming memory with {run.settings.llm.fast_model} after"
                 f" {due.message_interval} messages or {due.token_interval} weighted tokens"

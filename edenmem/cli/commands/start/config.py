@@ -12,7 +12,8 @@ from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.output import Output
 from edenmem.cli.terminal.tables import Column
-from edenmem.errors import NotFoundError
+from edenmem.errors import NotFoundError, StoreError
+from edenmem.settings.platform import DEFAULTS
 
 app = group("Show the settings and their origins.")
 
@@ -86,12 +87,27 @@ def _resolve(row: _Row, run: Invocation) -> _Row:
         from edenmem.engine.factory import store_uri
 
         return row[0], store_uri(run.settings), row[2]
+    if row[0] in DEFAULTS and row[2] == "default":
+        return _resolve_number(row, run)
     if row[0] == "embedding.provider" and row[1] == "auto":
         return row[0], row[1], f"{row[2]}, {run.service.embeddings.explain_provider()}"
     if row[0] == "search.semantic_floor" and row[1] is None:
         floor, reason = run.service.embeddings.explain_floor()
         return row[0], floor, f"{row[2]}, {reason}"
     return row
+
+
+def _resolve_number(row: _Row, run: Invocation) -> _Row:
+    """Return the row with the default for this database."""
+    from edenmem.settings.keys import leaves
+
+    try:
+        values = dict(leaves(run.service.scopes.in_database()))
+        is_theirs = run.service.scopes.is_beside_platform()
+    except StoreError as error:
+        return row[0], row[1], f"{row[2]} ({error.message})"
+    origin = "default, the platform's: it uses this database" if is_theirs else row[2]
+    return row[0], values[row[0]], origin
 
 
 def _data(row: _Row) -> dict[str, Any]:

@@ -64,7 +64,8 @@ def demo(
     """Form, find, explain, correct and undo a memory in an example.
 
     Imports the conversations of a small fictional community into a new SQLite file and forms
-    memory from them. Answers of the language model are scripted unless --live is given.
+    memory from them. Answers of the language model are scripted, and nothing leaves this machine,
+    unless --live is given.
 
     \b
     edenmem demo
@@ -76,8 +77,7 @@ def demo(
     file = _new_file(folder)
     run.move_to(f"sqlite:///{file}")
     if not live:
-        script = {"llm.provider": "replay", "llm.replay": str(example / "answers.jsonl")}
-        run.override(script)
+        run.override(_offline(run, example))
     try:
         run.service.setup.make()
         with (example / "sessions.jsonl").open("rb") as lines:
@@ -90,6 +90,17 @@ def demo(
     _print_next(run, file, removed=remove)
     if failed:
         raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def _offline(run: Invocation, example: Path) -> dict[str, str]:
+    """Return the settings that call no endpoint."""
+    embeds = run.settings.embedding.provider != "none"
+    return {
+        "llm.provider": "replay",
+        "llm.replay": str(example / "answers.jsonl"),
+        "embedding.provider": "local" if embeds else "none",
+        "search.rerank_url": "",
+    }
 
 
 def example_folder() -> Path:

@@ -80,8 +80,11 @@ def _print_preparation(
     """Print what was created, or would be (``made`` None), and then the warnings."""
     steps = list(plan.steps) if made is None else made
 
+    embeddings = run.service.embeddings.describe_destination()
+
     def show() -> None:
         run.out.safe(f"store: {location}")
+        run.out.safe(f"embeddings: {embeddings}")
         verb = "would create" if made is None else "created"
         for line in summarize_steps(steps):
             run.out.paragraph("  ", f"{verb} {line}", indent=4)
@@ -92,7 +95,9 @@ def _print_preparation(
 
     key = "would_make" if made is None else "made"
     notes = {"warnings": list(plan.warnings), "notes": list(plan.notes)}
-    run.out.report([{"location": location, key: steps, **notes}], show, data=dict)
+    run.out.report(
+        [{"location": location, "embeddings": embeddings, key: steps, **notes}], show, data=dict
+    )
     for warning in plan.warnings:
         run.out.note(warning)
 
@@ -168,7 +173,8 @@ def _warn_overridden(run: Invocation, target: Path) -> None:
 def _write(target: Path, uri: str) -> None:
     """Write the configuration, for its owner alone: a URI may hold a password."""
     from edenmem.settings.keys import format_value
+    from edenmem.settings.paths import open_private
 
-    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    handle = open_private(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(f"[store]\nuri = {format_value(uri)}\n")

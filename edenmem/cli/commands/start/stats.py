@@ -108,18 +108,18 @@ def _show_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
         ],
     )
     out = run.out
-    _section(run, "Formed per week")
+    _section(run, "Memory per week")
     weeks = statistics.weeks
-    formed = {
+    made = {
         "facts": [week.facts for week in weeks],
         "reflections": [week.reflections for week in weeks],
     }
-    if any(map(any, formed.values())):
-        out.line(draw_stacked_bars([week.week[5:] for week in weeks], formed, width=out.width))
+    if any(map(any, made.values())):
+        out.line(draw_stacked_bars([week.week[5:] for week in weeks], made, width=out.width))
     else:
         is_empty = not any(kind.facts or kind.reflections for kind in statistics.kinds)
         since = "yet" if is_empty else f"since {statistics.since:%Y-%m-%d}"
-        out.note(f"nothing was formed {since}")
+        out.note(f"no memory {since}")
     _section(run, "Memory by scope type")
     kinds = [kind for kind in statistics.kinds if kind.facts or kind.reflections]
     out.listing(kinds, _KINDS, empty="no memory yet")

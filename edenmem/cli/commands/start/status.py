@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -10,13 +11,18 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import NO_AGENTS, agent_id_of
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import count_noun, dollars, token_count
+from edenmem.cli.app.views import count_noun, describe_former, dollars, token_count
 from edenmem.cli.commands.indexes.switch_views import standing
+from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.tables import Column
 from edenmem.engine.scopes.overview import AgentOverview, ModelUsage, StoreOverview
 from edenmem.errors import StoreError
 from edenmem.models.formation import Formation, FormationStatus, UsageTotal
 from edenmem.settings.paths import sqlite_path
+from edenmem.text import many
+
+if TYPE_CHECKING:
+    from edenmem.engine.cold.sessions import SharingReport
 
 app = single()
 
@@ -41,7 +47,14 @@ def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     overview = run.service.scopes.overview(agent_id=agent_id)
     for notice in overview.notices:
         run.out.note(notice)
-    run.out.record(overview, _fields(run, overview))
+    sharing = run.service.cold.sharing(agent_id) if overview.store.initialized else None
+    if sharing is not None and not sharing.in_force.shared:
+        sharing = None
+    run.out.record(
+        overview,
+        [*_fields(run, overview), *(_list_sharing(sharing) if sharing else ())],
+        data=lambda one: to_data(one) | {"sharing": to_data(sharing) if sharing else None},
+    )
     if not overview.store.initialized:
         run.out.note("the store does not exist yet: run 'edenmem init'")
     if run.out.is_data or not overview.store.initialized:
@@ -73,6 +86,7 @@ def _fields(run: Invocation, overview: StoreOverview) -> list[tuple[str, object]
         ("schema", info.schema_version),
         ("size", size),
         ("search", overview.search),
+        ("embeddings", run.service.embeddings.describe_destination()),
         ("contains", ", ".join(count_noun(*each) for each in info.counts.items() if each[1])),
         ("vectors", vectors),
         (
@@ -85,6 +99,15 @@ def _fields(run: Invocation, overview: StoreOverview) -> list[tuple[str, object]
         ),
         ("profile", run.loaded.profile or ""),
         ("settings", [str(path) for path in run.loaded.files]),
+    ]
+
+
+def _list_sharing(sharing: SharingReport) -> list[tuple[str, object]]:
+    """Return the fields about a database shared with the platform."""
+    return [
+        ("former", describe_former(sharing.in_force)),
+        ("passed unread", many(sharing.unread, "message") if sharing.unread else ""),
+        ("read twice", many(sharing.twice, "message") if sharing.twice else ""),
     ]
 
 

@@ -82,14 +82,15 @@ def run(
     ] = False,
     include_formed: Annotated[
         bool,
-        typer.Option("--include-formed", help="Include messages that the platform formed."),
+        typer.Option("--include-formed", help="Include messages that the platform read."),
     ] = False,
     dry_run: options.DryRun = False,
 ) -> None:
     """Form memories from idle sessions, longest idle first.
 
     Processes new messages of active sessions and of sessions that edenmem stores. Safe to run at
-    any interval and on several hosts at once: no message is formed twice. --dry-run calls no model,
+    any interval and on several hosts at once: edenmem forms no message twice. In a database shared
+    with the platform, formation.former decides who forms its sessions. --dry-run calls no model,
     and counts the sessions that each rule leaves out. After SIGTERM or Ctrl-C, the next run
     continues with unfinished sessions.
 

@@ -12,7 +12,7 @@ import msgspec
 
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.invocation import Invocation
-from edenmem.cli.app.views import token_count
+from edenmem.cli.app.views import describe_former, token_count
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.money import format_cost
 from edenmem.cli.terminal.progress import show_progress
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 _RULES: dict[str, str] = {
     "status": "not active (see --all-status)",
-    "formed_by_platform": "formed by the platform (see --include-formed)",
+    "formed_by_platform": "read by the platform (see --include-formed)",
+    "left_to_platform": "left to the platform (see formation.former)",
     "incognito": "incognito",
     "not_quiet": "not idle yet",
     "below_threshold": "below the threshold",
@@ -104,6 +105,14 @@ def _what_follows(failure: ColdFailure) -> str | None:
     return None
 
 
+def _describe_swept(report: ColdReport) -> str | None:
+    found = (
+        (report.forgotten, "written again and removed"),
+        (report.forgotten_left, "left (see 'edenmem doctor --check forgotten')"),
+    )
+    return ", ".join(f"{count:,} {what}" for count, what in found if count) or None
+
+
 def _fields(report: ColdReport) -> list[tuple[str, object]]:
     facts = (("+", report.facts_added), ("~", report.facts_revised), ("-", report.facts_removed))
     left_out = (
@@ -120,12 +129,18 @@ def _fields(report: ColdReport) -> list[tuple[str, object]]:
     ]
     return [
         ("considered", many(report.considered, "session")),
+        ("former", describe_former(report.former) if report.former else None),
         ("formed", _ranges(report.formed, report.messages)),
+        ("unread before", _unread(report.unread)),
+        ("read twice", _read_twice(report.read_twice)),
+        ("cursors moved", report.advanced or None),
         ("completed", report.completed or None),
         ("facts", " ".join(f"{sign}{count}" for sign, count in facts if count)),
         ("reflections", report.reflections or None),
         ("texts", report.consolidations or None),
+        ("forgotten", _describe_swept(report)),
         ("not due", report.not_due or None),
+        ("left to platform", _messages(report.left_to_platform)),
         ("taken", f"{report.taken} by other workers" if report.taken else None),
         ("waiting", f"{report.waiting} for a retry" if report.waiting else None),
         ("active again", report.active or None),
@@ -138,6 +153,18 @@ def _fields(report: ColdReport) -> list[tuple[str, object]]:
         ("stopped", report.stopped_early),
         ("took", f"{report.duration:.1f} s"),
     ]
+
+
+def _messages(count: int) -> str | None:
+    return many(count, "message") if count else None
+
+
+def _unread(count: int) -> str | None:
+    return f"{many(count, 'message')} passed by the platform" if count else None
+
+
+def _read_twice(count: int) -> str | None:
+    return f"{many(count, 'message')}, also by the platform" if count else None
 
 
 def _ranges(count: int, messages: int) -> str | None:

@@ -117,6 +117,12 @@ def print_consolidations(
         for report in reports:
             if report.error:
                 run.out.note(f"{labels.full(report.scope)}: {report.error}")
+            if report.outcome == "written" and report.words > report.word_limit:
+                over = f"{report.words:,} words, over the limit of {report.word_limit:,}"
+                run.out.note(f"{labels.full(report.scope)}: {over}")
+            if report.outcome == "waiting":
+                why = "the platform may be writing this text; retried after 15 minutes"
+                run.out.note(f"{labels.full(report.scope)}: {why}")
             if report.propagated:
                 what = many(report.propagated, "reflection")
                 run.out.note(f"{labels.full(report.scope)}: propagated {what}")

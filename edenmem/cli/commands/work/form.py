@@ -80,7 +80,7 @@ def form(
         bool,
         typer.Option(
             "--from-start",
-            help="Process the whole session, including messages that the platform formed.",
+            help="Process the whole session, including messages that the platform read.",
         ),
     ] = False,
     dry_run: options.DryRun = False,
@@ -89,10 +89,11 @@ def form(
 
     With --agent and no SESSION, processes all due sessions of the agent; a failing session does not
     stop the others. --dry-run calls the models and shows the result without storing it. --verbose
-    also lists rejected items, with rule and reason, and weak facts.
+    also lists rejected items, with rule and reason, and facts in doubt.
 
-    Messages that edenmem or the platform already formed are skipped. --again repeats formations of
-    edenmem, for example after an undo. Existing facts are not added twice.
+    Messages that edenmem or the platform already read are skipped. --again repeats formations of
+    edenmem, for example after an undo. Existing facts are not added twice. In a database shared
+    with the platform, a named SESSION is formed even if the platform may still read it.
 
     \b
     edenmem form lena-progress --dry-run
@@ -259,12 +260,27 @@ def print_formations(
                     f"{labels[report.session_id]}: formed {many(report.split_off, 'message')}"
                     " separately: all messages exceed the context of the model"
                 )
+            _print_shared(run, report, labels[report.session_id])
         _print_rejected(run, reports, verbose=verbose)
     _print_switched_off(run, reports, labels)
     used = [usage for report in reports for usage in report.usage]
     used += [u for report in reports for text in report.consolidations for u in text.usage]
     if used:
         run.out.note(usage_line(used))
+
+
+def _print_shared(run: Invocation, report: FormationReport, label: str) -> None:
+    """Print notices about messages that the platform reads too."""
+    if report.read_twice:
+        run.out.note(
+            f"{label}: {many(report.read_twice, 'message')} also read by the platform in the"
+            " meantime; memory from these alone was not stored again"
+        )
+    if report.left_to_platform and report.messages:
+        run.out.note(
+            f"{label}: the platform may also read {many(report.left_to_platform, 'message')}"
+            " (see formation.former)"
+        )
 
 
 def _print_planned(
@@ -283,7 +299,7 @@ def _print_planned(
 
 
 def _print_rejected(run: Invocation, reports: Sequence[FormationReport], *, verbose: bool) -> None:
-    """Print counts of rejections by rule; ``verbose`` lists rejected and weak items."""
+    """Print counts of rejections by rule; ``verbose`` lists rejected items and those in doubt."""
     counts: Counter[str] = Counter()
     for report in reports:
         counts.update(report.rejected)
@@ -330,7 +346,7 @@ def _print_idle(
             continue
         if report.by_platform:
             formed = many(report.by_platform, "message")
-            why = f"the platform formed {formed}; include them with --from-start"
+            why = f"the platform read {formed}; include them with --from-start"
         elif next(iter(run.service.host.messages(report.session_id, newest=1)), None) is None:
             why = "the session has no messages"
         elif reach.own:

@@ -10,7 +10,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import choose_agent
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import invocation
-from edenmem.cli.app.views import WEAK, print_judgments, usage_line
+from edenmem.cli.app.views import describe_doubt, print_judgments, usage_line
 from edenmem.cli.terminal.editing import read_text_option
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column
@@ -90,4 +90,4 @@ def _explain(decision: Decision) -> str | None:
     """Return a short reason; the full reason of a rejection is below the table."""
     if decision.action == "REJECTED":
         return decision.rule or None
-    return (WEAK if decision.weak else decision.explanation) or None
+    return describe_doubt(decision.unconfirmed) or decision.explanation or None

@@ -164,7 +164,7 @@ class Writer:
         if not isinstance(new, Fact):
             self._do(names.FACTS, DeleteOne(key))
             return
-        mark = _mark(effect.origin, new.version, new.recent_at)
+        mark = _mark(effect.origin, new.version, new.changed_at)
         fields = codec.fact_document(_bare(new), at=self._now, storage="array")
         if not isinstance(old, Fact):
             vector, _ = self._vector_update(new.embedding, new.embedding_model, new.hash)
@@ -217,13 +217,11 @@ class Writer:
     def _text(self, write: Write, origin: Origin | None) -> None:
         old, new = write.old, write.new
         assert isinstance(new, Consolidation)
-        fields: Document = {"word_limit": new.word_limit}
+        # Without the field the platform uses its default; it would obey a 0.
+        fields: Document = {"word_limit": new.word_limit} if new.word_limit else {}
         if origin is not None:
             fields |= {
-                "consolidated_content": codec.with_version_line(
-                    new.consolidated_content, new.version
-                ),
-                "version": new.version,
+                **codec.text_fields(new.consolidated_content, new.version),
                 "absorbed_ids": object_ids(new.absorbed_ids),
                 "updated_at": new.updated_at,
                 **_mark(origin, new.version, self._now),

@@ -40,7 +40,9 @@ _OwnedT = TypeVar("_OwnedT", Fact, Reflection, Consolidation)
 #: owner it names.
 _NARROWEST = (ScopeKind.SESSION, ScopeKind.USER, ScopeKind.GROUP, ScopeKind.SHARD, ScopeKind.AGENT)
 
-_VERSION_LINE = re.compile(r"\s*VERSION:\s*(\d+)[^\S\n]*(?:\n|\Z)", re.IGNORECASE)
+_VERSION_LINE = re.compile(r"\s*VERSION:\s*([+-]?\d+)[^\S\n]*(?:\n|\Z)", re.IGNORECASE)
+#: Greater numbers in a VERSION line are ignored.
+_MAX_VERSION = 2**31
 
 #: A projection without vectors.
 NO_VECTOR = {"embedding": 0, "embedding_next": 0}
@@ -126,7 +128,7 @@ def read_owned(
     For reading reference data, where damaged documents do not count.
     """
     for document in documents:
-        with suppress(ValueError, TypeError, OverflowError, ScopeError):
+        with suppress(*UNREADABLE):
             found = read(document)
             _ = found.home
             yield found
@@ -191,6 +193,7 @@ def version_filter(document: Document) -> Filter:
 def fact_from(document: Document, *, with_vector: bool = False) -> Fact:
     """Return the fact of a document."""
     content = text(document.get("content"))
+    said_at, recent_at = moment(document.get("said_at")), moment(document.get("recent_at"))
     owned = _read_owner(document, session="group_id")
     if owned["scope"] is ScopeKind.SESSION:
         owned["session_id"], owned["group_id"] = owned["group_id"], None  # see `fact_fields`
@@ -199,6 +202,8 @@ def fact_from(document: Document, *, with_vector: bool = False) -> Fact:
         content=content,
         hash=text(document.get("hash")) or content_hash(content),
         formed_at=_read_formed_at(document),
+        said_at=said_at,
+        edited_at=recent_at if said_at and recent_at and recent_at > said_at else None,
         source_message_ids=text_ids(document.get("source_message_ids")),
         version=number(document.get("version"), 1) or 1,
         previous_content=optional_text(document.get("previous_content")),
@@ -208,7 +213,8 @@ def fact_from(document: Document, *, with_vector: bool = False) -> Fact:
         private=document.get("private") is True,
         formation_id=text_id(document.get("formation_id")),
         related_users=text_ids(document.get("related_users")),
-        weak=document.get("weak") is True,
+        quote=text(document.get("quote")),
+        unconfirmed=text(document.get("unconfirmed")),
         embedding_model=optional_text(document.get("embedding_model")),
         embedding=vectors.decode(document.get("embedding")) if with_vector else None,
     )
@@ -231,12 +237,20 @@ def fact_document(fact: Fact, *, at: datetime, storage: Literal["array", "bindat
         "private": fact.private,
         "formation_id": optional_id(fact.formation_id),
         **_related(fact),
-        **({"weak": True} if fact.weak else {}),
+        **({"quote": fact.quote} if fact.quote else {}),
+        **_doubt(fact),
+        # An index orders recent facts by one field; the edit's time is read from it.
+        **({"said_at": fact.said_at, "recent_at": fact.recent_at} if fact.said_at else {}),
     }
     if fact.last_accessed_at is not None:
         document["last_accessed_at"] = fact.last_accessed_at
     document.update(vector_fields(fact.embedding, fact.embedding_model, storage))
     return _stamp(document, at)
+
+
+def _doubt(memory: Fact | Reflection) -> Document:
+    """Return the field with what is in doubt; most memories have none."""
+    return {"unconfirmed": memory.unconfirmed} if memory.unconfirmed else {}
 
 
 def _related(memory: Fact | Reflection) -> Document:
@@ -267,6 +281,7 @@ def reflection_from(document: Document) -> Reflection:
         **_read_owner(document),
         content=text(document.get("content")),
         formed_at=_read_formed_at(document),
+        said_at=moment(document.get("said_at")),
         source_message_ids=text_ids(document.get("source_message_ids")),
         version=number(document.get("version"), 1) or 1,
         updated_at=moment(document.get("updated_at")),
@@ -278,6 +293,7 @@ def reflection_from(document: Document) -> Reflection:
         propagated_from=text_ids(document.get("propagated_from")),
         related_users=text_ids(document.get("related_users")),
         place=number(document.get("place")),
+        unconfirmed=text(document.get("unconfirmed")),
     )
 
 
@@ -301,6 +317,8 @@ def reflection_document(reflection: Reflection, *, at: datetime) -> Document:
             "propagated_from": object_ids(reflection.propagated_from),
             **_related(reflection),
             **({"place": reflection.place} if reflection.place else {}),
+            **({"said_at": reflection.said_at} if reflection.said_at else {}),
+            **_doubt(reflection),
         },
         at,
     )
@@ -309,32 +327,48 @@ def reflection_document(reflection: Reflection, *, at: datetime) -> Document:
 # -- consolidated texts ------------------------------------------------------------------------
 
 
-def with_version_line(content: str, version: int) -> str:
-    """Return the text with the VERSION line that the platform expects."""
-    return f"VERSION: {version}\n{content}"
+def text_fields(content: str, version: int) -> Document:
+    """Return the fields of a text, with the VERSION line that the platform expects.
+
+    The hash reveals a text that the platform wrote under the same number.
+    """
+    return {
+        "consolidated_content": f"{_version_line(version)}{content}",
+        "version": version,
+        "content_hash": content_hash(content),
+    }
+
+
+def _version_line(version: int) -> str:
+    return f"VERSION: {version}\n"
 
 
 def split_version_line(stored: str) -> tuple[str, int | None]:
-    """Split a text into its content and the number in its VERSION line, if any."""
+    """Split a text into its content and the number in its VERSION line, if plausible."""
     found = _VERSION_LINE.match(stored)
     if found is None:
         return stored, None
-    return stored[found.end() :], int(found.group(1))
+    digits = found.group(1)
+    number = int(digits) if len(digits) <= len(str(_MAX_VERSION)) else 0
+    return stored[found.end() :], number if 1 <= number <= _MAX_VERSION else None
 
 
 def read_version(document: Document) -> int:
     """Return the version of a consolidated document; 0 without a text.
 
-    The field and the VERSION line agree unless the platform has written. Then its line counts, or
-    at least the next version if it left the line unchanged.
+    The field, the VERSION line and the hash agree unless the platform has written. Then its line
+    counts, or at least the next version if it used a number that is taken or implausible.
     """
-    content, line = split_version_line(text(document.get("consolidated_content")))
+    stored = text(document.get("consolidated_content"))
+    content, line = split_version_line(stored)
     ours = document.get("version")
     if not isinstance(ours, int):
-        return max(line or 1, 1) if content.strip() or line else 0
-    if line == ours or (ours == 0 and not content.strip()):
-        return ours
-    return max(line or 0, ours + 1)
+        return line or 1 if content.strip() or line else 0
+    is_numbered = line == ours or stored.startswith(_version_line(ours))
+    is_rewritten = document.get("content_hash") not in (None, content_hash(content))
+    if (is_numbered and not is_rewritten) or (ours == 0 and not content.strip()):
+        return int(ours)  # not an Int64
+    return max(line or 0, int(ours) + 1)
 
 
 def consolidation_from(document: Document) -> Consolidation:
@@ -360,7 +394,11 @@ def consolidation_from(document: Document) -> Consolidation:
 
 def _read_versions(value: Any) -> tuple[int, ...]:
     """Return a list of versions; empty for other types."""
-    return tuple(each for each in value if isinstance(each, int)) if isinstance(value, list) else ()
+    return (
+        tuple(int(each) for each in value if isinstance(each, int))
+        if isinstance(value, list)
+        else ()
+    )
 
 
 def find_text_scope(document: Document) -> Scope | None:

@@ -68,6 +68,7 @@ VECTOR_FILTERS = (
     "scope",
     "session_id",
     "formed_at",
+    "said_at",
     "embedding_model",
 )
 
@@ -150,11 +151,14 @@ MEMORY_INDEXES: tuple[Index, ...] = (
     # The platform's own, with its options. Its error at `FACT_KEY` prevents it from creating them.
     Index(FACTS, "fact_scope_idx", _asc("agent_id", "scope"), background=True),
     Index(FACTS, "fact_user_idx", _asc("agent_id", "user_id"), background=True),
-    # Most recently created or edited: edited facts by updated_at, then the others by formed_at.
+    # Most recent: facts with said_at by recent_at, others by updated_at, then by formed_at.
     Index(
-        FACTS, "edenmem_fact_recent", (*_OWNER, ("updated_at", -1), ("formed_at", -1), ("_id", 1))
+        FACTS,
+        "edenmem_fact_recent",
+        (*_OWNER, ("recent_at", -1), ("updated_at", -1), ("formed_at", -1), ("_id", 1)),
     ),
-    Index(FACTS, "edenmem_fact_formed", (*_OWNER, ("formed_at", -1))),
+    # By time: those with said_at, then the others by formed_at.
+    Index(FACTS, "edenmem_fact_dated", (*_OWNER, ("said_at", -1), ("formed_at", -1))),
     Index(FACTS, "edenmem_fact_vector", _asc("embedding_model", "embedding.0")),
     # A backfill reads the facts of each agent and model by ID.
     Index(FACTS, "edenmem_fact_model", _asc("embedding_model", "agent_id", "_id")),
@@ -251,6 +255,7 @@ TEXT_FILTERS: Mapping[str, Any] = {
     "shard": {"type": "token"},
     "scope": {"type": "token"},
     "formed_at": {"type": "date"},
+    "said_at": {"type": "date"},
 }
 
 

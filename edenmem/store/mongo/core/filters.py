@@ -133,16 +133,31 @@ def within_times(since: datetime | None, before: datetime | None) -> Filter:
     return {**first, **last}
 
 
-def fact_filters(filter: FactFilter) -> list[Filter]:
-    """Return the filters that together match ``filter``; empty without scopes."""
+def dated(times: Filter) -> list[Filter]:
+    """Return the filters that together match documents dated within a range of times.
+
+    The platform's documents lack ``said_at``, and are dated by ``formed_at``.
+    """
+    return [{"said_at": times}, {"said_at": None, "formed_at": times}]
+
+
+def fact_filters(filter: FactFilter, *, said: bool = True) -> list[Filter]:
+    """Return the filters that together match ``filter``; empty without scopes.
+
+    Without ``said``, times are those of formation, for a search index that lacks ``said_at``.
+    """
     extra: Filter = {}
-    if times := within_times(filter.since, filter.until):
-        extra["formed_at"] = times
     if filter.session_id is not None:
         extra["session_id"] = object_id(filter.session_id)
-    if filter.weak:
-        extra["weak"] = True
-    return [{**owner, **extra} for owner in group_filters(filter.scopes, fact_fields)]
+    if filter.unconfirmed:
+        extra["unconfirmed"] = {"$gt": ""}
+    times = within_times(filter.since, filter.until)
+    ranges: list[Filter] = (dated(times) if said else [{"formed_at": times}]) if times else [{}]
+    return [
+        {**owner, **extra, **range}
+        for owner in group_filters(filter.scopes, fact_fields)
+        for range in ranges
+    ]
 
 
 def build_consolidated_key(scope: Scope) -> Filter:

@@ -99,7 +99,9 @@ class MongoMigrations:
 
     # -- leases ------------------------------------------------------------------------------
 
-    def take_migration_lease(self, holder: str, *, now: datetime, until: datetime) -> str | None:
+    def take_migration_lease(
+        self, holder: str, *, now: datetime, until: datetime
+    ) -> tuple[str, datetime] | None:
         """See `Migrations.take_migration_lease`."""
         return _take_lease(self._db, _DATA, holder, now, until)
 
@@ -146,7 +148,7 @@ def lease_schema(db: Connection) -> Iterator[None]:
     other = _take_lease(db, _SCHEMA, holder, utc_now(), utc_now() + _SCHEMA_LEASE)
     if other is not None:
         raise ConflictError(
-            f"another process is migrating the database at {db.location}: {other}",
+            f"another process is migrating the database at {db.location}: {other[0]}",
             hint=f"wait for it; if it died, its lease expires within {_SCHEMA_LEASE}",
         )
     over = threading.Event()
@@ -169,11 +171,11 @@ def lease_schema(db: Connection) -> Iterator[None]:
 
 def _take_lease(
     db: Connection, name: str, holder: str, now: datetime, until: datetime
-) -> str | None:
+) -> tuple[str, datetime] | None:
     """Acquire a lease that is free, expired or held by ``holder``.
 
     Returns:
-        None on success, else the current holder.
+        None on success, else the current holder and the end of its lease.
     """
     key = f"lease/{name}"
     free: Filter = {"_id": key, "$or": [{"holder": holder}, {"until": {"$lte": now}}]}
@@ -184,7 +186,9 @@ def _take_lease(
         db.ledger.insert_one({"_id": key, "holder": holder, "until": until})
     except DuplicateKeyError:
         found = db.ledger.find_one({"_id": key})
-        return str(found["holder"]) if found else "a process that has just finished"
+        if found is None:
+            return "a process that has just finished", now
+        return str(found["holder"]), as_utc(found["until"])
     return None
 
 

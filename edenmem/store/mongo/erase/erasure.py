@@ -14,11 +14,12 @@ from typing import Any
 
 from pymongo import DeleteMany, UpdateOne
 
-from edenmem.errors import ScopeError, UsageError
+from edenmem.errors import UsageError
 from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import FORGOTTEN, Forgetting, Passage, Traces
 from edenmem.models.ids import utc_now
+from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import collections as names
@@ -34,6 +35,7 @@ from edenmem.store.mongo.core.filters import (
     object_ids,
 )
 from edenmem.store.mongo.core.transactions import Transaction, Transactions, touch
+from edenmem.store.mongo.erase.returned import find_old_contexts, find_returned
 from edenmem.store.mongo.erase.settlement import settle_session
 from edenmem.store.mongo.erase.traces import (
     DERIVED,
@@ -151,16 +153,29 @@ class MongoErasure:
     ) -> None:
         """See `Erasure.close_forgetting`."""
         # The entry first: an interrupted close is repeated with the same entry.
-        self._db.audit.insert_new([audit_document(entry)])
+        self.add_entries([entry])
         self._db.forgettings.update_one(
             {"_id": object_id(forgetting_id), "closed_at": None},
             {"$set": {"closed_at": at, "counts": counts, "updatedAt": utc_now()}},
         )
 
+    def add_entries(self, entries: Sequence[AuditEntry]) -> None:
+        """See `Erasure.add_entries`."""
+        self._db.audit.insert_new([audit_document(entry) for entry in entries])
+
+    def find_returned(self, since: datetime) -> Iterator[Fact | Reflection]:
+        """See `Erasure.find_returned`."""
+        return find_returned(self._db, since)
+
+    def find_old_contexts(self, *, since: datetime, before: datetime) -> dict[str, datetime]:
+        """See `Erasure.find_old_contexts`."""
+        return find_old_contexts(self._db, since, before)
+
     # -- formations --------------------------------------------------------------------------
 
     def settle_formations(self, traces: Traces, *, at: datetime) -> int:
         """See `Erasure.settle_formations`."""
+        self._mark_messages(traces)  # first: an interrupted run may not find them again
         settled = 0
         for session_id in traces.own:
             settled += settle_session(
@@ -210,7 +225,6 @@ class MongoErasure:
             removed[ENTRIES] += self._empty_audit(filter)
         for collection in (self._db.facts, self._db.reflections):
             self._unrelate(collection, traces)
-        self._drop_source_words(traces)
         removed["cached contexts"] += self._drop_contexts(traces)
         return {kind: number for kind, number in removed.items() if number}
 
@@ -231,7 +245,7 @@ class MongoErasure:
                     )
                 collection.update_many({"_id": these}, {"$pull": {"related_users": users}})
 
-    def _drop_source_words(self, traces: Traces) -> None:
+    def _mark_messages(self, traces: Traces) -> None:
         """Keep the words of forgotten messages out of the search for facts that stay."""
         filters: list[Filter] = [{"session": {"$in": part}} for part in id_parts(traces.own)]
         filters += [
@@ -252,17 +266,16 @@ class MongoErasure:
 
     def _erase_facts(self, documents: Sequence[Document], removed: Counter[str]) -> None:
         self._forget_what_was(documents, removed)
-        touched = _homes(map(codec.fact_from, documents))
+        touched = [fact.home for fact in codec.read_owned(codec.fact_from, documents)]
         removed["facts"] += self._delete(names.FACTS, documents, touched)
 
     def _erase_reflections(
         self, kind: str, documents: Sequence[Document], removed: Counter[str]
     ) -> None:
         by_scope: dict[Scope, list[Any]] = {}
-        for document in documents:
-            for scope in _homes([codec.reflection_from(document)]):
-                both = (document["_id"], str(document["_id"]))  # the buffer may hold text
-                by_scope.setdefault(scope, []).extend(both)
+        for found in codec.read_owned(codec.reflection_from, documents):
+            both = (object_id(found.id), found.id)  # the buffer may hold text
+            by_scope.setdefault(found.home, []).extend(both)
         for scope, ids in by_scope.items():
             self._db.consolidated.update_one(
                 build_consolidated_key(scope),
@@ -354,12 +367,3 @@ def _forgetting(document: Document) -> Forgetting:
         blocks=tuple(sorted(codec.text_ids(document.get("blocks")))),
         counts={str(kind): codec.number(number) for kind, number in counts.items()},
     )
-
-
-def _homes(owned: Any) -> Iterator[Scope]:
-    """Yield the scopes of facts or reflections; damaged ones without a scope are skipped."""
-    for one in owned:
-        try:
-            yield one.home
-        except ScopeError:
-            continue

@@ -18,7 +18,6 @@ from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, object_id
 from edenmem.store.mongo.erase.traces import UNSETTLED, ids_of_formation
 from edenmem.store.mongo.formations.formations import formation_document
-from edenmem.store.mongo.formations.progress import note_cursor_move
 from edenmem.store.mongo.host.host import find_messages_by, set_in_context
 from edenmem.store.mongo.host.host_codec import sub_document
 from edenmem.store.protocol.formations import Formations
@@ -125,7 +124,6 @@ def _build_formation(
         last_message_at=codec.read_creation_time(waiting[-1]),
         created_at=at,
         updated_at=at,
-        cursor_moves=(),
     )
 
 
@@ -154,7 +152,6 @@ def _pass_over(
         fields = {_CURSOR_FIELD: last, "messages_since_memory_formation": left}
         if not left:
             fields["weighted_tokens_since_memory_formation"] = 0
-        note_cursor_move(db, session_id, newest[1], last, cursor)
         if set_in_context(db, session_id, "$set", fields, where={_CURSOR: cursor}):
             return
     raise ConflictError(

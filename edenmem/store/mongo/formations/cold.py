@@ -26,13 +26,13 @@ from typing import Any
 from bson import ObjectId
 from pymongo import UpdateOne
 
+from edenmem.models.formation import UNFINISHED
 from edenmem.models.ids import as_utc, utc_now
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import NOT_DELETED, Filter, at_or_after, id_parts, object_id
 from edenmem.store.mongo.core.streams import EPOCH
-from edenmem.store.mongo.formations.progress import UNFINISHED
 from edenmem.store.mongo.host.host_codec import SESSION_FIELDS, session_from
 from edenmem.store.protocol.formations import QuietSession
 from edenmem.store.protocol.store import batched
@@ -163,7 +163,7 @@ class MongoColdSessions:
         if noticed is not None:
             self._notice_messages(noticed - _LATE, now + _LATE)
         unfinished = self._db.formations.find(
-            {"status": {"$in": list(UNFINISHED)}}, {"session_id": 1}
+            {"status": {"$in": [status.value for status in UNFINISHED]}}, {"session_id": 1}
         )
         for page in batched(unfinished, _SWEEP):
             self._refresh(list({document["session_id"] for document in page}), always=True)

@@ -2,40 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from typing import Any
 
 import msgspec
+from bson import ObjectId
 from bson.binary import Binary
 from pymongo.errors import DuplicateKeyError
 
 from edenmem.errors import ConflictError, StoreError
 from edenmem.models.changes import ChangeResult, ChangeSet
 from edenmem.models.formation import (
+    UNFINISHED,
     CallUsage,
     Decision,
     Formation,
     FormationStatus,
     Reach,
+    Reading,
     Trigger,
     calls_from,
 )
+from edenmem.models.ids import as_utc
 from edenmem.models.integrity import Finding
+from edenmem.store.common.progress import proof_record
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.collections import FORMATIONS, MEMORY_INDEXES
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter, id_parts, object_id, object_ids, optional_id
+from edenmem.store.mongo.core.filters import Filter, id_parts, object_id, object_ids
 from edenmem.store.mongo.core.readiness import Readiness
 from edenmem.store.mongo.core.unique_keys import CLAIM_KEYS, has_keys
 from edenmem.store.mongo.formations.progress import (
-    UNFINISHED,
-    advance_session,
+    advance_cursor,
     find_backlog,
     find_blocked,
-    moves_of,
+    find_proof,
+    find_readings,
+    pass_over,
 )
 from edenmem.store.mongo.host.host import reset_cold_note
 from edenmem.store.mongo.host.host_codec import sub_document
@@ -75,6 +82,52 @@ class MongoFormations:
         """See `Formations.backlog`."""
         return find_backlog(self._db, session_id, agent_id, limit=limit, reach=reach)
 
+    def proof(self, session_id: str, agent_id: str) -> set[str]:
+        """See `Formations.proof`."""
+        return find_proof(self._db, session_id, agent_id)
+
+    def note_proof(
+        self, session_id: str, agent_id: str, message_ids: Sequence[str], *, now: datetime
+    ) -> None:
+        """See `Formations.note_proof`."""
+        pair = _pair(session_id, agent_id)
+        seq = 0
+        for document in self._db.formations.find(pair, {"trigger": 1, "seq": 1}):
+            seq = max(seq, codec.number(document.get("seq")))
+            if document.get("trigger") == Trigger.PLATFORM:
+                ids = {"$each": object_ids(message_ids)}
+                more = {"$addToSet": {"superseded_message_ids": ids}}
+                self._db.formations.update_one({"_id": document["_id"]}, more)
+                return
+        record = proof_record(session_id, agent_id, seq + 1, message_ids, now)
+        with suppress(DuplicateKeyError):  # another worker was first; the next look notes the rest
+            self._db.formations.insert_one(formation_document(record))
+
+    def platform_memory_at(self, *, since: datetime) -> datetime | None:
+        """See `Formations.platform_memory_at`."""
+        # IDs contain the time of creation. Only edenmem writes the field "private".
+        theirs: Filter = {
+            "_id": {"$gte": ObjectId.from_datetime(since)},
+            "private": {"$exists": False},
+            "formation_id": None,
+        }
+        found = [
+            as_utc(newest["_id"].generation_time)
+            for collection in (self._db.facts, self._db.reflections)
+            if (newest := collection.find_one(theirs, {"_id": 1}, sort=(("_id", -1),)))
+        ]
+        return max(found, default=None)
+
+    def find_readings(
+        self, *, agent_id: str | None = None, latest: int | None = None
+    ) -> Iterator[Reading]:
+        """See `Formations.find_readings`."""
+        return find_readings(self._db, agent_id=agent_id, latest=latest)
+
+    def advance_cursor(self, session_id: str) -> bool:
+        """See `Formations.advance_cursor`."""
+        return advance_cursor(self._db, session_id)
+
     # -- states ------------------------------------------------------------------------------
 
     def claim(self, formation: Formation) -> bool:
@@ -91,6 +144,7 @@ class MongoFormations:
             self._db.formations.insert_one(formation_document(formation))
         except DuplicateKeyError:
             return False
+        pass_over(self._db, formation.session_id)
         return True
 
     def reclaim(
@@ -116,6 +170,7 @@ class MongoFormations:
         for condition, fields in takeovers:
             found = self._move(formation_id, condition, {**held, **fields}, unset=("not_before",))
             if found is not None:
+                advance_cursor(self._db, str(found["session_id"]))
                 return formation_from(found)
         return None
 
@@ -276,16 +331,20 @@ class MongoFormations:
     # -- the outcome -------------------------------------------------------------------------
 
     def apply_formation(
-        self, formation_id: str, *, now: datetime, worker: str | None = None
+        self,
+        formation_id: str,
+        *,
+        now: datetime,
+        worker: str | None = None,
+        skip: Set[str] = frozenset(),
     ) -> list[ChangeResult]:
         """See `Formations.apply_formation`."""
         formation = self.formation(formation_id)
         if formation is None or formation.status is not FormationStatus.RECORDED:
             return []
         try:
-            results = (
-                self._changes.apply(formation.changes) if formation.changes is not None else []
-            )
+            changes = formation.changes and formation.changes.without(skip)
+            results = self._changes.apply(changes) if changes is not None else []
         except ConflictError as error:
             reason = {"error": error.message, "updated_at": now, "updatedAt": now}
             self._move(formation_id, {"status": "recorded"}, reason)
@@ -295,7 +354,6 @@ class MongoFormations:
         if formation.next_step:
             self._go_on(formation, same, now, worker)
             return results
-        advance_session(self._db, formation)
         self._move(
             formation_id,
             same,
@@ -419,11 +477,6 @@ def formation_document(formation: Formation) -> Document:
     }
     if formation.status.value in UNFINISHED:
         document["unfinished"] = True
-    if formation.cursor_moves is not None:
-        document["cursor_moves"] = [
-            {"to": object_id(move.to), "replaced": optional_id(move.replaced)}
-            for move in formation.cursor_moves
-        ]
     if formation.superseded_message_ids:
         document["superseded_message_ids"] = object_ids(formation.superseded_message_ids)
         document["message_ids"] = document["message_ids"] or [document["_id"]]
@@ -459,7 +512,6 @@ def formation_from(document: Document) -> Formation:
         usage=calls_from(document.get("usage")),
         counts=sub_document(document.get("counts")),
         changes=None if changes is None else msgspec.msgpack.decode(changes, type=ChangeSet),
-        cursor_moves=moves_of(document),
         superseded_message_ids=codec.text_ids(document.get("superseded_message_ids")),
         next_step=codec.optional_text(document.get("next_step")) or "",
     )

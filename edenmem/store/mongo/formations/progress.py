@@ -1,43 +1,52 @@
-"""Find unformed messages, and move the platform's cursor; see `edenmem.store.common.progress`."""
+"""Find unread messages, and move the platform's cursor; see `edenmem.store.common.progress`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 from edenmem.models.forgetting import block
-from edenmem.models.formation import CursorMove, Formation, FormationStatus, Reach
+from edenmem.models.formation import Reach, Reading
 from edenmem.models.ids import is_id
 from edenmem.store.common.progress import (
-    Past,
     Place,
-    Span,
-    ids_to_place,
+    Readers,
+    Waiting,
+    is_free_again,
     place_by_id,
-    platform_spans,
+    select_waiting,
 )
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import IN_LIMIT, Filter, id_parts, object_id
+from edenmem.store.mongo.core.filters import EVERYTHING, IN_LIMIT, Filter, at_or_after, object_id
+from edenmem.store.mongo.core.streams import EPOCH
 from edenmem.store.mongo.host.host import set_in_context
 from edenmem.store.mongo.host.host_codec import message_from, sub_document
 from edenmem.store.protocol.formations import Backlog
 from edenmem.store.protocol.store import batched
 
-#: States that block a new formation.
-UNFINISHED = ("claimed", "released", "recorded")
-_PROGRESS = {
+_READ = {
+    "session_id": 1,
     "agent_id": 1,
     "status": 1,
+    "trigger": 1,
     "message_ids": 1,
     "superseded_message_ids": 1,
-    "last_message_at": 1,
-    "cursor_moves": 1,
 }
+#: Only edenmem writes the field "private".
+_SOURCES = dict.fromkeys(
+    ("session_id", "agent_id", "formation_id", "source_message_ids", "private"), 1
+)
+_CURSOR_FIELD = "last_memory_message_id"
+_CURSOR = f"memory_context.{_CURSOR_FIELD}"
+_IN_ORDER = (("createdAt", 1), ("_id", 1))
+_SESSION = {"agents": 1, _CURSOR: 1, "memory_context.last_activity": 1, "updatedAt": 1}
 
-_CURSOR_AND_AGENTS = {"agents": 1, "memory_context.last_memory_message_id": 1}
+#: Sessions whose messages are read together.
+_PAGE = 50
 
 #: Maximum attempts to move the platform's cursor while the platform moves it too.
 _TRIES = 5
@@ -47,36 +56,119 @@ def find_backlog(
     db: Connection, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
 ) -> Backlog:
     """Find the messages to form; see `Formations.backlog`."""
-    taken: set[Any] = set()
-    ours: set[Any] = set()  # freed or to be formed again: not the platform's
-    pasts: list[Past] = []
-    for document in db.formations.find({"session_id": object_id(session_id)}, _PROGRESS):
-        pasts.append(_past(document))
-        if str(document["agent_id"]) == agent_id:
-            free = reach.own and document.get("status") not in UNFINISHED
-            (ours if free else taken).update(document.get("message_ids") or ())
-            ours.update(document.get("superseded_message_ids") or ())
-    spans = _platform_spans(db, session_id, pasts)
+    session = db.sessions.find_one({"_id": object_id(session_id)}, _SESSION) or {}
+    readers = _find_readers(db, [object_id(session_id)], reach)[session_id, agent_id]
     # Only IDs and times, from the index. Unlike a count, this is exact for late messages with an
     # old time and for deleted ones.
-    order = (("createdAt", 1), ("_id", 1))
-    rows = db.messages.find({"session": object_id(session_id)}, {"createdAt": 1}, sort=order)
-    waiting, by_platform = [], 0
-    for row in rows:
-        if row["_id"] in taken:
-            continue
-        covered = row["_id"] not in ours and any(span.covers(_place(row)) for span in spans)
-        by_platform += covered
-        if not covered or reach.platform:
-            waiting.append(row["_id"])
-    blocked = find_blocked(db, map(str, waiting))
-    waiting = [key for key in waiting if str(key) not in blocked]
+    rows = db.messages.find({"session": object_id(session_id)}, {"createdAt": 1}, sort=_IN_ORDER)
+    waiting = _select(db, list(map(_place, rows)), readers, session, reach)
+    ids = waiting.ids[:limit]
     found = {
-        document["_id"]: message_from(document, session_id)
-        for document in db.find_by_ids(db.messages, map(str, waiting[:limit]))
+        str(document["_id"]): message_from(document, session_id)
+        for document in db.find_by_ids(db.messages, ids)
     }
-    messages = tuple(found[key] for key in waiting[:limit] if key in found)
-    return Backlog(messages=messages, total=len(waiting), by_platform=by_platform)
+    context = sub_document(session.get("memory_context"))
+    times = (codec.moment(session.get("updatedAt")), codec.moment(context.get("last_activity")))
+    return Backlog(
+        messages=tuple(found[key] for key in ids if key in found),
+        total=len(waiting.ids),
+        by_platform=waiting.by_platform,
+        passed=waiting.passed,
+        read_twice=len(readers.twice),
+        unnoted=tuple(sorted(readers.unnoted)),
+        touched_at=max(filter(None, times), default=None),
+    )
+
+
+def find_proof(db: Connection, session_id: str, agent_id: str) -> set[str]:
+    """Return messages that the platform read lately; see `Formations.proof`."""
+    return _find_readers(db, [object_id(session_id)], Reach.WAITING)[session_id, agent_id].new_proof
+
+
+def find_readings(
+    db: Connection, *, agent_id: str | None = None, latest: int | None = None
+) -> Iterator[Reading]:
+    """See `Formations.find_readings`."""
+    order = (("memory_context.last_activity", -1), ("updatedAt", -1), ("_id", 1))
+    recent = {"memory_context.last_activity": at_or_after(EPOCH)}
+    fields = {**_SESSION, "deleted": 1, "extras.incognito": 1}
+    sessions = db.sessions.find(
+        recent if latest else EVERYTHING,
+        fields,
+        sort=order if latest else (("_id", 1),),
+        limit=latest or 0,
+    )
+    readable = (
+        session
+        for session in sessions
+        if session.get("deleted") is not True
+        and not sub_document(session.get("extras")).get("incognito")
+    )
+    for page in batched(readable, _PAGE):
+        keys = [session["_id"] for session in page]
+        readers = _find_readers(db, keys, Reach.WAITING)
+        places: dict[str, list[Place]] = defaultdict(list)
+        here: Filter = {"session": {"$in": keys}}
+        for row in db.messages.find(here, {"createdAt": 1, "session": 1}):
+            held = row.get("session")
+            for key in held if isinstance(held, list) else [held]:
+                places[str(key)].append(_place(row))
+        for session in page:
+            key = str(session["_id"])
+            for agent in codec.text_ids(session.get("agents")):
+                if agent_id in (None, agent):
+                    known = readers[key, agent]
+                    in_order = sorted(places[key])
+                    waiting = _select(db, in_order, known, session, Reach.WAITING)
+                    if waiting.passed or known.twice:
+                        yield Reading(
+                            session_id=key,
+                            agent_id=agent,
+                            unread=waiting.passed,
+                            twice=len(known.twice),
+                        )
+
+
+def _select(
+    db: Connection, places: Sequence[Place], readers: Readers, session: Document, reach: Reach
+) -> Waiting:
+    def blocked(ids: Iterable[str]) -> set[str]:
+        return find_blocked(db, ids)
+
+    return select_waiting(places, readers, _cursor_of(session), reach, blocked)
+
+
+def _find_readers(
+    db: Connection, sessions: Sequence[Any], reach: Reach
+) -> dict[tuple[str, str], Readers]:
+    """Return the read messages by session and agent."""
+    found: dict[tuple[str, str], Readers] = defaultdict(Readers)
+    here: Filter = {"session_id": {"$in": list(sessions)}}
+    for document in db.formations.find(here, _READ):
+        ids = set(codec.text_ids(document.get("message_ids")))
+        if is_free_again(document.get("status", ""), reach):
+            ids, freed = set(), ids
+        else:
+            freed = set()
+        found[_pair(document)].add(
+            str(document.get("trigger")),
+            ids,
+            {*freed, *codec.text_ids(document.get("superseded_message_ids"))},
+        )
+    for collection in (db.facts, db.reflections):
+        for document in collection.find(here, _SOURCES):
+            if document.get("formation_id") is not None:
+                continue
+            sources = codec.text_ids(document.get("source_message_ids"))
+            readers = found[_pair(document)]
+            readers.proof.update(sources)
+            if "private" not in document:
+                readers.platform_proof.update(sources)
+    return found
+
+
+def _pair(document: Document) -> tuple[str, str]:
+    return str(document.get("session_id")), str(document.get("agent_id"))
 
 
 def find_blocked(db: Connection, message_ids: Iterable[str]) -> set[str]:
@@ -89,73 +181,46 @@ def find_blocked(db: Connection, message_ids: Iterable[str]) -> set[str]:
     return blocked
 
 
-def _platform_spans(db: Connection, session_id: str, pasts: Sequence[Past]) -> tuple[Span, ...]:
-    """Return the spans of a session that the platform formed."""
-    session = db.sessions.find_one({"_id": object_id(session_id)}, _CURSOR_AND_AGENTS) or {}
-    cursor = _cursor_of(session)
-    places: dict[str, Place] = {}
-    for part in id_parts(ids_to_place(cursor, pasts)):
-        here = {"_id": {"$in": part}, "session": object_id(session_id)}
-        for row in db.messages.find(here, {"createdAt": 1}):
-            places[str(row["_id"])] = _place(row)
-    first = next(iter(codec.text_ids(session.get("agents"))), None)
-    return platform_spans(cursor, first, pasts, places)
+def pass_over(db: Connection, session_id: str) -> None:
+    """Move the platform's cursor to the session's newest message, and reset the counters."""
+    backwards = [(field, -order) for field, order in _IN_ORDER]
+    newest = db.messages.find_one(
+        {"session": object_id(session_id)}, {"createdAt": 1}, sort=backwards
+    )
+    if newest is not None:
+        _move_cursor(db, session_id, _place(newest))
 
 
-def advance_session(db: Connection, formation: Formation) -> None:
-    """Move the platform's progress of the session, which follows its first agent.
+def advance_cursor(db: Connection, session_id: str) -> bool:
+    """Move the platform's cursor past all read messages; see `Formations.advance_cursor`."""
+    readers = _find_readers(db, [object_id(session_id)], Reach.WAITING)
+    of_session = [each for (session, _), each in readers.items() if session == session_id]
+    read = {id for each in of_session for id in (*each.taken, *each.platform)}
+    rows = db.find_by_ids(db.messages, read, {"createdAt": 1}, session=object_id(session_id))
+    newest = max(map(_place, rows), default=None)
+    return newest is not None and _move_cursor(db, session_id, newest)
 
-    The replaced cursor is noted first, and the move is made only if it is still current: the
-    platform may move it too. Only forwards, since an older range may be retried.
+
+def _move_cursor(db: Connection, session_id: str, end: Place) -> bool:
+    """Move the platform's cursor to a message unless the cursor is there or later.
+
+    The move is made only if the replaced cursor is current: the platform may move it too.
     """
-    key = {"_id": object_id(formation.session_id)}
-    noted = False
     for _ in range(_TRIES):
-        session = db.sessions.find_one(key, _CURSOR_AND_AGENTS)
-        if session is None or not formation.message_ids:
-            break
-        if codec.text_ids(session.get("agents"))[:1] != (formation.agent_id,):
-            break
-        seen = sub_document(session.get("memory_context")).get("last_memory_message_id")
-        end = Place(formation.last_message_at, formation.message_ids[-1])
-        if _is_beyond(db, _cursor_of(session), end, formation.session_id):
-            break
-        _note_moves(db, formation, {}, [{"to": object_id(end.id), "replaced": seen}])
-        noted = True
-        fields = {
-            "last_memory_message_id": object_id(end.id),
-            "messages_since_memory_formation": _count_after(db, formation.session_id, end.at),
-            "weighted_tokens_since_memory_formation": 0,
-        }
-        same = {"memory_context.last_memory_message_id": seen}
-        if set_in_context(db, formation.session_id, "$set", fields, where=same):
-            return
-    # Keep the note of an earlier, interrupted call: it moved the cursor.
-    _note_moves(db, formation, {} if noted else {"cursor_moves": None}, [])
+        session = db.sessions.find_one({"_id": object_id(session_id)}, {_CURSOR: 1})
+        if session is None or _reaches(db, _cursor_of(session), end, session_id):
+            return False
+        left = _count_after(db, session_id, end.at)
+        fields = {_CURSOR_FIELD: object_id(end.id), "messages_since_memory_formation": left}
+        if not left:
+            fields["weighted_tokens_since_memory_formation"] = 0
+        seen = sub_document(session.get("memory_context")).get(_CURSOR_FIELD)
+        if set_in_context(db, session_id, "$set", fields, where={_CURSOR: seen}):
+            return True
+    return False
 
 
-def _note_moves(db: Connection, formation: Formation, where: Filter, moves: list[Document]) -> None:
-    key = {"_id": object_id(formation.id), **where}
-    db.formations.update_one(key, {"$set": {"cursor_moves": moves}})
-
-
-def note_cursor_move(
-    db: Connection, session_id: str, message_id: str, to: Any, replaced: Any
-) -> None:
-    """Record a move of the platform's cursor in the formation that has the message."""
-    of_session = db.formations.find({"session_id": object_id(session_id)}, _PROGRESS)
-    key = object_id(message_id)
-    found = next((each for each in of_session if key in (each.get("message_ids") or ())), None)
-    if found is None:
-        return
-    moves = found.get("cursor_moves")
-    if not isinstance(moves, list):  # an older formation may have moved it unrecorded
-        moves = [{"to": found["message_ids"][-1], "replaced": None}]
-    moves = [*moves, {"to": to, "replaced": replaced}]
-    db.formations.update_one({"_id": found["_id"]}, {"$set": {"cursor_moves": moves}})
-
-
-def _is_beyond(db: Connection, cursor: str | None, end: Place, session_id: str) -> bool:
+def _reaches(db: Connection, cursor: str | None, end: Place, session_id: str) -> bool:
     """Return whether the platform's cursor is at or after a place."""
     if cursor is None:
         return False
@@ -169,25 +234,6 @@ def _count_after(db: Connection, session_id: str, at: datetime) -> int:
     return db.messages.count(later)
 
 
-def moves_of(document: Document) -> tuple[CursorMove, ...] | None:
-    """Return how a formation moved the platform's cursor; None if that was not recorded."""
-    moves = document.get("cursor_moves")
-    if not isinstance(moves, list):
-        return None
-    pairs = [(codec.text_id(move["to"]), codec.text_id(move.get("replaced"))) for move in moves]
-    return tuple(CursorMove(to=to, replaced=replaced) for to, replaced in pairs if to)
-
-
-def _past(document: Document) -> Past:
-    ids = document.get("superseded_message_ids") or document.get("message_ids")
-    return Past(
-        agent_id=str(document["agent_id"]),
-        status=FormationStatus(document["status"]),
-        end=Place(codec.require_moment(document, "last_message_at"), str(ids[-1])) if ids else None,
-        moves=moves_of(document),
-    )
-
-
 def _place(message: Document) -> Place:
     return Place(codec.read_creation_time(message), str(message["_id"]))
 
@@ -195,5 +241,5 @@ def _place(message: Document) -> Place:
 def _cursor_of(session: Document) -> str | None:
     """Return the platform's cursor; None for an invalid ID."""
     context = sub_document(session.get("memory_context"))
-    cursor = codec.text_id(context.get("last_memory_message_id"))
+    cursor = codec.text_id(context.get(_CURSOR_FIELD))
     return cursor if cursor is not None and is_id(cursor) else None

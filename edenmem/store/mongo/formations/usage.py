@@ -159,6 +159,6 @@ def _fields(total: Counter[str]) -> dict[str, Any]:
     return {**whole, "cost": float(total["cost"])}
 
 
-def day_of(field: str) -> dict[str, Any]:
+def day_of(field: str | dict[str, Any]) -> dict[str, Any]:
     """Return the expression for the day of a time."""
     return {"$dateToString": {"format": "%Y-%m-%d", "date": field}}

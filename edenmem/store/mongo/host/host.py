@@ -295,25 +295,24 @@ class MongoHost:
             {"_id": object_id(session_id)}, {"$set": {"status": status, "updatedAt": utc_now()}}
         )
 
-    def find_lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+    def find_lost_progress(
+        self, *, agent_id: str | None = None, since: datetime | None = None
+    ) -> Iterator[Finding]:
         """See `Host.find_lost_progress`."""
-        reported: set[Any] = set()
-        fields = {"session_id": 1, "agent_id": 1, "status": 1, "last_message_at": 1}
-        formations = self._db.formations.find(EVERYTHING, fields, sort=[("_id", 1)])
-        for page in batched(formations, IN_LIMIT):
-            applied = [each for each in page if each.get("status") == "applied"]
-            keys = {str(each["session_id"]) for each in applied}
-            seen = {"agents": 1, "memory_context.last_memory_message_id": 1}
-            found = self._db.find_by_ids(self._db.sessions, keys, seen)
-            sessions = {session["_id"]: session for session in found}
-            reached = self._read_cursor_times(sessions.values())
-            for formation in applied:
-                key, agent = formation["session_id"], str(formation["agent_id"])
-                if key in reported or key not in sessions or agent_id not in (None, agent):
-                    continue
-                first = codec.text_ids(sessions[key].get("agents"))[:1] == (agent,)
-                if first and reached[key] < codec.require_moment(formation, "last_message_at"):
-                    reported.add(key)
+        active = {"memory_context.last_activity": {"$gte": since}} if since else EVERYTHING
+        cursor = {"memory_context.last_memory_message_id": 1}
+        fields = {"session_id": 1, "agent_id": 1, "last_message_at": 1}
+        for page in batched(self._db.sessions.find(active, cursor), IN_LIMIT):
+            keys = [session["_id"] for session in page]
+            of_page = {"session_id": {"$in": keys}, "status": {"$ne": "superseded"}}
+            newest: dict[Any, Document] = {}
+            for formation in self._db.formations.find(of_page, fields):
+                known = newest.get(formation["session_id"], formation)
+                newest[formation["session_id"]] = max(known, formation, key=_last_message_at)
+            reached = self._read_cursor_times(each for each in page if each["_id"] in newest)
+            for key, formation in newest.items():
+                agent = str(formation["agent_id"])
+                if agent_id in (None, agent) and reached[key] < _last_message_at(formation):
                     yield Finding(
                         target_type="session",
                         target_id=str(key),
@@ -455,6 +454,10 @@ def assign_owner(db: Connection, session: Session) -> Session:
         agents = {agent.id: agent for agent in map(host_codec.agent_from, db.users.find(of_agents))}
         owner = owner_of(session, [agents[id] for id in session.agents if id in agents])
     return session if owner == session.owner else structs.replace(session, owner=owner)
+
+
+def _last_message_at(formation: Document) -> datetime:
+    return codec.require_moment(formation, "last_message_at")
 
 
 def set_in_context(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
-from edenmem.errors import ConflictError, StoreError
+from edenmem.errors import ConflictError, StoreError, UsageError
 from edenmem.models.forgetting import Compaction
 from edenmem.models.indexes import INDEX_STEP, Preparation
 from edenmem.models.integrity import Finding
@@ -27,6 +28,7 @@ from edenmem.store.mongo.core.unique_keys import (
     obstacle,
 )
 from edenmem.store.mongo.indexes.fact_key import require_shard_key, shard_problem
+from edenmem.store.mongo.search.slots import Slots
 from edenmem.store.protocol.database import Migrations, StoreInfo
 
 _BEYOND = (
@@ -41,7 +43,10 @@ _BEYOND = (
 class MongoDatabase:
     """Implements `edenmem.store.protocol.database.Database`; never drops an index."""
 
-    def __init__(self, db: Connection, readiness: Readiness, migrations: Migrations) -> None:
+    def __init__(
+        self, db: Connection, readiness: Readiness, migrations: Migrations, slots: Slots
+    ) -> None:
+        self.is_beside_platform = slots.is_beside_platform
         self._db = db
         self._readiness = readiness
         self._migrations = migrations
@@ -210,6 +215,16 @@ class MongoDatabase:
     def repair_schema(self) -> int:
         """See `Database.repair_schema`; there is nothing to repair."""
         return 0
+
+    def rewrite_file(self) -> list[Finding]:
+        """See `Database.rewrite_file`; the server manages its files."""
+        return []
+
+    def salvage(self, path: Path) -> list[Finding]:
+        """See `Database.salvage`; the server manages its files."""
+        raise UsageError(
+            "only a SQLite file can be salvaged", hint="'mongod --repair' is for its files"
+        )
 
     def compact(self) -> Compaction:
         """See `Database.compact`; the server manages its files."""

@@ -36,6 +36,7 @@ class MongoAuditLog:
         *,
         agent_id: str | None = None,
         target_id: str | None = None,
+        target_ids: Sequence[str] = (),
         scope: Scope | None = None,
         run_id: str | None = None,
         actor: str | None = None,
@@ -48,7 +49,7 @@ class MongoAuditLog:
     ) -> Iterator[AuditEntry]:
         """See `AuditLog.audit`."""
         wanted = {
-            "target_id": None if target_id is None else object_id(target_id),
+            "target_id": _in(target_ids) if target_id is None else object_id(target_id),
             "agent_id": None if agent_id is None else object_id(agent_id),
             "scope_key": None if scope is None else scope.key,
             "actor.run_id": run_id,
@@ -97,6 +98,10 @@ class MongoAuditLog:
             if key != "entry" or document.get("status") != VOID:
                 found.append(value)
         return found
+
+
+def _in(ids: Sequence[str]) -> Filter | None:
+    return {"$in": [object_id(each) for each in ids]} if ids else None
 
 
 def _list_shown(documents: Iterable[Document], unreadable: set[str] | None) -> Iterator[AuditEntry]:

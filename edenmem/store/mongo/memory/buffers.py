@@ -27,7 +27,7 @@ def fill_buffers(db: Connection, reflections: Sequence[Reflection]) -> None:
     waiting: dict[Scope, list[str]] = {}
     for reflection in reflections:
         waiting.setdefault(reflection.home, []).append(reflection.id)
-    made = {"consolidated_content": "", "word_limit": 0, "createdAt": utc_now(), BUFFER: []}
+    made = {"consolidated_content": "", "createdAt": utc_now(), BUFFER: []}
     operations = [
         UpdateOne(build_consolidated_key(scope), {"$setOnInsert": made}, upsert=True)
         for scope in waiting

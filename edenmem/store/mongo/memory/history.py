@@ -16,7 +16,7 @@ from edenmem.models.changes import Actor, AuditEntry, HistoryEntry, action_of_ne
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
-from edenmem.store.common.buffer_past import REWRITING, buffer_at
+from edenmem.store.common.past import REWRITING, as_version, buffer_at
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
@@ -198,20 +198,32 @@ class MongoHistory:
             key = {"scope_key": scope.key, **key}
         else:
             key["target_id"] = object_id(target_id)
-        versions = {v.place: v for v in map(history_from, self._db.history.find(key))}
+        # The platform may delete a scope's document, and number the text of the next from 1 again.
+        targets: dict[str, dict[Place, Kept]] = {}
+        for version in map(history_from, self._db.history.find(key)):
+            targets.setdefault(version.entry.target_id, {})[version.place] = version
         current = self._current_version(target_type, target_id, scope)
         if current is not None:
-            versions.setdefault(current.place, current)
-        entries = (version.entry for version in in_order(versions.values(), current))
+            last = targets.pop(current.entry.target_id, {})
+            targets[current.entry.target_id] = {current.place: current, **last}
+        entries = [
+            version.entry
+            for target, versions in targets.items()
+            for version in in_order(
+                versions.values(),
+                current if current is not None and current.entry.target_id == target else None,
+            )
+        ]
         return [entry for entry in entries if scope is None or entry.scope == scope]
 
     def _current_version(
         self, target_type: str, target_id: str, scope: Scope | None
     ) -> Kept | None:
-        """Return the current version, which history may not contain."""
+        """Return the current version, which history may not contain, if it is readable."""
         if target_type == "fact":
             found = self._db.facts.find_one({"_id": object_id(target_id)}, codec.NO_VECTOR)
-            return None if found is None else fact_version(found)
+            readable = found is not None and codec.readable_fact(found) is not None
+            return fact_version(found) if found is not None and readable else None
         filter = build_consolidated_key(scope) if scope else {"_id": object_id(target_id)}
         found = self._db.consolidated.find_one(filter)
         if found is None or codec.read_version(found) == 0:
@@ -247,9 +259,9 @@ class MongoHistory:
             if entry.snapshot is not None and entry.snapshot.formed_at <= moment
         }
         for fact in self._memory.facts(FactFilter(scopes=tuple(scopes))):
-            if fact.formed_at <= moment < fact.recent_at:
+            if fact.formed_at <= moment < fact.changed_at:
                 changed[fact.id] = fact
-            elif fact.recent_at <= moment and fact.id not in changed:
+            elif fact.changed_at <= moment and fact.id not in changed:
                 then[fact.id] = fact
                 if len(then) == limit:
                     break
@@ -278,7 +290,7 @@ class MongoHistory:
             if then is None:
                 yield _before_history(fact)
             elif not then.is_tombstone:
-                yield _fact_as(fact, then.entry)
+                yield as_version(fact, then.entry, moment)
 
     def pending_at(self, scope: Scope, moment: datetime) -> list[Reflection]:
         """See `History.pending_at`."""
@@ -328,7 +340,7 @@ def fact_version(document: Document) -> Kept:
         scope=fact.home,
         version=fact.version,
         content=fact.content,
-        at=codec.moment(made.get("at")) or fact.recent_at,
+        at=codec.moment(made.get("at")) or fact.changed_at,
         action=codec.text(made.get("action")) or action_of_new_fact(fact),
         actor=codec.text(made.get("actor")),
         change_id=codec.text_id(made.get("change_id")),
@@ -353,20 +365,6 @@ def text_version(document: Document) -> Kept:
         actor=codec.text(made.get("actor")),
         change_id=codec.text_id(made.get("change_id")),
         absorbed_ids=text.absorbed_ids,
-    )
-
-
-def _fact_as(fact: Fact, entry: HistoryEntry) -> Fact:
-    """Return ``fact`` with the text of an older version."""
-    return msgspec.structs.replace(
-        fact,
-        content=entry.content,
-        hash=content_hash(entry.content),
-        version=entry.version,
-        previous_content=None,
-        updated_at=entry.at if entry.at > fact.formed_at else None,
-        embedding=None,
-        embedding_model=None,
     )
 
 

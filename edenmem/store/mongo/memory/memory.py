@@ -22,6 +22,7 @@ from edenmem.store.mongo.core.filters import (
     at_or_after,
     build_consolidated_filters,
     build_consolidated_key,
+    dated,
     fact_fields,
     fact_filters,
     group_filters,
@@ -36,6 +37,7 @@ from edenmem.store.mongo.core.streams import EPOCH, newest_first
 from edenmem.store.mongo.memory.overview import agents_with_memory, summarize_scopes
 from edenmem.store.protocol.store import batched
 
+_BY_RECENT = (("recent_at", -1), ("updated_at", -1), ("formed_at", -1), ("_id", 1))
 _BY_UPDATED = (("updated_at", -1), ("formed_at", -1), ("_id", 1))
 _BY_ID = (("_id", 1),)
 _BY_FORMED = (("formed_at", -1), ("_id", 1))
@@ -53,10 +55,11 @@ class MongoMemory:
         self, filter: FactFilter, *, limit: int | None = None, with_vectors: bool = False
     ) -> Iterator[Fact]:
         """See `Memory.facts`."""
-        walks: list[Iterator[Fact]] = []
-        for owner in fact_filters(filter):
-            walks.append(self._facts_by(owner, with_vectors, edited_since=EPOCH))
-            walks.append(self._facts_by(owner, with_vectors, edited_since=None))
+        walks = [
+            self._facts_by(walk, sort, with_vectors)
+            for owner in fact_filters(filter)
+            for walk, sort in _recent_walks(owner)
+        ]
         return islice(_recent_first(walks), limit)
 
     def recent_facts(self, scopes: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
@@ -64,40 +67,30 @@ class MongoMemory:
         if limit < 1:
             return []
         calls = [
-            partial(walk, owner, since, limit)
+            partial(self._newest_facts, walk, sort, limit)
             for owner in group_filters(scopes, fact_fields)
-            for walk in (self._newest_edited, self._newest_formed)
+            for walk, sort in _recent_walks(owner, since)
         ]
         walks = (iter(facts) for facts in self._db.run_all(calls))
         return list(islice(_recent_first(walks), limit))
 
-    def _newest_formed(self, owner: Filter, since: datetime, limit: int) -> list[Fact]:
-        formed = {**owner, "updated_at": None, "formed_at": at_or_after(since)}
-        return self._newest_facts(formed, _BY_FORMED, limit)
-
-    def _newest_edited(self, owner: Filter, since: datetime, limit: int) -> list[Fact]:
-        edited = {**owner, "updated_at": at_or_after(since)}
-        facts = self._newest_facts(edited, _BY_UPDATED, limit)
-        if len(facts) < limit:
+    def _newest_facts(self, filter: Filter, sort: Sort, limit: int) -> list[Fact]:
+        facts = self._find_facts(filter, sort, limit)
+        (field, _), *others = sort
+        if len(facts) < limit or others == list(_BY_ID):
             return facts
         # The index does not order facts with equal times by ID, so the last time is queried again.
         last = facts[-1].recent_at
-        ties = self._newest_facts({**owner, "updated_at": last}, _BY_ID, limit)
+        ties = self._find_facts({**filter, field: last}, _BY_ID, limit)
         return [fact for fact in facts if fact.recent_at > last] + ties
 
-    def _newest_facts(self, filter: Filter, sort: Sort, limit: int) -> list[Fact]:
+    def _find_facts(self, filter: Filter, sort: Sort, limit: int) -> list[Fact]:
         found = self._db.facts.find(filter, codec.NO_VECTOR, sort=sort, limit=limit)
         return [codec.fact_from(document) for document in found]
 
-    def _facts_by(
-        self, owner: Filter, with_vectors: bool, *, edited_since: datetime | None
-    ) -> Iterator[Fact]:
-        """Yield edited facts or, with ``edited_since`` None, facts never edited, newest first."""
-        updated = None if edited_since is None else at_or_after(edited_since)
+    def _facts_by(self, filter: Filter, sort: Sort, with_vectors: bool) -> Iterator[Fact]:
         documents = self._db.facts.find(
-            {**owner, "updated_at": updated},
-            None if with_vectors else codec.NO_VECTOR,
-            sort=_BY_FORMED if edited_since is None else _BY_UPDATED,
+            filter, None if with_vectors else codec.NO_VECTOR, sort=sort
         )
         return (codec.fact_from(found, with_vector=with_vectors) for found in documents)
 
@@ -176,11 +169,12 @@ class MongoMemory:
         # One query per value of the flag: old documents lack it.
         flags = {None: (False, None, True), False: (False, None), True: (True,)}[absorbed]
         times = within_times(since, before)
-        time: Filter = {"formed_at": times} if times else {}
+        ranges: list[Filter] = dated(times) if times else [{}]
         walks = [
-            self._db.reflections.find({**owner, "absorbed": flag, **time}, sort=_BY_FORMED)
+            self._db.reflections.find({**owner, "absorbed": flag, **range}, sort=_BY_FORMED)
             for owner in group_filters(scopes)
             for flag in flags
+            for range in ranges
         ]
         merged = newest_first(
             (map(codec.reflection_from, walk) for walk in walks),
@@ -203,7 +197,8 @@ class MongoMemory:
     def find_derived(self, reflection_ids: Sequence[str]) -> list[Reflection]:
         """See `Memory.find_derived`."""
         filters = [{"propagated_from": {"$in": part}} for part in id_parts(reflection_ids)]
-        found = map(codec.reflection_from, self._db.find_all(self._db.reflections, filters))
+        documents = self._db.find_all(self._db.reflections, filters)
+        found = codec.read_owned(codec.reflection_from, documents)
         return list({reflection.id: reflection for reflection in found}.values())
 
     def pending(self, scope: Scope) -> list[Reflection]:
@@ -297,6 +292,24 @@ class MongoMemory:
             for document in self._policy_documents(scopes)
         }
         return {scope: found.get(policy_id(scope), 0) for scope in scopes}
+
+
+def _recent_walks(owner: Filter, since: datetime = EPOCH) -> list[tuple[Filter, Sort]]:
+    """Return the filters and orders of facts by what makes them recent, each on one index.
+
+    Facts with ``said_at`` have ``recent_at``; the others are recent by their last change.
+    """
+    recent = at_or_after(since)
+    said: tuple[Filter, Sort] = ({**owner, "recent_at": recent}, _BY_RECENT)
+    unsaid = {**owner, "recent_at": None}
+    formed = unsaid if since == EPOCH else {"formed_at": recent, **unsaid}
+    changed: list[tuple[Filter, Sort]] = [
+        ({**unsaid, "updated_at": recent}, _BY_UPDATED),
+        ({**formed, "updated_at": None}, _BY_FORMED),
+    ]
+    if "said_at" not in owner:
+        return [said, *changed]
+    return changed if owner["said_at"] is None else [said]
 
 
 def _recent_first(walks: Iterable[Iterator[Fact]]) -> Iterator[Fact]:

@@ -41,7 +41,7 @@ def summarize_scopes(
             match["user_id"] = {"$in": object_ids(user_ids)}
         for row in _count_owners(db.facts, match, kind):
             if kind is ScopeKind.SESSION:
-                row["session_id"] = row["group_id"]  # see `fact_fields`
+                row["session_id"] = row.get("group_id")  # see `fact_fields`
             _add(found, row, facts=row["count"])
         for row in _count_owners(db.reflections, match, kind):
             _add(found, row)
@@ -53,6 +53,7 @@ def summarize_scopes(
                 pending=len(text.unabsorbed_ids),
                 version=text.version,
                 words=word_count(text.consolidated_content),
+                text_limit=text.word_limit,
                 last_consolidated_at=text.last_consolidated_at,
                 at=text.updated_at,
             )

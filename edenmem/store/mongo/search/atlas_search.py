@@ -26,25 +26,44 @@ from edenmem.store.mongo.core import vectors as stored
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.collections import OWN, VectorSlot
 from edenmem.store.mongo.core.filters import Filter, fact_filters, object_ids
+from edenmem.store.mongo.core.streams import EPOCH
 from edenmem.store.mongo.search.indexed import current_text_query
 from edenmem.store.mongo.search.scan import check_models
 from edenmem.store.mongo.search.search_definitions import differences_of, filter_paths, vector_field
 from edenmem.text import clean
 
+#: The clauses of ``compound`` that restrict results.
+_CLAUSES = ("filter", "should", "mustNot")
 _BOUNDS = {"$gt": "gt", "$gte": "gte", "$lt": "lt", "$lte": "lte"}
 
 
-def _build_owner_filters(filter: FactFilter) -> list[Filter]:
+#: A range of all times, by which search indexes find a field that is missing.
+_EVER: Filter = {"$gt": EPOCH}
+
+
+def _build_owner_filters(filter: FactFilter, said: bool) -> list[tuple[Filter, bool]]:
+    """Return filters without empty fields, and whether each is for facts without ``said_at``."""
     return [
-        {field: value for field, value in owner.items() if value is not None}
-        for owner in fact_filters(filter)
+        (
+            {field: value for field, value in owner.items() if value is not None},
+            owner.get("said_at", _EVER) is None,
+        )
+        for owner in fact_filters(filter, said=said)
     ]
 
 
-def vector_filter(filter: FactFilter, model: str | None, slot: VectorSlot = OWN) -> Filter:
-    """Return the pre-filter of ``$vectorSearch``; ``model`` None: vectors of any model."""
+def vector_filter(
+    filter: FactFilter, model: str | None, slot: VectorSlot = OWN, *, said: bool = True
+) -> Filter:
+    """Return the pre-filter of ``$vectorSearch``.
+
+    ``model`` None: vectors of any model. Without ``said``, the index lacks ``said_at``.
+    """
     of_model: Filter = {} if model is None else {slot.model: model}
-    owners = _build_owner_filters(filter)
+    owners = [
+        {**owner, "$nor": [{"said_at": _EVER}]} if unsaid else owner
+        for owner, unsaid in _build_owner_filters(filter, said)
+    ]
     if len(owners) == 1:
         return {**owners[0], **of_model}
     return {"$and": [of_model, {"$or": owners}]} if of_model else {"$or": owners}
@@ -54,7 +73,7 @@ def vector_paths(filter: Filter) -> tuple[str, ...]:
     """Return the fields that a pre-filter needs in the index."""
     paths: dict[str, None] = {}
     for path, value in filter.items():
-        if path in ("$and", "$or"):
+        if path in ("$and", "$or", "$nor"):
             paths |= dict.fromkeys(each for part in value for each in vector_paths(part))
         else:
             paths[path] = None
@@ -67,22 +86,26 @@ def text_paths(clauses: Sequence[Filter]) -> tuple[str, ...]:
     for clause in clauses:
         for operator, inside in clause.items():
             if operator == "compound":
-                parts = [*inside.get("filter", ()), *inside.get("should", ())]
+                parts = [part for name in _CLAUSES for part in inside.get(name, ())]
                 paths |= dict.fromkeys(text_paths(parts))
             else:
                 paths[inside["path"]] = None
     return tuple(paths)
 
 
-def text_filter(filter: FactFilter) -> list[Filter]:
-    """Return the clauses under ``compound.filter`` of ``$search``."""
-    owners = [
-        [_clause(path, value) for path, value in one.items()]
-        for one in _build_owner_filters(filter)
+def text_filter(filter: FactFilter, *, said: bool = True) -> list[Filter]:
+    """Return the clauses under ``compound.filter`` of ``$search``; see `vector_filter`."""
+    owners: list[Filter] = [
+        {
+            "filter": [_clause(path, value) for path, value in owner.items()],
+            **({"mustNot": [_clause("said_at", _EVER)]} if unsaid else {}),
+        }
+        for owner, unsaid in _build_owner_filters(filter, said)
     ]
     if len(owners) == 1:
-        return owners[0]
-    any_of = [{"compound": {"filter": clauses}} for clauses in owners]
+        clauses: list[Filter] = owners[0]["filter"]
+        return clauses
+    any_of = [{"compound": owner} for owner in owners]
     return [{"compound": {"should": any_of, "minimumShouldMatch": 1}}]
 
 
@@ -234,8 +257,7 @@ class AtlasSearch:
             raise StoreError("the words of source messages are not in the search index of Atlas")
         if not queries or not filter.scopes or limit < 1:
             return [[] for _ in queries]
-        clauses = text_filter(filter)
-        index = self._index_for_text(clauses)
+        index, clauses = self._index_for_text(filter)
         lists = self._run_all(
             [
                 partial(self._matching, index, clauses, query, min(limit, _MAX_CANDIDATES))
@@ -243,7 +265,7 @@ class AtlasSearch:
             ]
         )
         if not any(lists):
-            self._index_for_text(clauses, again=True)
+            self._index_for_text(filter, again=True)
         return lists
 
     def text_scores(
@@ -281,8 +303,8 @@ class AtlasSearch:
 
     def finds(self, fact: Fact) -> bool:
         """Return whether both indexes have the current state of the fact."""
-        clauses = text_filter(_moment_of(fact, self._text_index == names.TEXT_INDEX))
-        index = self._index_for_text(clauses)
+        moment = _moment_of(fact, self._text_index == names.TEXT_INDEX)
+        index, clauses = self._index_for_text(moment)
         by_text = self._run_text_search(index, current_text_query(fact, clauses), _MAX_CANDIDATES)
         if fact.id not in {one.fact_id for one in by_text}:
             return False
@@ -310,9 +332,9 @@ class AtlasSearch:
     ) -> _Index:
         """Return the index for a query with this filter and vectors of these lengths."""
         own = names.vector_index(dimensions=0, slot=slot)
-        admitted = vector_filter(filter, model, slot)
         if slot is not OWN or self._vector_index == own.name:
-            return self._own_for_vectors(own, admitted, lengths, slot, again=again)
+            return self._own_for_vectors(own, filter, model, lengths, slot, again=again)
+        admitted = vector_filter(filter, model, slot)
         found = self._look(self._vector_index, again=again)
         if found and slot.model not in filter_paths(found) and self._has_one_model(filter, model):
             # All vectors searched are of this model, so the filter on the model is redundant.
@@ -325,13 +347,13 @@ class AtlasSearch:
         )
         if self._suffices(wanted, found, own, again=again):
             return _Index(wanted.name, admitted)
-        admitted = vector_filter(filter, model, slot)
-        return self._own_for_vectors(own, admitted, lengths, slot, again=again)
+        return self._own_for_vectors(own, filter, model, lengths, slot, again=again)
 
     def _own_for_vectors(
         self,
         own: names.SearchIndex,
-        admitted: Document,
+        filter: FactFilter,
+        model: str,
         lengths: set[int],
         slot: VectorSlot,
         *,
@@ -339,28 +361,32 @@ class AtlasSearch:
     ) -> _Index:
         found = self._look(own.name, again=again)
         # The query decides the dimensions.
-        _require_usable(own, found, but="numDimensions")
+        _require_usable(own, found, but=("numDimensions", "said_at"))
         dimensions = _dimensions_in(found, slot)
         others = lengths - {dimensions}
         if others and not again:  # the cached definition may be outdated
-            return self._own_for_vectors(own, admitted, lengths, slot, again=True)
+            return self._own_for_vectors(own, filter, model, lengths, slot, again=True)
         if others:
             raise SearchIndexUnusable(
                 f"search index has {dimensions} dimensions, the query {min(others)}: {own.name}",
                 hint="'edenmem index update' rebuilds it for the configured embedding model",
             )
-        return _Index(own.name, admitted)
+        return _Index(own.name, vector_filter(filter, model, slot, said=_has_said_at(found)))
 
-    def _index_for_text(self, clauses: Sequence[Document], *, again: bool = False) -> str:
-        """Return the name of the index for a query with these clauses."""
+    def _index_for_text(
+        self, filter: FactFilter, *, again: bool = False
+    ) -> tuple[str, list[Document]]:
+        """Return the name of the index for a query with this filter, and the query's clauses."""
         own = names.text_index()
         if self._text_index != own.name:
+            clauses = text_filter(filter)
             found = self._look(self._text_index, again=again)
             wanted = names.text_index(name=self._text_index, filters=text_paths(clauses))
             if self._suffices(wanted, found, own, again=again):
-                return wanted.name
-        _require_usable(own, self._look(own.name, again=again))
-        return own.name
+                return wanted.name, clauses
+        found = self._look(own.name, again=again)
+        _require_usable(own, found, but=("said_at",))
+        return own.name, text_filter(filter, said=_has_said_at(found))
 
     def _suffices(
         self,
@@ -420,16 +446,23 @@ def _dimensions_in(found: Document | None, slot: VectorSlot) -> int:
     return int(field.get("numDimensions") or 0)
 
 
-def _lacking(wanted: names.SearchIndex, found: Document, but: str = "") -> list[str]:
+def _has_said_at(found: Document | None) -> bool:
+    """Return whether an index of edenmem has ``said_at``; without it, facts count as formed."""
+    return found is not None and "said_at" in filter_paths(found)
+
+
+def _lacking(wanted: names.SearchIndex, found: Document, but: Sequence[str] = ()) -> list[str]:
     """Return what an index lacks to answer queries."""
     return [
         one.text
         for one in differences_of(wanted, found)
-        if one.fatal and not (but and but in one.text)
+        if one.fatal and not any(each in one.text for each in but)
     ]
 
 
-def _require_usable(wanted: names.SearchIndex, found: Document | None, *, but: str = "") -> None:
+def _require_usable(
+    wanted: names.SearchIndex, found: Document | None, *, but: Sequence[str] = ()
+) -> None:
     """Raise if an index cannot answer queries.
 
     Raises:
@@ -458,7 +491,7 @@ def _moment_of(fact: Fact, by_time: bool) -> FactFilter:
     if not by_time:
         return FactFilter(scopes=(fact.home,))
     return FactFilter(
-        scopes=(fact.home,), since=fact.formed_at, until=fact.formed_at + timedelta(milliseconds=1)
+        scopes=(fact.home,), since=fact.dated_at, until=fact.dated_at + timedelta(milliseconds=1)
     )
 
 

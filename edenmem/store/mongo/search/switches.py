@@ -24,7 +24,6 @@ from edenmem.store.mongo.search.choice import SearchChoice
 from edenmem.store.mongo.search.search import finds_vector_of
 from edenmem.store.mongo.search.search_definitions import state_of
 from edenmem.store.mongo.search.slots import (
-    SAMPLE,
     STAGED_FIELDS,
     SWITCH_ID,
     Slots,
@@ -57,16 +56,7 @@ class MongoSwitches:
         """See `ModelSwitches.platform_model`."""
         if self._db.settings.other_model_beside_platform or model == _PLATFORM_MODEL:
             return ""
-        if not self._slots.is_beside_platform():
-            return ""
-        for order in (1, -1):
-            found = self._db.facts.find(
-                {OWN.model: {"$gt": ""}}, {OWN.model: 1}, sort=[("_id", order)], limit=SAMPLE
-            )
-            others = {str(one[OWN.model]) for one in found} - {model}
-            if others:
-                return _PLATFORM_MODEL if _PLATFORM_MODEL in others else min(others)
-        return ""
+        return _PLATFORM_MODEL if self._slots.is_beside_platform() else ""
 
     def vector_switch(self) -> VectorSwitch | None:
         """See `ModelSwitches.vector_switch`."""

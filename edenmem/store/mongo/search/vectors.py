@@ -173,11 +173,11 @@ class MongoVectors:
                 of_model = {"embedding_model": name, "agent_id": agent}
                 if name != model or is_staged:
                     for part in _parts(of_model, model, is_staged=is_staged):
-                        for document in pages_by_id(self._db, part, codec.NO_VECTOR):
-                            yield codec.fact_from(document)
+                        found = pages_by_id(self._db, part, codec.NO_VECTOR)
+                        yield from codec.read_owned(codec.fact_from, found)
                     continue
-                for document, _ in _unfit(self._db, of_model, dimensions):
-                    yield codec.fact_from(document)
+                unfit = (document for document, _ in _unfit(self._db, of_model, dimensions))
+                yield from codec.read_owned(codec.fact_from, unfit)
 
     def unsearchable(self, scopes: Sequence[Scope], *, model: str) -> int:
         """See `Vectors.unsearchable`. A count of 0 is cached: every search asks for it."""

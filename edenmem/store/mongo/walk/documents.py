@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import msgspec
-from bson import ObjectId
+from bson import DBRef, ObjectId
 
 from edenmem.errors import ScopeError
 from edenmem.models import backup
@@ -57,6 +57,8 @@ _ROWS = 5000
 #: Fields that must be times if they exist.
 _TIMES = (
     "formed_at",
+    "said_at",
+    "recent_at",
     "updated_at",
     "absorbed_at",
     "last_consolidated_at",
@@ -341,8 +343,19 @@ def _decode(kind: RecordKind, read: Read) -> backup.Document | None:
         record=record,
         fault=_fault(error),
         oddities=() if error else tuple(_oddities(document, wanted)),
-        is_ownerless=isinstance(error, ScopeError),
+        raw="\n".join(_texts_in(document)) if error else "",
     )
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Yield all texts and IDs of a value."""
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list):
+        for item in value:
+            yield from _texts_in(item)
+    elif isinstance(value, str | ObjectId | DBRef):
+        yield str(value)
 
 
 def _fault(error: Exception | None) -> str:

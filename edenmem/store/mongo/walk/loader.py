@@ -509,17 +509,15 @@ def _text_document(text: Consolidation) -> Document:
         **build_consolidated_key(text.home),
         "_id": object_id(text.id),
         "consolidated_content": "",
-        "word_limit": text.word_limit,
+        **({"word_limit": text.word_limit} if text.word_limit else {}),
         "unabsorbed_ids": [],
         "last_consolidated_at": text.last_consolidated_at,
         "createdAt": now,
         "updatedAt": now,
     }
     if text.version:
-        content = codec.with_version_line(text.consolidated_content, text.version)
         document |= {
-            "consolidated_content": content,
-            "version": text.version,
+            **codec.text_fields(text.consolidated_content, text.version),
             "absorbed_ids": object_ids(text.absorbed_ids),
             "updated_at": text.updated_at,
         }

@@ -16,7 +16,7 @@ from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter, object_id
+from edenmem.store.mongo.core.filters import Filter, dated, object_id
 from edenmem.store.mongo.core.streams import EPOCH
 from edenmem.store.mongo.core.sums import count_or_zero
 from edenmem.store.mongo.formations.usage import day_of
@@ -37,12 +37,14 @@ class MongoStatistics:
     ) -> Sequence[FormedOnDay]:
         """See `Statistics.count_by_day`."""
         counts: dict[str, Counter[str]] = {"facts": Counter(), "reflections": Counter()}
-        formed: Filter = {"formed_at": {"$gte": since or EPOCH}}
-        by_day = {"$group": {"_id": day_of("$formed_at"), "count": {"$sum": 1}}}
+        ranges = dated({"$gte": since or EPOCH})
+        day = day_of({"$ifNull": ["$said_at", "$formed_at"]})
+        by_day = {"$group": {"_id": day, "count": {"$sum": 1}}}
         for name, kind in (("facts", RecordKind.FACT), ("reflections", RecordKind.REFLECTION)):
             for wanted in self._agent_kinds(agent_id):
-                for row in self._sum(kind, wanted, formed, by_day):
-                    counts[name][str(row["_id"])] += int(row["count"])
+                for range in ranges:
+                    for row in self._sum(kind, wanted, range, by_day):
+                        counts[name][str(row["_id"])] += int(row["count"])
         return [
             FormedOnDay(day=day, **{name: counts[name][day] for name in counts})
             for day in sorted({day for each in counts.values() for day in each})
@@ -121,11 +123,14 @@ class MongoStatistics:
         order = [("access_count", -1), ("_id", 1)]
         retrieved: Filter = {"access_count": {"$gt": 0}}
         found = (
-            codec.fact_from(document)
+            fact
             for agent in self._agents_named(agent_id)
             for filter in narrow(RecordKind.FACT, Selection(agent_ids=(agent,)))
-            for document in self._db.facts.find(
-                {**filter, **retrieved}, codec.NO_VECTOR, sort=order, limit=limit
+            for fact in codec.read_owned(
+                codec.fact_from,
+                self._db.facts.find(
+                    {**filter, **retrieved}, codec.NO_VECTOR, sort=order, limit=limit
+                ),
             )
         )
         return heapq.nsmallest(limit, found, key=lambda fact: (-fact.access_count, fact.id))

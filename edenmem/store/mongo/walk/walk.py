@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from edenmem.models.backup import Document, LoadResult, Record, RecordKind, Selection
 from edenmem.models.integrity import PresenceKind
+from edenmem.models.records import AuditEntry
 from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import NOT_DELETED, Filter, id_parts
 from edenmem.store.mongo.core.readiness import Readiness
+from edenmem.store.mongo.core.transactions import Transactions
 from edenmem.store.mongo.search.slots import Slots
+from edenmem.store.mongo.walk.aside import put_back, set_aside
 from edenmem.store.mongo.walk.documents import walk_documents
 from edenmem.store.mongo.walk.loader import RecordLoader
 from edenmem.store.protocol.host import Host
@@ -24,9 +27,16 @@ class MongoWalk:
     """Implements `edenmem.store.protocol.walk.Walk`."""
 
     def __init__(
-        self, db: Connection, readiness: Readiness, slots: Slots, host: Host, memory: Memory
+        self,
+        db: Connection,
+        readiness: Readiness,
+        transactions: Transactions,
+        slots: Slots,
+        host: Host,
+        memory: Memory,
     ) -> None:
         self._db = db
+        self._transactions = transactions
         self._loader = RecordLoader(db, readiness, slots, host, memory)
 
     def documents(
@@ -80,6 +90,14 @@ class MongoWalk:
         for account in self._db.find_all(self._db.users, aliases, {"eden_user_id": 1}):
             found.add(str(account["eden_user_id"]))
         return found
+
+    def set_aside(self, entry: AuditEntry) -> bool:
+        """See `Walk.set_aside`."""
+        return set_aside(self._transactions, entry)
+
+    def put_back(self, entry: AuditEntry, undo: AuditEntry) -> bool:
+        """See `Walk.put_back`."""
+        return put_back(self._transactions, entry, undo)
 
     def load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False

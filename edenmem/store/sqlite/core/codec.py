@@ -114,7 +114,8 @@ _SCOPE = "s.kind, s.agent_id, s.owner"
 _FACT = (
     f"SELECT {_SCOPE}, f.session_id, f.id, f.content, f.hash, f.formed_at, f.source_message_ids,"
     " f.version, f.previous_content, f.updated_at, f.access_count, f.last_accessed_at, f.private,"
-    " f.formation_id, nullif(m.name, ''), f.related_users, f.weak, {vector}"
+    " f.formation_id, nullif(m.name, ''), f.related_users, f.quote, f.unconfirmed,"
+    " f.said_at, f.edited_at, {vector}"
     " FROM facts f JOIN scopes s USING (scope_id)"
     " LEFT JOIN embedding_models m USING (model_id)"
 )
@@ -144,8 +145,11 @@ def fact_from(row: Row) -> Fact:
         formation_id=row[15],
         embedding_model=row[16],
         related_users=from_list(row[17]),
-        weak=bool(row[18]),
-        embedding=row[19],
+        quote=row[18],
+        unconfirmed=row[19],
+        said_at=optional_time(row[20]),
+        edited_at=optional_time(row[21]),
+        embedding=row[22],
     )
 
 
@@ -153,7 +157,7 @@ def fact_from(row: Row) -> Fact:
 REFLECTION = (
     f"SELECT {_SCOPE}, r.session_id, r.id, r.content, r.formed_at, r.source_message_ids,"
     " r.version, r.updated_at, r.absorbed, r.absorbed_at, r.consolidated_into, r.private,"
-    " r.formation_id, r.propagated_from, r.related_users, r.place"
+    " r.formation_id, r.propagated_from, r.related_users, r.place, r.said_at, r.unconfirmed"
     " FROM reflections r JOIN scopes s USING (scope_id)"
 )
 
@@ -179,6 +183,8 @@ def reflection_from(row: Row) -> Reflection:
         propagated_from=from_list(row[15]),
         related_users=from_list(row[16]),
         place=row[17],
+        said_at=optional_time(row[18]),
+        unconfirmed=row[19],
     )
 
 

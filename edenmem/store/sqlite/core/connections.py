@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from edenmem.store.sqlite.core.schema import (
     SCHEMA_VERSION,
     FileState,
     file_state,
+    identity_of,
     log_of,
     may_be_written,
     version_state,
@@ -51,6 +52,8 @@ class Connections:
         self._read_only = read_only
         self._forked_in_use = False
         self._generation = 0
+        #: Device and inode of the file that the connections belong to.
+        self._identity: tuple[int, int] | None = None
         self._forget_connections()
         _databases.add(self)
 
@@ -88,9 +91,10 @@ class Connections:
             self._write_lock_held(),
             self._borrow() as connection,
             nullcontext() if durable else _without_waiting(connection),
-            _transaction(connection),
         ):
-            yield connection
+            with _transaction(connection):
+                yield connection
+            self._require_same_file()  # else the commit went to a file without this name
 
     @contextmanager
     def alone(self) -> Iterator[sqlite3.Connection]:
@@ -126,6 +130,7 @@ class Connections:
                 f"{self.path} was in use when this process was forked from another",
                 hint="fork while no thread uses the store, or start processes by 'spawn'",
             )
+        self._require_same_file()
         with self._pool_lock:
             generation = self._generation
             connection = self._idle.pop() if self._idle else None
@@ -150,8 +155,33 @@ class Connections:
         with self._pool_lock:
             idle, self._idle = self._idle, []
             self._generation += 1
+            identity, self._identity = self._identity, None
+        if idle and identity != identity_of(self.path):
+            _empty_log(idle[0])
         for connection in idle:
             connection.close()
+
+    def _require_same_file(self) -> None:
+        """Check that the path still names the file of the connections.
+
+        A write would be lost with a deleted file, and SQLite would take the log of a replaced file
+        for that of the new one. So what was committed moves from the log into the old file.
+
+        Raises:
+            StoreError: the file was replaced, moved or deleted.
+        """
+        if self._identity is None or self._identity == identity_of(self.path):
+            return
+        with self._pool_lock:
+            idle, self._idle = self._idle, []
+        if idle:
+            _empty_log(idle[0])
+        for connection in idle:
+            connection.close()
+        raise StoreError(
+            f"{self.path} was replaced, moved or deleted while it was in use",
+            hint="put the file back, or restart this process to use the file that is there now",
+        )
 
     # -- forks -------------------------------------------------------------------------------
     #
@@ -176,6 +206,7 @@ class Connections:
 
     def _open(self) -> sqlite3.Connection:
         self._require_file()
+        self._identity = self._identity or identity_of(self.path)
         writable = not self._read_only and may_be_written(self.path)
         connection = self._connect(writable=True) if writable else self._connect_for_reading()
         try:
@@ -249,6 +280,8 @@ class Connections:
         made: list[str] = []
         with translate_errors(self.path), self._write_lock_held():
             made += self._make_file()
+            if made:
+                self.close()  # a file of this name was in use before
             if file_state(self.path) is FileState.CURRENT and not made:
                 return made
             _retry(lambda: self._make_tables(made), self._timeout)
@@ -287,6 +320,36 @@ class Connections:
                 with _transaction(connection):
                     yield connection
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                connection.close()
+
+    @contextmanager
+    def exclusive(self) -> Iterator[sqlite3.Connection]:
+        """Yield the only connection of all processes to the file, which may be damaged."""
+        if self._read_only:
+            raise WriteRefused(f"{self.path} is open for reading only")
+        self._require_file()
+        with translate_errors(self.path), self._write_lock_held():
+            self.close()
+            connection = self._connect(writable=True)
+            try:
+                connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+                self._require_current(connection)
+                yield connection
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                connection.close()
+
+    @contextmanager
+    def salvaging(self) -> Iterator[sqlite3.Connection]:
+        """Yield a connection that reads what is left of a damaged file."""
+        self._require_file()
+        with translate_errors(self.path):
+            connection = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
+            try:
+                connection.execute("PRAGMA writable_schema = ON")  # reads even a truncated file
+                self._require_current(connection)
+                yield connection
             finally:
                 connection.close()
 
@@ -358,6 +421,12 @@ os.register_at_fork(
 def map_file(connection: sqlite3.Connection) -> None:
     """Read the file by memory mapping, for searches, which read little of many pages."""
     connection.execute(f"PRAGMA mmap_size = {_MAPPED}")
+
+
+def _empty_log(connection: sqlite3.Connection) -> None:
+    """Move the content of the log into the file, as far as other connections allow."""
+    with suppress(sqlite3.Error):
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _use_log(connection: sqlite3.Connection) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from edenmem.models.forgetting import Compaction
 from edenmem.models.indexes import Preparation
@@ -19,6 +20,7 @@ from edenmem.models.integrity import Finding
 from edenmem.store.common import migrations
 from edenmem.store.protocol.database import StoreInfo
 from edenmem.store.sqlite.core import schema as expected
+from edenmem.store.sqlite.core.connections import Connections
 from edenmem.store.sqlite.core.faults import translate_errors
 from edenmem.store.sqlite.core.part import Part
 from edenmem.store.sqlite.core.schema import FileState, file_state
@@ -103,14 +105,21 @@ class Database(Part):
             case _:
                 return Preparation()
 
+    def is_beside_platform(self) -> bool:
+        return False  # the platform uses no files
+
     def close(self) -> None:
         self._db.close()
 
     def file_faults(self) -> Iterator[Finding]:
+        said, broken, missing = list[str](), list[tuple[str, int, str, int]](), list[Finding]()
         with self._db.reading() as connection:
-            said = [row[0] for row in connection.execute(f"PRAGMA quick_check({_FAULTS})")]
-            broken = connection.execute("PRAGMA foreign_key_check").fetchmany(_FAULTS)
-            missing = list(_missing(connection))
+            try:
+                said += [row[0] for row in connection.execute(f"PRAGMA quick_check({_FAULTS})")]
+                missing += _missing(connection)
+                broken += connection.execute("PRAGMA foreign_key_check").fetchmany(_FAULTS)
+            except sqlite3.DatabaseError as error:
+                said.append(str(error))
         file = str(self._db.path)
         for line in said:
             if line != "ok":
@@ -130,6 +139,32 @@ class Database(Part):
             for part in lost:
                 connection.execute(part.sql)
         return len(lost)
+
+    def salvage(self, path: Path) -> list[Finding]:
+        from edenmem.store.sqlite.core.salvage import copy_readable
+
+        new = Connections(path, busy_timeout=1, read_only=False)
+        new.create()
+        with self._db.salvaging() as damaged, new.alone() as connection:
+            found = list(copy_readable(damaged, connection))
+        new.close()
+        return found
+
+    def rewrite_file(self) -> list[Finding]:
+        import tempfile  # loaded on first use, like the rest
+
+        from edenmem.store.sqlite.core.salvage import DERIVED, copy_readable
+
+        with tempfile.TemporaryDirectory(prefix="edenmem-") as folder:
+            new = Connections(Path(folder) / "rewritten.db", busy_timeout=1, read_only=False)
+            new.create()
+            with self._db.exclusive() as damaged, new.alone() as connection:
+                found = list(copy_readable(damaged, connection))
+                lost = [each for each in found if each.target_id not in DERIVED]
+                if not lost:
+                    connection.backup(damaged)  # in one transaction
+            new.close()
+        return lost
 
     def compact(self) -> Compaction:
         with self._db.writing() as connection:

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edenmem.errors import DocumentDamaged, EdenmemError, InputError, StoreError, StoreReadOnly
+from edenmem.errors import (
+    DocumentDamaged,
+    EdenmemError,
+    InputError,
+    StoreDamaged,
+    StoreError,
+    StoreReadOnly,
+)
 
 #: Primary result code → text after the file name, and hint.
 _FAULTS: dict[int, tuple[str, str | None]] = {
@@ -33,7 +40,8 @@ _FAULTS: dict[int, tuple[str, str | None]] = {
     sqlite3.SQLITE_IOERR: ("cannot be read or written: the disk reports an error", None),
     sqlite3.SQLITE_CORRUPT: (
         "is damaged",
-        "restore a backup, or save what can be read with 'sqlite3 FILE .recover'",
+        "try 'edenmem doctor --fix', restore a backup, or save what can be read with 'edenmem"
+        " export --salvage FILE'",
     ),
     sqlite3.SQLITE_NOTADB: (
         "is not an edenmem database",
@@ -76,6 +84,8 @@ def _translate(error: sqlite3.Error, path: Path) -> Exception:
         return error
     if code & 0xFF == sqlite3.SQLITE_TOOBIG:
         return InputError("a text or vector is larger than SQLite can hold")
+    if code & 0xFF == sqlite3.SQLITE_CORRUPT:
+        return StoreDamaged(str(path), _FAULTS[sqlite3.SQLITE_CORRUPT][1])
     said, hint = _FAULTS.get(code & 0xFF, (f"gave an error: {error}", None))
     kind = StoreReadOnly if code & 0xFF == sqlite3.SQLITE_READONLY else StoreError
     return kind(f"{path} {said}", hint=hint)

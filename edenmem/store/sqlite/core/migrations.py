@@ -12,7 +12,7 @@ import msgspec
 from edenmem.models.migration import MigrationRun, SchemaStep
 from edenmem.store.common import migrations
 from edenmem.store.sqlite.core import steps
-from edenmem.store.sqlite.core.codec import optional_time, to_ms
+from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
 from edenmem.store.sqlite.core.part import Part
 from edenmem.store.sqlite.core.schema import FileState, file_state
 
@@ -46,14 +46,17 @@ class Migrations(Part):
         with self._db.upgrading() as connection:
             return steps.revert_to(connection, to)
 
-    def take_migration_lease(self, holder: str, *, now: datetime, until: datetime) -> str | None:
+    def take_migration_lease(
+        self, holder: str, *, now: datetime, until: datetime
+    ) -> tuple[str, datetime] | None:
         with self._db.writing() as connection:
             row = connection.execute(
-                "SELECT holder FROM migration_leases WHERE name = ? AND until > ? AND holder <> ?",
+                "SELECT holder, until FROM migration_leases"
+                " WHERE name = ? AND until > ? AND holder <> ?",
                 (_LEASE, to_ms(now), holder),
             ).fetchone()
             if row is not None:
-                return str(row[0])
+                return str(row[0]), time(row[1])
             connection.execute(
                 "INSERT OR REPLACE INTO migration_leases (name, holder, until) VALUES (?, ?, ?)",
                 (_LEASE, holder, to_ms(until)),

@@ -137,6 +137,15 @@ def _first_bytes(path: Path) -> bytes:
     return header
 
 
+def identity_of(path: Path) -> tuple[int, int] | None:
+    """Return device and inode of a file with content; None if there is none."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - called for each transaction
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino) if status.st_size else None
+
+
 def version_state(path: Path, version: int) -> FileState:
     """Compare a schema version with the newest one.
 

@@ -28,13 +28,13 @@ from edenmem.models.forgetting import (
     whole_accounts,
 )
 from edenmem.models.ids import new_id
+from edenmem.models.memory import Fact, Reflection
 from edenmem.models.records import AuditEntry
 from edenmem.store.sqlite.core import codec, scopes, source_words
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
 from edenmem.store.sqlite.core.connections import Connections
 from edenmem.store.sqlite.core.part import AMONG, GIVEN, Part, json_array
 from edenmem.store.sqlite.formations.formations import apply_recorded
-from edenmem.store.sqlite.formations.progress import note_cursor_move
 from edenmem.store.sqlite.memory import facts, log
 from edenmem.store.sqlite.walk.sources import OF_ACCOUNTS, SAID_IN, THEIRS, count_rows
 from edenmem.store.sqlite.walk.walk import Walk
@@ -174,13 +174,23 @@ class Erasure(Part):
                 " WHERE id = ? AND closed_at IS NULL",
                 (to_ms(at), msgspec.json.encode(counts).decode(), forgetting_id),
             ).rowcount
-            told = connection.execute("SELECT 1 FROM audit WHERE id = ?", (entry.id,)).fetchone()
-            if closed and told is None:
-                log.add_entries(connection, [(entry, None)])
+            if closed:
+                _add_entries(connection, [entry])
+
+    def add_entries(self, entries: Sequence[AuditEntry]) -> None:
+        with self._db.writing() as connection:
+            _add_entries(connection, entries)
+
+    def find_returned(self, since: datetime) -> Iterator[Fact | Reflection]:
+        return iter(())  # only edenmem writes the file, and the blocks refuse it
+
+    def find_old_contexts(self, *, since: datetime, before: datetime) -> dict[str, datetime]:
+        return {}
 
     # -- formations --------------------------------------------------------------------------------
 
     def settle_formations(self, traces: Traces, *, at: datetime) -> int:
+        self._mark_messages(traces)  # first: an interrupted run may not find them again
         settled = 0
         for sessions, everything in ((traces.own, True), (traces.shared, False)):
             for session_id in sessions:
@@ -221,7 +231,6 @@ class Erasure(Part):
                 removed[kind] += connection.execute(statement, (among,)).rowcount
         for kind in ("fact", "reflection"):
             self._unrelate(kind, traces)
-        self._drop_source_words(traces)
         with self._db.writing() as connection:
             removed["cached contexts"] += connection.execute(
                 f"DELETE FROM cached_contexts WHERE agent_id {AMONG}", (json_array(traces.agents),)
@@ -238,7 +247,7 @@ class Erasure(Part):
                 connection.execute(_UNRELATE_AUDIT.format(side), (accounts, ids, kind))
             connection.execute(_UNRELATE.format(table), (accounts, ids))
 
-    def _drop_source_words(self, traces: Traces) -> None:
+    def _mark_messages(self, traces: Traces) -> None:
         """Keep the words of forgotten messages out of the search for facts that stay."""
         said = f"SELECT id FROM messages m WHERE {_SAID}"
         values = _values_of_said(traces)
@@ -319,7 +328,6 @@ class Erasure(Part):
         removed: Counter[str] = Counter()
         accounts, shared = json_array(traces.accounts), json_array(traces.shared)
         own = json_array(traces.own)
-        self._drop_source_words(traces)
         for kind, statement, values in (
             ("messages", f"DELETE FROM messages WHERE session_id {AMONG}", (own,)),
             (
@@ -395,6 +403,12 @@ def _rows(connection: sqlite3.Connection, tail: str, values: tuple[Any, ...]) ->
         )
         for id, kind, begun_at, closed_at, counts in rows
     ]
+
+
+def _add_entries(connection: sqlite3.Connection, entries: Sequence[AuditEntry]) -> None:
+    known = f"SELECT id FROM audit WHERE id {AMONG}"
+    there = {id for (id,) in connection.execute(known, (json_array(e.id for e in entries),))}
+    log.add_entries(connection, [(entry, None) for entry in entries if entry.id not in there])
 
 
 def _forget_what_was(
@@ -503,7 +517,6 @@ def _pass_over(connection: sqlite3.Connection, session_id: str, traces: Traces |
         " ORDER BY m.created_at DESC, m.id DESC LIMIT 1) WHERE id = ?1",
         (session_id, *(other or (2**63 - 1, ""))),
     )
-    note_cursor_move(connection, session_id, newest[1], cursor)
 
 
 def _insert_done(
@@ -516,9 +529,9 @@ def _insert_done(
     formation_id, now = new_id(at), to_ms(at)
     connection.execute(
         "INSERT INTO formations (id, session_id, agent_id, seq, status, trigger, last_message_at,"
-        " created_at, updated_at, attempts, decisions, usage, counts, cursor_moves)"
+        " created_at, updated_at, attempts, decisions, usage, counts)"
         " SELECT ?1, ?2, ?3, coalesce(max(seq), 0) + 1, 'applied', 'forced', ?4, ?5, ?5, 0, '[]',"
-        " '[]', '{}', '[]' FROM formations WHERE session_id = ?2 AND agent_id = ?3",
+        " '[]', '{}' FROM formations WHERE session_id = ?2 AND agent_id = ?3",
         (formation_id, session_id, agent_id, waiting[-1][1], now),
     )
     connection.executemany(

@@ -5,74 +5,93 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from edenmem.models.forgetting import block
 from edenmem.models.formation import Reach
-from edenmem.store.common.progress import Place, Span
+from edenmem.store.common.progress import Place, Readers, is_free_again, select_waiting
 from edenmem.store.protocol.formations import Backlog
-from edenmem.store.sqlite.core.codec import time
+from edenmem.store.sqlite.core.codec import from_list, time
 from edenmem.store.sqlite.core.part import AMONG, json_array
 from edenmem.store.sqlite.host.host import _IN_ORDER
 from edenmem.store.sqlite.host.rows import MESSAGE, message_from
 
-#: Messages of formations of an agent, including superseded ones.
-_HAD = (
-    "SELECT message_id FROM formation_messages WHERE session_id = ? AND agent_id = ?"
-    " UNION ALL SELECT j.value FROM formations f, json_each(f.superseded_message_ids) j"
-    " WHERE f.session_id = ? AND f.agent_id = ?"
-)
 #: Whether a session may have source messages of forgotten facts. Those of a complete forgetting are
 #: forgotten messages.
 _HAS_BLOCKED = (
     "SELECT 1 FROM forgettings WHERE kind = 'fact' AND (closed_at IS NULL OR EXISTS (SELECT 1"
     " FROM messages m WHERE m.session_id = ? AND m.id IN (SELECT id FROM forgotten_messages)))"
 )
+#: Sources of a session's memory that edenmem did not form: a restored backup of a database that the
+#: platform uses has such facts. The platform reflects on each range in the session's scope.
+_PROOF = (
+    "SELECT j.value FROM facts f JOIN scopes s USING (scope_id), json_each(f.source_message_ids) j"
+    " WHERE f.session_id = ?1 AND s.agent_id = ?2 AND f.formation_id IS NULL"
+    " UNION SELECT j.value FROM scopes s JOIN reflections r USING (scope_id),"
+    " json_each(r.source_message_ids) j WHERE s.agent_id = ?2 AND s.kind = 'session'"
+    " AND s.owner = ?1 AND r.formation_id IS NULL"
+)
+_RECORDS = (
+    "SELECT trigger, superseded_message_ids FROM formations"
+    " WHERE session_id = ? AND agent_id = ?"
+    " AND superseded_message_ids IS NOT NULL"
+)
 
 
 def backlog_of(
-    connection: sqlite3.Connection,
-    session_id: str,
-    agent_id: str,
-    limit: int,
-    reach: Reach,
-    spans: Sequence[Span],
+    connection: sqlite3.Connection, session_id: str, agent_id: str, limit: int, reach: Reach
 ) -> Backlog:
-    """See `edenmem.store.protocol.formations.Formations.backlog`; ``spans`` are ranges formed by
-    the platform.
-    """
-    having = "SELECT 1 FROM formation_messages f"
-    unfinished = ""
-    if reach.own:
-        having += " JOIN formations o ON o.id = f.formation_id"
-        unfinished = " AND o.status IN ('claimed', 'released', 'recorded')"
-    tail = (
-        f"FROM messages m WHERE m.session_id = ? AND NOT EXISTS ({having}"
-        " WHERE f.session_id = m.session_id AND f.agent_id = ? AND f.message_id = m.id"
-        f"{unfinished})"
-    )
-    columns, keys = MESSAGE.removesuffix("FROM messages m"), (session_id, agent_id)
-    if not spans and not connection.execute(_HAS_BLOCKED, (session_id,)).fetchone():
+    """See `edenmem.store.protocol.formations.Formations.backlog`."""
+    pair = (session_id, agent_id)
+    proof = find_proof(connection, session_id, agent_id)
+    records = connection.execute(_RECORDS, pair).fetchall()
+    blocked = connection.execute(_HAS_BLOCKED, (session_id,)).fetchone()
+    if not (proof or records or blocked or reach.own):
+        tail = (
+            "FROM messages m WHERE m.session_id = ? AND NOT EXISTS (SELECT 1 FROM"
+            " formation_messages f WHERE f.session_id = m.session_id AND f.agent_id = ?"
+            " AND f.message_id = m.id)"
+        )
+        columns = MESSAGE.removesuffix("FROM messages m")
         rows = connection.execute(
-            f"{columns} {tail} {_IN_ORDER} LIMIT ?", (*keys, max(0, limit))
+            f"{columns} {tail} {_IN_ORDER} LIMIT ?", (*pair, max(0, limit))
         ).fetchall()
-        (total,) = connection.execute(f"SELECT count(*) {tail}", keys).fetchone()
+        (total,) = connection.execute(f"SELECT count(*) {tail}", pair).fetchone()
         return Backlog(messages=tuple(map(message_from, rows)), total=total)
-    ours = {id for (id,) in connection.execute(_HAD, keys * 2)}
-    waiting, by_platform = [], 0
-    for id, at in connection.execute(f"SELECT m.id, m.created_at {tail} {_IN_ORDER}", keys):
-        covered = id not in ours and any(span.covers(Place(time(at), id)) for span in spans)
-        by_platform += covered
-        if not covered or reach.platform:
-            waiting.append(id)
-    blocked = find_blocked(connection, waiting)
-    waiting = [id for id in waiting if id not in blocked]
+    readers = Readers(proof=proof)
+    for trigger, superseded in records:
+        readers.add(trigger, (), from_list(superseded))
+    for message_id, status in connection.execute(
+        "SELECT f.message_id, o.status FROM formation_messages f JOIN formations o"
+        " ON o.id = f.formation_id WHERE f.session_id = ? AND f.agent_id = ?",
+        pair,
+    ):
+        (readers.freed if is_free_again(status, reach) else readers.taken).add(message_id)
+    places = [
+        Place(time(at), id)
+        for id, at in connection.execute(
+            f"SELECT m.id, m.created_at FROM messages m WHERE m.session_id = ? {_IN_ORDER}",
+            (session_id,),
+        )
+    ]
+    waiting = select_waiting(
+        places, readers, None, reach, lambda ids: find_blocked(connection, ids)
+    )
     rows = connection.execute(
-        f"{MESSAGE} WHERE m.id IN (SELECT value FROM json_each(?)) {_IN_ORDER}",
-        (json_array(waiting[: max(0, limit)]),),
+        f"{MESSAGE} WHERE m.id {AMONG} {_IN_ORDER}",
+        (json_array(waiting.ids[: max(0, limit)]),),
     ).fetchall()
-    messages = tuple(map(message_from, rows))
-    return Backlog(messages=messages, total=len(waiting), by_platform=by_platform)
+    return Backlog(
+        messages=tuple(map(message_from, rows)),
+        total=len(waiting.ids),
+        by_platform=waiting.by_platform,
+        unnoted=tuple(sorted(readers.unnoted)),
+    )
+
+
+def find_proof(connection: sqlite3.Connection, session_id: str, agent_id: str) -> set[str]:
+    """Return the source messages of memory that edenmem did not form."""
+    return {id for (id,) in connection.execute(_PROOF, (session_id, agent_id))}
 
 
 def find_blocked(connection: sqlite3.Connection, message_ids: Iterable[str]) -> set[str]:

@@ -10,7 +10,7 @@ claiming one range, in any order of events.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any
 
@@ -24,22 +24,23 @@ from edenmem.models.formation import (
     Formation,
     FormationStatus,
     Reach,
+    Reading,
     Trigger,
     calls_from,
 )
 from edenmem.models.integrity import Finding
+from edenmem.store.common.progress import proof_record
 from edenmem.store.protocol.formations import Backlog
 from edenmem.store.sqlite.apply.changes import apply_changes
 from edenmem.store.sqlite.core.codec import Row, from_list, optional_time, time, to_ms
 from edenmem.store.sqlite.core.part import BATCH, Part, json_array
-from edenmem.store.sqlite.formations.backlog import backlog_of, find_blocked
-from edenmem.store.sqlite.formations.progress import move_cursor, moves_from, spans_of
+from edenmem.store.sqlite.formations.backlog import backlog_of, find_blocked, find_proof
 from edenmem.store.sqlite.formations.usage import decode_calls
 from edenmem.store.sqlite.host.rows import reset_cold_note
 
 COLUMNS = (
     "id, session_id, agent_id, seq, status, trigger, last_message_at, created_at, updated_at,"
-    " worker, lease_until, not_before, attempts, error, decisions, usage, counts, cursor_moves,"
+    " worker, lease_until, not_before, attempts, error, decisions, usage, counts,"
     " superseded_message_ids, next_step"
 )
 
@@ -54,8 +55,8 @@ def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
         "SELECT message_id FROM formation_messages WHERE formation_id = ? ORDER BY place",
         (row[0],),
     )
-    changes = row[20] if len(row) > 20 else None
-    moves, superseded, next_step = row[17:20]
+    changes = row[19] if len(row) > 19 else None
+    superseded, next_step = row[17:19]
     return Formation(
         id=row[0],
         session_id=row[1],
@@ -76,7 +77,6 @@ def formation_from(connection: sqlite3.Connection, row: Row) -> Formation:
         usage=calls_from(decode_calls(row[15])),
         counts=msgspec.json.decode(row[16]),
         changes=None if changes is None else msgspec.json.decode(changes, type=ChangeSet),
-        cursor_moves=moves_from(moves),
         superseded_message_ids=from_list(superseded) if superseded else (),
         next_step=next_step,
     )
@@ -95,7 +95,7 @@ def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bo
     changes = formation.changes
     added = connection.execute(
         f"INSERT OR IGNORE INTO formations ({COLUMNS}, changes) VALUES"
-        " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             formation.id,
             formation.session_id,
@@ -114,7 +114,6 @@ def insert_formation(connection: sqlite3.Connection, formation: Formation) -> bo
             _json(formation.decisions),
             _json(formation.usage),
             _json(formation.counts),
-            None if formation.cursor_moves is None else _json(formation.cursor_moves),
             json_array(formation.superseded_message_ids)
             if formation.status is FormationStatus.SUPERSEDED
             else None,
@@ -149,8 +148,52 @@ class Formations(Part):
         self, session_id: str, agent_id: str, *, limit: int, reach: Reach = Reach.WAITING
     ) -> Backlog:
         with self._db.reading() as connection:
-            spans = spans_of(connection, session_id)
-            return backlog_of(connection, session_id, agent_id, limit, reach, spans)
+            return backlog_of(connection, session_id, agent_id, limit, reach)
+
+    def proof(self, session_id: str, agent_id: str) -> set[str]:
+        with self._db.reading() as connection:
+            noted = connection.execute(
+                "SELECT superseded_message_ids FROM formations WHERE session_id = ?"
+                " AND agent_id = ? AND trigger = 'platform'",
+                (session_id, agent_id),
+            ).fetchone()
+            known = from_list(noted[0]) if noted else ()
+            return find_proof(connection, session_id, agent_id).difference(known)
+
+    def note_proof(
+        self, session_id: str, agent_id: str, message_ids: Sequence[str], *, now: datetime
+    ) -> None:
+        with self._db.writing() as connection:
+            found = connection.execute(
+                "SELECT id, superseded_message_ids FROM formations WHERE session_id = ?"
+                " AND agent_id = ? AND trigger = 'platform'",
+                (session_id, agent_id),
+            ).fetchone()
+            if found is not None:
+                ids = dict.fromkeys((*from_list(found[1]), *message_ids))
+                connection.execute(
+                    "UPDATE formations SET superseded_message_ids = ? WHERE id = ?",
+                    (json_array(ids), found[0]),
+                )
+                return
+            (last,) = connection.execute(
+                "SELECT coalesce(max(seq), 0) FROM formations WHERE session_id = ?"
+                " AND agent_id = ?",
+                (session_id, agent_id),
+            ).fetchone()
+            record = proof_record(session_id, agent_id, last + 1, message_ids, now)
+            insert_formation(connection, record)
+
+    def platform_memory_at(self, *, since: datetime) -> datetime | None:
+        return None
+
+    def find_readings(
+        self, *, agent_id: str | None = None, latest: int | None = None
+    ) -> Iterator[Reading]:
+        return iter(())  # no platform writes to a file
+
+    def advance_cursor(self, session_id: str) -> bool:
+        return False
 
     def claim(self, formation: Formation) -> bool:
         with self._db.writing() as connection:
@@ -241,10 +284,15 @@ class Formations(Part):
         return True
 
     def apply_formation(
-        self, formation_id: str, *, now: datetime, worker: str | None = None
+        self,
+        formation_id: str,
+        *,
+        now: datetime,
+        worker: str | None = None,
+        skip: Set[str] = frozenset(),
     ) -> list[ChangeResult]:
         with self._db.writing() as connection:
-            return apply_recorded(connection, formation_id, now, worker)
+            return apply_recorded(connection, formation_id, now, worker, skip)
 
     def release(
         self,
@@ -397,7 +445,11 @@ class Formations(Part):
 
 
 def apply_recorded(
-    connection: sqlite3.Connection, formation_id: str, now: datetime, worker: str | None = None
+    connection: sqlite3.Connection,
+    formation_id: str,
+    now: datetime,
+    worker: str | None = None,
+    skip: Set[str] = frozenset(),
 ) -> list[ChangeResult]:
     """Apply the outcome of a formation once, in the caller's transaction.
 
@@ -418,7 +470,7 @@ def apply_recorded(
         raise ConflictError(
             f"the formation {formation_id} is {found.status} and has no outcome to apply"
         )
-    results = apply_changes(connection, found.changes)
+    results = apply_changes(connection, found.changes.without(skip))
     if found.next_step:
         _keep_or_release(connection, found, now, worker)
         return results
@@ -427,7 +479,6 @@ def apply_recorded(
         " lease_until = NULL, updated_at = ? WHERE id = ?",
         (to_ms(now), formation_id),
     )
-    move_cursor(connection, found)
     return results
 
 

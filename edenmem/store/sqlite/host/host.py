@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -237,7 +238,9 @@ class Host(Part):
             connection.execute("UPDATE sessions SET status = ? WHERE id = ?", (status, session_id))
             reset_cold_note(connection, session_id)
 
-    def find_lost_progress(self, *, agent_id: str | None = None) -> Iterator[Finding]:
+    def find_lost_progress(
+        self, *, agent_id: str | None = None, since: datetime | None = None
+    ) -> Iterator[Finding]:
         return iter(())  # no platform writes to a file
 
     # -- messages ----------------------------------------------------------------------------------

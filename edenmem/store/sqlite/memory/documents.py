@@ -17,8 +17,8 @@ def insert_reflection(connection: sqlite3.Connection, new: Reflection, scope_id:
     connection.execute(
         "INSERT INTO reflections (id, scope_id, content, formed_at, session_id,"
         " source_message_ids, version, updated_at, absorbed, absorbed_at, consolidated_into,"
-        " private, formation_id, propagated_from, related_users, place)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " private, formation_id, propagated_from, related_users, place, said_at, unconfirmed)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             new.id,
             scope_id,
@@ -36,6 +36,8 @@ def insert_reflection(connection: sqlite3.Connection, new: Reflection, scope_id:
             to_list(new.propagated_from),
             to_list(new.related_users),
             new.place,
+            to_ms(new.said_at),
+            new.unconfirmed,
         ),
     )
 

@@ -64,8 +64,8 @@ def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int) -> No
     made = connection.execute(
         "INSERT INTO facts (id, scope_id, content, hash, formed_at, updated_at, session_id,"
         " source_message_ids, version, previous_content, access_count, last_accessed_at, private,"
-        " formation_id, related_users, weak, model_id)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " formation_id, related_users, quote, unconfirmed, said_at, edited_at, model_id)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             fact.id,
             scope_id,
@@ -82,7 +82,10 @@ def insert_fact(connection: sqlite3.Connection, fact: Fact, scope_id: int) -> No
             fact.private,
             fact.formation_id,
             to_list(fact.related_users),
-            fact.weak,
+            fact.quote,
+            fact.unconfirmed,
+            to_ms(fact.said_at),
+            to_ms(fact.edited_at),
             model_id,
         ),
     )
@@ -102,16 +105,20 @@ def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact) -> 
     vectors.drop_staged(connection, old.number, old.scope_id)
     vectors.drop_vector(connection, old.number, old.scope_id, old.model_id)
     connection.execute(
-        "UPDATE facts SET content = ?, hash = ?, updated_at = ?, source_message_ids = ?,"
-        " related_users = ?, weak = ?, version = ?, previous_content = ?, model_id = ?"
-        " WHERE fact_no = ?",
+        "UPDATE facts SET content = ?, hash = ?, updated_at = ?, said_at = ?, edited_at = ?,"
+        " source_message_ids = ?, related_users = ?, quote = ?, unconfirmed = ?, version = ?,"
+        " previous_content = ?,"
+        " model_id = ? WHERE fact_no = ?",
         (
             new.content,
             new.hash,
             to_ms(new.updated_at),
+            to_ms(new.said_at),
+            to_ms(new.edited_at),
             to_list(new.source_message_ids),
             to_list(new.related_users),
-            new.weak,
+            new.quote,
+            new.unconfirmed,
             new.version,
             new.previous_content,
             model_id,
@@ -128,10 +135,12 @@ def rewrite_fact(connection: sqlite3.Connection, old: StoredFact, new: Fact) -> 
 def update_fact(connection: sqlite3.Connection, old: Fact, new: Fact) -> None:
     """Update the other fields of a fact; text and vector stay."""
     connection.execute(
-        "UPDATE facts SET updated_at = ?, source_message_ids = ?, related_users = ?,"
-        " version = ?, previous_content = ?, private = ? WHERE id = ?",
+        "UPDATE facts SET updated_at = ?, said_at = ?, edited_at = ?, source_message_ids = ?,"
+        " related_users = ?, version = ?, previous_content = ?, private = ? WHERE id = ?",
         (
             to_ms(new.updated_at),
+            to_ms(new.said_at),
+            to_ms(new.edited_at),
             to_list(new.source_message_ids),
             to_list(new.related_users),
             new.version,

@@ -14,10 +14,10 @@ import msgspec
 from edenmem.memory import version_id
 from edenmem.models.backup import TOMBSTONE, StoredVersion
 from edenmem.models.backup import version_id as id_of_version
-from edenmem.models.memory import Fact, Reflection, content_hash
+from edenmem.models.memory import Fact, Reflection
 from edenmem.models.records import AuditEntry, HistoryEntry
 from edenmem.models.scope import Scope
-from edenmem.store.common.buffer_past import buffer_at
+from edenmem.store.common.past import as_version, buffer_at
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, from_list, time, to_ms
 from edenmem.store.sqlite.core.part import GIVEN, Part, json_array
@@ -59,7 +59,7 @@ def only_version(connection: sqlite3.Connection, fact: Fact) -> HistoryEntry:
         scope=fact.home,
         version=fact.version,
         content=fact.content,
-        at=fact.recent_at,
+        at=fact.changed_at,
         action=origin.action,
         actor=origin.actor,
         change_id=origin.change_id,
@@ -79,20 +79,6 @@ def place_versions(entries: Iterable[HistoryEntry]) -> Iterator[StoredVersion]:
     for entry in entries:
         life, ended = life + ended, entry.action == TOMBSTONE
         yield place_version(entry, life)
-
-
-def _as_version(fact: Fact, entry: HistoryEntry) -> Fact:
-    """Return a fact with the text and times of an earlier version."""
-    return msgspec.structs.replace(
-        fact,
-        content=entry.content,
-        hash=content_hash(entry.content),
-        version=entry.version,
-        updated_at=entry.at if entry.at > fact.formed_at else None,
-        previous_content=None,
-        embedding=None,
-        embedding_model=None,
-    )
 
 
 def _fact_now(connection: sqlite3.Connection, fact_id: str) -> Fact | None:
@@ -160,7 +146,7 @@ class History(Part):
                 moved = self._find_moved(connection, number, at)
                 standing = connection.execute(
                     f"{codec.FACT} WHERE f.scope_id = ? AND f.recent_at <= ?"
-                    " ORDER BY f.recent_at DESC, f.id LIMIT ?",
+                    " ORDER BY f.newest_at DESC, f.id LIMIT ?",
                     (number, at, limit + len(moved)),
                 )
                 for fact in map(codec.fact_from, standing):
@@ -169,7 +155,7 @@ class History(Part):
                 for fact in moved.values():
                     entry = self._version_at(connection, fact.id, at)
                     if entry is not None and entry.action != log.REMOVED:
-                        then[fact.id] = _as_version(fact, entry)
+                        then[fact.id] = as_version(fact, entry, moment)
         return _newest_first(then.values())[:limit]
 
     @staticmethod
@@ -180,7 +166,7 @@ class History(Part):
         """
         moved = {}
         rewritten = connection.execute(
-            f"{codec.FACT} WHERE f.scope_id = ? AND f.recent_at > ? AND f.formed_at <= ?",
+            f"{codec.FACT} WHERE f.scope_id = ? AND f.updated_at > ? AND f.formed_at <= ?",
             (number, at, at),
         )
         for fact in map(codec.fact_from, rewritten):

@@ -171,6 +171,7 @@ class AuditLog(Part):
         *,
         agent_id: str | None = None,
         target_id: str | None = None,
+        target_ids: Sequence[str] = (),
         scope: Scope | None = None,
         run_id: str | None = None,
         actor: str | None = None,
@@ -185,6 +186,10 @@ class AuditLog(Part):
         for condition, value in (
             ("a.agent_id = ?", agent_id),
             ("a.target_id = ?", target_id),
+            (
+                "a.target_id IN (SELECT value FROM json_each(?))",
+                json_array(target_ids) if target_ids else None,
+            ),
             ("json_extract(a.actor, '$.run_id') = ?", run_id),
             ("json_extract(a.actor, '$.name') = ?", actor),
             ("a.at >= ?", to_ms(since)),

@@ -20,15 +20,18 @@ from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import Row, to_ms
 from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
 
+#: See `Fact.dated_at`.
+_DATED_AT = "coalesce(f.said_at, f.formed_at)"
+
 
 def narrowing(filter: FactFilter) -> tuple[str, list[Any]]:
     """Return the conditions of a filter, without its scopes, on ``f``, and their parameters."""
     conditions, values = "", list[Any]()
     for condition, value in (
-        ("f.formed_at >= ?", to_ms(filter.since)),
-        ("f.formed_at < ?", to_ms(filter.until)),
+        (f"{_DATED_AT} >= ?", to_ms(filter.since)),
+        (f"{_DATED_AT} < ?", to_ms(filter.until)),
         ("f.session_id = ?", filter.session_id),
-        ("f.weak = ?", filter.weak or None),
+        ("f.unconfirmed > ?", "" if filter.unconfirmed else None),
     ):
         if value is not None:
             conditions += f" AND {condition}"
@@ -50,7 +53,7 @@ class Memory(Part):
         conditions, values = narrowing(filter)
         streams = [
             self._newest_first(
-                select, ("f", "recent_at"), f"f.scope_id = ?{conditions}", [number, *values], limit
+                select, ("f", "newest_at"), f"f.scope_id = ?{conditions}", [number, *values], limit
             )
             for number in numbers
         ]
@@ -109,8 +112,8 @@ class Memory(Part):
             # Only the index, since most of these rows are not among the newest of all scopes.
             for number in scopes.numbers_of(connection, scopes_).values():
                 newest += connection.execute(
-                    "SELECT -recent_at, id, fact_no FROM facts WHERE scope_id = ?"
-                    " AND recent_at >= ? ORDER BY recent_at DESC, id LIMIT ?",
+                    "SELECT -newest_at, id, fact_no FROM facts WHERE scope_id = ?"
+                    " AND newest_at >= ? ORDER BY newest_at DESC, id LIMIT ?",
                     (number, to_ms(since), max(0, limit)),
                 )
             newest = sorted(newest)[: max(0, limit)]
@@ -166,10 +169,10 @@ class Memory(Part):
         if absorbed is not None:
             where += f" AND r.absorbed = {int(absorbed)}"
         if since is not None:
-            where += " AND r.formed_at >= ?"
+            where += " AND coalesce(r.said_at, r.formed_at) >= ?"
             values.append(to_ms(since))
         if before is not None:
-            where += " AND r.formed_at < ?"
+            where += " AND coalesce(r.said_at, r.formed_at) < ?"
             values.append(to_ms(before))
         streams = [
             self._newest_first(

@@ -239,7 +239,7 @@ class Loader:
             if not self._dry_run:
                 scope_id = number or scopes.make_number(self._db, scope)
                 facts.insert_fact(self._db, fact, scope_id)
-                scopes.touch(self._db, scope_id, to_ms(fact.recent_at), facts=1)
+                scopes.touch(self._db, scope_id, to_ms(fact.changed_at), facts=1)
             elif fact.embedding is not None:
                 vectors.check_vector(fact.embedding)
         except InputError as error:  # invalid vector; nothing of the fact is written yet

@@ -39,8 +39,9 @@ class Statistics(Part):
         counts: dict[str, dict[str, int]] = {}
         first = EVER if since is None else to_ms(since)
         for name, kind in (("facts", RecordKind.FACT), ("reflections", RecordKind.REFLECTION)):
-            rows, values = _rows_of(kind, agent_id, "formed_at >= ?", first)
-            day = day_of("formed_at")
+            dated_at = "coalesce(said_at, formed_at)"
+            rows, values = _rows_of(kind, agent_id, f"{dated_at} >= ?", first)
+            day = day_of(dated_at)
             with self._db.reading() as connection:
                 found = connection.execute(
                     f"SELECT {day} AS day, count(*) {rows} GROUP BY day", values

@@ -22,6 +22,7 @@ from edenmem.models.backup import (
 )
 from edenmem.models.changes import HistoryEntry
 from edenmem.models.integrity import PresenceKind
+from edenmem.models.records import AuditEntry
 from edenmem.store.protocol.walk import ALL
 from edenmem.store.sqlite.core import codec
 from edenmem.store.sqlite.core.codec import Row
@@ -82,6 +83,12 @@ class Walk(Part):
     def present(self, kind: PresenceKind, ids: Sequence[str]) -> set[str]:
         with self._db.reading() as connection:
             return {row[0] for row in connection.execute(_PRESENT[kind], (json_array(ids),))}
+
+    def set_aside(self, entry: AuditEntry) -> bool:
+        return False  # rows belong to tables that refer to each other
+
+    def put_back(self, entry: AuditEntry, undo: AuditEntry) -> bool:
+        return False
 
     def load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
@@ -234,6 +241,7 @@ def _fill_page(
             agent_id=agent_id or "",
             record=None if fault else record,
             fault=fault,
+            raw="\n".join(value for value in row if isinstance(value, str)) if fault else "",
         )
         page.append((keys[index], document))
         for place in source.long:

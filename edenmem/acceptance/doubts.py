@@ -1,0 +1,250 @@
+"""Doubts about the meaning of an item: what its quote and sources do not show.
+
+A doubt never refuses an item. It asks for verification, and what is still in doubt is marked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import timedelta
+from functools import cached_property
+
+import msgspec
+
+from edenmem.acceptance.conversation import SourceMessage
+from edenmem.acceptance.evidence import Candidate, Evidence, Finding
+from edenmem.acceptance.texts import (
+    find_numbers,
+    fold,
+    is_unspaced,
+    named_words,
+    numbers_in,
+    numbers_spelled,
+    stem_of,
+    stems_of,
+    without_quotes,
+    words_of,
+)
+from edenmem.acceptance.wording import pattern, word_set
+from edenmem.text import word_count
+
+#: How many messages before and after a cited one support names and numbers.
+NEIGHBORS = 2
+_RELATIVE = pattern("doubts.relative")
+_DENIAL = pattern("doubts.denial")
+#: Denials that a statement rarely leaves out, unlike "no spiders" or "rather than".
+_STRONG_DENIAL = pattern("doubts.strong_denial")
+_HEDGE = pattern("doubts.hedge")
+
+
+class Item(msgspec.Struct, kw_only=True, dict=True):
+    """A candidate with its corrected sources."""
+
+    candidate: Candidate
+    evidence: Evidence
+    sources: tuple[int, ...]
+
+    @property
+    def content(self) -> str:
+        """Return the text."""
+        return self.candidate.content
+
+    @cached_property
+    def cited(self) -> tuple[SourceMessage, ...]:
+        """Return the cited messages; without any, the whole range."""
+        talk = self.evidence.talk
+        return talk.around(self.sources, 0) if self.sources else talk.messages
+
+    @cached_property
+    def near(self) -> tuple[SourceMessage, ...]:
+        """Return the cited messages and their neighbors; without any, the whole range."""
+        talk = self.evidence.talk
+        return talk.around(self.sources, NEIGHBORS) if self.sources else talk.messages
+
+    @cached_property
+    def passages(self) -> tuple[str, ...]:
+        """Return the quote, the sentences around it, and short messages next to the cited ones."""
+        quote = self.candidate.quote
+        if not quote:
+            return tuple(each.text for each in self.near)
+        parts = [fold(part) for part in quote.split("…") if fold(part)]
+        sentences = [
+            sentence
+            for each in self.cited
+            for sentence in _SENTENCE.split(each.text)
+            if any(part in fold(sentence) or fold(sentence) in part for part in parts)
+        ]
+        others = (each for each in self.near if each.number not in self.sources)
+        short = (each.text for each in others if len(each.text) <= _SHORT)
+        return (quote, *sentences, *short)
+
+
+#: The boundaries of sentences.
+_SENTENCE = re.compile(r"(?<=[.!?…؟।])\s|(?<=[。！？])|\n")
+#: Length in characters of a message that may answer or ask in a few words.
+_SHORT = 60
+
+
+def find_doubts(item: Item) -> list[Finding]:
+    """Return what code cannot confirm."""
+    checks = {
+        "names": _unsaid_names,
+        "numbers": _unsaid_numbers,
+        "denial": _other_denial,
+        "hedge": _lost_hedge,
+        "relative_date": _relative_date,
+        "length": _length,
+    }
+    found = ((rule, check(item)) for rule, check in checks.items())
+    return [Finding(rule, reason) for rule, reason in found if reason]
+
+
+def additions(
+    content: str,
+    texts: Iterable[str],
+    evidence: Evidence,
+    messages: Iterable[SourceMessage] = (),
+) -> str | None:
+    """Return what a corrected or merged text adds to its sources; None if it adds nothing.
+
+    A correction may not bring a name, a number or a denial that its sources do not have. Days that
+    "tomorrow" and the like may mean in ``messages`` are no addition.
+    """
+    texts = tuple(texts)
+    source = "\n".join(texts)
+    known = stems_of(words_of(source)) | evidence.background_stems
+    if name := _first_unsaid_name(content, known, fold(source)):
+        return f"adds the name '{name}'"
+    said = frozenset(numbers_in(source)) | _possible_days(messages)
+    for forms in find_numbers(content):
+        if not _is_said(forms, said):
+            return f"adds the number '{forms[0]}'"
+    if _DENIAL.search(content) and not _DENIAL.search(source):
+        return "adds a denial"
+    return None
+
+
+def _unsaid_names(item: Item) -> str | None:
+    talk = item.evidence.talk
+    known = item.evidence.background_stems | talk.stems
+    if name := _first_unsaid_name(item.content, known, talk.folded):
+        return f"'{name}' is not in the messages"
+    return None
+
+
+def _first_unsaid_name(content: str, stems: frozenset[str], source: str) -> str | None:
+    """Return the first word written like a name that the folded source does not have.
+
+    German writes all nouns with a capital letter; there only words in other capitals count. A word
+    after a number is a month or a unit.
+    """
+    is_german = _capitalizes_nouns(content) or _capitalizes_nouns(source[:2000])
+    solid = source.replace(" ", "") if is_unspaced(source) else ""
+    for word in named_words(content):
+        if word.is_first or word.follows_number or (is_german and word.written[1:].islower()):
+            continue
+        parts = [part for part in word.folded.split() if len(part) > 1]
+        if not parts or any(_is_calendar(part) or stem_of(part) in stems for part in parts):
+            continue
+        if not any(part in solid for part in parts):
+            return word.written
+    return None
+
+
+#: English and Romance month and weekday names by their first letters.
+_CALENDAR = re.compile(
+    r"(?:jan|feb|fev|mar|apr|avr|abr|may|mai|jun|jui|jul|aug|aou|ago|sep|set|oct|okt|out|ott|nov|dec"
+    r"|dez|dic|monday|tuesday|wednesday|thursday|friday|saturday|sunday|utc|am|pm)"
+)
+
+
+def _is_calendar(word: str) -> bool:
+    return bool(_CALENDAR.match(word))
+
+
+_GERMAN = word_set("doubts.german")
+
+
+def _capitalizes_nouns(text: str) -> bool:
+    """Return whether a text is German, which writes all nouns with a capital letter."""
+    return len(_GERMAN.intersection(words_of(text))) >= 2
+
+
+def _unsaid_numbers(item: Item) -> str | None:
+    own = frozenset().union(*(each.numbers for each in item.cited))
+    if not own:
+        return None  # written as words, which no table knows in every language
+    background = frozenset(numbers_in(item.evidence.background))
+    in_messages = own.union(*(each.numbers for each in item.near), background)
+    said = in_messages | _possible_days(item.cited)
+    for forms in find_numbers(item.content):
+        if not _is_said(forms, said) and len(forms[0]) > 1:
+            return f"the number '{forms[0]}' is not in the cited messages"
+    quoted = {forms[0] for forms in find_numbers(item.candidate.quote)}
+    spelled = {each for each in numbers_spelled(item.content) if int(each) > 2}
+    if quoted and spelled and not spelled & _counted(item, in_messages):
+        return f"the number '{min(spelled, key=int)}' is not in the cited messages"
+    return None
+
+
+def _counted(item: Item, digits: frozenset[str]) -> set[str]:
+    """Return the numbers of the cited messages, in digits or spelled out in English."""
+    return numbers_spelled("\n".join(each.text for each in item.near)).union(digits)
+
+
+def _is_said(forms: tuple[str, ...], said: frozenset[str]) -> bool:
+    """Return whether a number, or each of its parts, was said; a time also on a 12-hour clock."""
+    parts = [part for part in forms[1:] if part != "0"]
+    return forms[0] in said or (
+        bool(parts)
+        and all(part in said or (part.isdigit() and _twelve(part) in said) for part in parts)
+    )
+
+
+def _twelve(hour: str) -> str:
+    return str(int(hour) - 12) if 12 < int(hour[:3]) < 24 else hour
+
+
+#: A small calendar: the days that "tomorrow", "on Friday" or "last week" can mean.
+_DAYS_BEFORE, _DAYS_AFTER = 8, 15
+
+
+def _possible_days(messages: Iterable[SourceMessage]) -> frozenset[str]:
+    days = {
+        message.sent_at.date() + timedelta(days=step)
+        for message in messages
+        for step in range(-_DAYS_BEFORE, _DAYS_AFTER + 1)
+    }
+    return frozenset(str(part) for day in days for part in (day.day, day.month, day.year))
+
+
+def _other_denial(item: Item) -> str | None:
+    content = without_quotes(item.content)
+    if _STRONG_DENIAL.search(content):
+        if any(_DENIAL.search(text) for text in item.passages):
+            return None
+        return "denies something that its sources do not deny"
+    if _STRONG_DENIAL.search(item.candidate.quote) and not _DENIAL.search(content):
+        return "leaves out a denial of the quote"
+    return None
+
+
+def _lost_hedge(item: Item) -> str | None:
+    match = _HEDGE.search(item.candidate.quote)
+    if match is None or _HEDGE.search(item.content):
+        return None
+    return f"leaves out '{match.group()}' of the quote"
+
+
+def _relative_date(item: Item) -> str | None:
+    if match := _RELATIVE.search(without_quotes(item.content)):
+        return f"says '{match.group()}'; give the date instead"
+    return None
+
+
+def _length(item: Item) -> str | None:
+    limit = item.candidate.word_limit
+    if limit and (words := word_count(item.content)) > limit:
+        return f"has {words} words; {limit} were asked for"
+    return None

@@ -1,0 +1,199 @@
+"""The form of an item: a statement with a subject, understandable alone, in the model's own words.
+
+The word lists name the main languages. A text in another language passes: what is not certain is
+not refused.
+"""
+
+from __future__ import annotations
+
+import re
+
+from edenmem.acceptance.evidence import Candidate, Evidence
+from edenmem.acceptance.texts import (
+    contains,
+    fold,
+    is_unspaced,
+    named_words,
+    runs_of_three,
+    without_quotes,
+    words_of,
+)
+from edenmem.acceptance.wording import pattern, word_set
+
+_PLACEHOLDER = pattern("form.placeholder")
+#: A line that opens or closes data in a prompt.
+_FENCE = re.compile(r"<<<(?:end of )?[\w ]+ [0-9a-f]{8,}>>>")
+#: The marks of a transcript: "[3] 14:05 anna: …".
+_TRANSCRIPT = re.compile(r"\[\d{1,4}\]\s|\[?\d{4}-\d\d-\d\d \d\d:\d\d|\d\d:\d\d [^:\s]{1,30}: ")
+_LABEL = re.compile(
+    r"(?:facts?|reflections?|note|summary|user|assistant|system|memory|answer|output|scope)"
+    r"s?\s?(?:\d{1,3}\s?)?:\s",
+    re.IGNORECASE,
+)
+_DATA = re.compile(r"[{\[<].*[}\]>]\Z|traceback \(most recent call last\)", re.IGNORECASE)
+_GREETED = pattern("form.greeted")
+_STOCK = pattern("form.stock")
+#: Results of tools that state nothing about the world.
+_ROUTINE = pattern("form.routine")
+_QUESTION = re.compile(r"[?？؟]\W*\Z|\A\W*¿|(?:吗|呢|ですか|ますか|ไหม|หรือเปล่า|습니까|나요)\W*\Z")
+_PARTICLE = re.compile(r"de|du|la|le|des|of|the|van|von|der|den|di|da|do|dos|y|e|and|&|al|el")
+_GREETINGS = word_set("form.greetings")
+_GREETED_WITH = tuple(word for word in _GREETINGS if is_unspaced(word))
+#: Length in characters of a greeting with a name.
+_HELLO = 14
+_VERB = pattern("form.verb")
+_ENGLISH = word_set("form.english")
+#: Length in words of a text without a verb that is a fragment for certain.
+_SHORT = 7
+_QUOTED_SPEECH = re.compile('["“„«「:]| (?:that|if|no|yes)\\b')
+#: Words that stand for the speaker or the reader, in the forms that no other word shares.
+_FIRST_PERSON = pattern("form.first_person")
+#: Subjects that mean nobody without the text before.
+_PRONOUN = pattern("form.pronoun")
+_THE_USER = pattern("form.the_user")
+#: What a sentence without its subject begins with.
+_NO_SUBJECT = pattern("form.no_subject")
+_CONNECTIVE = pattern("form.connective")
+
+
+def find_junk(text: str) -> str | None:
+    """Return why a text is no statement in any conversation; None if it may be one."""
+    if not fold(text):
+        return "has no words"
+    if has_fence(text):
+        return "contains the marks that fence data in the prompt"
+    if _PLACEHOLDER.search(text):
+        return "is a placeholder"
+    words = words_of(text)
+    named = {each.folded for each in named_words(text)} - _GREETINGS
+    greets = words[0].startswith(_GREETED_WITH) if is_unspaced(text) else words[0] in _GREETINGS
+    if greets and (len(fold(text)) <= _HELLO or _GREETINGS.issuperset({*words} - named)):
+        return "is a greeting"
+    if _GREETED.match(text) and not _QUOTED_SPEECH.search(text):
+        return "is a greeting"
+    if _STOCK.search(without_quotes(text)):
+        return "is a stock phrase of an agent"
+    if _DATA.match(text) or _ROUTINE.match(text):
+        return "is routine output of a tool"
+    if _TRANSCRIPT.match(text):
+        return "is a line copied from the transcript; state what it says"
+    if label := _LABEL.match(text):
+        return f"begins with the label '{label.group().strip()}'; give the statement alone"
+    return None
+
+
+def has_fence(text: str) -> bool:
+    """Check whether a text holds a fence of a prompt, real or forged."""
+    return _FENCE.search(text) is not None
+
+
+def find_echo(candidate: Candidate, evidence: Evidence) -> str | None:
+    """Return why a text repeats the prompt; None if it does not.
+
+    Runs of words with digits do not count: dates and times of an example are those of many facts.
+    """
+    own = runs_of_three(candidate.content)
+    hits = own & evidence.template_runs
+    if len(hits) >= 4 or (hits and len(hits) >= 0.5 * len(own)):
+        return "repeats the prompt's own words or example"
+    return None
+
+
+def name_the_user(content: str, evidence: Evidence) -> str:
+    """Return a text with the name of the only person who speaks in place of "the user"."""
+    people = evidence.talk.speakers
+    if len(people) != 1 or _write_of_users(evidence):
+        return content
+    return _THE_USER.sub(lambda match: people[0], content)
+
+
+def find_fault(candidate: Candidate, evidence: Evidence) -> str | None:
+    """Return why a text is not a statement with a subject; None if it is one."""
+    text = candidate.content
+    bare = without_quotes(text).strip()
+    if _QUESTION.search(bare):
+        return "is a question; state what was answered, or leave it out"
+    names = _names(evidence)
+    if written := _first_person(bare, names):
+        return f"says '{written}'; name the person instead"
+    if _is_copied(text, evidence):
+        return "is copied from a message and names no subject; say who or what"
+    if (match := _THE_USER.search(bare)) and not _write_of_users(evidence):
+        return f"says '{match.group()}'; give the person's name"
+    start = bare.lstrip(" -•*")
+    if match := _PRONOUN.match(start):
+        is_named = fold(match.group()) in names
+        rest = start[match.end() :]
+        has_subject = fold(match.group()) in _IMPERSONAL and named_words(rest)
+        if not is_named and not has_subject:
+            return f"begins with '{match.group()}'; name the person or thing instead"
+    first = fold(start.partition(" ")[0])
+    if first not in names:
+        if match := _NO_SUBJECT.match(start):
+            return f"begins with '{match.group()}' and has no subject; say who or what"
+        if (match := _CONNECTIVE.match(start)) and start[0].islower():
+            return f"begins with '{match.group()}', as part of a sentence; write a whole statement"
+    return _find_fragment(text, names)
+
+
+def _is_copied(text: str, evidence: Evidence) -> bool:
+    """Return whether a text repeats a message word for word, and names nobody and nothing."""
+    folded = fold(text)
+    if any(not each.is_first for each in named_words(text)) or any(map(str.isdigit, folded)):
+        return False
+    is_named = any(name in folded for name in _names(evidence))
+    return contains(evidence.talk.folded, folded) and not is_named
+
+
+#: Subjects that a named thing may follow: "It is Anna who …", "This book is …".
+_IMPERSONAL = frozenset({"it", "its", "this", "these", "those", "on", "er", "sie", "il"})
+
+
+def _first_person(bare: str, names: frozenset[str]) -> str | None:
+    for match in _FIRST_PERSON.finditer(bare):
+        written = match.group()
+        before = bare[: match.start()].rstrip()
+        if written[0].isupper() and written[:2] not in _I and (before or fold(written) in names):
+            continue  # a part of a name: "Mein Schiff", "We Work Remotely"
+        if written.isupper() and len(written.rstrip("'’")) > 1:
+            continue
+        return written
+    return None
+
+
+_I = ("I", "I'", "I’")
+
+
+def _names(evidence: Evidence) -> frozenset[str]:
+    """Return the folded words of names that may look like other words: "Will", "Han", "Ben"."""
+    people = (*evidence.users, *evidence.talk.speakers, *evidence.agents)
+    return frozenset(word for name in people for word in words_of(name))
+
+
+def _write_of_users(evidence: Evidence) -> bool:
+    """Return whether people themselves write "the user", as software developers do."""
+    people = (each.text for each in evidence.talk.messages if each.author == "person")
+    return any(_THE_USER.search(text) for text in people)
+
+
+def _find_fragment(text: str, names: frozenset[str]) -> str | None:
+    words = words_of(text)
+    if is_unspaced(text):
+        return "is too short to be a statement" if len("".join(words)) < 4 else None
+    if text.rstrip().endswith((":", "：", ",", ";")):
+        return "ends abruptly; write a whole statement"
+    if len(words) < 2:
+        return "is a single word; write a whole statement"
+    written = re.findall(r"[^\W\d_][\w'’.-]*", text)
+    is_cased = any(word[0].isupper() or word[0].islower() for word in written)
+    named = [word for word in written if not _PARTICLE.fullmatch(word)]
+    if len(words) <= 4 and is_cased and all(word[0].isupper() for word in named):
+        return "is a bare name; state a fact about it"
+    is_english = text.isascii() and bool(_ENGLISH.intersection(words))
+    if is_english and len(words) <= _SHORT and not _VERB.search(text.partition(" ")[2]):
+        return "has no verb; write a whole statement"
+    first = text.split()[0]
+    is_plain = is_cased and not any(word[0].isupper() for word in written)
+    if ((is_plain and len(words) <= 3) or first.islower()) and words[0] not in names:
+        return "is a sentence fragment; write a whole statement"
+    return None

@@ -1,0 +1,158 @@
+"""Texts in comparable form: folded words, names, numbers. For any script, without tables."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+import msgspec
+
+_NOT_WORD = re.compile(r"[\W_]+")
+_WORD = re.compile(r"[^\W_]+(?:['’ʼ.-][^\W_]+)*")
+_SENTENCE_END = re.compile(r"(?:\A|[.!?…:;\n•*–—(\[\"“”„«»‹›‘-]\s*|^\s*\d+[.)]\s*)\Z", re.MULTILINE)
+#: Scripts without spaces between words: Han, kana, Thai, Lao, Myanmar, Khmer.
+_UNSPACED = (
+    "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\uff66-\uff9f\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\U00020000-\U0003ffff"
+)
+_UNSPACED_SIGN = re.compile(f"[{_UNSPACED}]")
+_NUMBER = re.compile(r"\d+(?:[.,:’'\u00a0\u202f ](?=\d)\d+)*")
+#: Quoted text and code. Each pattern excludes its own opening mark inside, so that a text of
+#: nothing but opening marks is read once.
+_QUOTED = re.compile(
+    '"[^"]*"|“[^“”]*”|„[^„“”"]*[“”"]|«[^«»]*»|»[^«»]*«|「[^「」]*」|『[^『』]*』|《[^《》]*》'
+    r"|‹[^‹›]*›|(?<!\w)'[^']*'(?!\w)|(?<!\w)‘[^‘’]*’(?!\w)|`[^`]*`"
+)
+
+
+@lru_cache(maxsize=4096)
+def fold(text: str) -> str:
+    """Return the words of ``text`` in lower case, without accents, between single spaces.
+
+    Texts that differ in case, typography, white space or compatibility characters (NFKC) are equal.
+    """
+    if not text.isascii():
+        plain = unicodedata.normalize("NFKD", text)
+        text = "".join(sign for sign in plain if unicodedata.category(sign)[0] != "M")
+    return _NOT_WORD.sub(" ", text.casefold()).strip()
+
+
+def words_of(text: str) -> list[str]:
+    """Return the folded words of a text, in order."""
+    return fold(text).split()
+
+
+def contains(folded: str, passage: str) -> bool:
+    """Check whether a folded text contains a folded passage of whole words."""
+    if is_unspaced(passage):
+        return passage.replace(" ", "") in folded.replace(" ", "")
+    return f" {passage} " in f" {folded} "
+
+
+def is_unspaced(text: str) -> bool:
+    """Check whether a text has signs of a script without spaces between words."""
+    return not text.isascii() and bool(_UNSPACED_SIGN.search(text))
+
+
+def without_quotes(text: str) -> str:
+    """Return ``text`` with an ellipsis for each quotation, quoted title or piece of code."""
+    return _QUOTED.sub(" … ", text)
+
+
+class NamedWord(msgspec.Struct, frozen=True):
+    """A word with a capital letter, as written and folded, and its place in its sentence."""
+
+    written: str
+    folded: str
+    is_first: bool
+    follows_number: bool
+
+
+@lru_cache(maxsize=4096)
+def named_words(text: str) -> tuple[NamedWord, ...]:
+    """Return the words with a capital letter, in order."""
+    found = []
+    for match in _WORD.finditer(text):
+        written = match.group()
+        if written[0].isupper() or (written[-1].isupper() and written[0].isalpha()):
+            is_first = bool(_SENTENCE_END.search(text, 0, match.start()))
+            before = text[: match.start()].rstrip(" .")[-1:]
+            found.append(NamedWord(written, fold(written), is_first, before.isdigit()))
+    return tuple(found)
+
+
+def numbers_in(text: str) -> Iterator[str]:
+    """Yield the numbers of a text in digits, each whole and in its parts.
+
+    Digits of all scripts are read as 0 to 9: "3,850" yields 3850, 3 and 850, "07:30" also 7 and 30.
+    """
+    for match in _NUMBER.finditer(unicodedata.normalize("NFKC", text)):
+        yield from number_forms(match.group())
+
+
+def number_forms(written: str) -> tuple[str, ...]:
+    """Return a number without separators, and its parts, without leading zeros."""
+    digits = "".join(
+        str(unicodedata.decimal(sign)) if sign.isdecimal() else " " for sign in written
+    )
+    parts = digits.split()
+    whole = "".join(parts)
+    return tuple(part.lstrip("0") or "0" for part in dict.fromkeys((whole, *parts)))
+
+
+def find_numbers(text: str) -> list[tuple[str, ...]]:
+    """Return the forms of each number of a text."""
+    normal = unicodedata.normalize("NFKC", text)
+    return [number_forms(match.group()) for match in _NUMBER.finditer(normal)]
+
+
+#: Letters by which inflected words are compared.
+_STEM = 4
+
+
+def stem_of(word: str) -> str:
+    """Return the start of a folded word that its inflected forms share."""
+    return word[:_STEM] if len(word) > _STEM else word[: max(len(word) - 1, 2)]
+
+
+def stems_of(words: Iterable[str]) -> frozenset[str]:
+    """Return the stems of words, and the starts by which longer forms match short words."""
+    return frozenset(stem for word in words for stem in (word[:_STEM], stem_of(word)))
+
+
+_UNITS = [
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"),
+    "nineteen",
+]
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+
+
+def numbers_spelled(text: str) -> set[str]:
+    """Return the numbers up to 99 that a text spells out in English, in digits."""
+    words, found, at = words_of(text), set(), 0
+    while at < len(words):
+        word, at = words[at], at + 1
+        if word in _TENS:
+            value = 10 * (_TENS.index(word) + 2)
+            if words[at : at + 1] and words[at] in _UNITS[1:10]:
+                value, at = value + _UNITS.index(words[at]), at + 1
+            found.add(str(value))
+        elif word in _UNITS:
+            found.add(str(_UNITS.index(word)))
+    return found
+
+
+@lru_cache(maxsize=16)  # prompts differ little between formations
+def runs_of_three(text: str) -> frozenset[str]:
+    """Return the three-word runs of a text that have no digits."""
+    return frozenset(_runs(words_of(text)))
+
+
+def _runs(words: list[str]) -> Iterator[str]:
+    for at in range(len(words) - 2):
+        run = " ".join(words[at : at + 3])
+        if not any(sign.isdigit() for sign in run):
+            yield run

@@ -1,0 +1,102 @@
+"""Check once more what may be stored, before the outcome of a formation is applied.
+
+While a model answers, a session or message may be deleted, a person may join, a switch may be
+turned off, and the platform may read the same messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from datetime import datetime
+from typing import NamedTuple
+
+from edenmem.engine.scopes.visibility import current_view
+from edenmem.models.changes import (
+    AddFact,
+    AddReflection,
+    Change,
+    ChangeResult,
+    ChangeSet,
+    RemoveFact,
+    ReviseFact,
+)
+from edenmem.models.formation import Decision, Formation
+from edenmem.models.scope import Scope
+from edenmem.store.protocol.store import Store
+
+
+class Recheck(NamedTuple):
+    """The IDs of changes to skip, the decisions about them, and messages read by both."""
+
+    skip: frozenset[str]
+    decisions: tuple[Decision, ...]
+    read_twice: int
+
+
+def recheck(store: Store, formation: Formation, changes: ChangeSet) -> Recheck:
+    """Return the changes of a formation that must no longer be applied. Blocks."""
+    session = store.host.session(formation.session_id)
+    agent = store.host.agent(formation.agent_id)
+    is_gone = session is None or session.deleted or session.incognito
+    writes: Set[Scope] = frozenset()
+    existing: Set[str] = frozenset()
+    if session is not None and agent is not None and not is_gone:
+        writes = frozenset(current_view(store, session, agent).writes_reflections)
+        found = store.host.messages(session.id, ids=formation.message_ids)
+        existing = {message.id for message in found}
+    read = store.formations.proof(formation.session_id, formation.agent_id)
+    ids = frozenset(formation.message_ids)
+
+    def why_not(change: Change) -> str:
+        scope, sources = _target(change)
+        if scope is None:
+            return ""
+        if is_gone or agent is None:
+            return "the session or agent was deleted or made incognito in the meantime"
+        if scope not in writes:
+            return "the scope was closed in the meantime: a person joined, or memory was paused"
+        if sources & ids - existing:
+            return "a source message was deleted in the meantime"
+        if sources and sources <= read:
+            return "the platform read the source messages in the meantime"
+        return ""
+
+    reasons = {change.id: reason for change in changes.changes if (reason := why_not(change))}
+    decisions = tuple(
+        Decision(content=_content(change), action="REJECTED", reason=reasons[change.id])
+        for change in changes.changes
+        if change.id in reasons
+    )
+    return Recheck(frozenset(reasons), decisions, len(ids & read))
+
+
+def apply_recorded(
+    store: Store, formation_id: str, *, now: datetime, worker: str | None = None
+) -> list[ChangeResult]:
+    """Apply what was recorded, as far as it is still allowed. Blocks."""
+    found = store.formations.formation(formation_id)
+    skip: Set[str] = frozenset()
+    if found is not None and found.changes is not None:
+        skip = recheck(store, found, found.changes).skip
+    return store.formations.apply_formation(formation_id, now=now, worker=worker, skip=skip)
+
+
+def _target(change: Change) -> tuple[Scope | None, frozenset[str]]:
+    """Return the scope and sources of a change; no scope if it is always allowed."""
+    match change:
+        case AddFact(fact=made) | AddReflection(reflection=made):
+            return made.home, frozenset(made.source_message_ids)
+        case ReviseFact(scope=scope, source_message_ids=sources):
+            return scope, frozenset(sources)
+        case RemoveFact(scope=scope):
+            return scope, frozenset()
+        case _:
+            return None, frozenset()
+
+
+def _content(change: Change) -> str:
+    match change:
+        case AddFact(fact=made) | AddReflection(reflection=made):
+            return made.content
+        case _:
+            return getattr(change, "content", "")

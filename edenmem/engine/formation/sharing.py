@@ -1,0 +1,149 @@
+"""Share formation with the platform in a common database: who forms which messages.
+
+The platform cannot be stopped from reading messages. Edenmem leaves to it what it will read, and
+forms what its cursor has passed and its memory does not prove to have been read.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from edenmem.engine.formation.thresholds import is_due, measure
+from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.scopes.overview import in_database
+from edenmem.models.formation import Reach, Trigger
+from edenmem.models.host import Agent, Session
+from edenmem.settings.schema import FormationSettings
+from edenmem.store.protocol.formations import Backlog
+from edenmem.store.protocol.store import Store
+
+#: Time for the platform to store what it read, after its cursor passed the messages. Its own
+#: time-out is ten minutes.
+PROOF_WAIT = timedelta(minutes=15)
+
+#: How long the platform's newest memory shows that the platform forms memory.
+RECENT = timedelta(days=7)
+
+#: How long after its last change the platform's cold run takes a session.
+COLD_QUERY = timedelta(days=2)
+
+#: Seconds for which the former in force is cached.
+_CACHE_SECONDS = 60
+
+
+class InForce(msgspec.Struct, frozen=True, kw_only=True):
+    """The former in force, and why; ``shared`` if the platform uses the database."""
+
+    former: Literal["platform", "edenmem"]
+    why: str
+    shared: bool = True
+    platform_memory_at: datetime | None = None
+
+
+def former_in_force(store: Store, settings: FormationSettings, now: datetime) -> InForce:
+    """Return the former in force. Blocks."""
+    if not store.database.is_beside_platform():
+        return InForce(former="edenmem", why="the database is not the platform's", shared=False)
+    newest = store.formations.platform_memory_at(since=now - RECENT)
+    if settings.former != "auto":
+        return InForce(
+            former=settings.former, why="formation.former is set", platform_memory_at=newest
+        )
+    if newest is None:
+        why = f"no memory of the platform in {RECENT.days} days"
+        return InForce(former="edenmem", why=why)
+    why = f"its newest memory is from {newest:%Y-%m-%d %H:%M} UTC"
+    return InForce(former="platform", why=why, platform_memory_at=newest)
+
+
+class Backlogs:
+    """Finds the messages that edenmem forms, with the rules of `InForce`. Blocks."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._clock = runtime.clock
+        self._known: tuple[datetime, InForce] | None = None
+
+    @property
+    def in_force(self) -> InForce:
+        """Return the former in force, cached for a minute."""
+        now = self._clock()
+        if self._known is None or abs((now - self._known[0]).total_seconds()) > _CACHE_SECONDS:
+            self._known = now, former_in_force(self._store, self._settings.formation, now)
+        return self._known[1]
+
+    def find(
+        self,
+        session: Session,
+        agent_id: str,
+        *,
+        limit: int,
+        reach: Reach,
+        trigger: Trigger,
+        note: bool = False,
+    ) -> Backlog:
+        """Return the messages to form, without those left to the platform.
+
+        ``note`` copies new proof of what the platform read.
+        """
+        found = self._store.formations.backlog(session.id, agent_id, limit=limit, reach=reach)
+        if note and found.unnoted:
+            self._store.formations.note_proof(
+                session.id, agent_id, found.unnoted, now=self._clock()
+            )
+        return self._leave(session, found, trigger)
+
+    def _leave(self, session: Session, found: Backlog, trigger: Trigger) -> Backlog:
+        """Leave messages to the platform, if it is the former and can take the session.
+
+        A manual run only counts them, also if the platform forms memory although edenmem is set to.
+        """
+        forced = trigger is Trigger.FORCED
+        is_out_of_reach = session.status != "active" or session.imported
+        may_read = self.in_force.former == "platform" or (
+            forced and self.in_force.platform_memory_at is not None
+        )
+        if not found.total or is_out_of_reach or not may_read:
+            return found
+        quiet = self._clock() - found.touched_at if found.touched_at else COLD_QUERY + PROOF_WAIT
+        if quiet >= COLD_QUERY + PROOF_WAIT:
+            return found
+        kept = found.passed if quiet >= PROOF_WAIT else 0
+        if forced:
+            return msgspec.structs.replace(found, left_to_platform=found.total - kept)
+        return msgspec.structs.replace(
+            found,
+            messages=found.messages[:kept],
+            total=kept,
+            passed=kept,
+            left_to_platform=found.total - kept,
+        )
+
+    def is_due(self, session: Session, agent: Agent, backlog: Backlog, trigger: Trigger) -> bool:
+        """Return whether a backlog is due.
+
+        A backlog longer than one range is always due, so that messages which memory does not read
+        never hide later ones. A manual run always applies: without readable messages they are
+        marked as done, and no model is asked. The rest of a range that was begun has no minimum.
+        """
+        if backlog.total > len(backlog.messages) or (trigger is Trigger.FORCED and backlog.total):
+            return True
+        settings = in_database(self._store, self._settings).formation
+        if is_due(measure(backlog.messages, agent.id, settings), trigger, settings):
+            return True
+        return trigger is not Trigger.THRESHOLD and self._is_begun(session, agent, backlog)
+
+    def _is_begun(self, session: Session, agent: Agent, backlog: Backlog) -> bool:
+        """Return whether the platform or an earlier formation left these messages out."""
+        if not backlog.messages or backlog.passed:
+            return bool(backlog.passed)
+        latest = self._store.formations.list_formations(
+            session_id=session.id, agent_id=agent.id, limit=2
+        )
+        own = (each for each in latest if each.trigger is not Trigger.PLATFORM)
+        last = next(own, None)
+        return last is not None and backlog.messages[0].created_at < last.created_at

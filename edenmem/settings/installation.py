@@ -1,0 +1,67 @@
+"""How edenmem was installed, for hints on how to install an extra."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+_CLONE = Path(__file__).resolve().parents[2]
+
+
+def install_hint(*extras: str) -> str:
+    """Return the command that installs extras the way edenmem was installed.
+
+    Never from a package index: edenmem is on none, so its name there could be anyone's.
+    """
+    wanted = f"[{','.join(extras)}]"
+    if (_CLONE / "pyproject.toml").is_file():
+        return f'pip install -e ".{wanted}" in the clone of edenmem'
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        installed = distribution("edenmem")
+    except PackageNotFoundError:
+        return _in_a_clone(wanted)
+    origin = json.loads(installed.read_text("direct_url.json") or "{}")
+    requirement = _requirement(origin, wanted)
+    if not requirement:
+        return _in_a_clone(wanted)
+    is_of_uv = (installed.read_text("INSTALLER") or "").strip() == "uv"
+    return f"{_command(is_of_uv=is_of_uv)} {shlex.quote(requirement)}"
+
+
+def _in_a_clone(wanted: str) -> str:
+    return f'pip install ".{wanted}" in a clone of edenmem'
+
+
+def _requirement(origin: dict[str, Any], wanted: str) -> str:
+    """Return edenmem with extras, from where it came (PEP 610); "" if that is gone or unknown."""
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    url = origin.get("url", "")
+    if "vcs_info" in origin:
+        version = origin["vcs_info"]
+        return f"edenmem{wanted} @ {version['vcs']}+{url}@{version['commit_id']}"
+    if not url.startswith("file:"):
+        return url and f"edenmem{wanted} @ {url}"
+    path = url2pathname(urlsplit(url).path)
+    return f"{path}{wanted}" if Path(path).exists() else ""
+
+
+def _command(*, is_of_uv: bool) -> str:
+    """Return the command that installs into this environment."""
+    import shutil
+
+    environment = Path(sys.prefix)
+    if (environment / "pipx_metadata.json").is_file():
+        return f"pipx runpip {shlex.quote(environment.name)} install"
+    if is_of_uv:
+        return f"uv pip install --python {shlex.quote(sys.executable)}"
+    own = shutil.which("pip")
+    if own and Path(own).parent == Path(sys.executable).parent:
+        return "pip install"
+    return f"{shlex.quote(sys.executable)} -m pip install"

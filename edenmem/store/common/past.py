@@ -1,0 +1,76 @@
+"""Reconstruct facts and buffers at a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from edenmem.models.memory import Fact, FactTimes, Reflection, content_hash
+from edenmem.models.records import AuditEntry, HistoryEntry
+
+#: The changes that current flags do not show.
+REWRITING = ("revise_reflection", "remove_reflection", "restore_reflection", "revert_consolidation")
+
+
+def as_version(fact: Fact, entry: HistoryEntry, moment: datetime) -> Fact:
+    """Return a fact with the text and times of the version that it had at ``moment``."""
+    times = fact.times
+    if entry.version != fact.version:
+        said = fact.said_at if fact.said_at and fact.said_at <= moment else None
+        times = FactTimes(said, entry.at if said and entry.action == "edit" else None)
+    return msgspec.structs.replace(
+        fact,
+        content=entry.content,
+        hash=content_hash(entry.content),
+        version=entry.version,
+        updated_at=entry.at if entry.at > fact.formed_at else None,
+        said_at=times.said_at,
+        edited_at=times.edited_at,
+        previous_content=None,
+        embedding=None,
+        embedding_model=None,
+    )
+
+
+def buffer_at(
+    moment: datetime,
+    reflections: Iterable[Reflection],
+    entries: Iterable[AuditEntry],
+    versions: Sequence[HistoryEntry],
+) -> list[Reflection]:
+    """Return the reflections that were pending at ``moment``, oldest first.
+
+    Args:
+        moment: The time of the buffer.
+        reflections: The scope's current reflections.
+        entries: The scope's `REWRITING` entries after the moment, latest first, so that the
+            earliest takes precedence.
+        versions: The history of the scope's text.
+    """
+    then = {now.id: past for now in reflections if (past := now.pending_at(moment))}
+    for entry in entries:
+        if entry.action == "restore_reflection":
+            then.pop(entry.target_id, None)
+        elif entry.action == "revert_consolidation":
+            for released in entry.released_ids:
+                if _was_absorbed(released, _version(entry), versions, moment):
+                    then.pop(released, None)
+        elif entry.before is not None:
+            before = msgspec.convert(entry.before, Reflection).pending_at(moment)
+            if before is not None:
+                then[before.id] = before
+    return sorted(then.values(), key=lambda one: one.order)
+
+
+def _version(entry: AuditEntry) -> int:
+    return int((entry.after or {}).get("version", 0))
+
+
+def _was_absorbed(
+    reflection_id: str, before: int, versions: Sequence[HistoryEntry], moment: datetime
+) -> bool:
+    """Return whether the last absorbing version below ``before`` existed at ``moment``."""
+    absorbing = [v for v in versions if v.version < before and reflection_id in v.absorbed_ids]
+    return bool(absorbing) and absorbing[-1].at <= moment
