@@ -39,7 +39,7 @@ from tests.support.builders import (
 )
 from tests.support.forgetting import Town, everything_but, fill, forget, make_town, plan_of
 from tests.support.memory import add_fact, add_reflection, applied, apply, consolidate, set_policy
-from tests.support.platform_cursor import cursor_of, put_cursor
+from tests.support.platform_cursor import cursor_of, put_proof
 from tests.support.stores import SECANTUS_TOO
 
 if TYPE_CHECKING:
@@ -218,8 +218,8 @@ def test_messages_of_others_are_still_formed(town: Town, formed: int) -> None:
         for number, person in enumerate((town.zenobia, town.bruno) * 4)
     ]
     store.host.add_messages(session.id, said)
-    if formed:
-        put_cursor(store, session.id, said[formed - 1].id)
+    for agent in (town.eve, town.adam):
+        put_proof(store, session.id, agent.id, [one.id for one in said[:formed]])
 
     forget(store, user="zenobia", agent="eve")
 
@@ -232,7 +232,7 @@ def test_messages_of_others_are_still_formed(town: Town, formed: int) -> None:
     his = [one.content for one in said[formed:] if one.sender == town.bruno.id]
     assert waiting(town.eve) == his
     assert waiting(town.adam) == [one.content for one in said[formed:]]
-    put_cursor(store, session.id, said[-1].id)  # the platform continues
+    put_proof(store, session.id, town.eve.id, [said[-1].id])  # the platform continues
     assert waiting(town.eve) == his[:-1]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 
 from edenmem.errors import ConflictError
+from edenmem.models.ids import utc_now
 from edenmem.store.common import migrations
 from edenmem.store.sqlite.core import source_words
+from edenmem.store.sqlite.core.codec import to_ms
 from edenmem.store.sqlite.core.words import is_empty, rebuild_text_index
 
 
@@ -24,7 +25,7 @@ def apply_pending(connection: sqlite3.Connection) -> list[str]:
         migration.up("sqlite", connection)
         connection.execute(
             "INSERT INTO migrations VALUES (?, ?, ?)",
-            (migration.number, migration.name, time.time_ns() // 1_000_000),
+            (migration.number, migration.name, to_ms(utc_now())),
         )
         taken.append(migration.name)
     if taken:
