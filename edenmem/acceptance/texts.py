@@ -27,12 +27,20 @@ _QUOTED = re.compile(
 )
 
 
-@lru_cache(maxsize=4096)
 def fold(text: str) -> str:
     """Return the words of ``text`` in lower case, without accents, between single spaces.
 
     Texts that differ in case, typography, white space or compatibility characters (NFKC) are equal.
     """
+    return _fold(text) if len(text) <= _KEPT_CHARACTERS else _fold.__wrapped__(text)
+
+
+#: Texts of which the last results are kept: long ones are rare, and would fill the memory.
+_KEPT_CHARACTERS, _KEPT_TEXTS = 500, 256
+
+
+@lru_cache(maxsize=_KEPT_TEXTS)
+def _fold(text: str) -> str:
     if not text.isascii():
         plain = unicodedata.normalize("NFKD", text)
         text = "".join(sign for sign in plain if unicodedata.category(sign)[0] != "M")
@@ -70,9 +78,14 @@ class NamedWord(msgspec.Struct, frozen=True):
     follows_number: bool
 
 
-@lru_cache(maxsize=4096)
 def named_words(text: str) -> tuple[NamedWord, ...]:
     """Return the words with a capital letter, in order."""
+    kept = len(text) <= _KEPT_CHARACTERS
+    return _named_words(text) if kept else _named_words.__wrapped__(text)
+
+
+@lru_cache(maxsize=_KEPT_TEXTS)
+def _named_words(text: str) -> tuple[NamedWord, ...]:
     found = []
     for match in _WORD.finditer(text):
         written = match.group()

@@ -22,12 +22,12 @@ LEAST, MOST = 0.5, 2.0
 class Measure(msgspec.Struct, frozen=True):
     """The size of some messages: number of readable ones, and their weighted tokens.
 
-    ``statements`` counts the messages of people that say something, unlike "Hello!".
+    ``has_statement``: a person says something, unlike "Hello!".
     """
 
     messages: int
     tokens: float
-    statements: int = 0
+    has_statement: bool = False
 
 
 def multiplier(characters: int, settings: FormationSettings) -> float:
@@ -62,12 +62,13 @@ def measure(messages: Iterable[Message], agent_id: str, settings: FormationSetti
     People's words weigh most, another agent's as ``other``, this agent's least, and tool calls and
     results as ``tool``. Tool output that is cut is not counted.
     """
-    count, weighted, statements = 0, 0.0, 0
+    count, weighted, has_statement = 0, 0.0, False
     for message in messages:
         if not is_readable(message):
             continue
         count += 1
-        statements += message.role == "user" and find_junk(message.content) is None
+        if not has_statement and message.role == "user":
+            has_statement = find_junk(message.content) is None
         length = len(message.content)
         if message.role == "tool":
             length = min(length, settings.tool_characters)
@@ -78,7 +79,7 @@ def measure(messages: Iterable[Message], agent_id: str, settings: FormationSetti
             for part in (call.args, call.result)
             if part is not None
         )
-    return Measure(count, weighted / settings.characters_per_token, statements)
+    return Measure(count, weighted / settings.characters_per_token, has_statement)
 
 
 def is_due(size: Measure, trigger: Trigger, settings: FormationSettings) -> bool:
@@ -93,7 +94,7 @@ def is_due(size: Measure, trigger: Trigger, settings: FormationSettings) -> bool
         return True
     if trigger is Trigger.THRESHOLD:
         return size.messages >= max(settings.min_messages, settings.message_interval)
-    return size.messages >= settings.min_messages and size.statements > 0
+    return size.messages >= settings.min_messages and size.has_statement
 
 
 def _weight(message: Message, agent_id: str, settings: FormationSettings) -> float:
