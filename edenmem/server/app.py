@@ -74,12 +74,19 @@ def create_app(
     )
     for router in ROUTERS:
         app.include_router(router)
+    _build_routes(app)
     problems.add_handlers(app)
     app.state.shares = Shares(settings.server, state.metrics)
     app.add_middleware(Gate, shares=app.state.shares)
     # The middleware that is added last runs first.
     app.add_middleware(Limits, settings=settings.server, metrics=state.metrics)
     return app
+
+
+def _build_routes(app: FastAPI) -> None:
+    """Build the validation of all routes, which FastAPI does in the first request otherwise."""
+    for route in app.routes:
+        route.matches({"type": "http", "method": "GET", "path": "/", "headers": []})
 
 
 @asynccontextmanager
