@@ -15,6 +15,7 @@ from edenmem.acceptance.texts import (
     is_unspaced,
     named_words,
     runs_of_three,
+    stem_of,
     without_quotes,
     words_of,
 )
@@ -32,6 +33,8 @@ _LABEL = re.compile(
 )
 _DATA = re.compile(r"[{\[<].*[}\]>]\Z|traceback \(most recent call last\)", re.IGNORECASE)
 _GREETED = pattern("form.greeted")
+#: A greeting or thanks to somebody, up to a comma or an exclamation mark.
+_HELLO = pattern("form.hello")
 _STOCK = pattern("form.stock")
 #: Results of tools that state nothing about the world.
 _ROUTINE = pattern("form.routine")
@@ -39,8 +42,8 @@ _QUESTION = re.compile(r"[?？؟]\W*\Z|\A\W*¿|(?:吗|呢|ですか|ますか|�
 _PARTICLE = re.compile(r"de|du|la|le|des|of|the|van|von|der|den|di|da|do|dos|y|e|and|&|al|el")
 _GREETINGS = word_set("form.greetings")
 _GREETED_WITH = tuple(word for word in _GREETINGS if is_unspaced(word))
-#: Length in characters of a greeting with a name.
-_HELLO = 14
+#: Length in characters of a greeting with a name, and in words of one with a wish.
+_GREETING_CHARACTERS, _GREETING_WORDS = 14, 8
 _VERB = pattern("form.verb")
 _ENGLISH = word_set("form.english")
 #: Length in words of a text without a verb that is a fragment for certain.
@@ -67,7 +70,8 @@ def find_junk(text: str) -> str | None:
     words = words_of(text)
     named = {each.folded for each in named_words(text)} - _GREETINGS
     greets = words[0].startswith(_GREETED_WITH) if is_unspaced(text) else words[0] in _GREETINGS
-    if greets and (len(fold(text)) <= _HELLO or _GREETINGS.issuperset({*words} - named)):
+    is_hello = len(fold(text)) <= _GREETING_CHARACTERS or _GREETINGS.issuperset({*words} - named)
+    if greets and is_hello:
         return "is a greeting"
     if _GREETED.match(text) and not _QUOTED_SPEECH.search(text):
         return "is a greeting"
@@ -113,10 +117,12 @@ def find_fault(candidate: Candidate, evidence: Evidence) -> str | None:
     bare = without_quotes(text).strip()
     if _QUESTION.search(bare):
         return "is a question; state what was answered, or leave it out"
+    if _HELLO.match(bare) and len(words_of(bare)) <= _GREETING_WORDS:
+        return "is a greeting"
     names = _names(evidence)
     if written := _first_person(bare, names):
         return f"says '{written}'; name the person instead"
-    if _is_copied(text, evidence):
+    if _is_copied(text, evidence) or _is_clipped(candidate, names, evidence):
         return "is copied from a message and names no subject; say who or what"
     if (match := _THE_USER.search(bare)) and not _write_of_users(evidence):
         return f"says '{match.group()}'; give the person's name"
@@ -143,6 +149,29 @@ def _is_copied(text: str, evidence: Evidence) -> bool:
         return False
     is_named = any(name in folded for name in _names(evidence))
     return contains(evidence.talk.folded, folded) and not is_named
+
+
+#: A text of at most so many words, of which this share is in its messages, is a piece of them.
+_CLIPPED_WORDS, _CLIPPED_SHARE = 6, 0.75
+
+
+def _is_clipped(candidate: Candidate, names: frozenset[str], evidence: Evidence) -> bool:
+    """Return whether a short text about a user is made of its messages' words, and names nobody.
+
+    A text that begins with a name from the conversation has a subject. Scripts without capital
+    letters do not show their names, so texts in them pass.
+    """
+    text, words = candidate.content, words_of(candidate.content)
+    is_short = len(words) <= _CLIPPED_WORDS and text.upper() != text.lower()
+    if candidate.scope != "user" or not is_short or not names.isdisjoint(words):
+        return False
+    talk = evidence.talk
+    cited = talk.around(candidate.sources, 0)
+    stems = {stem_of(word) for message in cited for word in words_of(message.text)}
+    if sum(stem_of(word) in stems for word in words) < _CLIPPED_SHARE * len(words):
+        return False
+    named = (each for message in talk.messages for each in named_words(message.text))
+    return not any(each.folded == words[0] and not each.is_first for each in named)
 
 
 #: Subjects that a named thing may follow: "It is Anna who …", "This book is …".

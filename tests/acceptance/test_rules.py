@@ -56,6 +56,8 @@ NO_STATEMENTS = [
     "Good morning, everyone",
     "Thank you so much!",
     "Hello Eve!",
+    "Hi Wendell, well done!",
+    "Grüß dich, Spatz, hallöchen!",
     "Ada said hello to Mira.",
     "As an AI language model, I have no body.",
     "Let me know if you need anything else.",
@@ -136,6 +138,17 @@ def test_a_copied_sentence_needs_a_subject() -> None:
         assert ask(line, said(f"anna: {line}")).violations, line
     named = "Anna fährt immer mit dem Rad."
     assert not ask(named, said(f"anna: {named}")).violations
+    short = (
+        "Morre de medo do aspirador.",
+        "14 noptiere din stejar.",
+        "Prende la farina e le uova.",
+    )
+    for line in short:
+        assert ask(line, said(f"anna: {line}"), scope="user").violations, line
+    harbor = "The harbor opens at 9."  # for everybody, it need not name a person
+    assert not ask(harbor, said(f"anna: {harbor}"), scope="agent").violations
+    evidence = said("anna: my sister Leela swims", "ben: ok")
+    assert not ask("Leela swims.", evidence, scope="user").violations
 
 
 def test_the_prompts_own_words_are_no_fact_unless_they_were_said() -> None:
