@@ -43,9 +43,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def template_runs(self) -> frozenset[str]:
-        """Return the three-word runs that occur only in the prompt's own text."""
-        said = "\n".join((*(each.text for each in self.talk.messages), self.background))
-        return runs_of_three(self.template) - runs_of_three(said)
+        """Return the three-word runs of the lines of the prompt's own text."""
+        return frozenset().union(*map(runs_of_three, self.template.splitlines()))
+
+    @cached_property
+    def said_runs(self) -> frozenset[str]:
+        """Return the three-word runs of the messages and the background."""
+        texts = (*(each.text for each in self.talk.messages), self.background)
+        return frozenset().union(*map(runs_of_three, texts))
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

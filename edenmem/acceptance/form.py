@@ -97,7 +97,8 @@ def find_echo(candidate: Candidate, evidence: Evidence) -> str | None:
     Runs of words with digits do not count: dates and times of an example are those of many facts.
     """
     own = runs_of_three(candidate.content)
-    hits = own & evidence.template_runs
+    if hits := own & evidence.template_runs:
+        hits -= evidence.said_runs
     if len(hits) >= 4 or (hits and len(hits) >= 0.5 * len(own)):
         return "repeats the prompt's own words or example"
     return None
@@ -106,7 +107,7 @@ def find_echo(candidate: Candidate, evidence: Evidence) -> str | None:
 def name_the_user(content: str, evidence: Evidence) -> str:
     """Return a text with the name of the only person who speaks in place of "the user"."""
     people = evidence.talk.speakers
-    if len(people) != 1 or _write_of_users(evidence):
+    if len(people) != 1 or not _THE_USER.search(content) or _write_of_users(evidence):
         return content
     return _THE_USER.sub(lambda match: people[0], content)
 

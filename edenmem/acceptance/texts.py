@@ -158,14 +158,15 @@ def numbers_spelled(text: str) -> set[str]:
     return found
 
 
-@lru_cache(maxsize=16)  # prompts differ little between formations
 def runs_of_three(text: str) -> frozenset[str]:
     """Return the three-word runs of a text that have no digits."""
-    return frozenset(_runs(words_of(text)))
+    return _runs(text) if len(text) <= _KEPT_CHARACTERS else _runs.__wrapped__(text)
 
 
-def _runs(words: list[str]) -> Iterator[str]:
-    for at in range(len(words) - 2):
-        run = " ".join(words[at : at + 3])
-        if not any(sign.isdigit() for sign in run):
-            yield run
+@lru_cache(maxsize=_KEPT_TEXTS)
+def _runs(text: str) -> frozenset[str]:
+    words = words_of(text)
+    plain = [not any(map(str.isdigit, word)) for word in words]
+    return frozenset(
+        " ".join(words[at : at + 3]) for at in range(len(words) - 2) if all(plain[at : at + 3])
+    )

@@ -146,7 +146,8 @@ class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def parts(self, characters: int) -> Iterator[Material]:
         """Yield the conversation in parts of at most ``characters`` characters; usually one."""
         for transcript in self.transcript.parts(characters):
-            yield msgspec.structs.replace(self, transcript=transcript)
+            is_whole = transcript is self.transcript
+            yield self if is_whole else msgspec.structs.replace(self, transcript=transcript)
 
     @cached_property
     def persona(self) -> str:

@@ -111,7 +111,7 @@ class Transcript(msgspec.Struct, frozen=True, dict=True):
             part.append(entry)
             length += len(entry.lines)
         if part:
-            yield Transcript(tuple(part))
+            yield self if len(part) == len(self.entries) else Transcript(tuple(part))
 
 
 class Cast(msgspec.Struct, frozen=True, kw_only=True):
