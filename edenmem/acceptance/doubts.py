@@ -175,8 +175,8 @@ def _unsaid_numbers(item: Item) -> str | None:
     own = frozenset().union(*(each.numbers for each in item.cited))
     if not own:
         return None  # written as words, which no table knows in every language
-    background = frozenset(numbers_in(item.evidence.background))
-    in_messages = own.union(*(each.numbers for each in item.near), background)
+    near = (each.numbers for each in item.near)
+    in_messages = own.union(*near, item.evidence.background_numbers)
     said = in_messages | _possible_days(item.cited)
     for forms in find_numbers(item.content):
         if not _is_said(forms, said) and len(forms[0]) > 1:

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from edenmem.acceptance.conversation import Conversation
-from edenmem.acceptance.texts import runs_of_three, stems_of, words_of
+from edenmem.acceptance.texts import numbers_in, runs_of_three, stems_of, words_of
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -40,6 +40,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def background_stems(self) -> frozenset[str]:
         """Return the stems of the words of the background."""
         return stems_of(words_of(self.background))
+
+    @cached_property
+    def background_numbers(self) -> frozenset[str]:
+        """Return the numbers in the background."""
+        return frozenset(numbers_in(self.background))
 
     @cached_property
     def template_runs(self) -> frozenset[str]:

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import msgspec
 
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _NOT_WORD = re.compile(r"[\W_]+")
 _WORD = re.compile(r"[^\W_]+(?:['’ʼ.-][^\W_]+)*")
 _SENTENCE_END = re.compile(r"(?:\A|[.!?…:;\n•*–—(\[\"“”„«»‹›‘-]\s*|^\s*\d+[.)]\s*)\Z", re.MULTILINE)
@@ -42,9 +43,12 @@ _KEPT_CHARACTERS, _KEPT_TEXTS = 500, 256
 @lru_cache(maxsize=_KEPT_TEXTS)
 def _fold(text: str) -> str:
     if not text.isascii():
-        plain = unicodedata.normalize("NFKD", text)
-        text = "".join(sign for sign in plain if unicodedata.category(sign)[0] != "M")
+        text = _NOT_ASCII.sub(_without_marks, unicodedata.normalize("NFKD", text))
     return _NOT_WORD.sub(" ", text.casefold()).strip()
+
+
+def _without_marks(signs: re.Match[str]) -> str:
+    return "".join(sign for sign in signs.group() if unicodedata.category(sign)[0] != "M")
 
 
 def words_of(text: str) -> list[str]:
