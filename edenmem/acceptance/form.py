@@ -33,7 +33,7 @@ _LABEL = re.compile(
 )
 _DATA = re.compile(r"[{\[<].*[}\]>]\Z|traceback \(most recent call last\)", re.IGNORECASE)
 _GREETED = pattern("form.greeted")
-#: A greeting or thanks to somebody, up to a comma or an exclamation mark.
+#: A greeting or thanks, up to a comma or an exclamation mark.
 _HELLO = pattern("form.hello")
 _STOCK = pattern("form.stock")
 #: Results of tools that state nothing about the world.
@@ -152,7 +152,7 @@ def _is_copied(text: str, evidence: Evidence) -> bool:
     return contains(evidence.talk.folded, folded) and not is_named
 
 
-#: A text of at most so many words, of which this share is in its messages, is a piece of them.
+#: Maximum length in words of a piece of a message, and minimum share of words from it.
 _CLIPPED_WORDS, _CLIPPED_SHARE = 6, 0.75
 
 

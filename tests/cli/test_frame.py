@@ -103,35 +103,6 @@ def test_listing_scopes_loads_nothing_heavy(shared_cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (["search", "lantern", "--agent", "mira", "--top-k=1"], "--limit"),
-        (["search", "lantern", "--agent", "mira", "-k", "1"], "-n"),
-        (["search", "lantern", "--agent", "mira", "-k1"], "-n"),
-        (["stats", "--top", "2"], "--limit"),
-        (["init", "--check"], "--dry-run"),
-    ],
-)
-def test_an_option_of_the_version_before_is_taken_with_a_warning(
-    old: list[str], new: str, inside: Inside
-) -> None:
-    name = next(word for word in old if word.startswith("-") and word != "--agent").split("=")[0]
-    name = name if name.startswith("--") else name[:2]
-    result = inside(*old, "--json").ok()
-    assert f"warning: {name} is deprecated: use {new}\n" in result.err
-    words = [word.replace(name, new) if word.startswith(name) else word for word in old]
-    assert "deprecated" not in inside(*words, "--json").ok().err
-    assert name not in inside(old[0], "--help").ok().out.split()
-
-
-def test_an_error_of_a_renamed_option_comes_with_the_warning(inside: Inside) -> None:
-    refused = inside("search", "lantern", "--agent", "mira", "--top-k", "0")
-    assert refused.code == 2
-    assert "warning: --top-k is deprecated: use --limit\n" in refused.err
-    assert "--limit takes a whole number, from 1 to 100, not '0'" in refused.err
-
-
-@pytest.mark.parametrize(
     ("line", "message"),
     [
         (["-v"], "COMMAND is missing"),

@@ -75,7 +75,7 @@ def form(day: Day) -> None:
     # One after the other: a session's agents are formed at the same time.
     day("form both-agents-rehearsal --agent mira --no-consolidate")
     day("form both-agents-rehearsal --agent otto --no-consolidate")
-    day("form --all-due --no-consolidate")
+    day("form --due --no-consolidate")
     day.formats("scope list --due")
     day("consolidate --scope user --dry-run")
     day("consolidate --scope user")
@@ -115,7 +115,7 @@ def search(day: Day) -> None:
     day.chapter("search")
     day.formats(f"search 'what glue do we use for the lanterns?' {LENA} --no-track")
     day(f"search glue lanterns {LENA} --explain --no-track")
-    day(f"search glue lanterns {LENA} --scope user --top-k 2")
+    day(f"search glue lanterns {LENA} --scope user --limit 2")
     day("search 'who pays' --agent mira")
     day("search 'board 17 keeps resetting' --agent otto --user priya --recipe text --format json")
 

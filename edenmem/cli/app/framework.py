@@ -1,4 +1,4 @@
-"""Base classes of commands: global options, renamed options, suggestions for typing errors.
+"""Base classes of commands: global options, suggestions for typing errors.
 
 Typer vendors Click, so nothing here imports Click.
 """
@@ -24,16 +24,6 @@ from edenmem.errors import ConflictError, ExitCode, UsageError
 
 #: Global options that the help of every command shows.
 _SHOWN = frozenset({"format", "output"})
-
-#: Command → deprecated option → its replacement.
-_RENAMED = {
-    "form": {"--all-due": "--due"},
-    "init": {"--check": "--dry-run"},
-    "migrate v1": {"--accept-incomplete": "--allow-incomplete"},
-    "migrate verify": {"--accept-incomplete": "--allow-incomplete"},
-    "search": {"--top-k": "--limit", "-k": "-n"},
-    "stats": {"--top": "--limit"},
-}
 
 
 def group(help: str) -> typer.Typer:
@@ -258,14 +248,12 @@ class Command(TyperCommand):
         return lighten(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse arguments, accepting renamed options; errors carry the command."""
+        """Parse arguments; errors carry the command."""
         try:
-            return super().parse_args(ctx, _replace_renamed(ctx, args))
+            return super().parse_args(ctx, args)
         except (typer.TyperException, UsageError) as error:
             if getattr(error, "ctx", None) is None:
                 error.ctx = ctx  # type: ignore[union-attr]
-            if isinstance(ctx.obj, Invocation):  # the error has the new name
-                _warn_of_renamed(ctx.obj)
             raise
 
     def invoke(self, ctx: Any) -> Any:
@@ -284,7 +272,6 @@ class Command(TyperCommand):
         run.is_writing = _would_write(ctx.params)
         if run.is_writing:
             run.must_write(ctx.command_path)
-        _warn_of_renamed(run)
         if run.output in (None, "-"):
             return super().invoke(ctx)
         if "force" in ctx.params and Path(run.output).is_file():  # another --force
@@ -295,29 +282,6 @@ class Command(TyperCommand):
             except typer.Exit as end:  # the result is complete, such as a list of failures
                 code = end.exit_code
         raise typer.Exit(code)
-
-
-def _replace_renamed(ctx: Any, args: list[str]) -> list[str]:
-    """Replace deprecated options by their new names, and record them for a warning."""
-    names = _RENAMED.get(" ".join(ctx.command_path.split()[1:]))
-    if not names:
-        return args
-    end = args.index("--") if "--" in args else len(args)
-    replaced = []
-    for word in args[:end]:
-        name, equals, value = word.partition("=")
-        if word[:2] in names and not equals:  # -k5
-            name, value = word[:2], word[2:]
-        new = names.get(name)
-        if new and isinstance(ctx.obj, Invocation):
-            ctx.obj.renamed.append((name, new))
-        replaced.append(f"{new or name}{equals}{value}")
-    return replaced + args[end:]
-
-
-def _warn_of_renamed(run: Invocation) -> None:
-    for old, new in run.renamed:
-        run.out.note(f"warning: {old} is deprecated: use {new}")
 
 
 def _would_write(given: dict[str, Any]) -> bool:

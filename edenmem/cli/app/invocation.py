@@ -62,7 +62,6 @@ class Invocation:
         self.log_format = LogFormat.TEXT
         self.command = "edenmem"
         self.is_writing = False
-        self.renamed: list[tuple[str, str]] = []
 
     def take(self, name: str, value: Any) -> None:
         """Store the value of a global option."""

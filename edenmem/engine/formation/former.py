@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from datetime import datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -57,10 +57,6 @@ from edenmem.models.scope import Scope
 from edenmem.observation import observed
 from edenmem.store.protocol.formations import Backlog
 from edenmem.store.protocol.store import Store
-
-if TYPE_CHECKING:
-    pass
-
 
 #: The step after the facts.
 REFLECTIONS = "reflections"
