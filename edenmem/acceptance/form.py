@@ -159,8 +159,9 @@ _CLIPPED_WORDS, _CLIPPED_SHARE = 6, 0.75
 def _is_clipped(candidate: Candidate, names: frozenset[str], evidence: Evidence) -> bool:
     """Return whether a short text about a user is made of its messages' words, and names nobody.
 
-    A text that begins with a name from the conversation has a subject. Scripts without capital
-    letters do not show their names, so texts in them pass.
+    A text that begins with a name from the conversation has a subject, and an English text with a
+    verb may have one ("sofia hates olives"). Scripts without capital letters do not show their
+    names, so texts in them pass.
     """
     text, words = candidate.content, words_of(candidate.content)
     is_short = len(words) <= _CLIPPED_WORDS and text.upper() != text.lower()
@@ -171,8 +172,10 @@ def _is_clipped(candidate: Candidate, names: frozenset[str], evidence: Evidence)
     stems = {stem_of(word) for message in cited for word in words_of(message.text)}
     if sum(stem_of(word) in stems for word in words) < _CLIPPED_SHARE * len(words):
         return False
+    if text.isascii() and _VERB.search(text.partition(" ")[2]):
+        return False
     named = (each for message in talk.messages for each in named_words(message.text))
-    return not any(each.folded == words[0] and not each.is_first for each in named)
+    return all(each.folded != words[0] for each in named)
 
 
 #: Subjects that a named thing may follow: "It is Anna who …", "This book is …".

@@ -116,10 +116,7 @@ class CallUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def calls_from(stored: object) -> tuple[CallUsage, ...]:
-    """Read the calls of a document; invalid counts become 0, and estimated.
-
-    Older versions stored any token count of an endpoint.
-    """
+    """Read the calls of a document; invalid counts become 0, and estimated."""
     items = stored if isinstance(stored, list | tuple) else ()
     return tuple(_call_from(item) for item in items)
 

@@ -145,6 +145,8 @@ def test_a_copied_sentence_needs_a_subject() -> None:
     )
     for line in short:
         assert ask(line, said(f"anna: {line}"), scope="user").violations, line
+    for line in ("sofia hates olives", "Sofia déteste les olives"):
+        assert not ask(f"S{line[1:]}.", said(f"anna: {line}"), scope="user").violations, line
     harbor = "The harbor opens at 9."  # for everybody, it need not name a person
     assert not ask(harbor, said(f"anna: {harbor}"), scope="agent").violations
     evidence = said("anna: my sister Leela swims", "ben: ok")

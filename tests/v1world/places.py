@@ -172,7 +172,7 @@ class SqlitePlace:
         row = dict(self.execute(f"SELECT * FROM {table} WHERE {where}", values)[0])
         for counted in ("fact_no", "reflection_no"):
             row.pop(counted, None)
-        for computed in ("recent_at", "newest_at"):
+        for computed in ("changed_at", "recent_at"):
             row.pop(computed, None)
         stored = {name: self._encode(value) for name, value in fields.items()}
         row |= {"id": str(ObjectId()), "scope_id": self.scope_number(scope), **stored}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import re
+import zlib
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +34,11 @@ class Migration(msgspec.Struct, frozen=True, order=True):
     number: int
     name: str
     path: Path
+
+    @property
+    def digest(self) -> str:
+        """Return the CRC-32 of the file, which tells versions of a step apart."""
+        return f"{zlib.crc32(self.path.read_bytes()):08x}"
 
     def load(self) -> ModuleType:
         """Load the migration's module.
@@ -103,6 +109,19 @@ def migrations(place: Path | None = None) -> tuple[Migration, ...]:
 def newest() -> int:
     """Return the number of the last migration, which this version needs, without loading it."""
     return migrations()[-1].number
+
+
+def require_first(digest: str | None, place: str) -> None:
+    """Check that a store was made by this version's first step.
+
+    Raises:
+        StoreError: it was made by another one, before the first release.
+    """
+    if digest != migrations()[0].digest:
+        raise StoreError(
+            f"{place} was made by an unreleased edenmem with a different schema",
+            hint="create a new store; the present one was not changed",
+        )
 
 
 def pending(applied: Collection[str], place: Path | None = None) -> tuple[Migration, ...]:

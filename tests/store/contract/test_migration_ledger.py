@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from edenmem.models.scope import Scope
 from edenmem.store.common import migrations
 from edenmem.store.protocol.store import Store
 from tests.support.builders import NOW, change_set, make_actor, make_reflection
+from tests.support.schema_steps import add_steps
 
 NAMES = [step.name for step in migrations.migrations()]
 
@@ -40,13 +42,17 @@ def test_a_new_store_has_every_step_applied(store: Store) -> None:
     assert store.migrations.schema() == steps
 
 
-def test_steps_are_reverted_and_reapplied(store: Store) -> None:
-    steps = [step for step in store.migrations.schema() if step.number >= 5]
-    assert list(store.migrations.migrate_down(4)) == [step.name for step in reversed(steps)]
-    pending = [step.name for step in store.migrations.schema() if step.applied_at is None]
-    assert pending == [step.name for step in steps]
-    assert list(store.migrations.migrate_up()) == pending
-    assert not [step for step in store.migrations.schema() if step.applied_at is None]
+def test_steps_are_applied_reverted_and_reapplied(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = add_steps(monkeypatch, tmp_path)
+    for _ in range(2):
+        pending = [step.name for step in store.migrations.schema() if step.applied_at is None]
+        assert pending == names
+        assert list(store.migrations.migrate_up()) == names
+        assert not [step for step in store.migrations.schema() if step.applied_at is None]
+        assert list(store.migrations.migrate_down(2)) == names[1:]
+        assert list(store.migrations.migrate_down(1)) == names[:1]
 
 
 def test_an_irreversible_step_stays(store: Store) -> None:

@@ -23,7 +23,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.scope import Scope
 from edenmem.store.mongo import MongoStore
-from edenmem.store.mongo.core.collections import FACT_KEY, TEMPORARY_FACT_KEY, username_index
+from edenmem.store.mongo.core.collections import FACT_KEY, TEMPORARY_FACT_KEY
 from tests.store.mongo.conftest import OpenMongo
 from tests.store.mongo.faults import Breaker, wrapped_store
 from tests.store.mongo.test_platform import LATER, platform_fact
@@ -59,21 +59,21 @@ def with_platform(raw: Any) -> None:
     start_platform(raw)
 
 
-def with_older(raw: Any) -> None:
-    """An earlier version of edenmem was used, and an operator created the narrow key."""
-    raw.create_index(FACT_KEY.keys, name="edenmem_fact_key", unique=True)
+def with_both(raw: Any) -> None:
+    """An operator created the key under another name, and a narrow one."""
+    raw.create_index(FACT_KEY.keys, name="by_hand_too", unique=True)
     raw.create_index([("hash", 1)], name="by_hand", unique=True)
 
 
-def with_former(raw: Any) -> None:
-    """An earlier version of edenmem was used, and two users share a sentence."""
-    raw.create_index(FACT_KEY.keys, name="edenmem_fact_key", unique=True)
+def with_renamed(raw: Any) -> None:
+    """An operator created the key under another name, and two users share a sentence."""
+    raw.create_index(FACT_KEY.keys, name="by_hand_too", unique=True)
     raw.insert_one(platform_fact(AGENT, ObjectId(), SENTENCE))
 
 
 AGENT, USER = ObjectId(), ObjectId()
 SENTENCE = "Anna paints."
-BEFORE = [with_platform, with_older, with_former]
+BEFORE = [with_platform, with_both, with_renamed]
 
 
 def state(store: MongoStore) -> IndexState:
@@ -212,7 +212,7 @@ def test_a_replacement_can_be_killed_at_every_command(
         assert unique_keys(raw) == {FACT_KEY.name}
         assert tuple(raw.index_information()[FACT_KEY.name]["key"]) == FACT_KEY.keys
         assert (state(store).status, store.database.preparation().warnings) == ("ready", ())
-        assert raw.count_documents({}) == (2 if prepare is with_former else 1)
+        assert raw.count_documents({}) == (2 if prepare is with_renamed else 1)
         add_fact(store, Scope.user(str(AGENT), new_id()), SENTENCE)
         if not points:
             return
@@ -302,10 +302,10 @@ def test_stored_duplicates_drop_no_index(open_mongo: OpenMongo) -> None:
     assert unique_keys(raw) == {FACT_KEY.name}
 
 
-def test_a_former_key_protects_until_it_is_replaced(open_mongo: OpenMongo) -> None:
+def test_a_key_of_another_name_protects_until_it_is_replaced(open_mongo: OpenMongo) -> None:
     store = open_mongo()
     raw = store.connection.database.memory2_facts
-    raw.create_index(FACT_KEY.keys, name="edenmem_fact_key", unique=True)
+    raw.create_index(FACT_KEY.keys, name="by_hand_too", unique=True)
     store.database.initialize()
     scope = Scope.user(new_id(), new_id())
     fact = add_fact(store, scope, SENTENCE)
@@ -347,16 +347,10 @@ def test_an_unsuitable_shard_key_is_unsupported(open_mongo: OpenMongo) -> None:
 def test_usernames_are_not_unique_in_the_platforms_collection(open_mongo: OpenMongo) -> None:
     """Known failure 61: a unique index of edenmem made the platform fail."""
     store = open_mongo()
-    index = username_index(store.connection.settings)
-    raw = store.connection.database.users3
-    raw.create_index(index.keys, name=index.name, unique=True)
     store.database.initialize()
-    (warning,) = store.database.preparation().warnings
-    assert "edenmem_username" in warning
-    store.indexes.replace_index(index.name)
+    raw = store.connection.database.users3
     raw.insert_many([{"type": "user", "username": "anna"} for _ in range(2)])
     assert store.database.preparation().warnings == ()
-    assert store.database.initialize() == []
     assert len(list(store.host.users())) == 2
 
 

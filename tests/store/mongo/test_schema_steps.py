@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.store.common import migrations
 from tests.store.mongo.conftest import OpenMongo
+from tests.support.schema_steps import add_steps
 
 pytestmark = pytest.mark.slow
 
@@ -26,10 +28,6 @@ def platform_fact(agent: ObjectId, content: str, **fields: Any) -> dict[str, Any
     """A fact without the fields that edenmem adds."""
     own = {"_id": ObjectId(), "agent_id": agent, "scope": "agent", "createdAt": MADE}
     return {**own, "content": content, **fields}
-
-
-def step(number: int) -> migrations.Migration:
-    return next(each for each in migrations.migrations() if each.number == number)
 
 
 def test_facts_of_the_platform_get_missing_fields(open_mongo: OpenMongo) -> None:
@@ -51,8 +49,6 @@ def test_an_interrupted_step_is_resumed(
     open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_mongo()
-    store.database.initialize()
-    store.migrations.migrate_down(4)
     raw, agent = store.connection.database.memory2_facts, ObjectId()
     raw.insert_many([platform_fact(agent, f"fact {n}", hash=f"h{n}") for n in range(700)])
 
@@ -74,10 +70,8 @@ def test_an_interrupted_step_is_resumed(
         with pytest.raises(CutOff):
             store.migrations.migrate_up()
     assert raw.count_documents({"version": 1}) == 500
-    assert [s.name for s in store.migrations.schema() if s.applied_at is None] == STEPS[
-        STEPS.index(step(5).name) :
-    ]
-    assert step(5).name in store.migrations.migrate_up()
+    assert [s.name for s in store.migrations.schema() if s.applied_at is None] == STEPS
+    assert store.migrations.migrate_up() == STEPS
     assert raw.count_documents({"version": 1}) == 700
     assert raw.count_documents({"hash": {"$regex": "^h"}}) == 700
 
@@ -85,7 +79,8 @@ def test_an_interrupted_step_is_resumed(
 def test_an_existing_text_of_the_scope_is_kept(open_mongo: OpenMongo) -> None:
     store = open_mongo()
     store.database.initialize()
-    store.migrations.migrate_down(4)
+    ledger = store.connection.database.memory2_migrations
+    ledger.delete_one({"_id": f"schema/{STEPS[0]}"})
     raw, agent = store.connection.database.memory2_facts, ObjectId()
     common = {"user_id": None, "group_id": None, "shard": None}
     raw.insert_one(platform_fact(agent, "Same.", hash=content_hash("Same."), **common))
@@ -97,15 +92,15 @@ def test_an_existing_text_of_the_scope_is_kept(open_mongo: OpenMongo) -> None:
     assert raw.count_documents({"version": 1}) == 2
 
 
-def test_a_database_in_use_is_migrated_by_its_own_command_alone(open_mongo: OpenMongo) -> None:
+def test_a_database_in_use_is_migrated_by_its_own_command_alone(
+    open_mongo: OpenMongo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = open_mongo()
     store.database.initialize()
-    store.migrations.migrate_down(4)
-    assert (
-        store.database.info().schema_version == "3" or store.database.info().schema_version == "4"
-    )
+    later = add_steps(monkeypatch, tmp_path)
+    assert store.database.info().schema_version == "1"
     assert not any("migration" in line for line in store.database.initialize())
-    assert [s for s in store.migrations.schema() if s.applied_at is None]
+    assert [s.name for s in store.migrations.schema() if s.applied_at is None] == later
 
 
 def test_another_process_is_named_and_an_expired_lease_taken(open_mongo: OpenMongo) -> None:
@@ -114,7 +109,7 @@ def test_another_process_is_named_and_an_expired_lease_taken(open_mongo: OpenMon
     ledger = store.connection.database.memory2_migrations
     until = datetime.now(UTC) + timedelta(minutes=2)
     ledger.insert_one({"_id": "lease/schema", "holder": "host 42", "until": until})
-    for call in (store.migrations.migrate_up, lambda: store.migrations.migrate_down(4)):
+    for call in (store.migrations.migrate_up, lambda: store.migrations.migrate_down(1)):
         with pytest.raises(ConflictError, match="host 42"):
             call()
     ledger.update_one(
@@ -125,11 +120,11 @@ def test_another_process_is_named_and_an_expired_lease_taken(open_mongo: OpenMon
 
 
 def test_a_failed_step_is_not_recorded_and_ends_its_lease(
-    open_mongo: OpenMongo, monkeypatch: pytest.MonkeyPatch
+    open_mongo: OpenMongo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_mongo()
     store.database.initialize()
-    store.migrations.migrate_down(4)
+    later = add_steps(monkeypatch, tmp_path)
 
     def fail(self: migrations.Migration, kind: str, handle: Any) -> None:
         raise StoreError("no")
@@ -138,5 +133,5 @@ def test_a_failed_step_is_not_recorded_and_ends_its_lease(
         patch.setattr(migrations.Migration, "up", fail)
         with pytest.raises(StoreError):
             store.migrations.migrate_up()
-    assert [s for s in store.migrations.schema() if s.applied_at is None]
-    assert store.migrations.migrate_up()
+    assert [s.name for s in store.migrations.schema() if s.applied_at is None] == later
+    assert store.migrations.migrate_up() == later

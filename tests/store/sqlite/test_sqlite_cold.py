@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from edenmem.store.common.migrations import migrations
 from edenmem.store.sqlite import SqliteStore
 from tests.store.sqlite.test_sqlite_plans import full_scans
 from tests.support.builders import NOW, ago, make_agent, make_messages, make_session
@@ -73,18 +71,3 @@ def test_every_query_uses_an_index(opened: SqliteStore) -> None:
             plan = " ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {one}"))
             assert "sessions_quiet (settled=? AND (quiet_since,id)>(?,?)" in plan
             assert "TEMP B-TREE" not in plan
-
-
-def test_the_migration_has_a_way_back_and_forth(opened: SqliteStore) -> None:
-    session_id = settled(opened, EVE)
-    [step] = [each.load() for each in migrations() if each.name == "0003_settled_sessions"]
-    path = opened.connections.path
-    opened.database.close()
-    with sqlite3.connect(path) as connection:
-        step.down_sqlite(connection)
-        names = {row[1] for row in connection.execute("PRAGMA table_xinfo(sessions)")}
-        assert not names & {"stirred", "settled", "quiet_since"}
-        step.up_sqlite(connection)
-        step.up_sqlite(connection)
-    connection.close()
-    assert quiet(opened) == [session_id]

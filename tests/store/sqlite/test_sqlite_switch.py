@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from edenmem.models.indexes import IndexWish
 from edenmem.models.scope import Scope
 from edenmem.models.search import FactFilter
 from edenmem.models.switch import VectorSwitch
-from edenmem.store.common import migrations
 from edenmem.store.sqlite import SqliteStore
 from tests.store.sqlite.test_sqlite_plans import full_scans
 from tests.support.builders import NOW, make_fact
@@ -163,39 +161,3 @@ def test_the_codes_of_both_models_are_rebuilt(opened: SqliteStore) -> None:
     assert codes(opened) == ("10 facts missing",)
     opened.indexes.update_index("vector_codes", WISH)
     all_found(opened)
-
-
-def test_models_keep_their_numbers_through_migrations_up_and_down(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "memory.db")
-    store.database.initialize()
-    add_facts(store, *(make_fact(SCOPE, f"{n}", **known(f"{n}")) for n in range(3)))
-    store.switches.begin_switch(SWITCH)
-    fill(store)
-    add_facts(store, make_fact(SCOPE, "long", embedding=random_unit(1, 20), embedding_model="old"))
-    store.database.close()
-    (migration,) = (one for one in migrations.migrations() if one.number == 7)
-    connection = sqlite3.connect(tmp_path / "memory.db", isolation_level=None)
-    connection.execute("PRAGMA foreign_keys = ON")
-
-    def run(step: object) -> None:
-        connection.execute("BEGIN IMMEDIATE")
-        step(connection)  # type: ignore[operator]
-        connection.execute("COMMIT")
-
-    def models() -> list[tuple[str, int]]:
-        return connection.execute(
-            "SELECT m.name, count(*) FROM facts f JOIN embedding_models m USING (model_id)"
-            " GROUP BY m.name ORDER BY m.name"
-        ).fetchall()
-
-    run(migration.load().down_sqlite)
-    assert models() == [("old", 1), ("old (16)", 3)]
-    assert connection.execute("SELECT count(*) FROM vector_codes").fetchone() == (4,)
-    run(migration.load().up_sqlite)
-    assert models() == [("old", 1), ("old (16)", 3)]
-    assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
-    connection.close()
-    again = SqliteStore(tmp_path / "memory.db")
-    assert again.switches.vector_switch() is None
-    assert codes(again) == ()
-    again.database.close()

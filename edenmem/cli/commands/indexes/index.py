@@ -78,8 +78,7 @@ def create(
     vectors use the same index. An existing index that differs from the expected definition is left
     unchanged (exit 1).
 
-    --replace replaces the platform's unique index on facts, and unique indexes of earlier versions
-    of edenmem, on a live database. Duplicates are rejected throughout. An interrupted run can be
+    --replace replaces the platform's unique index on facts, on a live database. Duplicates are rejected throughout. An interrupted run can be
     repeated.
 
     \b

@@ -35,7 +35,7 @@ def init(
 ) -> None:
     """Create the store, or any missing parts of it. Safe to run again.
 
-    Existing indexes of the platform or an earlier version are reported and left unchanged.
+    Existing indexes of the platform are reported and left unchanged.
 
     \b
     edenmem init --dry-run

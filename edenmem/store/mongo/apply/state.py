@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from edenmem.errors import ConflictError
 from edenmem.memory import Answer, Disorder, Head, Needs, Origin, State, Use
 from edenmem.memory.outcome import VOID, plain
 from edenmem.memory.texts import new_text
@@ -180,11 +179,6 @@ class Loader:
     def _answers(self, ids: set[str]) -> dict[str, Answer | None]:
         found: dict[str, Answer | None] = dict.fromkeys(ids)
         for document in self._by_id(names.AUDIT, ids):
-            if document["status"] == "pending":
-                raise ConflictError(
-                    f"an older edenmem left a change unfinished: {document['_id']}",
-                    hint="stop it, then 'edenmem migrate down 11' and 'edenmem migrate up'",
-                )
             found[str(document["_id"])] = Answer(
                 target_id=str(document["target_id"]), void=document["status"] == VOID
             )

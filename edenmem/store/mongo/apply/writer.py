@@ -116,12 +116,7 @@ class Writer:
             if isinstance(write.model, Reflection):
                 self._move(write, in_place=in_place)
         for version in effect.versions:
-            document = history_document(Kept(version, effect.life))
-            # An older edenmem may have left a tombstone of a removal that it never made.
-            self._do(
-                names.HISTORY,
-                UpdateOne({"_id": document.pop("_id")}, {"$set": document}, upsert=True),
-            )
+            self._do(names.HISTORY, InsertOne(history_document(Kept(version, effect.life))))
         self._do(names.AUDIT, InsertOne(audit_document(effect.entry)))
 
     def _do(self, collection: str, operation: Any) -> None:

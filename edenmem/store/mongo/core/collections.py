@@ -129,9 +129,6 @@ TEMPORARY_FACT_KEY = Index(
     FACTS, "edenmem_fact_key_temporary", (*_OWNER[:-1], ("hash", 1), _OWNER[-1]), unique=True
 )
 
-#: Former names of `FACT_KEY`.
-FORMER_FACT_KEYS = frozenset({"edenmem_fact_key", "edenmem_fact_key_2"})
-
 #: The fields of the platform's key; its name may differ.
 NARROW_FACT_KEYS: Sequence[frozenset[str]] = (frozenset({"hash", "agent_id"}), frozenset({"hash"}))
 
@@ -218,18 +215,13 @@ MEMORY_INDEXES: tuple[Index, ...] = (
 )
 
 
-def username_index(settings: StoreSettings) -> Index:
-    """Return the index for finding an account by name."""
-    return Index(settings.users_collection, "edenmem_username", _asc("type", "username"))
-
-
 def host_indexes(settings: StoreSettings) -> tuple[Index, ...]:
     """Return the indexes for reading the platform's collections."""
     sessions, messages = settings.sessions_collection, settings.messages_collection
     activity: Keys = (("memory_context.last_activity", -1), ("updatedAt", -1), ("_id", 1))
     return (
         # Not unique: two accounts may share a name.
-        username_index(settings),
+        Index(settings.users_collection, "edenmem_username", _asc("type", "username")),
         Index(settings.users_collection, "edenmem_person", _asc("eden_user_id")),
         Index(sessions, "edenmem_session_activity", activity),
         Index(sessions, "edenmem_session_agents", (("agents", 1), *activity)),

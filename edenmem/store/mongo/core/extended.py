@@ -79,4 +79,4 @@ def from_json(value: Any) -> Any:
     try:
         return json_util.object_hook(dict(plain), _READING)
     except (ValueError, TypeError, ArithmeticError):
-        return plain  # not Extended JSON; written by an earlier version
+        return plain  # not Extended JSON

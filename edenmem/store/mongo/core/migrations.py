@@ -28,7 +28,7 @@ from edenmem.store.mongo.core.filters import Filter
 from edenmem.store.mongo.core.readiness import (
     Readiness,
     documents_of,
-    read_schema_numbers,
+    read_digests,
     require_writable,
 )
 
@@ -90,10 +90,10 @@ class MongoMigrations:
         """Apply a step, then record it; steps are idempotent, so an interruption is harmless."""
         with translate_errors(self._db.location):
             step.up("mongo", self._db.database)
-        now = utc_now()
+        fields = {"number": step.number, "name": step.name, "digest": step.digest}
         self._db.ledger.update_one(
             {"_id": f"schema/{step.name}"},
-            {"$set": {"number": step.number, "name": step.name, "applied_at": now}},
+            {"$set": {**fields, "applied_at": utc_now()}},
             upsert=True,
         )
 
@@ -138,7 +138,7 @@ def read_applied(db: Connection) -> dict[str, datetime]:
 
 def schema_version(db: Connection) -> str:
     """Return the number of the newest applied step; empty before the first."""
-    return str(max(read_schema_numbers(db), default=""))
+    return str(max(read_digests(db), default=""))
 
 
 @contextmanager

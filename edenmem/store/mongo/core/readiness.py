@@ -19,9 +19,6 @@ _STEPS = (
     "name that clients can resolve; see 'A replica set' in edenmem/docs/mongodb.md"
 )
 
-#: The step that completes writes made without transactions.
-_TRANSACTIONS = 12
-
 
 class Readiness:
     """Checks the preconditions of writes, and caches each that is met."""
@@ -55,22 +52,19 @@ class Readiness:
         """Raise if this version cannot write the database's schema; the check is cached.
 
         Raises:
-            StoreError: a newer version migrated it, or migrations are pending.
+            StoreError: a newer version migrated it, or an unreleased one made it.
         """
         if self._has_schema:
             return
-        numbers = read_schema_numbers(self._db)
+        digests = read_digests(self._db)
         name = self._db.full_name
-        if numbers and max(numbers) > migrations.newest():
+        if digests and max(digests) > migrations.newest():
             raise StoreError(
-                f"schema {max(numbers)} is newer than this version's {migrations.newest()}: {name}",
+                f"schema {max(digests)} is newer than this version's {migrations.newest()}: {name}",
                 hint="install a newer edenmem",
             )
-        if numbers and _TRANSACTIONS not in numbers:
-            raise StoreError(
-                f"schema {max(numbers)} is outdated: {name}",
-                hint="stop every older edenmem, then run 'edenmem migrate up'",
-            )
+        if digests:
+            migrations.require_first(digests.get(1), name)
         self._has_schema = True
 
     def forget_schema(self) -> None:
@@ -173,9 +167,10 @@ def documents_of(prefix: str) -> Filter:
     return {"_id": {"$gte": f"{prefix}/", "$lt": f"{prefix}0"}}
 
 
-def read_schema_numbers(db: Connection) -> set[int]:
-    """Return the numbers of the applied schema steps."""
-    return {int(each["number"]) for each in db.ledger.find(documents_of("schema"))}
+def read_digests(db: Connection) -> dict[int, str | None]:
+    """Return the digests of the applied schema steps by number."""
+    found = db.ledger.find(documents_of("schema"))
+    return {int(each["number"]): each.get("digest") for each in found}
 
 
 def read_fact_keys(db: Connection) -> FactKeys:

@@ -15,7 +15,6 @@ from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.mongo.core.collections import (
     FACT_KEY,
     FORMATIONS,
-    FORMER_FACT_KEYS,
     MEMORY_INDEXES,
     NARROW_FACT_KEYS,
     TEMPORARY_FACT_KEY,
@@ -34,7 +33,7 @@ CLAIM_KEYS = tuple(i for i in MEMORY_INDEXES if i.collection == FORMATIONS and i
 class FactKeys(msgspec.Struct, frozen=True, kw_only=True):
     """The unique indexes of facts, by name.
 
-    ``narrow`` ones refuse valid facts. ``former`` ones protect as `FACT_KEY` does, but their name
+    ``narrow`` ones refuse valid facts. ``renamed`` ones protect as `FACT_KEY` does, but their name
     does not prevent the platform from creating its own. ``other`` ones are not edenmem's, and may
     refuse facts for other reasons.
     """
@@ -43,13 +42,13 @@ class FactKeys(msgspec.Struct, frozen=True, kw_only=True):
     temporary: bool = False
     misnamed: bool = False
     narrow: tuple[str, ...] = ()
-    former: tuple[str, ...] = ()
+    renamed: tuple[str, ...] = ()
     other: tuple[str, ...] = ()
 
     @property
     def protects(self) -> bool:
         """Return whether duplicates in a scope are impossible."""
-        return self.final or self.temporary or bool(self.former)
+        return self.final or self.temporary or bool(self.renamed)
 
     @property
     def half_replaced(self) -> bool:
@@ -58,13 +57,13 @@ class FactKeys(msgspec.Struct, frozen=True, kw_only=True):
         It prevents duplicates in a scope, but not the platform's narrow index, for which the
         platform deletes facts that two users share.
         """
-        return self.temporary and not self.final and not self.former
+        return self.temporary and not self.final and not self.renamed
 
     @property
     def obsolete(self) -> tuple[str, ...]:
         """The indexes that a replacement drops before it creates `FACT_KEY`."""
         misnamed = (FACT_KEY.name,) if self.misnamed else ()
-        return tuple(dict.fromkeys((*self.narrow, *self.former, *misnamed)))
+        return tuple(dict.fromkeys((*self.narrow, *self.renamed, *misnamed)))
 
     @property
     def refuses(self) -> tuple[str, ...]:
@@ -77,7 +76,7 @@ def fact_keys(existing: Mapping[str, Any]) -> FactKeys:
     wide = frozenset(field for field, _ in FACT_KEY.keys)
     final = temporary = misnamed = False
     narrow: list[str] = []
-    former: list[str] = []
+    renamed: list[str] = []
     other: list[str] = []
     for name, index in existing.items():
         keys = tuple(index["key"])
@@ -91,8 +90,8 @@ def fact_keys(existing: Mapping[str, Any]) -> FactKeys:
             final = True
         elif whole and name == TEMPORARY_FACT_KEY.name and fields == wide:
             temporary = True
-        elif whole and (keys == FACT_KEY.keys or (fields == wide and name in FORMER_FACT_KEYS)):
-            former.append(name)
+        elif whole and keys == FACT_KEY.keys:
+            renamed.append(name)
         elif name == FACT_KEY.name:
             misnamed = True
         else:
@@ -102,7 +101,7 @@ def fact_keys(existing: Mapping[str, Any]) -> FactKeys:
         temporary=temporary,
         misnamed=misnamed,
         narrow=tuple(narrow),
-        former=tuple(former),
+        renamed=tuple(renamed),
         other=tuple(other),
     )
 

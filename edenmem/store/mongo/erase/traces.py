@@ -14,9 +14,8 @@ from edenmem.store.mongo.host.host import find_messages_by
 from edenmem.store.mongo.walk.documents import walk_documents
 from edenmem.store.mongo.walk.sources import SOURCES, narrow
 
-#: Audit entries with content to empty; pending ones are from an older edenmem.
+#: Audit entries with content to empty.
 FULL: Filter = {
-    "status": {"$ne": "pending"},
     "$or": [{"before": {"$ne": None}}, {"after": {"$ne": None}}, {"reason": {"$ne": ""}}],
 }
 #: Formations with content to empty.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -169,14 +169,11 @@ class MongoDatabase:
             yield note
         for name in keys.other:
             yield f"{names.FACTS}: {foreign_note(name)}"
-        username = names.username_index(self._db.settings)
-        if is_unique(self._db.users.indexes(), username):
-            yield f"{username.collection}: {USERNAME_NOTE}"
 
     def _missing_indexes(self) -> Iterator[Index]:
         """Yield the indexes that `initialize` creates.
 
-        Where an older key of facts exists, `FACT_KEY` is not included: it is replaced only on
+        Where another key of facts exists, `FACT_KEY` is not included: it is replaced only on
         request, because the platform may be running.
         """
         every = (*names.MEMORY_INDEXES, *names.host_indexes(self._db.settings))
@@ -231,13 +228,6 @@ class MongoDatabase:
         return Compaction(beyond=_BEYOND)
 
 
-#: Note on the unique index on usernames that earlier versions created.
-USERNAME_NOTE = (
-    "the unique index edenmem_username makes the platform fail when two accounts share a name; "
-    f"'{REPLACE}' makes it an ordinary index"
-)
-
-
 def key_note(keys: FactKeys) -> str:
     """Return the note for the operator about the key of facts; "" if it is correct."""
     if keys.narrow:
@@ -260,11 +250,6 @@ def key_note(keys: FactKeys) -> str:
 def foreign_note(name: str) -> str:
     """Return the note for the operator about a unique index of facts that is not edenmem's."""
     return f"the unique index {name} was not created by edenmem, and may refuse facts"
-
-
-def is_unique(existing: Mapping[str, Any], index: Index) -> bool:
-    """Return whether the index of this name is unique but should not be."""
-    return not index.unique and bool(existing.get(index.name, {}).get("unique"))
 
 
 def _describe_index(index: Index) -> str:

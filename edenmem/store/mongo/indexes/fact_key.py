@@ -1,11 +1,10 @@
-"""Build ordinary indexes, and replace older unique ones."""
+"""Build ordinary indexes, and replace the platform's unique one."""
 
 from __future__ import annotations
 
 from pymongo.errors import DuplicateKeyError
 
 from edenmem.errors import ConflictError, StoreError
-from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.mongo.core.collections import FACT_KEY, TEMPORARY_FACT_KEY, Index
 from edenmem.store.mongo.core.connection import Connection
@@ -18,38 +17,27 @@ _ROUNDS = 5
 
 
 def replace_index(db: Connection, name: str) -> None:
-    """Replace older indexes; see `Indexes.replace_index` and `IndexState.replaces`."""
+    """Replace other indexes; see `Indexes.replace_index` and `IndexState.replaces`."""
     require_writable(db)
-    username = names.username_index(db.settings)
-    if name not in (FACT_KEY.name, username.name):
+    if name != FACT_KEY.name:
         raise ConflictError(
             f"index cannot be replaced: {name}", hint="'edenmem index update' rebuilds it"
         )
     with lease_schema(db):
         for _ in range(_ROUNDS):
             try:
-                if name == username.name:
-                    _replace_username(db, username)
-                else:
-                    _replace_fact_key(db)
+                _replace_fact_key(db)
             except ConflictError:
                 continue  # the platform recreated its index
             return
     raise ConflictError(
-        f"gave up on replacing {name}: another process recreated an older index {_ROUNDS} times",
+        f"gave up on replacing {name}: another process recreated its index {_ROUNDS} times",
         hint=f"run '{REPLACE}' again while no process of the platform is starting",
     )
 
 
-def _replace_username(db: Connection, index: Index) -> None:
-    """Replace the former unique index on usernames with an ordinary one."""
-    if db.users.indexes().get(index.name, {}).get("unique"):
-        db.users.drop_index(index.name)
-    db.users.create_index(index.keys, **index.options())
-
-
 def _replace_fact_key(db: Connection) -> None:
-    """Replace older indexes with `FACT_KEY`.
+    """Replace other indexes with `FACT_KEY`.
 
     A unique index protects facts throughout, and each step is idempotent.
     """
@@ -63,7 +51,7 @@ def _replace_fact_key(db: Connection) -> None:
     build(db, FACT_KEY)
     left = read_fact_keys(db)
     if left.obsolete or not left.final:
-        raise ConflictError("an older index was recreated")
+        raise ConflictError("an index was recreated")
     if left.temporary:
         db.facts.drop_index(TEMPORARY_FACT_KEY.name)
 

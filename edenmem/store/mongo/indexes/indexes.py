@@ -23,7 +23,7 @@ from edenmem.store.mongo.core.collections import (
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.readiness import read_fact_keys
 from edenmem.store.mongo.core.unique_keys import REPLACE, FactKeys, fact_keys, has_keys
-from edenmem.store.mongo.indexes.database import USERNAME_NOTE, foreign_note, is_unique, key_note
+from edenmem.store.mongo.indexes.database import foreign_note, key_note
 from edenmem.store.mongo.indexes.fact_key import (
     build,
     replace_index,
@@ -173,9 +173,6 @@ class MongoIndexes:
             state = _ordinary_state(index, there)
             if index is FACT_KEY:
                 state = _fact_key_state(state, fact_keys(there), there)
-            elif is_unique(there, index):
-                note = {"replaces": (index.name,), "note": USERNAME_NOTE}
-                state = msgspec.structs.replace(state, status="outdated", differences=(), **note)
             if state.status == "missing" and (problem := shard_problem(self._db, index)):
                 state = msgspec.structs.replace(state, status="unavailable", note=problem)
             yield state
@@ -335,9 +332,7 @@ class MongoIndexes:
 
 
 def _to_replace(name: str) -> ConflictError:
-    return ConflictError(
-        f"an older unique index blocks {name}", hint=f"replace it with '{REPLACE}'"
-    )
+    return ConflictError(f"another unique index blocks {name}", hint=f"replace it with '{REPLACE}'")
 
 
 def _no_such(name: str) -> NotFoundError:
@@ -345,7 +340,7 @@ def _no_such(name: str) -> NotFoundError:
 
 
 def _fact_key_state(state: IndexState, keys: FactKeys, existing: Mapping[str, Any]) -> IndexState:
-    """Return the state of `FACT_KEY`, with the older indexes that it replaces."""
+    """Return the state of `FACT_KEY`, with the indexes that it replaces."""
     temporary = (TEMPORARY_FACT_KEY.name,) if keys.temporary else ()
     replaces = (*keys.obsolete, *temporary)
     if not replaces:

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from edenmem.errors import StoreError, WriteRefused
+from edenmem.store.common.migrations import require_first
 from edenmem.store.sqlite.core.faults import translate_errors
 from edenmem.store.sqlite.core.schema import (
     APPLICATION_ID,
@@ -211,6 +212,7 @@ class Connections:
         connection = self._connect(writable=True) if writable else self._connect_for_reading()
         try:
             self._require_current(connection)
+            self._require_own_schema(connection)
             if writable:
                 _retry(lambda: _use_log(connection), self._timeout)
         except BaseException:
@@ -377,6 +379,14 @@ class Connections:
                 f"{self.path} has schema version {version}, this edenmem needs {SCHEMA_VERSION}",
                 hint="'edenmem migrate up' updates it",
             )
+
+    def _require_own_schema(self, connection: sqlite3.Connection) -> None:
+        """Check that this version's first step made the file."""
+        try:
+            row = connection.execute("SELECT digest FROM migrations WHERE number = 1").fetchone()
+        except sqlite3.OperationalError:  # no such column
+            row = None
+        require_first(row and row[0], str(self.path))
 
     def _make_file(self) -> list[str]:
         """Create the file and its folders; return what was created."""

@@ -24,8 +24,8 @@ def apply_pending(connection: sqlite3.Connection) -> list[str]:
     for migration in migrations.pending(read_applied(connection)):
         migration.up("sqlite", connection)
         connection.execute(
-            "INSERT INTO migrations VALUES (?, ?, ?)",
-            (migration.number, migration.name, to_ms(utc_now())),
+            "INSERT INTO migrations (number, name, digest, applied_at) VALUES (?, ?, ?, ?)",
+            (migration.number, migration.name, migration.digest, to_ms(utc_now())),
         )
         taken.append(migration.name)
     if taken:

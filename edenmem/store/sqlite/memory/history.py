@@ -145,8 +145,8 @@ class History(Part):
             for number in scopes.numbers_of(connection, scopes_).values():
                 moved = self._find_moved(connection, number, at)
                 standing = connection.execute(
-                    f"{codec.FACT} WHERE f.scope_id = ? AND f.recent_at <= ?"
-                    " ORDER BY f.newest_at DESC, f.id LIMIT ?",
+                    f"{codec.FACT} WHERE f.scope_id = ? AND f.changed_at <= ?"
+                    " ORDER BY f.recent_at DESC, f.id LIMIT ?",
                     (number, at, limit + len(moved)),
                 )
                 for fact in map(codec.fact_from, standing):

@@ -53,7 +53,7 @@ class Memory(Part):
         conditions, values = narrowing(filter)
         streams = [
             self._newest_first(
-                select, ("f", "newest_at"), f"f.scope_id = ?{conditions}", [number, *values], limit
+                select, ("f", "recent_at"), f"f.scope_id = ?{conditions}", [number, *values], limit
             )
             for number in numbers
         ]
@@ -112,8 +112,8 @@ class Memory(Part):
             # Only the index, since most of these rows are not among the newest of all scopes.
             for number in scopes.numbers_of(connection, scopes_).values():
                 newest += connection.execute(
-                    "SELECT -newest_at, id, fact_no FROM facts WHERE scope_id = ?"
-                    " AND newest_at >= ? ORDER BY newest_at DESC, id LIMIT ?",
+                    "SELECT -recent_at, id, fact_no FROM facts WHERE scope_id = ?"
+                    " AND recent_at >= ? ORDER BY recent_at DESC, id LIMIT ?",
                     (number, to_ms(since), max(0, limit)),
                 )
             newest = sorted(newest)[: max(0, limit)]

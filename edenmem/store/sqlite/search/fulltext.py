@@ -389,7 +389,7 @@ class TextQuery:
             return _Size(0, 0.0)
         rows = self._db.execute(
             "SELECT count(*), CAST(group_concat(d.sz, '') AS BLOB) FROM"
-            f" (SELECT f.fact_no {within} ORDER BY f.newest_at DESC, f.id LIMIT ?)"
+            f" (SELECT f.fact_no {within} ORDER BY f.recent_at DESC, f.id LIMIT ?)"
             f" JOIN {self._index.sizes} d ON d.id = fact_no",
             (*values, _MEASURED),
         )

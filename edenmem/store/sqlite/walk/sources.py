@@ -208,7 +208,7 @@ def _reflections(wanted: Selection) -> Where:
 def _facts(wanted: Selection) -> Where:
     where = _of_scopes("f.scope_id", wanted)
     if wanted.since is not None:
-        where.add("f.recent_at >= ?", to_ms(wanted.since))
+        where.add("f.changed_at >= ?", to_ms(wanted.since))
     if wanted.traces is not None:
         _add_traces(where, "facts", "f.fact_no", wanted.traces)
     return where
