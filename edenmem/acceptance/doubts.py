@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 
 import msgspec
@@ -111,18 +111,32 @@ def additions(
     A correction may not bring a name, a number or a denial that its sources do not have. Days that
     "tomorrow" and the like may mean in ``messages`` are no addition.
     """
-    texts = tuple(texts)
-    source = "\n".join(texts)
-    known = stems_of(words_of(source)) | evidence.background_stems
-    if name := _first_unsaid_name(content, known, fold(source)):
-        return f"adds the name '{name}'"
-    said = frozenset(numbers_in(source)) | _possible_days(messages)
-    for forms in find_numbers(content):
-        if not _is_said(forms, said):
-            return f"adds the number '{forms[0]}'"
-    if _DENIAL.search(content) and not _DENIAL.search(source):
+    source = Source("\n".join(texts), (each.sent_at for each in messages))
+    source.stems |= evidence.background_stems
+    if invented := source.find_invention(content):
+        return invented
+    if _DENIAL.search(content) and not _DENIAL.search(source.text):
         return "adds a denial"
     return None
+
+
+class Source:
+    """The names and numbers of a text, and the days that "tomorrow" may mean at some times."""
+
+    def __init__(self, text: str, times: Iterable[datetime] = ()) -> None:
+        self.text = text
+        self.folded = fold(text)
+        self.stems = stems_of(self.folded.split())
+        self.numbers = _possible_days(times).union(numbers_in(text), numbers_spelled(text))
+
+    def find_invention(self, content: str) -> str | None:
+        """Return which name or number a text adds; None if it adds none."""
+        if name := _first_unsaid_name(content, self.stems, self.folded):
+            return f"adds the name '{name}'"
+        for forms in find_numbers(content):
+            if not _is_said(forms, self.numbers):
+                return f"adds the number '{forms[0]}'"
+        return None
 
 
 def _unsaid_names(item: Item) -> str | None:
@@ -177,7 +191,7 @@ def _unsaid_numbers(item: Item) -> str | None:
         return None  # written as words, which no table knows in every language
     background = frozenset(numbers_in(item.evidence.background))
     in_messages = own.union(*(each.numbers for each in item.near), background)
-    said = in_messages | _possible_days(item.cited)
+    said = in_messages | _possible_days(each.sent_at for each in item.cited)
     for forms in find_numbers(item.content):
         if not _is_said(forms, said) and len(forms[0]) > 1:
             return f"the number '{forms[0]}' is not in the cited messages"
@@ -210,10 +224,10 @@ def _twelve(hour: str) -> str:
 _DAYS_BEFORE, _DAYS_AFTER = 8, 15
 
 
-def _possible_days(messages: Iterable[SourceMessage]) -> frozenset[str]:
+def _possible_days(times: Iterable[datetime]) -> frozenset[str]:
     days = {
-        message.sent_at.date() + timedelta(days=step)
-        for message in messages
+        time.date() + timedelta(days=step)
+        for time in times
         for step in range(-_DAYS_BEFORE, _DAYS_AFTER + 1)
     }
     return frozenset(str(part) for day in days for part in (day.day, day.month, day.year))

@@ -41,6 +41,8 @@ _GREETINGS = word_set("form.greetings")
 _GREETED_WITH = tuple(word for word in _GREETINGS if is_unspaced(word))
 #: Length in characters of a greeting with a name.
 _HELLO = 14
+#: Length in words of a line that is like a greeting by chance.
+_FEW_WORDS = 3
 _VERB = pattern("form.verb")
 _ENGLISH = word_set("form.english")
 #: Length in words of a text without a verb that is a fragment for certain.
@@ -80,6 +82,13 @@ def find_junk(text: str) -> str | None:
     if label := _LABEL.match(text):
         return f"begins with the label '{label.group().strip()}'; give the statement alone"
     return None
+
+
+def find_line_junk(line: str) -> str | None:
+    """Return why a line of a text is no part of it; None if it may be one, such as two words."""
+    if len(words_of(line)) > _FEW_WORDS:
+        return find_junk(line)
+    return "is a placeholder" if _PLACEHOLDER.search(line) else None
 
 
 def has_fence(text: str) -> bool:
