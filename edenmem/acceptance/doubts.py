@@ -127,16 +127,27 @@ class Source:
         self.text = text
         self.folded = fold(text)
         self.stems = stems_of(self.folded.split())
-        self.numbers = _possible_days(times).union(numbers_in(text), numbers_spelled(text))
+        self.numbers = numbers_spelled(text).union(numbers_in(text))
+        self.days = _possible_days(times)
 
     def find_invention(self, content: str) -> str | None:
         """Return which name or number a text adds; None if it adds none."""
         if name := _first_unsaid_name(content, self.stems, self.folded):
             return f"adds the name '{name}'"
+        said = frozenset(self.numbers | (self.days if _has_date(content) else frozenset()))
         for forms in find_numbers(content):
-            if not _is_said(forms, self.numbers):
+            if not _is_said(forms, said):
                 return f"adds the number '{forms[0]}'"
         return None
+
+
+_YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
+
+
+def _has_date(text: str) -> bool:
+    """Return whether the numbers of a text may be those of a day."""
+    is_other = not text.isascii()  # months in other languages are unknown
+    return is_other or bool(_YEAR.search(text)) or any(map(_is_calendar, words_of(text)))
 
 
 def _unsaid_names(item: Item) -> str | None:

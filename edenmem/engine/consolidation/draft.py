@@ -176,9 +176,9 @@ def _source_of(assignment: Assignment) -> Source:
     times = [each.dated_at for each in assignment.reflections]
     texts = [
         *(assignment.current, assignment.owner, assignment.agent, assignment.instructions or ""),
-        *(assignment.known),
+        *assignment.known,
         *(each.text for each in assignment.fixed),
-        *(f"{each.dated_at:%Y-%m-%d %H:%M} {each.content}" for each in assignment.reflections),
+        *(each.content for each in assignment.reflections),
     ]
     return Source("\n".join(texts), [*times, assignment.now])
 
