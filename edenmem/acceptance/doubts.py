@@ -125,7 +125,7 @@ class Source:
 
     def __init__(self, text: str, times: Iterable[datetime] = ()) -> None:
         self.text = text
-        self.folded = fold(text)
+        self.folded = fold.__wrapped__(text)  # long texts would fill the cache
         self.stems = stems_of(self.folded.split())
         self.numbers = numbers_spelled(text).union(numbers_in(text))
         self.days = _possible_days(times)
@@ -164,7 +164,7 @@ def _first_unsaid_name(content: str, stems: frozenset[str], source: str) -> str 
     German writes all nouns with a capital letter; there only words in other capitals count. A word
     after a number is a month or a unit.
     """
-    is_german = _capitalizes_nouns(content) or _capitalizes_nouns(source[:2000])
+    is_german = _capitalizes_nouns(words_of(content)) or _capitalizes_nouns(source[:2000].split())
     solid = source.replace(" ", "") if is_unspaced(source) else ""
     for word in named_words(content):
         if word.is_first or word.follows_number or (is_german and word.written[1:].islower()):
@@ -191,9 +191,9 @@ def _is_calendar(word: str) -> bool:
 _GERMAN = word_set("doubts.german")
 
 
-def _capitalizes_nouns(text: str) -> bool:
-    """Return whether a text is German, which writes all nouns with a capital letter."""
-    return len(_GERMAN.intersection(words_of(text))) >= 2
+def _capitalizes_nouns(words: list[str]) -> bool:
+    """Return whether words are German, which writes all nouns with a capital letter."""
+    return len(_GERMAN.intersection(words)) >= 2
 
 
 def _unsaid_numbers(item: Item) -> str | None:
