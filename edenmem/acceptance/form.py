@@ -101,8 +101,13 @@ def find_echo(candidate: Candidate, evidence: Evidence) -> str | None:
 
     Runs of words with digits do not count: dates and times of an example are those of many facts.
     """
-    own = runs_of_three(candidate.content)
-    hits = own & evidence.template_runs
+    return find_prompt_words(candidate.content, evidence.template_runs)
+
+
+def find_prompt_words(text: str, template_runs: frozenset[str]) -> str | None:
+    """Return why a text repeats a prompt, given by its `runs_of_three`; None if it does not."""
+    own = runs_of_three(text)
+    hits = own & template_runs
     if len(hits) >= 4 or (hits and len(hits) >= 0.5 * len(own)):
         return "repeats the prompt's own words or example"
     return None

@@ -9,9 +9,10 @@ from datetime import datetime
 import msgspec
 
 from edenmem.acceptance.doubts import Source
-from edenmem.acceptance.form import has_fence
+from edenmem.acceptance.form import find_prompt_words, has_fence
 from edenmem.acceptance.rules import object_to_line
 from edenmem.acceptance.secrets import find_secret
+from edenmem.acceptance.texts import runs_of_three
 from edenmem.engine.consolidation.sentences import (
     is_heading,
     put_back,
@@ -21,6 +22,7 @@ from edenmem.engine.consolidation.sentences import (
     sentences_of,
     split_bullet,
 )
+from edenmem.engine.runtime.llm_session import render_own_words
 from edenmem.errors import EdenmemError
 from edenmem.models.formation import Decision
 from edenmem.models.memory import FixedSentence, Reflection
@@ -128,6 +130,8 @@ def review_draft(answer: str, assignment: Assignment) -> Draft:
     """
     text = validate_draft(answer, assignment)
     source = _source_of(assignment)
+    prompt = render_own_words("consolidate", **prompt_values(assignment))
+    prompt_runs = runs_of_three(prompt) - runs_of_three(source.text)
     fixed = [each.text for each in assignment.fixed]
     known = sentence_keys([*sentences_of(assignment.current), *fixed])
     old_lines = sentence_keys(split_bullet(line)[1] for line in assignment.current.splitlines())
@@ -140,7 +144,10 @@ def review_draft(answer: str, assignment: Assignment) -> Draft:
         objections = {
             each: why
             for each in ([] if whole else parts)
-            if sentence_key(each) not in known and (why := _object_to(each, assignment, source))
+            if sentence_key(each) not in known
+            and (
+                why := find_prompt_words(each, prompt_runs) or _object_to(each, assignment, source)
+            )
         }
         if not objections:
             lines.append(line)
