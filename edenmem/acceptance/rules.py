@@ -12,8 +12,8 @@ from edenmem.acceptance.evidence import Candidate, Evidence, Finding, Judgment
 from edenmem.acceptance.quotes import locate
 from edenmem.acceptance.texts import contains, fold, words_of
 
-#: Length in characters of a label in a text.
-_LABEL = 40
+#: Length in words of a label in a text.
+_LABEL = 2
 #: A person's message so close after an agent's words may confirm them.
 _CONFIRMS_WITHIN = 2
 
@@ -71,7 +71,7 @@ def object_to_line(
     if secret := secrets.find_secret(line):
         return f"contains {secret}, which must not be remembered"
     label, _, rest = line.partition(": ")
-    body = rest if rest and len(label) <= _LABEL else line
+    body = rest if rest and len(words_of(label)) <= _LABEL else line
     for text in () if takes_orders else dict.fromkeys((line, body)):
         if order := orders.find_order(text, agents, ()):
             return order

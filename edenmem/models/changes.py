@@ -362,6 +362,7 @@ _BY_COMMAND = {
     "undo": "restore",
     "migrate rollback": "restore",
     "migrate": "migrate",
+    "consolidate": "consolidate",
 }
 
 

@@ -108,6 +108,8 @@ def test_known_failure_125_doctors_advice_works(scribe: Scribe) -> None:
     every = ("consolidate", "--scope", "user", "--force")
     assert "nothing was due" not in scribe.consolidate("- Tea.", *every, task="shorten").ok().err
     assert scribe.text["consolidated_content"] == "- Tea."
+    actions = [each["action"] for each in scribe.cli.json("consolidation", "history", *LENA)]
+    assert actions[-1] == "consolidate"
 
 
 def test_known_failure_104_a_stuck_scope_is_exit_1_and_says_why(scribe: Scribe) -> None:

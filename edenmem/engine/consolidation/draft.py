@@ -182,7 +182,8 @@ def _source_of(assignment: Assignment) -> Source:
     """Return everything that the model was given, for names and numbers."""
     times = [each.dated_at for each in assignment.reflections]
     texts = [
-        *(assignment.current, assignment.owner, assignment.agent, assignment.instructions or ""),
+        *(assignment.current, assignment.owner, assignment.agent, assignment.persona),
+        assignment.instructions or "",
         *assignment.known,
         *(each.text for each in assignment.fixed),
         *(each.content for each in assignment.reflections),
