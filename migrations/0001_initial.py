@@ -263,7 +263,9 @@ CREATE TABLE consolidations (
     absorbed_ids TEXT,
     last_consolidated_at INTEGER,
     updated_at INTEGER,
-    unpropagated TEXT
+    unpropagated TEXT,
+    fixed TEXT,
+    failed_drafts TEXT
 ) STRICT;
 CREATE INDEX consolidations_unpropagated ON consolidations (scope_id)
     WHERE unpropagated IS NOT NULL;

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 
 import msgspec
@@ -111,18 +111,43 @@ def additions(
     A correction may not bring a name, a number or a denial that its sources do not have. Days that
     "tomorrow" and the like may mean in ``messages`` are no addition.
     """
-    texts = tuple(texts)
-    source = "\n".join(texts)
-    known = stems_of(words_of(source)) | evidence.background_stems
-    if name := _first_unsaid_name(content, known, fold(source)):
-        return f"adds the name '{name}'"
-    said = frozenset(numbers_in(source)) | _possible_days(messages)
-    for forms in find_numbers(content):
-        if not _is_said(forms, said):
-            return f"adds the number '{forms[0]}'"
-    if _DENIAL.search(content) and not _DENIAL.search(source):
+    source = Source("\n".join(texts), (each.sent_at for each in messages))
+    source.stems |= evidence.background_stems
+    if invented := source.find_invention(content):
+        return invented
+    if _DENIAL.search(content) and not _DENIAL.search(source.text):
         return "adds a denial"
     return None
+
+
+class Source:
+    """The names and numbers of a text, and the days that "tomorrow" may mean at some times."""
+
+    def __init__(self, text: str, times: Iterable[datetime] = ()) -> None:
+        self.text = text
+        self.folded = fold(text)
+        self.stems = stems_of(self.folded.split())
+        self.numbers = numbers_spelled(text).union(numbers_in(text))
+        self.days = _possible_days(times)
+
+    def find_invention(self, content: str) -> str | None:
+        """Return which name or number a text adds; None if it adds none."""
+        if name := _first_unsaid_name(content, self.stems, self.folded):
+            return f"adds the name '{name}'"
+        said = frozenset(self.numbers | (self.days if _has_date(content) else frozenset()))
+        for forms in find_numbers(content):
+            if not _is_said(forms, said):
+                return f"adds the number '{forms[0]}'"
+        return None
+
+
+_YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
+
+
+def _has_date(text: str) -> bool:
+    """Return whether the numbers of a text may be those of a day."""
+    is_other = not text.isascii()  # months in other languages are unknown
+    return is_other or bool(_YEAR.search(text)) or any(map(_is_calendar, words_of(text)))
 
 
 def _unsaid_names(item: Item) -> str | None:
@@ -139,7 +164,7 @@ def _first_unsaid_name(content: str, stems: frozenset[str], source: str) -> str 
     German writes all nouns with a capital letter; there only words in other capitals count. A word
     after a number is a month or a unit.
     """
-    is_german = _capitalizes_nouns(content) or _capitalizes_nouns(source[:2000])
+    is_german = _capitalizes_nouns(words_of(content)) or _capitalizes_nouns(source[:2000].split())
     solid = source.replace(" ", "") if is_unspaced(source) else ""
     for word in named_words(content):
         if word.is_first or word.follows_number or (is_german and word.written[1:].islower()):
@@ -166,9 +191,9 @@ def _is_calendar(word: str) -> bool:
 _GERMAN = word_set("doubts.german")
 
 
-def _capitalizes_nouns(text: str) -> bool:
-    """Return whether a text is German, which writes all nouns with a capital letter."""
-    return len(_GERMAN.intersection(words_of(text))) >= 2
+def _capitalizes_nouns(words: list[str]) -> bool:
+    """Return whether words are German, which writes all nouns with a capital letter."""
+    return len(_GERMAN.intersection(words)) >= 2
 
 
 def _unsaid_numbers(item: Item) -> str | None:
@@ -177,7 +202,7 @@ def _unsaid_numbers(item: Item) -> str | None:
         return None  # written as words, which no table knows in every language
     near = (each.numbers for each in item.near)
     in_messages = own.union(*near, item.evidence.background_numbers)
-    said = in_messages | _possible_days(item.cited)
+    said = in_messages | _possible_days(each.sent_at for each in item.cited)
     for forms in find_numbers(item.content):
         if not _is_said(forms, said) and len(forms[0]) > 1:
             return f"the number '{forms[0]}' is not in the cited messages"
@@ -210,10 +235,10 @@ def _twelve(hour: str) -> str:
 _DAYS_BEFORE, _DAYS_AFTER = 8, 15
 
 
-def _possible_days(messages: Iterable[SourceMessage]) -> frozenset[str]:
+def _possible_days(times: Iterable[datetime]) -> frozenset[str]:
     days = {
-        message.sent_at.date() + timedelta(days=step)
-        for message in messages
+        time.date() + timedelta(days=step)
+        for time in times
         for step in range(-_DAYS_BEFORE, _DAYS_AFTER + 1)
     }
     return frozenset(str(part) for day in days for part in (day.day, day.month, day.year))

@@ -44,6 +44,8 @@ _GREETINGS = word_set("form.greetings")
 _GREETED_WITH = tuple(word for word in _GREETINGS if is_unspaced(word))
 #: Length in characters of a greeting with a name, and in words of one with a wish.
 _GREETING_CHARACTERS, _GREETING_WORDS = 14, 8
+#: Length in words of a line that is like a greeting by chance.
+_FEW_WORDS = 3
 _VERB = pattern("form.verb")
 _ENGLISH = word_set("form.english")
 #: Length in words of a text without a verb that is a fragment for certain.
@@ -86,6 +88,13 @@ def find_junk(text: str) -> str | None:
     return None
 
 
+def find_line_junk(line: str) -> str | None:
+    """Return why a line of a text is no part of it; None if it may be one, such as two words."""
+    if len(words_of(line)) > _FEW_WORDS:
+        return find_junk(line)
+    return "is a placeholder" if _PLACEHOLDER.search(line) else None
+
+
 def has_fence(text: str) -> bool:
     """Check whether a text holds a fence of a prompt, real or forged."""
     return _FENCE.search(text) is not None
@@ -96,8 +105,19 @@ def find_echo(candidate: Candidate, evidence: Evidence) -> str | None:
 
     Runs of words with digits do not count: dates and times of an example are those of many facts.
     """
-    own = runs_of_three(candidate.content)
-    if hits := own & evidence.template_runs:
+    return find_prompt_words(candidate.content, evidence.template_runs, evidence)
+
+
+def find_prompt_words(
+    text: str, template_runs: frozenset[str], evidence: Evidence | None = None
+) -> str | None:
+    """Return why a text repeats a prompt, given by its `runs_of_three`; None if it does not.
+
+    What the messages and the background say too, does not count.
+    """
+    own = runs_of_three(text)
+    hits = own & template_runs
+    if hits and evidence is not None:
         hits -= evidence.said_runs
     if len(hits) >= 4 or (hits and len(hits) >= 0.5 * len(own)):
         return "repeats the prompt's own words or example"
@@ -123,7 +143,7 @@ def find_fault(candidate: Candidate, evidence: Evidence) -> str | None:
     names = _names(evidence)
     if written := _first_person(bare, names):
         return f"says '{written}'; name the person instead"
-    if _is_copied(text, evidence) or _is_clipped(candidate, names, evidence):
+    if _is_piece(candidate, names, evidence):
         return "is copied from a message and names no subject; say who or what"
     if (match := _THE_USER.search(bare)) and not _write_of_users(evidence):
         return f"says '{match.group()}'; give the person's name"
@@ -143,39 +163,45 @@ def find_fault(candidate: Candidate, evidence: Evidence) -> str | None:
     return _find_fragment(text, names)
 
 
+#: Maximum length in words of a piece of a message, and minimum share of words from it.
+_PIECE_WORDS, _PIECE_SHARE = 6, 0.75
+
+
+def _is_piece(candidate: Candidate, names: frozenset[str], evidence: Evidence) -> bool:
+    """Return whether a text is a message or a piece of one, and names nobody and nothing.
+
+    A text that begins with a name from the conversation has a subject, and an English text with a
+    verb may have one ("sofia hates olives").
+    """
+    text, words = candidate.content, words_of(candidate.content)
+    if not names.isdisjoint(words) or (text.isascii() and _VERB.search(text.partition(" ")[2])):
+        return False
+    named = (each for message in evidence.talk.messages for each in named_words(message.text))
+    if words[:1] and any(each.folded == words[0] for each in named):
+        return False
+    return _is_copied(text, evidence) or _is_clipped(candidate, words, evidence)
+
+
 def _is_copied(text: str, evidence: Evidence) -> bool:
-    """Return whether a text repeats a message word for word, and names nobody and nothing."""
+    """Return whether a text repeats a message word for word, without a name or number."""
     folded = fold(text)
     if any(not each.is_first for each in named_words(text)) or any(map(str.isdigit, folded)):
         return False
-    is_named = any(name in folded for name in _names(evidence))
+    is_named = any(name in folded for name in _names(evidence))  # between signs without spaces
     return contains(evidence.talk.folded, folded) and not is_named
 
 
-#: Maximum length in words of a piece of a message, and minimum share of words from it.
-_CLIPPED_WORDS, _CLIPPED_SHARE = 6, 0.75
+def _is_clipped(candidate: Candidate, words: list[str], evidence: Evidence) -> bool:
+    """Return whether a short text about a user is made of the words of its messages.
 
-
-def _is_clipped(candidate: Candidate, names: frozenset[str], evidence: Evidence) -> bool:
-    """Return whether a short text about a user is made of its messages' words, and names nobody.
-
-    A text that begins with a name from the conversation has a subject, and an English text with a
-    verb may have one ("sofia hates olives"). Scripts without capital letters do not show their
-    names, so texts in them pass.
+    Scripts without capital letters do not show their names, so texts in them pass.
     """
-    text, words = candidate.content, words_of(candidate.content)
-    is_short = len(words) <= _CLIPPED_WORDS and text.upper() != text.lower()
-    if candidate.scope != "user" or not is_short or not names.isdisjoint(words):
+    text = candidate.content
+    if candidate.scope != "user" or len(words) > _PIECE_WORDS or text.upper() == text.lower():
         return False
-    talk = evidence.talk
-    cited = talk.around(candidate.sources, 0)
+    cited = evidence.talk.around(candidate.sources, 0)
     stems = {stem_of(word) for message in cited for word in words_of(message.text)}
-    if sum(stem_of(word) in stems for word in words) < _CLIPPED_SHARE * len(words):
-        return False
-    if text.isascii() and _VERB.search(text.partition(" ")[2]):
-        return False
-    named = (each for message in talk.messages for each in named_words(message.text))
-    return all(each.folded != words[0] for each in named)
+    return sum(stem_of(word) in stems for word in words) >= _PIECE_SHARE * len(words)
 
 
 #: Subjects that a named thing may follow: "It is Anna who …", "This book is …".

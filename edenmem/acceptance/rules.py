@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from edenmem.acceptance import form, orders, secrets
@@ -10,6 +12,8 @@ from edenmem.acceptance.evidence import Candidate, Evidence, Finding, Judgment
 from edenmem.acceptance.quotes import locate
 from edenmem.acceptance.texts import contains, fold, words_of
 
+#: Length in words of a label in a text.
+_LABEL = 2
 #: A person's message so close after an agent's words may confirm them.
 _CONFIRMS_WITHIN = 2
 
@@ -55,6 +59,23 @@ def object_to(content: str, *, takes_orders: bool = False) -> str | None:
     if secret := secrets.find_secret(content):
         return f"contains {secret}, which must not be remembered"
     return form.find_junk(content) or order
+
+
+def object_to_line(
+    line: str, *, agents: Iterable[str] = (), takes_orders: bool = False
+) -> str | None:
+    """Return why a line of a text must not be remembered; None if it may.
+
+    A label before a colon, which a statement alone may not have, is judged apart from the rest.
+    """
+    if secret := secrets.find_secret(line):
+        return f"contains {secret}, which must not be remembered"
+    label, _, rest = line.partition(": ")
+    body = rest if rest and len(words_of(label)) <= _LABEL else line
+    for text in () if takes_orders else dict.fromkeys((line, body)):
+        if order := orders.find_order(text, agents, ()):
+            return order
+    return form.find_line_junk(body)
 
 
 def find_user_named(candidate: Candidate, evidence: Evidence) -> str | None:

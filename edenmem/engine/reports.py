@@ -45,16 +45,27 @@ class FormationReport(msgspec.Struct, frozen=True, kw_only=True):
     changes: ChangeSet | None = None
 
 
+class FixedConflict(msgspec.Struct, frozen=True, kw_only=True):
+    """A fixed sentence of a person, and the newer reflection that contradicts it."""
+
+    fixed: str
+    by: str
+    reflection: str
+
+
 class ConsolidationReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a consolidation of one scope.
 
     ``outcome``: "written", "not_due", "nothing_pending", "paused", "failed", "dry_run",
-    "not_tried" (the provider was already down), "waiting" (the platform may be writing the text).
+    "not_tried" (the provider was already down), "waiting" (the platform may be writing the text),
+    "waiting_for_review" (see ``conflicts``), "stuck" (several drafts in a row were refused; not
+    tried again until the input changes), "unchanged" (a forced rewriting changed nothing).
     ``is_outage``: every scope would fail for the same reason. ``before`` and ``after`` are the
-    texts, equal if nothing was written. ``propagated`` counts the reflections added to wider
-    scopes, ``propagation`` has the decision about each proposal (action ADD or REJECTED, with the
-    reason), and ``propagation_error`` the reason for an incomplete propagation, which the next run
-    retries for any ``outcome``.
+    texts, equal if nothing was written. ``dropped`` are sentences of the model that the check
+    rejected, ``restored`` the fixed sentences that the model left out and that were put back.
+    ``propagated`` counts the reflections added to wider scopes, ``propagation`` has the decision
+    about each proposal (action ADD or REJECTED, with the reason), and ``propagation_error`` the
+    reason for an incomplete propagation, which the next run retries for any ``outcome``.
     """
 
     scope: Scope
@@ -72,6 +83,9 @@ class ConsolidationReport(msgspec.Struct, frozen=True, kw_only=True):
     propagation: tuple[Decision, ...] = ()
     propagation_error: str | None = None
     is_outage: bool = False
+    dropped: tuple[Decision, ...] = ()
+    restored: tuple[str, ...] = ()
+    conflicts: tuple[FixedConflict, ...] = ()
 
 
 class ContextPart(msgspec.Struct, frozen=True, kw_only=True):

@@ -676,7 +676,7 @@ class MemoryService:
     ) -> list[ConsolidationReport]:
         view = await in_thread(current_view, self._store, session, agent)
         due = await self._consolidator.due(view.writes_reflections, at_once=at_end)
-        return await self._consolidator.consolidate_many(due, force=at_end)
+        return await self._consolidator.consolidate_many(due, at_once=at_end)
 
     async def consolidate(
         self, scope: Scope, *, force: bool = False, dry_run: bool = False
@@ -685,7 +685,8 @@ class MemoryService:
 
         Args:
             scope: The scope.
-            force: Ignore the threshold and a pause.
+            force: Ignore the threshold, a pause, failed drafts and contradictions to fixed
+                sentences; without pending reflections, shorten or rewrite the text.
             dry_run: Call the model and report the new text, but write nothing.
 
         Raises:
@@ -709,7 +710,8 @@ class MemoryService:
             agent_id: Only scopes of this agent.
             kinds: Only scopes of these kinds (empty: all kinds).
             user_id: Only scopes of this user's accounts.
-            force: All scopes with pending reflections.
+            force: All scopes with pending reflections or a text over its limit; with a user, or
+                for an agent's own scope, every text.
             dry_run: Write nothing.
 
         Returns:

@@ -490,6 +490,7 @@ def _undo_write_text(entry: AuditEntry, state: State, past: Past, at: datetime) 
         at=at,
         released_ids=tuple(each.id for each in released),
         reverted_versions=tuple(range(new.version, last + 1)),
+        fixed=msgspec.convert(entry.before, Consolidation).fixed if entry.before else (),
     )
     count = len(released)
     told = f"{count} reflection{'s are' if count > 1 else ' is'} pending again"
@@ -522,6 +523,7 @@ def _undo_revert_text(entry: AuditEntry, state: State, past: Past, at: datetime)
             at=at,
             absorbed_ids=absorbed,
             propagate=then.version in then.unpropagated_versions,
+            fixed=then.fixed,
         )
     else:
         change = RevertConsolidation(

@@ -146,6 +146,7 @@ def _next(
         word_limit=change.word_limit,
         absorbed_ids=absorbed_ids,
         updated_at=change.at,
+        fixed=(old.fixed if old else ()) if change.fixed is None else change.fixed,
     )
 
 

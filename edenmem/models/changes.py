@@ -24,6 +24,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import (
     Fact,
     FactTimes,
+    FixedSentence,
     Policy,
     Reflection,
     content_hash,
@@ -202,7 +203,8 @@ class WriteConsolidation(_Change, frozen=True, kw_only=True, tag="write_consolid
     also removes ``absorbed_ids`` from the buffer, marks these reflections as absorbed, and keeps
     the replaced version in the history. ``expected_version`` is 0 without a text. With
     ``propagate`` the new version is marked for propagation (see
-    `edenmem.models.memory.Consolidation.unpropagated_versions`).
+    `edenmem.models.memory.Consolidation.unpropagated_versions`). ``fixed`` replaces the fixed
+    sentences; None keeps them.
     """
 
     scope: Scope
@@ -213,6 +215,7 @@ class WriteConsolidation(_Change, frozen=True, kw_only=True, tag="write_consolid
     absorbed_ids: tuple[str, ...] = ()
     propagate: bool = False
     as_version: int = 0
+    fixed: tuple[FixedSentence, ...] | None = None
 
     @property
     def next_version(self) -> int:
@@ -235,6 +238,7 @@ class RevertConsolidation(_Change, frozen=True, kw_only=True, tag="revert_consol
     at: datetime
     released_ids: tuple[str, ...] = ()
     reverted_versions: tuple[int, ...] = ()
+    fixed: tuple[FixedSentence, ...] = ()
 
     @property
     def next_version(self) -> int:
@@ -358,6 +362,7 @@ _BY_COMMAND = {
     "undo": "restore",
     "migrate rollback": "restore",
     "migrate": "migrate",
+    "consolidate": "consolidate",
 }
 
 

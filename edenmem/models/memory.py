@@ -157,13 +157,42 @@ class Reflection(_OwnedRecord, frozen=True, kw_only=True):
         )
 
 
+class FixedSentence(msgspec.Struct, frozen=True):
+    """A sentence that a person wrote into a text, and that a consolidation must not change."""
+
+    text: str
+    by: str
+    at: datetime
+
+
+#: Failures in a row after which a model is not asked again about the same input.
+MOST_FAILURES = 3
+
+
+class FailedDrafts(msgspec.Struct, frozen=True):
+    """Drafts in a row that were refused, all from the input with this fingerprint.
+
+    ``reviews`` are pairs of a fixed sentence's number and the ID of a contradicting reflection.
+    """
+
+    fingerprint: str
+    count: int
+    reviews: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def is_final(self) -> bool:
+        """Return whether no model is asked again about the same input."""
+        return bool(self.reviews) or self.count >= MOST_FAILURES
+
+
 class Consolidation(_OwnedRecord, frozen=True, kw_only=True):
     """The consolidated text of a scope, which is always in the prompt, and the scope's buffer.
 
     ``consolidated_content`` is the text without the ``VERSION: n`` line of the platform, and
     ``version`` this number (0: no text yet). ``unabsorbed_ids`` are the pending reflections in
     order, ``absorbed_ids`` those absorbed by this version. ``unpropagated_versions``, oldest first,
-    still need to be propagated to the wider scope.
+    still need to be propagated to the wider scope. ``fixed`` are the sentences of people, oldest
+    first.
     """
 
     consolidated_content: str = ""
@@ -174,6 +203,7 @@ class Consolidation(_OwnedRecord, frozen=True, kw_only=True):
     last_consolidated_at: datetime | None = None
     updated_at: datetime | None = None
     unpropagated_versions: tuple[int, ...] = ()
+    fixed: tuple[FixedSentence, ...] = ()
 
 
 class Policy(_OwnedRecord, frozen=True, kw_only=True):

@@ -114,7 +114,10 @@ def _write_text(reach: Reach, scope: Scope, content: str, if_match: str | None) 
     check_content(reach, scope, content, "text")
     text = reach.service.memory.text(scope)
     version = check_etag(if_match, text.version if text else 0)
-    reach.service.editor.edit_consolidation(scope, content, expected_version=version)
+    is_person = reach.caller.user_id is not None
+    reach.service.editor.edit_consolidation(
+        scope, content, expected_version=version, fixes=is_person
+    )
 
 
 @router.patch(

@@ -30,7 +30,7 @@ DEFAULTS: Mapping[str, Numbers] = {
 }
 
 #: Percentage by which a new text may exceed its word limit, with a notice.
-OVERFLOW = Numbers(0, 20)
+OVERFLOW = 20
 
 
 def own_default(key: str) -> int:

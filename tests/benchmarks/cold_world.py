@@ -21,7 +21,6 @@ from edenmem.engine.runtime.answers import (
     FactsAnswer,
     ReflectionItem,
     ReflectionsAnswer,
-    TextAnswer,
 )
 from edenmem.llm.protocol import AnswerT, LLMAnswer, LLMRequest
 from edenmem.models.formation import CallUsage
@@ -170,7 +169,7 @@ class InstantLLM:
             case "dedup":
                 return DedupAnswer(decisions=[])  # what is left out is added
             case _:
-                return TextAnswer(text=text())
+                return request.answer(text=text())
 
     async def close(self) -> None:
         """Nothing to let go of."""

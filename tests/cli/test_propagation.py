@@ -45,7 +45,7 @@ def test_what_is_general_moves_up_once_the_policy_says_so(cli: Cli) -> None:
     assert "propagated 1 reflection" in done.err
     assert "not propagated: unknown reflection number" in done.err
     assert GENERAL in above(cli)
-    again = cli("consolidate", *LENA, "--force", env=env).ok()
+    again = cli("consolidate", *LENA, env=env).ok()
     assert "propagated" not in again.err
     assert above(cli).count(GENERAL) == 1
 

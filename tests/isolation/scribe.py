@@ -218,10 +218,10 @@ class Scribe(FakeLLM):
             return self._broken()
         new = self._world.mark(scope)
         if self.style is Style.HONEST:
-            self.expected |= {new, *shown}
+            self.expected |= shown
             # A text that is much shorter than the one before it would be refused.
-            rest = "and so on " * (WORD_LIMITS[scope.kind] // 30 + 1)
-            notes = (f"- {each}" for each in sorted({*shown, new}))
+            rest = "and so on " * (WORD_LIMITS[scope.kind] * 4 // 15 + 1)
+            notes = (f"- {each}" for each in sorted(shown))
             return {"text": "\n".join(["[NOTES]", *notes, rest])}
         text = self.rng.choice(
             (

@@ -18,7 +18,7 @@ LIMITS = Platform.WORD_LIMITS
 
 def lines(words: int, first: str = "") -> str:
     """A text of this many words."""
-    return " ".join([first or "Bees", *(f"word{number}" for number in range(1, words))])
+    return " ".join([first or "Bees", *["word"] * (words - 1)])
 
 
 def begin(world: World) -> tuple[Platform, ObjectId]:

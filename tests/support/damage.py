@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -494,6 +495,15 @@ def a_missing_version_is_to_be_propagated(ward: SqliteWard | MongoWard) -> Expec
     field = "unpropagated" if isinstance(ward, SqliteWard) else "unpropagated_versions"
     ward.set("consolidation", ward.ids.text, **{field: [9]})
     return {"propagation": {ward.ids.text}}
+
+
+@damage()
+def drafts_of_a_text_were_refused(ward: SqliteWard | MongoWard) -> Expected:
+    """Known failure 104: a scope was stuck, and nothing said so."""
+    failed = {"fingerprint": "f", "count": 3, "reviews": []}
+    is_row = isinstance(ward, SqliteWard)
+    ward.set("consolidation", ward.ids.text, failed_drafts=json.dumps(failed) if is_row else failed)
+    return {"drafts": {ward.ids.text}}
 
 
 @damage(repaired=True)

@@ -8,18 +8,19 @@ buffer are unchanged, and the next run retries.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from edenmem.engine.consolidation import draft as consolidation_draft
-from edenmem.engine.consolidation.draft import Assignment, DraftRefused
+from edenmem.engine.consolidation.draft import Assignment, Draft, DraftRefused
 from edenmem.engine.consolidation.propagation import Propagator, wants_propagation
+from edenmem.engine.formation.formation_input import PERSONA_CHARACTERS
 from edenmem.engine.formation.sharing import PROOF_WAIT
-from edenmem.engine.formation.transcript import tidy_name
-from edenmem.engine.reports import ConsolidationReport
-from edenmem.engine.runtime.answers import TextAnswer
+from edenmem.engine.formation.transcript import cut_middle, tidy_name
+from edenmem.engine.reports import ConsolidationReport, FixedConflict
+from edenmem.engine.runtime.answers import ConsolidateAnswer, Contradiction, TextAnswer
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime, require_llm
@@ -40,9 +41,27 @@ from edenmem.errors import (
 from edenmem.models.changes import ChangeResult, ChangeSet, ChangeStatus, WriteConsolidation
 from edenmem.models.formation import CallUsage
 from edenmem.models.host import Agent
-from edenmem.models.memory import Policy, Reflection
+from edenmem.models.ids import derived_id
+from edenmem.models.memory import (
+    MOST_FAILURES,
+    FailedDrafts,
+    FixedSentence,
+    Policy,
+    Reflection,
+)
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.text import word_count
+from edenmem.text import clean, word_count
+
+
+class _NeedsReview(Exception):
+    """A newer reflection contradicts a fixed sentence.
+
+    ``pairs`` are the number of the sentence, from 1, and the ID of the reflection.
+    """
+
+    def __init__(self, pairs: tuple[tuple[int, str], ...]) -> None:
+        super().__init__()
+        self.pairs = pairs
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +82,28 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     is_taken: bool
     propagates: bool
     unpropagated: tuple[int, ...]
+    fixed: tuple[FixedSentence, ...]
+    failed: FailedDrafts | None
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the same value while nothing changes that a model could answer differently."""
+        return derived_id(
+            *("draft", str(self.version), self.text, str(self.word_limit), self.model),
+            _instructions(self.policy) or "",
+            *(f"{each.id}/{each.version}" for each in self.pending),
+        )
+
+    @property
+    def failures(self) -> FailedDrafts:
+        """Return the failed drafts from the same input."""
+        if self.failed is not None and self.failed.fingerprint == self.fingerprint:
+            return self.failed
+        return FailedDrafts(self.fingerprint, 0)
+
+    @property
+    def is_over_limit(self) -> bool:
+        return word_count(self.text) > self.word_limit
 
     @property
     def paused(self) -> bool:
@@ -108,7 +149,12 @@ class Consolidator:
         return await in_thread(self._due, tuple(dict.fromkeys(scopes)), at_once)
 
     async def consolidate_many(
-        self, scopes: Iterable[Scope], *, force: bool = False, dry_run: bool = False
+        self,
+        scopes: Iterable[Scope],
+        *,
+        force: bool = False,
+        at_once: bool = False,
+        dry_run: bool = False,
     ) -> list[ConsolidationReport]:
         """Consolidate scopes concurrently; return the reports in the order of the scopes.
 
@@ -127,7 +173,9 @@ class Consolidator:
                 if in_a_row >= self._settings.cold.outage_after:
                     return ConsolidationReport(scope=scope, outcome="not_tried")
                 try:
-                    report = await self.consolidate(scope, force=force, dry_run=dry_run)
+                    report = await self.consolidate(
+                        scope, force=force, at_once=at_once, dry_run=dry_run
+                    )
                 except ConfigError:
                     raise  # affects every scope
                 except EdenmemError as error:
@@ -145,7 +193,7 @@ class Consolidator:
         return [_or_raise(result) for result in results]
 
     async def consolidate(
-        self, scope: Scope, *, force: bool = False, dry_run: bool = False
+        self, scope: Scope, *, force: bool = False, at_once: bool = False, dry_run: bool = False
     ) -> ConsolidationReport:
         """Consolidate the scope's pending reflections into its text, if the scope is due.
 
@@ -154,7 +202,9 @@ class Consolidator:
 
         Args:
             scope: The scope.
-            force: Ignore the threshold, and whether the scope is paused.
+            force: Ignore the threshold, a pause, failed drafts, contradictions to fixed sentences
+                and a loss of text; without pending reflections, shorten or rewrite the text.
+            at_once: The threshold is one reflection.
             dry_run: Draft the text with the model, but write nothing.
 
         Returns:
@@ -168,7 +218,9 @@ class Consolidator:
         """
         usage: list[CallUsage] = []
         try:
-            report, unpropagated = await self._consolidate(scope, usage, force, dry_run)
+            report, unpropagated = await self._consolidate(
+                scope, usage, force=force, at_once=at_once, dry_run=dry_run
+            )
         finally:
             with suppress(*([StoreReadOnly] if dry_run else [])):
                 await keep_usage(
@@ -186,14 +238,18 @@ class Consolidator:
         )
 
     async def _consolidate(
-        self, scope: Scope, usage: list[CallUsage], force: bool, dry_run: bool
+        self, scope: Scope, usage: list[CallUsage], *, force: bool, at_once: bool, dry_run: bool
     ) -> tuple[ConsolidationReport, bool]:
         """Return the report, and whether a propagation is pending; add calls to ``usage``."""
         attempts = self._settings.consolidation.conflict_retries + 1
+        had_pending = False
         for _ in range(attempts):
             state = await in_thread(self._load, scope)
             unpropagated = bool(state.unpropagated)
-            outcome = _idle(state, force=force)
+            outcome = _idle(state, force=force, at_once=at_once)
+            if had_pending and not state.pending:
+                outcome = "nothing_pending"  # another writer was faster
+            had_pending |= bool(state.pending)
             if outcome:
                 return _report(state, outcome, usage=usage), unpropagated
             if not dry_run:
@@ -201,8 +257,18 @@ class Consolidator:
             taken = _fitting(state, self._settings.formation.max_characters)
             asker = self._asker(state)
             try:
-                text = await self._draft(state, taken, asker)
+                draft = await self._draft(state, taken, asker, force=force)
+            except _NeedsReview as review:
+                failed = msgspec.structs.replace(state.failures, reviews=review.pairs)
+                if not dry_run:
+                    await in_thread(self._store.changes.set_failed_drafts, scope, failed)
+                state = msgspec.structs.replace(state, failed=failed)
+                used = [*usage, *asker.spent]
+                return _report(state, "waiting_for_review", usage=used), unpropagated
             except (ProviderError, DraftRefused) as error:
+                if not dry_run and not is_outage(error) and not isinstance(error, ReplayMiss):
+                    failed = FailedDrafts(state.fingerprint, state.failures.count + 1)
+                    await in_thread(self._store.changes.set_failed_drafts, scope, failed)
                 is_size = isinstance(error, ContextOverflow)
                 if is_size:
                     error.add_hint("lower the scope's word limit")
@@ -216,10 +282,12 @@ class Consolidator:
             finally:
                 usage.extend(asker.spent)
             if dry_run:
-                return _report(state, "dry_run", usage=usage, text=text, taken=taken), unpropagated
-            result = await in_thread(self._write, state, text, taken)
+                return _report(state, "dry_run", usage=usage, draft=draft), unpropagated
+            if not draft.taken and draft.text == state.text:
+                return _report(state, "unchanged", usage=usage), unpropagated
+            result = await in_thread(self._write, state, draft)
             if result.ok:
-                report = _report(state, "written", usage=usage, text=text, taken=taken)
+                report = _report(state, "written", usage=usage, draft=draft)
                 return report, unpropagated or state.propagates
             if result.status is not ChangeStatus.CONFLICT:
                 error_text = result.detail or result.status
@@ -270,7 +338,7 @@ class Consolidator:
             model=(policy and policy.slow_model) or self._tier_model(agent),
             threshold=consolidate_at_of(self._store, self._settings, scope, policy),
             word_limit=limit,
-            most_words=most_words(self._store, limit),
+            most_words=most_words(limit),
             text=document.consolidated_content if document else "",
             known=tuple(
                 text
@@ -282,6 +350,8 @@ class Consolidator:
             is_taken=self._is_taken(pending),
             propagates=wants_propagation(self._settings, scope, policy),
             unpropagated=document.unpropagated_versions if document else (),
+            fixed=document.fixed if document else (),
+            failed=self._store.memory.failed_drafts((scope,)).get(scope),
         )
 
     def _is_taken(self, pending: Sequence[Reflection]) -> bool:
@@ -314,15 +384,15 @@ class Consolidator:
         scripted = self._llm is not None and self._llm.is_scripted
         return "scripted answers, no model" if scripted else state.model
 
-    def _write(self, state: _State, text: str, taken: Sequence[Reflection]) -> ChangeResult:
+    def _write(self, state: _State, draft: Draft) -> ChangeResult:
         now = self._clock()
         change = WriteConsolidation(
             scope=state.scope,
             expected_version=state.version,
-            content=text,
+            content=draft.text,
             word_limit=state.word_limit,
             at=now,
-            absorbed_ids=tuple(reflection.id for reflection in taken),
+            absorbed_ids=tuple(reflection.id for reflection in draft.taken),
             propagate=state.propagates,
             reason=f"consolidated by {self._author(state)}",
         )
@@ -333,36 +403,86 @@ class Consolidator:
 
     # -- model calls ---------------------------------------------------------------------------
 
-    async def _draft(self, state: _State, taken: Sequence[Reflection], asker: Asker) -> str:
-        assignment = Assignment(
+    async def _draft(
+        self, state: _State, taken: Sequence[Reflection], asker: Asker, *, force: bool
+    ) -> Draft:
+        """Return a draft that may be written.
+
+        After failed drafts from the same input, fewer reflections are tried.
+
+        Raises:
+            DraftRefused: the model's texts were too long, too short or not usable.
+            _NeedsReview: without ``force``, a reflection contradicts a fixed sentence.
+        """
+        taken = taken[: max(len(taken) >> 2 * state.failures.count, 1)]
+        work = self._assignment(state, taken)
+        keeps = force or state.is_over_limit
+        if taken or not state.is_over_limit:
+            draft = await self._ask(state, work, asker, force=force)
+        else:
+            draft = await self._shorten(state, work, state.text, asker)
+        if word_count(draft.text) > state.most_words and asker.asked[-1] != "shorten":
+            draft = await self._shorten(state, work, draft.text, asker)
+        if not keeps and (lost := consolidation_draft.find_loss(draft.text, work)):
+            draft = await self._ask(state, work, asker, force=force, lost=lost)
+        if word_count(draft.text) > state.most_words and len(taken) > 1:
+            work = self._assignment(state, taken[: len(taken) // 2])
+            draft = await self._ask(state, work, asker, force=force)
+        if not keeps:
+            consolidation_draft.demand_kept(draft.text, work)
+        # A text over its limit is never stuck: it may shrink step by step.
+        limit = max(state.most_words, word_count(state.text) - 1 if state.is_over_limit else 0)
+        consolidation_draft.demand_length(draft.text, limit)
+        return draft
+
+    def _assignment(self, state: _State, taken: Sequence[Reflection]) -> Assignment:
+        return Assignment(
             kind=state.scope.kind,
             owner=state.shown_owner,
+            agent=tidy_name(state.agent.label),
+            persona=cut_middle(clean(state.agent.persona).strip(), PERSONA_CHARACTERS),
             current=state.text,
             known=state.known,
+            fixed=state.fixed,
             reflections=tuple(taken),
             instructions=_instructions(state.policy),
             word_limit=state.word_limit,
             now=self._clock(),
+            takes_orders=state.policy is not None and bool(state.policy.orders),
         )
+
+    async def _ask(
+        self,
+        state: _State,
+        work: Assignment,
+        asker: Asker,
+        *,
+        force: bool,
+        lost: tuple[str, ...] = (),
+    ) -> Draft:
         answer = await asker.ask(
             "consolidate",
+            ConsolidateAnswer,
+            model=state.model,
+            **consolidation_draft.prompt_values(work, lost),
+        )
+        pairs = tuple(_contradictions(answer.contradictions, work))
+        if pairs and not force:
+            raise _NeedsReview(pairs)
+        return consolidation_draft.review_draft(answer.text, work)
+
+    async def _shorten(self, state: _State, work: Assignment, text: str, asker: Asker) -> Draft:
+        answer = await asker.ask(
+            "shorten",
             TextAnswer,
             model=state.model,
-            **consolidation_draft.prompt_values(assignment),
+            kind=work.kind,
+            text=text,
+            words=word_count(text),
+            word_limit=state.word_limit,
+            fixed=work.fixed,
         )
-        text = consolidation_draft.validate_draft(answer.text, assignment)
-        if word_count(text) > state.most_words:
-            answer = await asker.ask(
-                "shorten",
-                TextAnswer,
-                model=state.model,
-                text=text,
-                words=word_count(text),
-                word_limit=state.word_limit,
-            )
-            text = consolidation_draft.validate_draft(answer.text, assignment)
-            consolidation_draft.demand_length(text, state.most_words)
-        return text
+        return consolidation_draft.review_draft(answer.text, work)
 
     def _asker(self, state: _State) -> Asker:
         return Asker(require_llm(self._llm), state.key)
@@ -380,16 +500,33 @@ def is_outage(error: EdenmemError) -> bool:
     return isinstance(error, UnavailableError) and not is_of_one
 
 
-def _idle(state: _State, *, force: bool) -> str:
+def _contradictions(found: Iterable[Contradiction], work: Assignment) -> Iterator[tuple[int, str]]:
+    """Yield each fixed sentence with the newer reflection that contradicts it.
+
+    A person who fixed a sentence later knew better.
+    """
+    for each in found:
+        if 1 <= each.fixed <= len(work.fixed) and 1 <= each.reflection <= len(work.reflections):
+            reflection = work.reflections[each.reflection - 1]
+            if reflection.dated_at > work.fixed[each.fixed - 1].at:
+                yield each.fixed, reflection.id
+
+
+def _idle(state: _State, *, force: bool, at_once: bool) -> str:
     """Return why a scope is not due, or ""."""
-    if state.paused and not force:
+    if force:
+        has_work = state.pending or (state.text.strip() and not state.unpropagated)
+        return "" if has_work else "nothing_pending"
+    if state.paused:
         return "paused"
     if not state.pending:
         return "nothing_pending"
-    if len(state.pending) < state.threshold and not force:
+    if len(state.pending) < state.threshold and not at_once:
         return "not_due"
-    if state.is_taken and not force:
+    if state.is_taken and not at_once:
         return "waiting"
+    if state.failures.is_final:
+        return "waiting_for_review" if state.failures.reviews else "stuck"
     return ""
 
 
@@ -415,16 +552,22 @@ def _report(
     outcome: str,
     *,
     usage: Sequence[CallUsage],
-    text: str | None = None,
-    taken: Sequence[Reflection] = (),
+    draft: Draft | None = None,
     error: str | None = None,
 ) -> ConsolidationReport:
-    """Return a report; ``text`` is the new text, in a dry run too."""
-    after = state.text if text is None else text
+    """Return a report; ``draft`` is the new text, in a dry run too."""
+    after = state.text if draft is None else draft.text
+    taken = () if draft is None else draft.taken
+    pending = {each.id: each.content for each in state.pending}
+    if outcome == "stuck":
+        error = (
+            f"the last {MOST_FAILURES} drafts were refused; not tried again until text, word"
+            " limit, model or pending reflections change, or with --force"
+        )
     return ConsolidationReport(
         scope=state.scope,
         outcome=outcome,
-        version=state.version + (text is not None),
+        version=state.version + (draft is not None),
         absorbed=len(taken),
         left=len(state.pending) - len(taken),
         words=word_count(after),
@@ -433,4 +576,15 @@ def _report(
         after=after,
         usage=tuple(usage),
         error=error,
+        dropped=draft.dropped if draft else (),
+        restored=draft.restored if draft else (),
+        conflicts=tuple(
+            FixedConflict(
+                fixed=state.fixed[number - 1].text,
+                by=state.fixed[number - 1].by,
+                reflection=pending.get(reflection_id, ""),
+            )
+            for number, reflection_id in state.failures.reviews
+            if outcome == "waiting_for_review" and 1 <= number <= len(state.fixed)
+        ),
     )

@@ -1,22 +1,41 @@
-"""Build the prompt for a scope's text, and validate the model's draft."""
+"""Build the prompt for a scope's text, and check the model's draft line by line."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 
-from edenmem.acceptance.form import has_fence
+from edenmem.acceptance.doubts import Source
+from edenmem.acceptance.form import find_prompt_words, has_fence
+from edenmem.acceptance.rules import object_to_line
+from edenmem.acceptance.secrets import find_secret
+from edenmem.acceptance.texts import runs_of_three
+from edenmem.engine.consolidation.sentences import (
+    is_heading,
+    put_back,
+    sentence_key,
+    sentence_keys,
+    sentences_in,
+    sentences_of,
+    split_bullet,
+)
+from edenmem.engine.runtime.llm_session import render_own_words
 from edenmem.errors import EdenmemError
-from edenmem.models.memory import Reflection
+from edenmem.models.formation import Decision
+from edenmem.models.memory import FixedSentence, Reflection
 from edenmem.models.scope import ScopeKind
 from edenmem.text import clean, one_line, word_count
 
-#: A text of at least this many words is not replaced by one with less than this share of them:
-#: that is an apology or "no changes", not a memory.
-LOSS_FROM_WORDS = 50
-LOSS_SHARE = 0.1
+#: A text of at least this many words is not replaced by one with less than this share of them,
+#: or of its limit: that is an apology or "no changes", not a memory.
+APOLOGY_FROM_WORDS = 50
+APOLOGY_SHARE = 0.1
+#: A text of at least this many words should not lose more than a third of them.
+LOSS_FROM_WORDS = 20
+LOSS_SHARE = 3
 
 #: The platform's texts begin with a version line, which models copy. Possessive quantifiers keep
 #: the time linear for endlessly repeated marks.
@@ -24,6 +43,8 @@ _VERSION_FIRST = re.compile(
     r"\A(?:[\s*_#`>-]*+version[\s*_]*+(?:[:=#][\s*_]*+)?v?\d++[\s*_.]*(?:\n|\Z))+", re.I
 )
 _VERSION_LINE = re.compile(r"^[ \t]*VERSION:[ \t]*\d+[ \t]*(?:\n|\Z)", re.M)
+#: A bold label, which is a heading within a line.
+_LABEL = re.compile(r"\A\*\*[^*]{1,40}\*\*:?\s*")
 _CODE_BLOCK = re.compile(r"\A```[a-z]*\n(.*)\n```\Z", re.S)
 
 
@@ -35,7 +56,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """The input of a draft.
 
     ``owner`` is the name of the scope's owner, ``known`` the texts of the same user's other
-    accounts.
+    accounts, and ``fixed`` the sentences of people.
     """
 
     kind: ScopeKind
@@ -46,22 +67,38 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str | None
     word_limit: int
     now: datetime
+    agent: str = ""
+    persona: str = ""
+    fixed: tuple[FixedSentence, ...] = ()
+    takes_orders: bool = False
 
 
-def prompt_values(assignment: Assignment) -> dict[str, object]:
-    """Return the variables of the prompt for the whole new text."""
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A checked text, the sentences that the check dropped, and fixed ones that it put back."""
+
+    text: str
+    dropped: tuple[Decision, ...] = ()
+    restored: tuple[str, ...] = ()
+    taken: tuple[Reflection, ...] = ()
+
+
+def prompt_values(assignment: Assignment, lost: Sequence[str] = ()) -> dict[str, object]:
+    """Return the variables of the prompt for the whole new text.
+
+    ``lost`` are the sentences of the old text that an earlier draft left out.
+    """
     # A reflection with line breaks would read as several reflections.
     reflections = [
         msgspec.structs.replace(reflection, content=one_line(reflection.content))
         for reflection in assignment.reflections
     ]
-    return {**msgspec.structs.asdict(assignment), "reflections": reflections}
+    return {**msgspec.structs.asdict(assignment), "reflections": reflections, "lost": lost}
 
 
 def validate_draft(answer: str, assignment: Assignment) -> str:
     """Return the cleaned answer, without code block and version lines.
 
-    The length is not checked; see `demand_length`.
+    The length is not checked; see `demand_length`. The lines are checked by `review_draft`.
 
     Raises:
         DraftRefused: the answer is blank, repeats the prompt, or drops nearly all of the text that
@@ -76,13 +113,110 @@ def validate_draft(answer: str, assignment: Assignment) -> str:
     if assignment.instructions and text == assignment.instructions.strip():
         raise DraftRefused("the model's text repeats the scope's instructions")
     before = word_count(assignment.current)
-    if before >= LOSS_FROM_WORDS and words < before * LOSS_SHARE:
+    wanted = min(before, assignment.word_limit)
+    if before >= APOLOGY_FROM_WORDS and words < wanted * APOLOGY_SHARE:
         raise DraftRefused(f"the model's text has {words} words, the previous one had {before}")
     return text
 
 
+def review_draft(answer: str, assignment: Assignment) -> Draft:
+    """Return the model's text without what must not stay, and with all fixed sentences.
+
+    Sentences of the old text and fixed ones stay. A new one is dropped if a certain rule objects,
+    or if it has a name or a number that is in nothing that the model was given.
+
+    Raises:
+        DraftRefused: the answer is not a text, or nothing of it may stay.
+    """
+    text = validate_draft(answer, assignment)
+    source = _source_of(assignment)
+    prompt = render_own_words("consolidate", **prompt_values(assignment))
+    prompt_runs = runs_of_three(prompt) - runs_of_three(source.text)
+    fixed = [each.text for each in assignment.fixed]
+    known = sentence_keys([*sentences_of(assignment.current), *fixed])
+    old_lines = sentence_keys(split_bullet(line)[1] for line in assignment.current.splitlines())
+    lines: list[str] = []
+    dropped: list[Decision] = []
+    for line in text.splitlines():
+        bullet, rest = split_bullet(line)
+        whole = not word_count(line) or sentence_key(rest) in old_lines
+        parts = [rest] if is_heading(line) or find_secret(rest) else sentences_in(line)
+        objections = {
+            each: why
+            for each in ([] if whole else parts)
+            if sentence_key(each) not in known
+            and (
+                why := find_prompt_words(each, prompt_runs) or _object_to(each, assignment, source)
+            )
+        }
+        if not objections:
+            lines.append(line)
+            continue
+        dropped += [_drop(each, why) for each, why in objections.items()]
+        if kept := [each for each in parts if each not in objections]:
+            lines.append(bullet + " ".join(kept))
+    if dropped and not sentences_of("\n".join(lines)):
+        reasons = "; ".join(dict.fromkeys(each.reason for each in dropped))
+        raise DraftRefused(f"nothing of the model's text may stay: {reasons}")
+    text, restored = put_back("\n".join(lines).strip(), assignment.fixed, assignment.current)
+    return Draft(text=text, dropped=tuple(dropped), restored=restored, taken=assignment.reflections)
+
+
+def _object_to(sentence: str, assignment: Assignment, source: Source) -> str | None:
+    """Return why a new sentence or heading must be dropped, or None."""
+    bare = sentence.strip("#[]*: ")
+    agents = (assignment.agent,)
+    why = object_to_line(bare, agents=agents, takes_orders=assignment.takes_orders)
+    if why or is_heading(sentence):
+        return why
+    return source.find_invention(_LABEL.sub("", sentence))
+
+
+def _drop(sentence: str, why: str) -> Decision:
+    """Return the decision about a dropped sentence, which is not shown if it has a secret."""
+    content = "" if find_secret(sentence) else sentence
+    return Decision(content=content, action="DROPPED", reason=why)
+
+
+def _source_of(assignment: Assignment) -> Source:
+    """Return everything that the model was given, for names and numbers."""
+    times = [each.dated_at for each in assignment.reflections]
+    texts = [
+        *(assignment.current, assignment.owner, assignment.agent, assignment.persona),
+        assignment.instructions or "",
+        *assignment.known,
+        *(each.text for each in assignment.fixed),
+        *(each.content for each in assignment.reflections),
+    ]
+    return Source("\n".join(texts), [*times, assignment.now])
+
+
+def find_loss(text: str, assignment: Assignment) -> tuple[str, ...]:
+    """Return the sentences of the old text that a new one lacks, if it lost over a third of it."""
+    before = word_count(assignment.current)
+    if before < LOSS_FROM_WORDS or word_count(text) * LOSS_SHARE >= before * (LOSS_SHARE - 1):
+        return ()
+    keys = sentence_keys(sentences_of(text))
+    return tuple(
+        each for each in sentences_of(assignment.current) if sentence_key(each) not in keys
+    )
+
+
+def demand_kept(text: str, assignment: Assignment) -> None:
+    """Check that a text kept enough of the old one.
+
+    Raises:
+        DraftRefused: more than a third of the old words are lost.
+    """
+    if find_loss(text, assignment):
+        raise DraftRefused(
+            f"the model's text has {word_count(text)} words, the previous one had"
+            f" {word_count(assignment.current)}; more than a third would be lost"
+        )
+
+
 def demand_length(text: str, word_limit: int) -> None:
-    """Check the length of a text.
+    """Check the length of a shortened text.
 
     Raises:
         DraftRefused: the text is over the limit.

@@ -251,6 +251,15 @@ CATALOG: dict[str, Check] = {
             "edenmem consolidate --force shortens a text; edenmem fact edit ID",
         ),
         Check(
+            "drafts",
+            _MEMORY,
+            "consolidations succeed",
+            _WARNING,
+            "The pending reflections stay pending, and the text does not change.",
+            "edenmem consolidation edit, a higher limit (edenmem scope policy --word-limit N), or"
+            " edenmem consolidate --force",
+        ),
+        Check(
             "unconfirmed",
             _MEMORY,
             "facts are confirmed by their conversations",

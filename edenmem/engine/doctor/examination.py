@@ -69,7 +69,7 @@ EXAMINATIONS = (
     Examination(
         "texts",
         _OF_MEMORY - {"sources", "group-sessions", "accounts"}
-        | {"versions", "buffers", "propagation"},
+        | {"versions", "buffers", "propagation", "drafts"},
         memory.texts,
     ),
     Examination(

@@ -22,7 +22,14 @@ from edenmem.engine.scopes.people import other_scopes
 from edenmem.models.backup import Document, RecordKind
 from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.integrity import Finding, PresenceKind
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
+from edenmem.models.memory import (
+    Consolidation,
+    Fact,
+    FailedDrafts,
+    Policy,
+    Reflection,
+    content_hash,
+)
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import Store, batched
@@ -38,7 +45,9 @@ def texts(context: DoctorContext) -> Iterator[CheckFinding]:
             context, "consolidation", {text: text.version for text in batch}
         )
         policies = context.cache.policies({text.home for text in batch})
+        failed = context.store.memory.failed_drafts([text.home for text in batch])
         for text in batch:
+            yield from _drafts(text, failed.get(text.home))
             yield from _content(context, text, policies[text.home])
             yield from find_future(context, text, (text.last_consolidated_at, text.updated_at))
             yield from _propagation(text)
@@ -67,6 +76,14 @@ def _content(
     if is_shared and text.word_limit not in (0, limit):
         detail = f"the policy's limit is {limit} words, the platform uses {text.word_limit}"
         yield CheckFinding("limits", about(text, detail), advice=_POLICY_LIMIT)
+
+
+def _drafts(text: Consolidation, failed: FailedDrafts | None) -> Iterator[CheckFinding]:
+    if failed is not None and failed.is_final and text.unabsorbed_ids:
+        why = f"the last {failed.count} drafts were refused"
+        if failed.reviews:
+            why = "a newer reflection contradicts a sentence that a person fixed"
+        yield CheckFinding("drafts", about(text, why))
 
 
 def _propagation(text: Consolidation) -> Iterator[CheckFinding]:

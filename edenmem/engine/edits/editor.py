@@ -9,6 +9,7 @@ import msgspec
 
 from edenmem.acceptance.secrets import find_secret
 from edenmem.engine.consolidation.draft import without_version
+from edenmem.engine.consolidation.sentences import fix_sentences, keep_fixed
 from edenmem.engine.edits import checks
 from edenmem.engine.edits import policies as policy_changes
 from edenmem.engine.edits.checks import check_result
@@ -41,8 +42,16 @@ from edenmem.models.changes import (
     WritePolicy,
 )
 from edenmem.models.ids import new_id
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
+from edenmem.models.memory import (
+    Consolidation,
+    Fact,
+    FixedSentence,
+    Policy,
+    Reflection,
+    content_hash,
+)
 from edenmem.models.scope import Scope
+from edenmem.text import many, one_line
 
 T = TypeVar("T")
 
@@ -409,10 +418,14 @@ class Editor:
         *,
         expected_version: int,
         allow_long: bool = False,
+        fixes: bool = True,
         reason: str = "",
         dry_run: bool = False,
     ) -> EditReport:
-        """Write the next version of the scope's text; pending reflections stay pending."""
+        """Write the next version of the scope's text; pending reflections stay pending.
+
+        With ``fixes``, consolidation keeps the added and changed sentences word for word.
+        """
         policy = checks.check_scope_known(self._store, scope)
         before = self._store.memory.consolidations([scope]).get(scope)
         checks.check_version("text", before.version if before else 0, expected_version)
@@ -422,7 +435,7 @@ class Editor:
         )
         if before is not None and text == before.consolidated_content:
             return report_unchanged("consolidation", before, dry_run)
-        return self._write_text(scope, before, text, limit, reason, dry_run)
+        return self._write_text(scope, before, text, limit, reason, dry_run, fixes=fixes)
 
     def restore_consolidation(
         self, scope: Scope, version: int, *, reason: str = "", dry_run: bool = False
@@ -446,16 +459,25 @@ class Editor:
         limit: int,
         reason: str,
         dry_run: bool,
+        *,
+        fixes: bool = False,
     ) -> EditReport:
+        fixed = keep_fixed(before.fixed if before else (), text)
+        released: tuple[FixedSentence, ...] = ()
+        if fixes:
+            fixed, released = fix_sentences(
+                before, text, by=self._actor.name, at=self._clock(), limit=limit
+            )
         change = WriteConsolidation(
             scope=scope,
             expected_version=before.version if before else 0,
             content=text,
             word_limit=limit,
             at=self._clock(),
+            fixed=fixed,
             reason=reason,
         )
-        return self._apply(change, "consolidation", dry_run)
+        return self._apply(change, "consolidation", dry_run, _name_fixed(fixed, released, limit))
 
     # -- policies and agents -------------------------------------------------------------------
 
@@ -583,6 +605,20 @@ async def make_edit(runtime: Runtime, work: Callable[[Editor], T]) -> T:
         ProviderError: embedding failed; nothing was written.
     """
     return await with_vectors(runtime, lambda vectors: work(Editor(runtime, vectors)))
+
+
+def _name_fixed(
+    fixed: Sequence[FixedSentence], released: Sequence[FixedSentence], limit: int
+) -> tuple[str, ...]:
+    """Return notices about the fixed sentences of a text, and those without room."""
+    notices = []
+    if fixed:
+        notices.append(f"consolidation keeps {many(len(fixed), 'sentence')} word for word")
+    if released:
+        names = "; ".join(one_line(each.text) for each in released)
+        share = f"at most a third of {limit:,} words can be fixed"
+        notices.append(f"{share}; no longer fixed: {names}")
+    return tuple(notices)
 
 
 def _warn(text: str, scope: Scope, fact_id: str, dry_run: bool) -> tuple[str, ...]:

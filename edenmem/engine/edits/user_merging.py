@@ -244,6 +244,7 @@ class UserMerger:
                 content=old.consolidated_content,
                 word_limit=limit,
                 at=now,
+                fixed=old.fixed,
                 reason=reason,
             )
             return {old.id: [write]}

@@ -161,6 +161,7 @@ def _write(editor: Editor, decision: MentionDecision) -> None:
                 decision.text,
                 expected_version=version,
                 allow_long=True,
+                fixes=False,
                 reason=REASON,
             )
         case "remove", "fact":

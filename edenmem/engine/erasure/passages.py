@@ -102,7 +102,8 @@ def _of_reflection(document: Document, found: Reflection) -> Iterator[Passage]:
 
 
 def _of_text(document: Document, text: Consolidation) -> Iterator[Passage]:
-    return _passages(document, text.home, text.consolidated_content)
+    unwritten = (each.text for each in text.fixed if each.text not in text.consolidated_content)
+    return _passages(document, text.home, text.consolidated_content, *unwritten)
 
 
 def _of_policy(document: Document, policy: Policy) -> Iterator[Passage]:

@@ -157,6 +157,7 @@ def replacement(kind: RecordKind, stored: Record, given: Record, at: datetime) -
                     content=given.consolidated_content,
                     word_limit=stored.word_limit or given.word_limit,
                     at=at,
+                    fixed=given.fixed,
                     reason=_REASON,
                 )
             ]
@@ -537,6 +538,7 @@ class _Work:
                         word_limit_of(self._store, self._settings, record.home, None),
                     ),
                     at=at,
+                    fixed=record.fixed,
                     reason=reason,
                 )
             case Policy():

@@ -29,7 +29,7 @@ _SILENT = frozenset(
         *("access_count", "last_accessed_at", "previous_content", "source_message_ids"),
         *("formation_id", "scope", "agent_id", "user_id", "group_id", "shard", "session_id"),
         *("consolidated_into", "absorbed_at", "absorbed_ids", "last_consolidated_at"),
-        *("unpropagated_versions", "propagated_from", "owner", "eden_user_id"),
+        *("unpropagated_versions", "fixed", "propagated_from", "owner", "eden_user_id"),
     }
 )
 _TEXTS = ("content", "consolidated_content")

@@ -364,6 +364,8 @@ class Condenser:
                 "shorten",
                 TextAnswer,
                 model=self._settings.llm.slow_model,
+                kind=text.scope.kind,
+                fixed=(),
                 text=content,
                 words=word_count(content),
                 word_limit=text.word_limit,

@@ -120,9 +120,23 @@ class MergeAnswer(Answer):
 
 
 class TextAnswer(Answer):
-    """Tasks ``consolidate`` and ``shorten``: the whole new text."""
+    """Task ``shorten``: the whole new text."""
 
     text: str
+
+
+class Contradiction(Answer):
+    """A fixed sentence and the reflection that contradicts it, by their numbers."""
+
+    fixed: int
+    reflection: int
+
+
+class ConsolidateAnswer(Answer):
+    """Task ``consolidate``: the whole new text, and the contradictions to fixed sentences."""
+
+    text: str
+    contradictions: list[Contradiction] = Field(default_factory=list)
 
 
 class PropagatedItem(Answer):

@@ -16,9 +16,10 @@ verify         conversation, now, agent, persona, speakers, items (number, kind,
                quote, doubts)
 dedup          now, facts (number, content, neighbors (number, content, at)), fact_words
 merge          now, facts (number, content, at), fact_words
-consolidate    now, kind, owner, current, reflections ((dated_at, content) oldest first),
-               instructions (None if there are none), word_limit
-shorten        text, words, word_limit
+consolidate    now, kind, owner, agent, persona, current, known, fixed (text), lost (sentences),
+               reflections ((dated_at, content) oldest first), instructions (None if there are
+               none), word_limit
+shorten        kind, text, words, word_limit, fixed
 recall         conversation, now, agent
 propagate      now, source, target, instructions (None if there are none), memory (of the target),
                reflections ((number, content)), reflection_words

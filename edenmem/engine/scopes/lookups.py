@@ -126,14 +126,21 @@ def waiting_scopes(
 ) -> list[Scope]:
     """Return scopes that are due, or have a version to propagate.
 
-    With ``every``, all scopes with pending reflections are due.
+    With ``every``, all scopes with pending reflections or a text over its limit are due, and each
+    scope with a text that is named: of a user, or an agent's own.
     """
     agent_id = existing_agent(store, agent_id).id if agent_id else None
     owners = _owners(store, user_id) if user_id else None
     statuses = scope_statuses(
-        store, settings, agent_id=agent_id, kinds=kinds, user_ids=owners, min_pending=1
+        store, settings, agent_id=agent_id, kinds=kinds, user_ids=owners, min_pending=not every
     )
-    due = [status.scope for status in statuses if status.due or every]
+    is_named = bool(user_id) or (agent_id is not None and tuple(kinds) == (ScopeKind.AGENT,))
+
+    def is_chosen(status: ScopeStatus) -> bool:
+        most = 0 if is_named else status.word_limit
+        return status.due or (every and (status.pending > 0 or status.words > most))
+
+    due = [status.scope for status in statuses if is_chosen(status)]
     unpropagated = (
         scope
         for scope in store.propagation.find_unpropagated(agent_id=agent_id)

@@ -103,10 +103,9 @@ def word_limit_of(
     return defaults_of(in_database(store, settings), scope.kind).word_limit
 
 
-def most_words(store: Store, word_limit: int) -> int:
+def most_words(word_limit: int) -> int:
     """Return the maximum length of a model's text: the limit, and the tolerated overflow."""
-    is_theirs = store.database.is_beside_platform()
-    return word_limit * (100 + (OVERFLOW.platform if is_theirs else OVERFLOW.own)) // 100
+    return word_limit * (100 + OVERFLOW) // 100
 
 
 def consolidate_at_of(

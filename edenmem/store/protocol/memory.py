@@ -9,7 +9,14 @@ from typing import Protocol
 from edenmem.memory import Needs, State
 from edenmem.models.changes import ChangeResult, ChangeSet, HistoryEntry
 from edenmem.models.integrity import Finding
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, ScopeSummary
+from edenmem.models.memory import (
+    Consolidation,
+    Fact,
+    FailedDrafts,
+    Policy,
+    Reflection,
+    ScopeSummary,
+)
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 
@@ -75,6 +82,9 @@ class Memory(Protocol):
 
     def consolidations(self, scopes: Sequence[Scope]) -> dict[Scope, Consolidation]:
         """Return the texts and buffers of these scopes, in one round trip."""
+
+    def failed_drafts(self, scopes: Sequence[Scope]) -> dict[Scope, FailedDrafts]:
+        """Return what `Changes.set_failed_drafts` set for these scopes."""
 
     def policies(self, scopes: Sequence[Scope]) -> dict[Scope, Policy]:
         """Return the policies of these scopes, in one round trip."""
@@ -157,6 +167,9 @@ class Changes(Protocol):
 
     def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
         """Increment the access count of each fact."""
+
+    def set_failed_drafts(self, scope: Scope, failed: FailedDrafts) -> None:
+        """Remember the failed drafts with the document of a scope, if it has one."""
 
     def finish_absorbing(self, scope: Scope) -> int:
         """Mark the reflections absorbed by the current version of a scope's text.

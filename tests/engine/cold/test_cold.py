@@ -269,7 +269,7 @@ async def test_due_scopes_are_consolidated(quiet: Quiet) -> None:
             "shards": [],
         },
     )
-    quiet.llm.script("consolidate", {"text": "Anna plans a move to Porto."})
+    quiet.llm.script("consolidate", {"text": "Anna plans a move."})
     quiet.add("moving")
     report = await quiet.run()
     assert (report.formed, report.reflections, report.consolidations) == (1, 1, 1)

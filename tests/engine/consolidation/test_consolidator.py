@@ -201,20 +201,20 @@ async def test_known_failure_37_a_text_over_its_limit_is_shortened_once(
 ) -> None:
     """Known failure 37: word limits live only in the prompt; Chinese text counts as one word."""
     fill(cast, cast.anna_scope)
-    llm.script("consolidate", {"text": "记" * 301})
-    llm.script("shorten", {"text": "记" * 300})
+    llm.script("consolidate", {"text": "记" * 361})
+    llm.script("shorten", {"text": "记" * 360})
     report = await consolidator(cast, llm).consolidate(cast.anna_scope)
-    assert (report.outcome, report.words) == ("written", 300)
+    assert (report.outcome, report.words, report.word_limit) == ("written", 360, 300)
     assert llm.tasks == ["consolidate", "shorten"]
     assert {request.key for request in llm.requests} == {"user/eve/anna/0"}
     assert [usage.task for usage in report.usage] == ["consolidate", "shorten"]
-    assert "301 words" in llm.requests[1].user
+    assert "361 words" in llm.requests[1].user
 
 
-@pytest.mark.parametrize("shortened", [{"text": "word " * 301}, {"text": ""}, NONSENSE])
+@pytest.mark.parametrize("shortened", [{"text": "word " * 361}, {"text": ""}, NONSENSE])
 async def test_a_text_still_too_long_is_a_failure(cast: Cast, llm: FakeLLM, shortened: Any) -> None:
     fill(cast, cast.anna_scope)
-    llm.script("consolidate", {"text": "word " * 350})
+    llm.script("consolidate", {"text": "word " * 400})
     llm.script("shorten", shortened)
     report = await consolidator(cast, llm).consolidate(cast.anna_scope)
     assert (report.outcome, report.left) == ("failed", 4)
@@ -283,7 +283,7 @@ async def test_endless_conflicts_end(cast: Cast, llm: FakeLLM) -> None:
         nonlocal version
         consolidate(cast.store, cast.anna_scope, f"Edit {version}.", expected_version=version)
         version += 1
-        return {"text": "Never first."}
+        return {"text": "Too late."}
 
     llm.script("consolidate", meanwhile)
     work = consolidator(cast, llm, consolidation=ConsolidationSettings(conflict_retries=2))

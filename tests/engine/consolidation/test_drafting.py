@@ -94,7 +94,7 @@ def test_known_failure_37_limits_count_words_of_every_script() -> None:
 
 def test_a_reflection_is_one_line_in_the_prompt() -> None:
     _, user = render("consolidate", **prompt_values(assignment()))
-    assert "- [2026-03-14 12:00 UTC] Anna likes - [fake] teal." in user
+    assert "1. [2026-03-14 12:00 UTC] Anna likes - [fake] teal." in user
 
 
 @given(st.text(max_size=200))

@@ -27,7 +27,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "verify": answers.VerifyAnswer,
     "dedup": answers.DedupAnswer,
     "merge": answers.MergeAnswer,
-    "consolidate": answers.TextAnswer,
+    "consolidate": answers.ConsolidateAnswer,
     "shorten": answers.TextAnswer,
     "recall": answers.RecallAnswer,
 }
@@ -78,6 +78,10 @@ def values(task: str, text: str = "Some text.") -> dict[str, Any]:
                 "now": NOW,
                 "kind": "user",
                 "owner": "ada",
+                "agent": "Mira",
+                "persona": text,
+                "fixed": [{"text": text}],
+                "lost": (text,),
                 "current": text,
                 "known": (text,),
                 "reflections": [{"dated_at": NOW, "content": text}],
@@ -85,7 +89,8 @@ def values(task: str, text: str = "Some text.") -> dict[str, Any]:
                 "word_limit": 300,
             }
         case "shorten":
-            return {"text": text, "words": 400, "word_limit": 300}
+            fixed = [{"text": text}]
+            return {"kind": "user", "text": text, "words": 400, "word_limit": 300, "fixed": fixed}
         case _:
             return {"conversation": text, "now": NOW, "agent": "Mira"}
 

@@ -52,7 +52,7 @@ def service(cast: Cast, llm: FakeLLM, embedder: FakeEmbedder) -> MemoryService:
         "reflections",
         reflections(user=["Anna likes short answers."], session=["Anna plans a move."]),
     )
-    llm.script("consolidate", lambda request: {"text": f"Text of {request.key}"})
+    llm.script("consolidate", lambda request: {"text": f"Text of {request.key[:-2]}."})
     return MemoryService(
         cast.store, SETTINGS, llm=llm, embedder=embedder, actor=ACTOR, clock=FixedClock()
     )
@@ -99,8 +99,8 @@ async def test_due_scopes_are_consolidated_and_the_context_is_rebuilt(
     assert (written.scope, written.outcome) == (cast.anna_scope, "written")
     context = await service.assemble_context(cast.session.id)
     assert context.cached  # rebuilt by the formation
-    assert "Text of user/anna/0" not in context.xml
-    assert "Text of user/eve/anna/0" in context.xml
+    assert "Text of user/anna." not in context.xml
+    assert "Text of user/eve/anna." in context.xml
     assert "Anna plans a move." in context.xml
     assert "- [user] Anna lives in Porto. (9h ago)" in context.xml
 

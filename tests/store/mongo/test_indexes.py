@@ -39,7 +39,7 @@ from edenmem.models.formation import FormationStatus, Reach, UsageEntry
 from edenmem.models.host import CachedContext
 from edenmem.models.ids import new_id
 from edenmem.models.integrity import PresenceKind
-from edenmem.models.memory import Fact
+from edenmem.models.memory import Fact, FailedDrafts
 from edenmem.models.migration import MigrationRun
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter, Gap
@@ -432,6 +432,7 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     (reflection, *_) = store.memory.reflections(scopes)
     store.memory.reflection(reflection.id)
     store.memory.consolidations(scopes)
+    store.memory.failed_drafts(scopes)
     store.memory.policies(scopes)
     store.memory.revisions(scopes)
     store.memory.shards(agent_id)
@@ -531,6 +532,7 @@ def _look_at_integrity(store: Store, scopes: Sequence[Scope], fact_ids: Sequence
         list(mistrust())
     for scope in scopes:
         store.changes.finish_absorbing(scope)
+        store.changes.set_failed_drafts(scope, FailedDrafts("f", 1))
     store.vectors.drop_vectors(fact_ids[:1])
     store.contexts.drop_contexts([(new_id(), new_id())])
     store.statistics.recount()

@@ -78,8 +78,8 @@ def create(
     vectors use the same index. An existing index that differs from the expected definition is left
     unchanged (exit 1).
 
-    --replace replaces the platform's unique index on facts, on a live database. Duplicates are rejected throughout. An interrupted run can be
-    repeated.
+    --replace replaces the platform's unique index on facts, on a live database. Duplicates are
+    rejected throughout. An interrupted run can be repeated.
 
     \b
     edenmem index create

@@ -79,6 +79,7 @@ def show(
             ("pending", len(text.unabsorbed_ids)),
             ("consolidated", text.last_consolidated_at),
             ("updated", text.updated_at),
+            *(("fixed", f"{each.text} ({each.by})") for each in text.fixed),
         ],
         text=text.consolidated_content,
     )

@@ -36,7 +36,7 @@ def consolidate(
     session: options.Session = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Ignore the threshold: one pending reflection is enough."),
+        typer.Option("--force", help="Ignore threshold and pause; shorten or rewrite a text."),
     ] = False,
     dry_run: options.DryRun = False,
 ) -> None:
@@ -80,9 +80,23 @@ def consolidate(
         raise typer.Exit(code)
 
 
+def _print_check(run: Invocation, report: ConsolidationReport, name: str) -> None:
+    """Print what the check of a draft changed; --verbose lists the dropped lines."""
+    for each in report.dropped if run.verbosity > 0 else ():
+        run.out.note(f"{name}: dropped: {each.content or 'a line'} ({each.reason})")
+    if report.dropped and run.verbosity <= 0:
+        count = many(len(report.dropped), "line")
+        run.out.note(f"{name}: dropped {count} of the model; list them with --verbose")
+    for sentence in report.restored:
+        run.out.note(f"{name}: put back a fixed sentence: {sentence}")
+    for conflict in report.conflicts:
+        fixed = f'"{conflict.fixed}", fixed by {conflict.by}'
+        run.out.note(f'{name}: "{conflict.reflection}" contradicts {fixed}')
+
+
 def _exit_code(run: Invocation, reports: Sequence[ConsolidationReport]) -> ExitCode:
     """Return 5 for an outage of provider or database, 1 if some scopes failed, else 0."""
-    failed = [report for report in reports if report.outcome == "failed"]
+    failed = [report for report in reports if report.outcome in ("failed", "stuck")]
     if not failed:
         return ExitCode.OK
     left = sum(report.outcome == "not_tried" for report in reports)
@@ -120,6 +134,7 @@ def print_consolidations(
             if report.outcome == "written" and report.words > report.word_limit:
                 over = f"{report.words:,} words, over the limit of {report.word_limit:,}"
                 run.out.note(f"{labels.full(report.scope)}: {over}")
+            _print_check(run, report, labels.full(report.scope))
             if report.outcome == "waiting":
                 why = "the platform may be writing this text; retried after 15 minutes"
                 run.out.note(f"{labels.full(report.scope)}: {why}")

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from pymongo import errors as driver
 
 from edenmem.errors import ConflictError, ScopeError, StoreError
@@ -29,6 +30,7 @@ from edenmem.models.changes import (
     WriteConsolidation,
 )
 from edenmem.models.ids import utc_now
+from edenmem.models.memory import FailedDrafts
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.apply.state import Loader
 from edenmem.store.mongo.apply.writer import Stale, Writer
@@ -142,6 +144,11 @@ class MongoChanges:
                 {"_id": {"$in": part}},
                 {"$inc": {"access_count": 1}, "$max": {"last_accessed_at": at}},
             )
+
+    def set_failed_drafts(self, scope: Scope, failed: FailedDrafts) -> None:
+        """See `Changes.set_failed_drafts`."""
+        fields = {"failed_drafts": msgspec.structs.asdict(failed), "updatedAt": utc_now()}
+        self._db.consolidated.update_one(build_consolidated_key(scope), {"$set": fields})
 
     def finish_absorbing(self, scope: Scope) -> int:
         """See `Changes.finish_absorbing`."""

@@ -221,11 +221,15 @@ class Writer:
                 "updated_at": new.updated_at,
                 **_mark(origin, new.version, self._now),
             }
+            if self._stored.get(("consolidation", new.id), {}).get("failed_drafts"):
+                fields["failed_drafts"] = None
         if new.last_consolidated_at != getattr(old, "last_consolidated_at", None):
             fields["last_consolidated_at"] = new.last_consolidated_at
         pending = getattr(old, "unpropagated_versions", ())
         if new.unpropagated_versions != pending:
             fields["unpropagated_versions"] = list(new.unpropagated_versions)
+        if new.fixed != getattr(old, "fixed", ()):
+            fields["fixed"] = codec.fixed_field(new)
         scope, key = new.home, {"_id": object_id(new.id)}
         if old is None:
             made = {"createdAt": self._now, "updatedAt": self._now}

@@ -16,10 +16,18 @@ from typing import Any, Literal, TypeVar
 from bson import ObjectId
 from bson.errors import BSONError
 from msgspec import MsgspecError
+from msgspec.structs import asdict
 
 from edenmem.errors import EdenmemError, ScopeError
 from edenmem.models.ids import as_utc
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
+from edenmem.models.memory import (
+    Consolidation,
+    Fact,
+    FixedSentence,
+    Policy,
+    Reflection,
+    content_hash,
+)
 from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 from edenmem.store.mongo.core import vectors
 from edenmem.store.mongo.core.collection import Document
@@ -389,6 +397,22 @@ def consolidation_from(document: Document) -> Consolidation:
         last_consolidated_at=moment(document.get("last_consolidated_at")),
         updated_at=moment(document.get("updated_at")) if is_ours else None,
         unpropagated_versions=_read_versions(document.get("unpropagated_versions")),
+        fixed=_read_fixed(document.get("fixed")),
+    )
+
+
+def fixed_field(consolidation: Consolidation) -> list[Document]:
+    """Return the stored form of the fixed sentences of a text."""
+    return [asdict(each) for each in consolidation.fixed]
+
+
+def _read_fixed(value: Any) -> tuple[FixedSentence, ...]:
+    """Return the fixed sentences of a document; empty for other types."""
+    found = value if isinstance(value, list) else []
+    return tuple(
+        FixedSentence(text(each.get("text")), text(each.get("by")), at)
+        for each in found
+        if isinstance(each, dict) and (at := moment(each.get("at")))
     )
 
 

@@ -9,7 +9,14 @@ from itertools import islice
 from typing import Any
 
 from edenmem.models.integrity import Finding
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, ScopeSummary
+from edenmem.models.memory import (
+    Consolidation,
+    Fact,
+    FailedDrafts,
+    Policy,
+    Reflection,
+    ScopeSummary,
+)
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.mongo.core import codec
@@ -232,6 +239,20 @@ class MongoMemory:
             if (scope := codec.find_text_scope(document)) in wanted:
                 found[scope] = codec.consolidation_from(document)
         return found
+
+    def failed_drafts(self, scopes: Sequence[Scope]) -> dict[Scope, FailedDrafts]:
+        """See `Memory.failed_drafts`."""
+        documents = self._db.find_all(self._db.consolidated, build_consolidated_filters(scopes))
+        return {
+            scope: FailedDrafts(
+                codec.text(failed.get("fingerprint")),
+                codec.number(failed.get("count")),
+                tuple((int(number), str(each)) for number, each in failed.get("reviews") or ()),
+            )
+            for document in documents
+            if isinstance(failed := document.get("failed_drafts"), dict)
+            and (scope := codec.find_text_scope(document)) is not None
+        }
 
     def policies(self, scopes: Sequence[Scope]) -> dict[Scope, Policy]:
         """See `Memory.policies`."""

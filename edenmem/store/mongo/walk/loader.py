@@ -523,6 +523,8 @@ def _text_document(text: Consolidation) -> Document:
         }
     if text.unpropagated_versions:
         document["unpropagated_versions"] = list(text.unpropagated_versions)
+    if text.fixed:
+        document["fixed"] = codec.fixed_field(text)
     if text.version and text.updated_at is not None:  # edenmem's; the actor comes with history
         at = text.updated_at
         made = {"version": text.version, "at": at, "action": "consolidate", "actor": ""}

@@ -12,8 +12,11 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 
+import msgspec
+
 from edenmem.memory import Needs, State, batches, needs, plan_all
 from edenmem.models.changes import ChangeResult, ChangeSet
+from edenmem.models.memory import FailedDrafts
 from edenmem.models.scope import Scope
 from edenmem.store.sqlite.apply.effects import EffectWriter
 from edenmem.store.sqlite.apply.state import StateLoader, load_state
@@ -45,6 +48,13 @@ class Changes(Part):
                 " last_accessed_at = max(coalesce(last_accessed_at, ?1), ?1)"
                 " WHERE id IN (SELECT value FROM json_each(?2))",
                 (to_ms(at), json_array(fact_ids)),
+            )
+
+    def set_failed_drafts(self, scope: Scope, failed: FailedDrafts) -> None:
+        with self._db.writing() as connection:
+            connection.execute(
+                "UPDATE consolidations SET failed_drafts = ? WHERE scope_id = ?",
+                (msgspec.json.encode(failed).decode(), scopes.number_of(connection, scope)),
             )
 
     def finish_absorbing(self, scope: Scope) -> int:

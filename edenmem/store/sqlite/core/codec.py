@@ -13,7 +13,14 @@ import msgspec
 
 from edenmem.errors import ScopeError
 from edenmem.models.ids import as_utc
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, ScopeSummary
+from edenmem.models.memory import (
+    Consolidation,
+    Fact,
+    FixedSentence,
+    Policy,
+    Reflection,
+    ScopeSummary,
+)
 from edenmem.models.scope import Scope, ScopeKind
 
 Row = tuple[Any, ...]
@@ -191,9 +198,14 @@ def reflection_from(row: Row) -> Reflection:
 #: Start of a query for consolidated texts; the table is ``c``.
 CONSOLIDATION = (
     f"SELECT {_SCOPE}, c.id, c.content, c.version, c.word_limit, c.absorbed_ids,"
-    " c.last_consolidated_at, c.updated_at, c.unpropagated"
+    " c.last_consolidated_at, c.updated_at, c.unpropagated, c.fixed"
     " FROM consolidations c JOIN scopes s USING (scope_id)"
 )
+
+
+def fixed_column(text: Consolidation) -> str | None:
+    """Encode the fixed sentences of a text; None without any."""
+    return msgspec.json.encode(text.fixed).decode() if text.fixed else None
 
 
 def consolidation_from(row: Row, pending: Sequence[str]) -> Consolidation:
@@ -209,6 +221,7 @@ def consolidation_from(row: Row, pending: Sequence[str]) -> Consolidation:
         last_consolidated_at=optional_time(row[8]),
         updated_at=optional_time(row[9]),
         unpropagated_versions=to_versions(row[10]),
+        fixed=msgspec.json.decode(row[11], type=tuple[FixedSentence, ...]) if row[11] else (),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from edenmem.errors import ConflictError
 from edenmem.models.memory import Consolidation, Policy, Reflection
-from edenmem.store.sqlite.core.codec import to_list, to_ms
+from edenmem.store.sqlite.core.codec import fixed_column, to_list, to_ms
 from edenmem.store.sqlite.core.part import json_array
 from edenmem.text import word_count
 
@@ -65,12 +65,13 @@ def put_text(connection: sqlite3.Connection, new: Consolidation, scope_id: int) 
     unpropagated = new.unpropagated_versions
     connection.execute(
         "INSERT INTO consolidations (scope_id, id, content, words, version, word_limit,"
-        " absorbed_ids, last_consolidated_at, updated_at, unpropagated)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (scope_id) DO UPDATE SET"
+        " absorbed_ids, last_consolidated_at, updated_at, unpropagated, fixed)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (scope_id) DO UPDATE SET"
         " content = excluded.content, words = excluded.words, version = excluded.version,"
         " word_limit = excluded.word_limit, absorbed_ids = excluded.absorbed_ids,"
         " last_consolidated_at = excluded.last_consolidated_at, updated_at = excluded.updated_at,"
-        " unpropagated = excluded.unpropagated",
+        " unpropagated = excluded.unpropagated, fixed = excluded.fixed,"
+        " failed_drafts = NULL",
         (
             scope_id,
             new.id,
@@ -82,6 +83,7 @@ def put_text(connection: sqlite3.Connection, new: Consolidation, scope_id: int) 
             to_ms(new.last_consolidated_at),
             to_ms(new.updated_at),
             json_array(unpropagated) if unpropagated else None,
+            fixed_column(new),
         ),
     )
 

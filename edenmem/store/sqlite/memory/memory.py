@@ -12,8 +12,17 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from edenmem.models.integrity import Finding
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, ScopeSummary
+from edenmem.models.memory import (
+    Consolidation,
+    Fact,
+    FailedDrafts,
+    Policy,
+    Reflection,
+    ScopeSummary,
+)
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.sqlite.core import codec, scopes
@@ -253,6 +262,17 @@ class Memory(Part):
             for scope, number in numbers.items()
             if scope in found
         }
+
+    def failed_drafts(self, scopes_: Sequence[Scope]) -> dict[Scope, FailedDrafts]:
+        with self._db.reading() as connection:
+            numbers = scopes.numbers_of(connection, scopes_)
+            rows = connection.execute(
+                "SELECT scope_id, failed_drafts FROM consolidations"
+                f" WHERE failed_drafts IS NOT NULL AND scope_id {AMONG}",
+                (json_array(numbers.values()),),
+            )
+            found = {number: msgspec.json.decode(row, type=FailedDrafts) for number, row in rows}
+        return {scope: found[number] for scope, number in numbers.items() if number in found}
 
     def policies(self, scopes_: Sequence[Scope]) -> dict[Scope, Policy]:
         with self._db.reading() as connection:

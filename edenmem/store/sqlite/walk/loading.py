@@ -187,8 +187,8 @@ class Loader:
             scope_id = scopes.make_number(self._db, text.home)
             self._db.execute(
                 "INSERT INTO consolidations (scope_id, id, content, words, version, word_limit,"
-                " absorbed_ids, last_consolidated_at, updated_at, unpropagated)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " absorbed_ids, last_consolidated_at, updated_at, unpropagated, fixed)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     scope_id,
                     text.id,
@@ -200,6 +200,7 @@ class Loader:
                     to_ms(text.last_consolidated_at),
                     to_ms(text.updated_at),
                     json_array(text.unpropagated_versions) if text.unpropagated_versions else None,
+                    codec.fixed_column(text),
                 ),
             )
             scopes.touch(self._db, scope_id, to_ms(text.updated_at) or 0)
