@@ -138,7 +138,7 @@ def test_a_copied_sentence_needs_a_subject() -> None:
         assert ask(line, said(f"anna: {line}")).violations, line
     named = "Anna fährt immer mit dem Rad."
     assert not ask(named, said(f"anna: {named}")).violations
-    short = ("Morre de medo do aspirador.", "14 noptiere din stejar.", "Erst ab Mittag.")
+    short = ("Везе цимбали своїм бусом.", "14 noptiere din stejar.", "Erst ab Mittag.")
     for line in short:
         assert ask(line, said(f"anna: {line.lower()}"), scope="user").violations, line
     for line in ("sofia hates olives", "Sofia déteste les olives"):
