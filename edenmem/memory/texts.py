@@ -84,7 +84,7 @@ def repair(change: RepairBuffer, state: State, context: ChangeSet) -> Effect:
     if disorder is None:
         answer = result(change, ChangeStatus.ALREADY, target, "the buffer is in order")
         return Effect(change=change, result=answer, reads=(scope,))
-    text = old or new_text(change.id, scope)
+    text = old or new_text(change.id, scope, word_limit=change.word_limit)
     before, after = ({**each, "id": text.id} for each in (disorder.before, disorder.after))
     return Effect(
         change=change,

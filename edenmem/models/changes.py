@@ -251,11 +251,12 @@ class RepairBuffer(_Change, frozen=True, kw_only=True, tag="repair_buffer"):
 
     The flags of the reflections are authoritative. A store that derives buffers from the flags
     recounts them. A correct buffer is left unchanged (ALREADY, no audit entry). This change has no
-    inverse.
+    inverse. ``word_limit`` is set if this creates the consolidated document.
     """
 
     scope: Scope
     at: datetime
+    word_limit: int = 0
 
 
 class WritePolicy(_Change, frozen=True, kw_only=True, tag="write_policy"):

@@ -8,8 +8,9 @@ keeps good ones, gives the labeled correction where there is one, and drops the 
 Each set was written before it was measured, by someone who knew neither rules nor other sets:
 
 - ``work``: read while the rules were written.
-- ``choice``: measured to choose between settings, never read.
-- ``last``: measured once, at the end.
+- ``choice``: measured to choose between settings, then read.
+- ``last``: measured once, then read.
+- ``fresh``: written and measured once after the last change of a rule, not read.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from edenmem.engine.runtime.answers import VerifiedItem
 from tests.support.intervals import wilson
 
 DATA = Path(__file__).parent / "data"
-SETS = ("work", "choice", "last")
+SETS = ("work", "choice", "last", "fresh")
 
 Verify = Literal["off", "doubtful", "all"]
 

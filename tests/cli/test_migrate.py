@@ -21,6 +21,7 @@ from edenmem.models.migration import RunState
 from edenmem.store.sqlite import SqliteStore
 from tests.benchmarks.v1_dump import make_dump
 from tests.cli.conftest import Cli, Inside
+from tests.support.schema_steps import add_steps
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "v1_dump"
 _SIZE = 500
@@ -252,21 +253,26 @@ def test_what_is_wrong_is_said_at_once(new_cli: Inside, dump: Path) -> None:
         assert (found.code, said in found.err) == (code, True), (arguments, found)
 
 
-def test_the_schema_goes_down_and_up(new_cli: Inside) -> None:
-    looked = new_cli("migrate", "down", "4", "--dry-run").ok()
-    assert "0005_migration_runs" in looked.out
-    assert new_cli("migrate", "down", "4").code == 2
-    new_cli("migrate", "down", "4", "--yes").ok()
+def test_the_schema_goes_up_and_down(
+    new_cli: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "steps"
+    folder.mkdir()
+    first, second = add_steps(monkeypatch, folder)
     refused = new_cli("agent", "list")
     assert refused.code == 5
     assert "edenmem migrate up" in refused.err
     status = new_cli("migrate", "status").ok()
     assert "pending" in status.out
     assert "migrate up" in status.err
-    assert "0005_migration_runs" in new_cli("migrate", "up", "--dry-run").ok().out
-    assert "applied 0005_migration_runs" in new_cli("migrate", "up").ok().out
+    assert first in new_cli("migrate", "up", "--dry-run").ok().out
+    assert f"applied {first}" in new_cli("migrate", "up").ok().out
     assert "up to date" in new_cli("migrate", "up").ok().out
     new_cli("agent", "list").ok()
+    assert second in new_cli("migrate", "down", "2", "--dry-run").ok().out
+    assert new_cli("migrate", "down", "2").code == 2
+    new_cli("migrate", "down", "2", "--yes").ok()
+    assert new_cli("agent", "list").code == 5
 
 
 def _width(screen: str) -> int:

@@ -32,7 +32,7 @@ def test_it_fits_the_screen(shared_cli: Cli, columns: int) -> None:
 
 
 def test_it_is_data_too(inside: Inside) -> None:
-    (data,) = inside.json("stats", "--since", "8w", "--top", "2")
+    (data,) = inside.json("stats", "--since", "8w", "--limit", "2")
     assert len(data["weeks"]) in (8, 9)
     assert {kind["kind"]: kind["facts"] for kind in data["kinds"]}["user"] == 3
     assert data["use"]["facts"] == 5

@@ -124,7 +124,9 @@ class Worker:
                     "session": thoughts(2),
                 },
                 "dedup": self._decide,
-                "consolidate": lambda _: {"text": self._text("text")},
+                "consolidate": lambda _: {
+                    "text": f"The {self._chance.choice(_TOPICS)} by the sea is here."
+                },
             }
         )
 

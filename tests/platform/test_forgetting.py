@@ -255,3 +255,21 @@ def test_memory_that_others_may_have_taught_is_left_and_named(world: World) -> N
     assert "it may also come from messages of others" in " ".join(fixed.out.split())
     world.eden("forget", "--user", "anna", "--learned", "remove", "--yes")
     world.eden("doctor", "--check", "forgotten").ok()
+
+
+def test_new_messages_are_formed_after_a_sweep(world: World) -> None:
+    """FAILURES 92: an old copy formed forgotten and new messages, and its proof was noted."""
+    world.eden("init", "--yes").ok()
+    session = world.put_session(sentences("Anna", 1, 2, 3))
+    platform = world.platform()
+    held = platform.load(Session, session)
+    world.eden("forget", "--user", "anna", "--yes", "--mentions", "keep").ok()
+    new = sentences("Anna", 4, 5, 6, 7)
+    world.put_messages(session, new, after=utc_now())
+    platform._form(held)
+    assert "Anna keeps hive number 1." in world.facts()
+    world.eden("form", str(session))  # notes what the platform read
+    world.eden("cold", "run").ok()
+    assert not set(world.facts()) & set(sentences("Anna", 1, 2, 3))
+    world.eden("form", str(session)).ok()
+    assert set(new) <= set(world.facts())

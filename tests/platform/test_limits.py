@@ -173,3 +173,27 @@ def test_only_an_explicit_policy_changes_the_limit_of_a_text(world: World) -> No
     entry = world.eden.json("log", "--limit", "1")[0]
     world.eden("undo", entry["id"], "--yes").ok()
     assert limits(world)["user"] == 800
+
+
+def test_a_repaired_buffer_has_the_platforms_limit(world: World) -> None:
+    """FAILURES 89: the platform obeys 400 words for a text without a limit."""
+    begin(world)
+    world.database.memory2_consolidated.delete_many({})  # it ended between two of its writes
+    world.eden("doctor", "--check", "buffers", "--fix", "--yes")
+    assert limits(world)
+    assert limits(world) == {kind: LIMITS[kind] for kind in limits(world)}
+
+
+def test_a_text_that_is_undone_is_blank_for_the_platform(world: World) -> None:
+    """HOST.md: a text that is not empty, such as a version line, is shown to the agent."""
+    begin(world)
+    only_user = ("--agent", "mira", "--user", "anna")
+    world.eden("consolidation", "edit", *only_user, "--content", "Anna likes bees.", "--yes").ok()
+    [entry, *_] = world.eden.json("log", "--agent", "mira")
+    world.eden("undo", entry["id"], "--yes").ok()
+    key = {"scope": "user", "user_id": world.anna}
+    stored = world.database.memory2_consolidated.find_one(key)
+    assert stored["consolidated_content"] == ""
+    world.eden("consolidation", "edit", *only_user, "--content", "Anna keeps bees.", "--yes").ok()
+    shown = world.eden("consolidation", "show", *only_user, "--json").ok().data
+    assert (shown["version"], shown["consolidated_content"]) == (3, "Anna keeps bees.")

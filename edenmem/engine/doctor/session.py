@@ -26,6 +26,7 @@ from edenmem.engine.erasure.sweep import Returned, Sweep
 from edenmem.engine.formation.claims import worker_id
 from edenmem.engine.formation.recheck import apply_recorded
 from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.scopes.people import other_scopes
 from edenmem.errors import ConfigError, ProviderError, StoreError
 from edenmem.models.changes import Actor, Change, ChangeSet, RemoveFact, RepairBuffer, ReviseFact
@@ -251,12 +252,17 @@ class Repairs:
 
     def _buffers(self, findings: Sequence[Finding]) -> Outcome:
         repairs: list[Change] = []
-        for scope in _scopes(findings):
+        scopes = tuple(_scopes(findings))
+        policies = self._store.memory.policies(scopes)
+        for scope in scopes:
             self._store.changes.finish_absorbing(scope)
             repairs.append(
                 RepairBuffer(
                     scope=scope,
                     at=self._context.now,
+                    word_limit=word_limit_of(
+                        self._store, self._context.settings, scope, policies.get(scope)
+                    ),
                     reason="doctor: the buffer did not match the state of reflections",
                 )
             )

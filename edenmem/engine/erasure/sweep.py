@@ -29,12 +29,15 @@ _AT_ONCE = 500
 class Returned(msgspec.Struct, frozen=True, kw_only=True):
     """Forgotten memory that was written again, or a session with an old context.
 
-    ``why`` is the reason not to remove it, or "".
+    ``why`` is the reason not to remove it, or "". ``sources`` are the messages of ``session_id``
+    that the platform read for it.
     """
 
     target_type: str
     target_id: str
     scope: Scope | None = None
+    session_id: str = ""
+    sources: tuple[str, ...] = ()
     why: str = ""
 
 
@@ -74,6 +77,8 @@ class Sweep:
                             target_type=type(memory).__name__.lower(),
                             target_id=memory.id,
                             scope=memory.home,
+                            session_id=memory.session_id or "",
+                            sources=memory.source_message_ids,
                             why=why,
                         )
         closed = [each.closed_at for each in forgettings if each.closed_at is not None]
@@ -116,6 +121,9 @@ class Sweep:
                 if each.scope is not None  # a dropped context is not a change of memory
             ]
         )
+        for each in found:  # before the memory, which proves that its messages were read
+            if each.session_id and each.sources:
+                self._store.formations.drop_proof(each.session_id, each.sources)
         agents = {each.scope.agent_id for each in found if each.scope is not None}
         if agents:
             traces = Traces(facts=tuple(ids["fact"]), agents=tuple(sorted(agents)))

@@ -80,6 +80,13 @@ class Formations(Protocol):
     ) -> None:
         """Copy proof to a formation, since the platform's memory may be deleted."""
 
+    def drop_proof(self, session_id: str, message_ids: Sequence[str]) -> None:
+        """Remove messages of a session from the copies, because their memory is removed for good.
+
+        The next cold run checks the session.
+        Messages that must not be formed again have a block.
+        """
+
     def platform_memory_at(self, *, since: datetime) -> datetime | None:
         """Return the time of the platform's newest memory after ``since``, if any."""
 

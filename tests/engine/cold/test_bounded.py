@@ -38,7 +38,7 @@ def empty_caches() -> None:
     """Empty the caches of texts: each has a limit of its own, which no run here reaches."""
     words._known = {}
     for each in gc.get_objects():
-        is_cache = isinstance(each, functools._lru_cache_wrapper)
+        is_cache = type(each) is functools._lru_cache_wrapper  # a proxy has the class of another
         if is_cache and each.__module__.startswith("edenmem."):
             each.cache_clear()
 

@@ -31,6 +31,7 @@ from tests.support.damage import an_agent_is_missing, bytes_that_are_no_text
 from tests.support.embedder import FakeEmbedder
 from tests.support.memory import add_fact
 from tests.support.runtime import make_runtime
+from tests.support.schema_steps import add_steps
 from tests.support.stores import secantus_store
 from tests.support.ward import EMBEDDER, SqliteWard, Ward, admit
 
@@ -69,15 +70,18 @@ def test_an_unreachable_database_is_always_reported() -> None:
     assert check(report, "blank").state is State.SKIPPED
 
 
-def test_an_outdated_schema_skips_other_checks(on_sqlite: SqliteWard) -> None:
+def test_an_outdated_schema_skips_other_checks(
+    on_sqlite: SqliteWard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on_sqlite.store.database.close()
-    on_sqlite.run("DELETE FROM migrations WHERE number > 3")
-    on_sqlite.run("PRAGMA user_version = 3")
+    folder = tmp_path / "steps"
+    folder.mkdir()
+    first, _ = add_steps(monkeypatch, folder)
     report = visit(on_sqlite.store)
     assert report.reachable
     found_ = check(report, "schema")
     assert found_.state is State.PROBLEM
-    assert found_.examples[0].target_id.startswith("0004")
+    assert found_.examples[0].target_id == first
     assert check(report, "buffers").state is State.SKIPPED
 
 

@@ -91,11 +91,9 @@ def summarize_steps(steps: Sequence[str]) -> list[str]:
     migrations = [step for step in steps if step.startswith("migration ")]
     indexes = Counter(step.partition(INDEX_STEP)[0] for step in steps if INDEX_STEP in step)
     summary = [step for step in steps if step not in migrations and INDEX_STEP not in step]
-    if len(migrations) > 1:
+    if migrations:
         number = migrations[-1].removeprefix("migration ").partition("_")[0]
         summary.append(f"the schema (version {int(number)})")
-    else:
-        summary.extend(migrations)
     if count := indexes.total():
         by_collection = ", ".join(f"{name} {number}" for name, number in indexes.items())
         summary.append(f"{count} {'index' if count == 1 else 'indexes'}: {by_collection}")

@@ -338,10 +338,11 @@ def reflection_document(reflection: Reflection, *, at: datetime) -> Document:
 def text_fields(content: str, version: int) -> Document:
     """Return the fields of a text, with the VERSION line that the platform expects.
 
+    A blank text has no such line, which the platform would show to the agent.
     The hash reveals a text that the platform wrote under the same number.
     """
     return {
-        "consolidated_content": f"{_version_line(version)}{content}",
+        "consolidated_content": f"{_version_line(version)}{content}" if content else "",
         "version": version,
         "content_hash": content_hash(content),
     }
@@ -372,7 +373,7 @@ def read_version(document: Document) -> int:
     ours = document.get("version")
     if not isinstance(ours, int):
         return line or 1 if content.strip() or line else 0
-    is_numbered = line == ours or stored.startswith(_version_line(ours))
+    is_numbered = not stored or line == ours or stored.startswith(_version_line(ours))
     is_rewritten = document.get("content_hash") not in (None, content_hash(content))
     if (is_numbered and not is_rewritten) or (ours == 0 and not content.strip()):
         return int(ours)  # not an Int64

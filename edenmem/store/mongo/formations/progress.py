@@ -15,7 +15,6 @@ from edenmem.store.common.progress import (
     Readers,
     Waiting,
     is_free_again,
-    place_by_id,
     select_waiting,
 )
 from edenmem.store.mongo.core import codec
@@ -226,7 +225,8 @@ def _reaches(db: Connection, cursor: str | None, end: Place, session_id: str) ->
         return False
     here = {"_id": object_id(cursor), "session": object_id(session_id)}
     row = db.messages.find_one(here, {"createdAt": 1})
-    return (place_by_id(cursor) if row is None else _place(row)) >= end
+    # Without its message the platform begins at the first one.
+    return row is not None and _place(row) >= end
 
 
 def _count_after(db: Connection, session_id: str, at: datetime) -> int:

@@ -160,6 +160,19 @@ class Formations(Part):
             known = from_list(noted[0]) if noted else ()
             return find_proof(connection, session_id, agent_id).difference(known)
 
+    def drop_proof(self, session_id: str, message_ids: Sequence[str]) -> None:
+        copies = "FROM formations WHERE session_id = ? AND trigger = 'platform'"
+        with self._db.writing() as connection:
+            for id, known in connection.execute(
+                f"SELECT id, superseded_message_ids {copies}", (session_id,)
+            ).fetchall():
+                left = [each for each in from_list(known) if each not in message_ids]
+                connection.execute(
+                    "UPDATE formations SET superseded_message_ids = ? WHERE id = ?",
+                    (json_array(left), id),
+                )
+            connection.execute("UPDATE sessions SET settled = NULL WHERE id = ?", (session_id,))
+
     def note_proof(
         self, session_id: str, agent_id: str, message_ids: Sequence[str], *, now: datetime
     ) -> None:
