@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from edenmem.models.ids import utc_now
 from tests.platform.conftest import World, learn, sentences
 from tests.platform.double import Learned, Platform, Session
 
@@ -249,20 +248,3 @@ def test_a_cursor_on_a_deleted_message_is_moved_forward(world: World) -> None:
     world.eden("cold", "run").ok()
     world.eden("form", str(session)).ok()
     assert not world.platform().form(session)
-
-
-@pytest.mark.parametrize("former", ["auto", "edenmem"])
-def test_what_the_platform_is_reading_waits_with_every_former(
-    world: World, monkeypatch: pytest.MonkeyPatch, former: str
-) -> None:
-    """FAILURES 90: its first formation, or one although edenmem is set to be the former."""
-    setting(monkeypatch, former)
-    session = world.put_session(sentences("Anna", *range(4)))
-    newest = world.last_message(session)["_id"]
-    context = {"memory_context.last_memory_message_id": newest, "updatedAt": utc_now()}
-    world.database.sessions.update_one({"_id": session}, {"$set": context})  # it begins
-    world.eden("cold", "run").ok()
-    assert world.read == []
-    world.age(minutes=16)
-    world.eden("cold", "run").ok()
-    assert sorted(world.read) == sentences("Anna", *range(4))

@@ -122,8 +122,9 @@ class Sweep:
             ]
         )
         for each in found:  # before the memory, which proves that its messages were read
-            if each.session_id and each.sources:
-                self._store.formations.drop_proof(each.session_id, each.sources)
+            if each.scope is not None and each.session_id:
+                agent_id = each.scope.agent_id
+                self._store.formations.drop_proof(each.session_id, agent_id, each.sources)
         agents = {each.scope.agent_id for each in found if each.scope is not None}
         if agents:
             traces = Traces(facts=tuple(ids["fact"]), agents=tuple(sorted(agents)))

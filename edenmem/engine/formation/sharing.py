@@ -95,13 +95,12 @@ class Backlogs:
             self._store.formations.note_proof(
                 session.id, agent_id, found.unnoted, now=self._clock()
             )
-        return self._leave(session, found, trigger, reach)
+        return self._leave(session, found, trigger)
 
-    def _leave(self, session: Session, found: Backlog, trigger: Trigger, reach: Reach) -> Backlog:
+    def _leave(self, session: Session, found: Backlog, trigger: Trigger) -> Backlog:
         """Leave messages to the platform, if it is the former and can take the session.
 
         A manual run only counts them, also if the platform forms memory although edenmem is set to.
-        Messages that the platform has passed, and may be reading, wait in any case.
         """
         forced = trigger is Trigger.FORCED
         is_out_of_reach = session.status != "active" or session.imported
@@ -109,14 +108,6 @@ class Backlogs:
             forced and self.in_force.platform_memory_at is not None
         )
         quiet = self._clock() - found.touched_at if found.touched_at else COLD_QUERY + PROOF_WAIT
-        if not (may_read or forced) and reach is Reach.WAITING and quiet < PROOF_WAIT:
-            return msgspec.structs.replace(
-                found,
-                messages=found.messages[found.passed :],
-                total=found.total - found.passed,
-                passed=0,
-                left_to_platform=found.passed,
-            )
         if not may_read or not found.total or is_out_of_reach or quiet >= COLD_QUERY + PROOF_WAIT:
             return found
         kept = found.passed if quiet >= PROOF_WAIT else 0

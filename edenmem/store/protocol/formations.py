@@ -80,7 +80,7 @@ class Formations(Protocol):
     ) -> None:
         """Copy proof to a formation, since the platform's memory may be deleted."""
 
-    def drop_proof(self, session_id: str, message_ids: Sequence[str]) -> None:
+    def drop_proof(self, session_id: str, agent_id: str, message_ids: Sequence[str]) -> None:
         """Remove messages of a session from the copies, because their memory is removed for good.
 
         The next cold run checks the session.

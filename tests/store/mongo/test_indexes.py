@@ -302,6 +302,7 @@ def _use_everything(store: Store) -> None:
     store.formations.proof(session.id, agent.id)
     store.formations.note_proof(session.id, agent.id, [messages[5].id], now=NOW)
     store.formations.note_proof(session.id, agent.id, [messages[4].id], now=NOW)
+    store.formations.drop_proof(session.id, agent.id, [messages[4].id])
     store.formations.platform_memory_at(since=NOW)
     for latest in (None, 5):
         list(store.formations.find_readings(latest=latest))

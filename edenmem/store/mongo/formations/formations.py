@@ -103,9 +103,9 @@ class MongoFormations:
         with suppress(DuplicateKeyError):  # another worker was first; the next look notes the rest
             self._db.formations.insert_one(formation_document(record))
 
-    def drop_proof(self, session_id: str, message_ids: Sequence[str]) -> None:
+    def drop_proof(self, session_id: str, agent_id: str, message_ids: Sequence[str]) -> None:
         """See `Formations.drop_proof`."""
-        copies: Filter = {"session_id": object_id(session_id), "trigger": Trigger.PLATFORM}
+        copies: Filter = {**_pair(session_id, agent_id), "trigger": Trigger.PLATFORM.value}
         gone = {"$pullAll": {"superseded_message_ids": object_ids(message_ids)}}
         self._db.formations.update_many(copies, gone)
         self._db.cold.update_one({"_id": object_id(session_id)}, {"$set": {"settled": None}})

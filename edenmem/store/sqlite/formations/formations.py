@@ -160,11 +160,11 @@ class Formations(Part):
             known = from_list(noted[0]) if noted else ()
             return find_proof(connection, session_id, agent_id).difference(known)
 
-    def drop_proof(self, session_id: str, message_ids: Sequence[str]) -> None:
-        copies = "FROM formations WHERE session_id = ? AND trigger = 'platform'"
+    def drop_proof(self, session_id: str, agent_id: str, message_ids: Sequence[str]) -> None:
+        copies = "FROM formations WHERE session_id = ? AND agent_id = ? AND trigger = 'platform'"
         with self._db.writing() as connection:
             for id, known in connection.execute(
-                f"SELECT id, superseded_message_ids {copies}", (session_id,)
+                f"SELECT id, superseded_message_ids {copies}", (session_id, agent_id)
             ).fetchall():
                 left = [each for each in from_list(known) if each not in message_ids]
                 connection.execute(
