@@ -105,9 +105,10 @@ class MongoFormations:
 
     def drop_proof(self, session_id: str, agent_id: str, message_ids: Sequence[str]) -> None:
         """See `Formations.drop_proof`."""
-        copies: Filter = {**_pair(session_id, agent_id), "trigger": Trigger.PLATFORM.value}
         gone = {"$pullAll": {"superseded_message_ids": object_ids(message_ids)}}
-        self._db.formations.update_many(copies, gone)
+        for document in self._db.formations.find(_pair(session_id, agent_id), {"trigger": 1}):
+            if document.get("trigger") == Trigger.PLATFORM:
+                self._db.formations.update_one({"_id": document["_id"]}, gone)
         self._db.cold.update_one({"_id": object_id(session_id)}, {"$set": {"settled": None}})
 
     def platform_memory_at(self, *, since: datetime) -> datetime | None:
