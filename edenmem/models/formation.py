@@ -18,13 +18,17 @@ record.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeGuard
 
 import msgspec
 
 from edenmem.models.changes import ChangeSet
+
+#: Time for the platform to store what it read, after its cursor passed the messages. Its own
+#: time-out is ten minutes.
+PROOF_WAIT = timedelta(minutes=15)
 
 
 class FormationStatus(StrEnum):

@@ -273,3 +273,38 @@ def test_new_messages_are_formed_after_a_sweep(world: World) -> None:
     assert not set(world.facts()) & set(sentences("Anna", 1, 2, 3))
     world.eden("form", str(session)).ok()
     assert set(new) <= set(world.facts())
+
+
+def test_a_deleted_fact_of_the_platform_is_not_formed_again(world: World) -> None:
+    """Its sources were all that proved that the messages were read."""
+    world.eden("init", "--yes").ok()
+    session = world.put_session(sentences("Anna", *range(4)))
+    assert world.platform().form(session)
+    for fact in world.eden.json("fact", "list", "--agent", "mira", "--user", "anna"):
+        world.eden("fact", "delete", fact["id"], "--yes").ok()
+    world.database.memory2_reflections.delete_many({})
+    world.age(minutes=30)
+    world.eden("cold", "run").ok()
+    assert world.read == []
+    assert world.facts() == []
+
+
+def test_a_text_that_the_platform_wrote_meanwhile_is_named(world: World) -> None:
+    """FAILURES 92: its model had begun with what was forgotten."""
+    world.eden("init", "--yes").ok()
+    session = world.put_session([*sentences("Anna", 1, 2), *sentences("Everybody", 1, 2)])
+    assert world.platform().form(session)
+    world.eden("forget", "--user", "anna", "--yes", "--mentions", "keep").ok()
+    key = {"scope": "agent", "agent_id": world.mira}
+    text = {"consolidated_content": "VERSION: 1\nAnna keeps hives.", "word_limit": 2000}
+    world.database.memory2_consolidated.update_one(
+        key,
+        {"$set": {**text, "last_consolidated_at": utc_now()}, "$setOnInsert": {"_id": ObjectId()}},
+        upsert=True,
+    )
+    seen = world.eden("doctor", "--check", "forgotten", "--json")
+    assert seen.code == 1
+    assert "check or edit the text" in seen.out
+    edited = ("--content", "The hives are old.", "--yes")
+    world.eden("consolidation", "edit", "--agent", "mira", *edited).ok()
+    world.eden("doctor", "--check", "forgotten").ok()

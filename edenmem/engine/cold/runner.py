@@ -28,7 +28,7 @@ from edenmem.engine.cold.report import (
     failures_of,
 )
 from edenmem.engine.erasure.sweep import RECENT, Sweep
-from edenmem.engine.formation.sharing import COLD_QUERY, PROOF_WAIT
+from edenmem.engine.formation.sharing import COLD_QUERY
 from edenmem.engine.reports import ConsolidationReport, FormationReport
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
@@ -47,7 +47,7 @@ from edenmem.errors import (
     SearchIndexUnusable,
     StoreError,
 )
-from edenmem.models.formation import FormationStatus, Reach, Trigger
+from edenmem.models.formation import PROOF_WAIT, FormationStatus, Reach, Trigger
 from edenmem.models.host import Session
 from edenmem.store.protocol.formations import QuietSession
 

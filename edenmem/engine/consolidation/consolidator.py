@@ -17,7 +17,6 @@ from edenmem.engine.consolidation import draft as consolidation_draft
 from edenmem.engine.consolidation.draft import Assignment, Draft, DraftRefused
 from edenmem.engine.consolidation.propagation import Propagator, wants_propagation
 from edenmem.engine.formation.formation_input import PERSONA_CHARACTERS
-from edenmem.engine.formation.sharing import PROOF_WAIT
 from edenmem.engine.formation.transcript import cut_middle, tidy_name
 from edenmem.engine.reports import ConsolidationReport, FixedConflict
 from edenmem.engine.runtime.answers import ConsolidateAnswer, Contradiction, TextAnswer
@@ -39,7 +38,7 @@ from edenmem.errors import (
     UnavailableError,
 )
 from edenmem.models.changes import ChangeResult, ChangeSet, ChangeStatus, WriteConsolidation
-from edenmem.models.formation import CallUsage
+from edenmem.models.formation import PROOF_WAIT, CallUsage
 from edenmem.models.host import Agent
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import (

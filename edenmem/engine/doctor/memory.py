@@ -569,7 +569,9 @@ def find_lost_versions(
     kept = context.store.history.list_versions(target_type, list(several)) if several else {}
     for target_id, found in kept.items():
         item, current = several[target_id]
-        gaps = find_gaps(found, current)
+        # Of its own versions the platform keeps none.
+        is_theirs = isinstance(item, Consolidation) and item.updated_at is None
+        gaps = find_gaps(found, max(found) + 1 if is_theirs else current)
         if gaps:
             lost = ", ".join(map(str, gaps[:5])) + (", …" if len(gaps) > 5 else "")
             yield CheckFinding(

@@ -14,6 +14,7 @@ from edenmem.engine.edits import checks
 from edenmem.engine.edits import policies as policy_changes
 from edenmem.engine.edits.checks import check_result
 from edenmem.engine.edits.vectors import TextVector, TextVectors, with_vectors
+from edenmem.engine.formation.sharing import keep_proof
 from edenmem.engine.reports import EditReport
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import word_limit_of
@@ -182,6 +183,8 @@ class Editor:
     ) -> EditReport:
         """Delete a fact; `restore_fact` restores it."""
         fact = self._fact(fact_id, expected_version)
+        if not dry_run:
+            keep_proof(self._store, fact, self._clock())
         change = RemoveFact(
             scope=fact.home,
             fact_id=fact.id,
@@ -362,6 +365,8 @@ class Editor:
     ) -> EditReport:
         """Delete a reflection; a text that absorbed it does not change."""
         before = self._reflection(reflection_id, expected_version)
+        if not dry_run:
+            keep_proof(self._store, before, self._clock())
         change = RemoveReflection(
             scope=before.home,
             reflection_id=before.id,

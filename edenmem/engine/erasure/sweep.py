@@ -14,6 +14,7 @@ import msgspec
 
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.models.forgetting import Forgetting, Passage, Traces, block
+from edenmem.models.formation import PROOF_WAIT
 from edenmem.models.host import Message, Session
 from edenmem.models.ids import derived_id, new_id, time_of
 from edenmem.models.memory import Fact, Reflection
@@ -81,12 +82,41 @@ class Sweep:
                             sources=memory.source_message_ids,
                             why=why,
                         )
+        yield from self._rewritten(forgettings, since)
         closed = [each.closed_at for each in forgettings if each.closed_at is not None]
         if closed and self._agent_id is None and max(closed) >= since:
             cached = self._store.erasure.find_old_contexts(since=since, before=max(closed))
             for session in self._store.host.sessions_by_ids(tuple(cached)).values():
                 if blocks.concern(session, cached[session.id], self._store):
                     yield Returned(target_type="session", target_id=session.id)
+
+    def _rewritten(self, forgettings: Sequence[Forgetting], since: datetime) -> Iterator[Returned]:
+        """Yield texts that the platform wrote while or just after memory was forgotten.
+
+        It may have begun with what was forgotten. Edenmem's next version ends the doubt.
+        """
+        spans = [
+            (each.begun_at, each.closed_at + PROOF_WAIT)
+            for each in forgettings
+            if each.closed_at is not None and each.closed_at >= since
+        ]
+        if not spans or not self._store.database.is_beside_platform():
+            return
+        near = [
+            summary.scope
+            for summary in self._store.memory.scopes(agent_id=self._agent_id)
+            if (at := summary.last_consolidated_at) is not None
+            and any(begun <= at <= end for begun, end in spans)
+        ]
+        for page in batched(near, _AT_ONCE):
+            for scope, text in self._store.memory.consolidations(page).items():
+                if text.consolidated_content.strip() and text.updated_at is None:
+                    yield Returned(
+                        target_type="consolidation",
+                        target_id=text.id,
+                        scope=scope,
+                        why="the platform wrote it during a forgetting; check or edit the text",
+                    )
 
     def _since(self, begun: datetime) -> datetime:
         return begun if self._recent is None else max(begun, self._now - self._recent)

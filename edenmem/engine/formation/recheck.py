@@ -37,7 +37,12 @@ def recheck(store: Store, formation: Formation, changes: ChangeSet) -> Recheck:
     """Return the changes of a formation that must no longer be applied. Blocks."""
     session = store.host.session(formation.session_id)
     agent = store.host.agent(formation.agent_id)
-    is_gone = session is None or session.deleted or session.incognito
+    is_gone = (
+        session is None
+        or session.deleted
+        or session.incognito
+        or formation.agent_id not in session.agents
+    )
     writes: Set[Scope] = frozenset()
     existing: Set[str] = frozenset()
     if session is not None and agent is not None and not is_gone:
@@ -52,7 +57,7 @@ def recheck(store: Store, formation: Formation, changes: ChangeSet) -> Recheck:
         if scope is None:
             return ""
         if is_gone or agent is None:
-            return "the session or agent was deleted or made incognito in the meantime"
+            return "the session was deleted or made incognito, or the agent left it"
         if scope not in writes:
             return "the scope was closed in the meantime: a person joined, or memory was paused"
         if sources & ids - existing:

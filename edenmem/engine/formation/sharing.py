@@ -14,15 +14,12 @@ import msgspec
 from edenmem.engine.formation.thresholds import is_due, measure
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.overview import in_database
-from edenmem.models.formation import Reach, Trigger
+from edenmem.models.formation import PROOF_WAIT, Reach, Trigger
 from edenmem.models.host import Agent, Session
+from edenmem.models.memory import Fact, Reflection
 from edenmem.settings.schema import FormationSettings
 from edenmem.store.protocol.formations import Backlog
 from edenmem.store.protocol.store import Store
-
-#: Time for the platform to store what it read, after its cursor passed the messages. Its own
-#: time-out is ten minutes.
-PROOF_WAIT = timedelta(minutes=15)
 
 #: How long the platform's newest memory shows that the platform forms memory.
 RECENT = timedelta(days=7)
@@ -57,6 +54,18 @@ def former_in_force(store: Store, settings: FormationSettings, now: datetime) ->
         return InForce(former="edenmem", why=why)
     why = f"its newest memory is from {newest:%Y-%m-%d %H:%M} UTC"
     return InForce(former="platform", why=why, platform_memory_at=newest)
+
+
+def keep_proof(store: Store, memory: Fact | Reflection, now: datetime) -> None:
+    """Note what memory of the platform proves, before it is removed. Blocks.
+
+    Otherwise its messages would be formed again.
+    """
+    is_proof = memory.formation_id is None and memory.session_id and memory.source_message_ids
+    if is_proof and memory.session_id and store.database.is_beside_platform():
+        store.formations.note_proof(
+            memory.session_id, memory.agent_id, memory.source_message_ids, now=now
+        )
 
 
 class Backlogs:

@@ -312,7 +312,9 @@ class MongoHost:
             reached = self._read_cursor_times(each for each in page if each["_id"] in newest)
             for key, formation in newest.items():
                 agent = str(formation["agent_id"])
-                if agent_id in (None, agent) and reached[key] < _last_message_at(formation):
+                between = {"$gt": reached[key], "$lte": _last_message_at(formation)}
+                is_behind = agent_id in (None, agent) and reached[key] < between["$lte"]
+                if is_behind and self._db.messages.find_one({"session": key, "createdAt": between}):
                     yield Finding(
                         target_type="session",
                         target_id=str(key),
