@@ -48,6 +48,8 @@ _GREETING_CHARACTERS, _GREETING_WORDS = 14, 8
 _FEW_WORDS = 3
 _VERB = pattern("form.verb")
 _ENGLISH = word_set("form.english")
+#: Words with which no sentence ends that lacks its full stop.
+_DANGLING = word_set("form.dangling")
 #: Length in words of a text without a verb that is a fragment for certain.
 _SHORT = 7
 _QUOTED_SPEECH = re.compile('["“„«「:]| (?:that|if|no|yes)\\b')
@@ -243,6 +245,8 @@ def _find_fragment(text: str, names: frozenset[str]) -> str | None:
         return "ends abruptly; write a whole statement"
     if len(words) < 2:
         return "is a single word; write a whole statement"
+    if text[-1].isalpha() and words[-1] in _DANGLING:
+        return "ends abruptly; write a whole statement"
     written = re.findall(r"[^\W\d_][\w'’.-]*", text)
     is_cased = any(word[0].isupper() or word[0].islower() for word in written)
     named = [word for word in written if not _PARTICLE.fullmatch(word)]

@@ -9,8 +9,8 @@ Each set was written before it was measured, by someone who knew neither rules n
 
 - ``work``: read while the rules were written.
 - ``choice``: measured to choose between settings, then read.
-- ``last``: measured once, then read.
-- ``fresh``: written and measured once after the last change of a rule, not read.
+- ``last``: measured once at the end, then read.
+- ``fresh``: written and measured once after ``last`` was read, then read.
 """
 
 from __future__ import annotations
