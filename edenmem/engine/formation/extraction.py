@@ -133,9 +133,15 @@ async def _extract(
             parts = answer
         case SingleAnswer():
             items, parts = answer.facts, answer.reflections
+
+    def propose() -> tuple[_Facts, _Reflections]:
+        return (
+            _propose_facts(items, material, settings),
+            _propose_reflections(parts, material, settings),
+        )
+
     # In a thread: reading a long range must not block other sessions.
-    facts, refused_facts = await in_thread(_propose_facts, items, material, settings)
-    thoughts, refused_thoughts = await in_thread(_propose_reflections, parts, material, settings)
+    (facts, refused_facts), (thoughts, refused_thoughts) = await in_thread(propose)
     if kind is not FactsAnswer:
         memory = tuple(quota.memory for quota in quotas.items if quota.memory)
         evidence = msgspec.structs.replace(evidence, memory=memory)
@@ -162,7 +168,7 @@ class _ProposedFact(msgspec.Struct, frozen=True):
 
 def _propose_facts(
     items: Sequence[ExtractedFact], material: Material, settings: FormationSettings
-) -> tuple[list[_ProposedFact], list[Decision]]:
+) -> _Facts:
     """Split the facts into those for a scope that takes them, and rejected ones."""
     proposed: list[_ProposedFact] = []
     refused: list[Decision] = []
@@ -304,9 +310,14 @@ class _ProposedReflection(msgspec.Struct, frozen=True):
     private: bool
 
 
+#: Proposed items, and rejected ones.
+_Facts = tuple[list[_ProposedFact], list[Decision]]
+_Reflections = tuple[list[_ProposedReflection], list[Decision]]
+
+
 def _propose_reflections(
     answer: ReflectionsAnswer, material: Material, settings: FormationSettings
-) -> tuple[list[_ProposedReflection], list[Decision]]:
+) -> _Reflections:
     """Split the reflections by scope, broad to narrow, and reject the others."""
     proposed: list[_ProposedReflection] = []
     refused: list[Decision] = []
