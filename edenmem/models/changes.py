@@ -24,6 +24,7 @@ from edenmem.models.ids import new_id
 from edenmem.models.memory import (
     Fact,
     FactTimes,
+    Held,
     Policy,
     Reflection,
     content_hash,
@@ -195,6 +196,19 @@ class RestoreReflection(_Change, frozen=True, kw_only=True, tag="restore_reflect
     word_limit: int
 
 
+class HoldItem(_Change, frozen=True, kw_only=True, tag="hold_item"):
+    """Keep ``held`` for review, outside of memory."""
+
+    held: Held
+
+
+class RemoveHeld(_Change, frozen=True, kw_only=True, tag="remove_held"):
+    """Remove a held item; the audit entry keeps all of it."""
+
+    scope: Scope
+    held_id: str
+
+
 class WriteConsolidation(_Change, frozen=True, kw_only=True, tag="write_consolidation"):
     """Write the text of a scope as version ``expected_version + 1``, in one atomic step.
 
@@ -319,6 +333,8 @@ Change = (
     | ReviseReflection
     | RemoveReflection
     | RestoreReflection
+    | HoldItem
+    | RemoveHeld
     | WriteConsolidation
     | RevertConsolidation
     | RepairBuffer

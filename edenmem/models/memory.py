@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Literal
 
 import msgspec
 
@@ -155,6 +156,30 @@ class Reflection(_OwnedRecord, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             self, absorbed=False, absorbed_at=None, consolidated_into=None
         )
+
+
+class Held(_OwnedRecord, frozen=True, kw_only=True):
+    """A fact or reflection in doubt that waits for review. It is not memory.
+
+    ``reasons`` says what is in doubt; the other fields are those of `Fact` and `Reflection`.
+    ``session_id`` is always the source.
+    """
+
+    kind: Literal["fact", "reflection"]
+    content: str
+    held_at: datetime
+    quote: str = ""
+    reasons: str = ""
+    source_message_ids: tuple[str, ...] = ()
+    private: bool = False
+    formation_id: str | None = None
+
+
+class HeldCount(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of held items, and when the oldest was held."""
+
+    number: int = 0
+    oldest: datetime | None = None
 
 
 class Consolidation(_OwnedRecord, frozen=True, kw_only=True):
