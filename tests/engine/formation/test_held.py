@@ -138,3 +138,51 @@ async def test_its_default_is_used_where_the_platform_is(
     monkeypatch.setattr(type(world.store.database), "is_beside_platform", lambda self: True)
     await world.form_one(check=True, verify="off")
     assert len(held(world, world.cast.anna_scope)) == 2
+
+
+# -- one user's life -----------------------------------------------------------------------------
+
+PRIVATE = "Anna has moved to Lisbon."
+
+
+@pytest.mark.parametrize("doubtful", ["mark", "hold", "drop"])
+async def test_no_reflection_tells_everybody_about_a_user(world: World, doubtful: str) -> None:
+    """Known failure 106: one user's life reached everybody through the agent's scope."""
+    world.say(SAID)
+    world.llm.script("reflections", reflections(agent=[PRIVATE]))
+    await world.form_one(check=True, verify="off", doubtful=doubtful)
+    scope = world.cast.agent_scope
+    assert world.pending(scope) == []
+    assert [each.content for each in held(world, scope)] == [PRIVATE] * (doubtful == "hold")
+
+
+@pytest.mark.parametrize("doubtful", ["mark", "hold", "drop"])
+async def test_a_fact_that_cannot_be_moved_to_its_user_is_held_or_refused(
+    world: World, doubtful: str
+) -> None:
+    """Known failure 106. The agent's own words name the user: nobody said it of themselves."""
+    cast = world.cast
+    session = world.add_session([cast.eve], cast.anna, cast.bruno)
+    world.say(SAID, session=session)
+    item = fact(PRIVATE, "agent", sources=[1], quote="I moved to Lisbon")
+    world.llm.script("facts", facts(item))
+    report = await world.form_one(session=session, check=True, verify="off", doubtful=doubtful)
+    assert world.contents(cast.agent_scope) == []
+    kept = [each.content for each in held(world, cast.agent_scope)]
+    assert kept == [PRIVATE] * (doubtful == "hold")
+    assert ("privacy" in report.rejected) is (doubtful != "hold")
+
+
+async def test_what_a_group_knows_of_a_user_stays_in_the_group(world: World) -> None:
+    cast = world.cast
+    inside = world.add_session([cast.eve], cast.anna, cast.bruno, group_id="harbour")
+    outside = world.add_session([cast.eve], cast.bruno)
+    world.say(SAID, session=inside)
+    world.llm.script("reflections", reflections(group=[PRIVATE]))
+    await world.form_one(session=inside, check=True, verify="off")
+    assert world.pending(Scope.group(cast.eve.id, "harbour")) == [PRIVATE]
+    assert world.pending(cast.agent_scope) == []
+    runtime = make_runtime(world.store, clock=world.clock)
+    contexts = ContextBuilder(runtime, recaller=Recaller(runtime, searcher=None))
+    assert PRIVATE in (await contexts.build(inside, cast.eve)).xml
+    assert PRIVATE not in (await contexts.build(outside, cast.eve)).xml
