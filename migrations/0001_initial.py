@@ -253,6 +253,24 @@ CREATE INDEX reflections_propagated ON reflections (reflection_no)
     WHERE propagated_from IS NOT NULL;
 CREATE INDEX reflections_related ON reflections (related_users) WHERE related_users IS NOT NULL;
 
+-- Items in doubt that wait for review: no memory, so no index for search has their texts.
+CREATE TABLE held (
+    held_no INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    scope_id INTEGER NOT NULL REFERENCES scopes (scope_id),
+    kind TEXT NOT NULL CHECK (kind IN ('fact', 'reflection')),
+    content TEXT NOT NULL,
+    quote TEXT NOT NULL,
+    reasons TEXT NOT NULL,
+    source_message_ids TEXT,
+    private INTEGER NOT NULL,
+    formation_id TEXT,
+    session_id TEXT,
+    held_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX held_scope ON held (scope_id, held_at DESC, id);
+CREATE INDEX held_session ON held (session_id);
+
 CREATE TABLE consolidations (
     scope_id INTEGER PRIMARY KEY REFERENCES scopes (scope_id),
     id TEXT NOT NULL UNIQUE,

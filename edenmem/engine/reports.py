@@ -36,6 +36,7 @@ class FormationReport(msgspec.Struct, frozen=True, kw_only=True):
     facts_removed: int = 0
     facts_skipped: int = 0
     reflections: dict[str, int] = msgspec.field(default_factory=dict)  # by scope kind
+    held: int = 0  # facts and reflections in doubt that wait for review
     rejected: dict[str, int] = msgspec.field(default_factory=dict)  # by rule; "" if unknown
     decisions: tuple[Decision, ...] = ()
     consolidations: tuple[ConsolidationReport, ...] = ()

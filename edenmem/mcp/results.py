@@ -87,7 +87,7 @@ class FactSource(msgspec.Struct, frozen=True, kw_only=True):
     from_note: Annotated[bool, Meta(description="Whether it comes from the remember tool.")]
 
 
-Outcome = Literal["added", "revised", "replaced", "already known", "rejected"]
+Outcome = Literal["added", "revised", "replaced", "already known", "held for review", "rejected"]
 
 
 class KeptFact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -183,6 +183,7 @@ _OUTCOMES: Mapping[str, Outcome] = {
     "UPDATE": "revised",
     "DELETE": "replaced",
     "NONE": "already known",
+    "HELD": "held for review",
     "REJECTED": "rejected",
 }
 
@@ -194,7 +195,9 @@ def remembered(report: FormationReport) -> Remembered:
             KeptFact(
                 content=stored_line(each.content),
                 outcome=_OUTCOMES[each.action],
-                reason=stored_line(each.reason) if each.action == "REJECTED" else "",
+                reason=stored_line(each.reason)
+                if each.action == "REJECTED"
+                else stored_line(each.unconfirmed),
             )
             for each in report.decisions
         ]

@@ -7,16 +7,17 @@ import msgspec
 from edenmem.memory.state import Origin
 from edenmem.models.changes import Change
 from edenmem.models.host import Agent, User
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
 from edenmem.models.records import AuditEntry, ChangeResult, HistoryEntry
 from edenmem.models.scope import Scope
 
 #: Documents that changes can write.
-Model = Fact | Reflection | Consolidation | Policy | Agent | User
+Model = Fact | Reflection | Held | Consolidation | Policy | Agent | User
 
 _KINDS: dict[type, str] = {
     Fact: "fact",
     Reflection: "reflection",
+    Held: "held",
     Consolidation: "consolidation",
     Policy: "policy",
     Agent: "agent",
@@ -47,7 +48,7 @@ class Write(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """Return "fact", "reflection", "consolidation", "policy", "agent" or "user"."""
+        """Return "fact", "reflection", "held", "consolidation", "policy", "agent" or "user"."""
         return _KINDS[type(self.model)]
 
     @property

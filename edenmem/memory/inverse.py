@@ -28,8 +28,10 @@ from edenmem.models.changes import (
     AuditEntry,
     Change,
     HistoryEntry,
+    HoldItem,
     RemoveAgent,
     RemoveFact,
+    RemoveHeld,
     RemovePolicy,
     RemoveReflection,
     RemoveUser,
@@ -44,7 +46,7 @@ from edenmem.models.changes import (
 )
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection, content_hash
+from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection, content_hash
 from edenmem.models.scope import Scope, ScopeKind
 
 #: The reason for changes that wrote what already existed.
@@ -89,6 +91,7 @@ class Inverse(msgspec.Struct, frozen=True, kw_only=True):
 _READ = {
     "fact": {"content", "private"},
     "reflection": {"content", "private"},
+    "held": {"content"},
     "consolidation": {"consolidated_content"},
     "policy": None,
     "agent": set(_TOGGLES),
@@ -209,6 +212,8 @@ def inverse_needs(entries: Iterable[AuditEntry], past: Past) -> Needs:
                 found.reflections.add(entry.target_id)
                 if entry.scope is not None:
                     found.texts.add(entry.scope)
+            case "held":
+                found.held.add(entry.target_id)
             case "consolidation" if entry.scope is not None:
                 found.texts.add(entry.scope)
                 found.buffers.add(entry.scope)
@@ -659,6 +664,23 @@ def _undo_set_toggles(entry: AuditEntry, state: State, past: Past, at: datetime)
     return Inverse(change=change, differs=differs, now=now)
 
 
+# -- held items ----------------------------------------------------------------------------------
+
+
+def _undo_hold_item(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    now = state.held.get(entry.target_id)
+    if now is None:
+        return _nothing("the item no longer waits for review")
+    return Inverse(change=RemoveHeld(scope=_home(entry), held_id=now.id), now=now)
+
+
+def _undo_remove_held(entry: AuditEntry, state: State, past: Past, at: datetime) -> Inverse:
+    now = state.held.get(entry.target_id)
+    if now is not None:
+        return _nothing("the item waits for review again", now)
+    return Inverse(change=HoldItem(held=msgspec.convert(entry.before, Held)))
+
+
 # -- agents and accounts -------------------------------------------------------------------------
 
 
@@ -705,6 +727,8 @@ _INVERSES: dict[str, Callable[[AuditEntry, State, Past, datetime], Inverse]] = {
     "revise_reflection": _undo_revise_reflection,
     "remove_reflection": _undo_remove_reflection,
     "restore_reflection": _undo_add_reflection,
+    "hold_item": _undo_hold_item,
+    "remove_held": _undo_remove_held,
     "write_consolidation": _undo_write_text,
     "revert_consolidation": _undo_revert_text,
     "repair_buffer": _undo_repair_buffer,

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from edenmem.memory import accounts, facts, reflections, settings, texts
+from edenmem.memory import accounts, facts, held, reflections, settings, texts
 from edenmem.memory.effect import Effect, Write
 from edenmem.memory.outcome import VOID, conflict, result
 from edenmem.memory.requirements import Needs, blocks_of, home_of, kept_scopes, needs
@@ -21,8 +21,10 @@ from edenmem.models.changes import (
     Change,
     ChangeSet,
     ChangeStatus,
+    HoldItem,
     RemoveAgent,
     RemoveFact,
+    RemoveHeld,
     RemovePolicy,
     RemoveReflection,
     RemoveUser,
@@ -37,7 +39,7 @@ from edenmem.models.changes import (
     WritePolicy,
 )
 from edenmem.models.host import Agent, User
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 
 #: Number of changes for which a store loads data together.
@@ -52,6 +54,8 @@ _PLANS: dict[type, Callable[[Any, State, ChangeSet], Effect]] = {
     RestoreReflection: reflections.insert,
     ReviseReflection: reflections.revise,
     RemoveReflection: reflections.remove,
+    HoldItem: held.hold,
+    RemoveHeld: held.remove,
     WriteConsolidation: texts.write,
     RevertConsolidation: texts.revert,
     RepairBuffer: texts.repair,
@@ -184,6 +188,9 @@ def _fold_write(state: State, write: Write) -> None:
         case Reflection():
             state.reflections[model.id] = new if isinstance(new, Reflection) else None
             _fold_reflection(state, write)
+        case Held():
+            state.held[model.id] = new if isinstance(new, Held) else None
+            _grow(state, model.home, "held", (new is not None) - (write.old is not None))
         case Consolidation():
             state.texts[model.home] = new if isinstance(new, Consolidation) else None
             grown = _has_text(write.new) - _has_text(write.old)

@@ -14,8 +14,10 @@ from edenmem.models.changes import (
     AddReflection,
     AddUser,
     Change,
+    HoldItem,
     RemoveAgent,
     RemoveFact,
+    RemoveHeld,
     RemovePolicy,
     RemoveReflection,
     RemoveUser,
@@ -30,7 +32,7 @@ from edenmem.models.changes import (
     WritePolicy,
 )
 from edenmem.models.forgetting import keys_of_change
-from edenmem.models.memory import Fact, Policy, Reflection, content_hash
+from edenmem.models.memory import Fact, Held, Policy, Reflection, content_hash
 from edenmem.models.scope import Scope
 
 
@@ -40,6 +42,7 @@ class Needs(msgspec.Struct, kw_only=True):
     Attributes:
         facts: IDs, in any scope; whole, with the vector.
         reflections: IDs, in any scope.
+        held: IDs, in any scope.
         owners: Scopes with a content hash: the fact of the scope with that text.
         heads: Target types with an ID: the last entry of history for each, and the origin of the
             current version, if history lacks it.
@@ -58,6 +61,7 @@ class Needs(msgspec.Struct, kw_only=True):
 
     facts: set[str] = msgspec.field(default_factory=set)
     reflections: set[str] = msgspec.field(default_factory=set)
+    held: set[str] = msgspec.field(default_factory=set)
     owners: set[tuple[Scope, str]] = msgspec.field(default_factory=set)
     heads: set[tuple[str, str]] = msgspec.field(default_factory=set)
     texts: set[Scope] = msgspec.field(default_factory=set)
@@ -107,7 +111,7 @@ def kept_scopes(change: Change) -> tuple[Scope, ...]:
     Marking as private is always allowed.
     """
     match change:
-        case AddFact(fact=added) | AddReflection(reflection=added):
+        case AddFact(fact=added) | AddReflection(reflection=added) | HoldItem(held=added):
             homes: tuple[Scope | None, ...] = (home_of(added),)
         case ReviseFact(scope=scope, or_add=added):
             homes = (scope, None if added is None else home_of(added))
@@ -126,7 +130,7 @@ def blocks_of(change: Change) -> set[str]:
         return set()
 
 
-def home_of(owned: Fact | Reflection | Policy) -> Scope | None:
+def home_of(owned: Fact | Reflection | Held | Policy) -> Scope | None:
     """Return the scope of a document, or None if its fields name none."""
     try:
         return owned.home
@@ -175,6 +179,14 @@ def _insert_reflection(change: AddReflection | RestoreReflection, found: Needs) 
 
 def _named_reflection(change: ReviseReflection | RemoveReflection, found: Needs) -> None:
     found.reflections.add(change.reflection_id)
+
+
+def _hold_item(change: HoldItem, found: Needs) -> None:
+    found.held.add(change.held.id)
+
+
+def _remove_held(change: RemoveHeld, found: Needs) -> None:
+    found.held.add(change.held_id)
 
 
 def _write_consolidation(change: WriteConsolidation, found: Needs) -> None:
@@ -237,6 +249,8 @@ _NAMED: dict[type, Callable[[Any, Needs], None]] = {
     RestoreReflection: _insert_reflection,
     ReviseReflection: _named_reflection,
     RemoveReflection: _named_reflection,
+    HoldItem: _hold_item,
+    RemoveHeld: _remove_held,
     WriteConsolidation: _write_consolidation,
     RevertConsolidation: _revert_consolidation,
     RepairBuffer: _repair_buffer,

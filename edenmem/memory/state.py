@@ -9,7 +9,7 @@ import msgspec
 
 from edenmem.memory.requirements import Needs
 from edenmem.models.host import Agent, User
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
 from edenmem.models.scope import Scope
 
 
@@ -61,6 +61,7 @@ class Use(msgspec.Struct, kw_only=True):
 
     facts: int = 0
     reflections: int = 0
+    held: int = 0
     texts: int = 0
     policies: int = 0
     sessions: int = 0
@@ -79,6 +80,7 @@ class Use(msgspec.Struct, kw_only=True):
 _WORDS = {
     "facts": "has facts",
     "reflections": "has reflections",
+    "held": "has items that wait for review",
     "texts": "has a text",
     "policies": "has a policy",
     "sessions": "has sessions",
@@ -100,6 +102,7 @@ class State(msgspec.Struct, kw_only=True):
 
     facts: dict[str, Fact | None] = msgspec.field(default_factory=dict)
     reflections: dict[str, Reflection | None] = msgspec.field(default_factory=dict)
+    held: dict[str, Held | None] = msgspec.field(default_factory=dict)
     owners: dict[tuple[Scope, str], str | None] = msgspec.field(default_factory=dict)
     heads: dict[tuple[str, str], Head | None] = msgspec.field(default_factory=dict)
     origins: dict[tuple[str, str], Origin] = msgspec.field(default_factory=dict)

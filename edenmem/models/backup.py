@@ -17,7 +17,7 @@ from edenmem.models.forgetting import Traces
 from edenmem.models.formation import Formation, UsageEntry
 from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import derived_id
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
 from edenmem.models.scope import ScopeKind
 
 
@@ -32,6 +32,7 @@ class RecordKind(StrEnum):
     CONSOLIDATION = "consolidation"
     REFLECTION = "reflection"
     FACT = "fact"
+    HELD = "held"
     FORMATION = "formation"
     USAGE = "usage"
     AUDIT = "audit"
@@ -82,6 +83,7 @@ Record = (
     | Consolidation
     | Reflection
     | Fact
+    | Held
     | Formation
     | UsageEntry
     | AuditEntry
@@ -98,6 +100,7 @@ RECORD_TYPES: dict[RecordKind, type[msgspec.Struct]] = {
     RecordKind.CONSOLIDATION: Consolidation,
     RecordKind.REFLECTION: Reflection,
     RecordKind.FACT: Fact,
+    RecordKind.HELD: Held,
     RecordKind.FORMATION: Formation,
     RecordKind.USAGE: UsageEntry,
     RecordKind.AUDIT: AuditEntry,
@@ -111,6 +114,7 @@ OF_SCOPES = frozenset(
         RecordKind.CONSOLIDATION,
         RecordKind.REFLECTION,
         RecordKind.FACT,
+        RecordKind.HELD,
         RecordKind.AUDIT,
         RecordKind.HISTORY,
     }
@@ -217,6 +221,7 @@ DEFINING: dict[RecordKind, tuple[str, ...]] = {
     RecordKind.CONSOLIDATION: ("home", "consolidated_content"),
     RecordKind.REFLECTION: ("home", "content", "absorbed", "private"),
     RecordKind.FACT: ("home", "content", "private"),
+    RecordKind.HELD: ("home", "kind", "content", "private"),
     RecordKind.FORMATION: ("session_id", "agent_id", "seq", "status", "message_ids"),
     RecordKind.USAGE: ("agent_id", "work", "calls"),
     RecordKind.AUDIT: ("action", "target_type", "target_id", "at"),

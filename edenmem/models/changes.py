@@ -25,6 +25,7 @@ from edenmem.models.memory import (
     Fact,
     FactTimes,
     FixedSentence,
+    Held,
     Policy,
     Reflection,
     content_hash,
@@ -196,6 +197,19 @@ class RestoreReflection(_Change, frozen=True, kw_only=True, tag="restore_reflect
     word_limit: int
 
 
+class HoldItem(_Change, frozen=True, kw_only=True, tag="hold_item"):
+    """Keep ``held`` for review, outside of memory."""
+
+    held: Held
+
+
+class RemoveHeld(_Change, frozen=True, kw_only=True, tag="remove_held"):
+    """Remove a held item; the audit entry keeps all of it."""
+
+    scope: Scope
+    held_id: str
+
+
 class WriteConsolidation(_Change, frozen=True, kw_only=True, tag="write_consolidation"):
     """Write the text of a scope as version ``expected_version + 1``, in one atomic step.
 
@@ -324,6 +338,8 @@ Change = (
     | ReviseReflection
     | RemoveReflection
     | RestoreReflection
+    | HoldItem
+    | RemoveHeld
     | WriteConsolidation
     | RevertConsolidation
     | RepairBuffer

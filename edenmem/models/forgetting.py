@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from edenmem.models.ids import derived_id
-from edenmem.models.memory import Fact
+from edenmem.models.memory import Fact, Held
 from edenmem.models.scope import Scope
 
 SubjectKind = Literal["user", "session", "group", "agent", "fact"]
@@ -70,6 +70,7 @@ class Traces(msgspec.Struct, frozen=True, kw_only=True):
         accounts: The accounts of a user.
         facts: Facts to remove, in any scope.
         messages: The source messages of ``facts``.
+        held: Items that wait for review to remove, in any scope.
         agent_id: Only memory of this agent (None: any).
         agents: Agents whose cached contexts may hold traces.
     """
@@ -81,6 +82,7 @@ class Traces(msgspec.Struct, frozen=True, kw_only=True):
     accounts: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
     agent_id: str | None = None
     agents: tuple[str, ...] = ()
 
@@ -159,12 +161,14 @@ def keys_of_change(change: Any) -> set[str]:
         named = getattr(change, "target_id", None)
     if isinstance(named, str):
         keys.add(block("fact", named))
-    for name in ("fact", "or_add", "reflection", "policy"):
+    for name in ("fact", "or_add", "reflection", "held", "policy"):
         added = getattr(change, name, None)
         if added is None:
             continue
         if isinstance(added, Fact):
             keys.add(block("fact", added.id))
+        if isinstance(added, Held):
+            keys.add(block("held", added.id))
         keys.add(block("scope", added.home.key))
         if added.session_id:
             keys.add(block("session", added.session_id))

@@ -199,11 +199,16 @@ class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
     estimated: int = 0
 
 
+#: The action of an item in doubt that waits for review.
+HELD = "HELD"
+
+
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The decision about one item of a model, with its reason.
 
     ``rule`` is the acceptance rule that rejected the item; several are joined by commas.
-    ``unconfirmed`` is that of the stored fact (see `edenmem.models.memory.Fact`). ``failure`` is
+    ``unconfirmed`` is that of the stored fact (see `edenmem.models.memory.Fact`), or the reasons
+    of a held item. ``failure`` is
     the message of an error that kept a model from verifying the item; it may name the address of
     the model.
     """

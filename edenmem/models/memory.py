@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Literal
 
 import msgspec
 
@@ -183,6 +184,30 @@ class FailedDrafts(msgspec.Struct, frozen=True):
     def is_final(self) -> bool:
         """Return whether no model is asked again about the same input."""
         return bool(self.reviews) or self.count >= MOST_FAILURES
+
+
+class Held(_OwnedRecord, frozen=True, kw_only=True):
+    """A fact or reflection in doubt that waits for review. It is not memory.
+
+    ``reasons`` says what is in doubt; the other fields are those of `Fact` and `Reflection`.
+    ``session_id`` is always the source.
+    """
+
+    kind: Literal["fact", "reflection"]
+    content: str
+    held_at: datetime
+    quote: str = ""
+    reasons: str = ""
+    source_message_ids: tuple[str, ...] = ()
+    private: bool = False
+    formation_id: str | None = None
+
+
+class HeldCount(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of held items, and when the oldest was held."""
+
+    number: int = 0
+    oldest: datetime | None = None
 
 
 class Consolidation(_OwnedRecord, frozen=True, kw_only=True):

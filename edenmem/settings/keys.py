@@ -47,7 +47,7 @@ def defaults() -> Mapping[str, object]:
     return dict(leaves(Settings()))
 
 
-def platform_default(settings: Settings, key: str, value: object) -> int | None:
+def platform_default(settings: Settings, key: str, value: object) -> int | str | None:
     """Return the platform's default if it replaces this value of a setting, else None.
 
     A configured value is kept, and so is any value other than the default.

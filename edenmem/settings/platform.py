@@ -17,10 +17,19 @@ class Numbers(NamedTuple):
     platform: int
 
 
-DEFAULTS: Mapping[str, Numbers] = {
+class Words(NamedTuple):
+    """The same for a setting that is a word."""
+
+    own: str
+    platform: str
+
+
+DEFAULTS: Mapping[str, Numbers | Words] = {
     "formation.message_interval": Numbers(45, 25),
     "formation.token_interval": Numbers(1500, 1500),
     "formation.min_messages": Numbers(1, 4),
+    # The platform reads every fact as certain.
+    "formation.doubtful": Words("mark", "hold"),
     "scopes.session.consolidate_at": Numbers(4, 6),
     "scopes.session.word_limit": Numbers(200, 1500),
     "scopes.user.consolidate_at": Numbers(4, 4),
@@ -35,4 +44,6 @@ OVERFLOW = 20
 
 def own_default(key: str) -> int:
     """Return the default in a database of edenmem's own."""
-    return DEFAULTS[key].own
+    number = DEFAULTS[key].own
+    assert isinstance(number, int)
+    return number

@@ -209,8 +209,9 @@ class FormationSettings(_Section, frozen=True, kw_only=True):
     """Check what the model writes. Off: it is stored as written."""
     verify: Literal["doubtful", "all", "off"] = "doubtful"
     """Facts and reflections to show to the model once more, with their messages."""
-    doubtful: Literal["mark", "drop"] = "mark"
-    """What happens to items that are still in doubt: `mark` them as unconfirmed, or `drop` them."""
+    doubtful: Literal["mark", "hold", "drop"] = "mark"
+    """What happens to items that are still in doubt: `mark` them as unconfirmed, `hold` them for
+    review outside of memory, or `drop` them."""
     dedup: bool = True
     """Compare new facts with similar ones before storing them."""
     dedup_neighbors: Count = 5

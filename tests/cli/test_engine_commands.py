@@ -381,6 +381,27 @@ def test_doubtful_and_rejected_facts_are_told_when_they_are_made(talk: Cli) -> N
     assert "unconfirmed: has no quote" in talk("fact", "why", only["id"]).ok().out
 
 
+def test_what_is_held_is_listed_and_counted(talk: Cli) -> None:
+    said, doubtful = "Lena keeps the hall keys.", "Lena has the keys of the hall."
+    item = {"content": doubtful, "scope": "user", "shard": None, "private": False, "sources": [1]}
+    answers: dict[Any, Any] = {("facts", f"remember/mira/lena/{said}"): {"facts": [item]}}
+    checked = ("--set", "formation.check=true", "--set", "formation.doubtful=hold")
+    her = ("--agent", "mira", "--user", "lena")
+    told = talk("remember", said, *her, *scripted(talk, answers), *checked).ok().out
+    assert f"held for review: {doubtful} (has no quote)" in " ".join(told.split())
+    assert doubtful not in [each["content"] for each in talk.json("fact", "list", *her)]
+    (only,) = talk.json("fact", "list", *her, "--held")
+    assert (only["content"], only["reasons"], only["kind"]) == (doubtful, "has no quote", "fact")
+    assert talk.json("fact", "list", "--agent", "mira", "--held") == []
+    assert "has no quote" in talk("fact", "list", *her, "--held").ok().out
+    assert talk("fact", "list", *her, "--held", "--since", "1d").code == 2
+    for command in ("status", "stats"):
+        assert "1 item, the oldest held" in " ".join(talk(command).ok().out.split())
+        counted = talk.json(command)
+        counted = counted[0] if isinstance(counted, list) else counted
+        assert counted["held"]["number"] == 1
+
+
 def test_what_cannot_be_remembered_says_why(talk: Cli) -> None:
     options = ("--agent", "mira", *scripted(talk, REMEMBERED))
     empty = talk("remember", "  ", *options)

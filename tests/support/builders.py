@@ -10,7 +10,7 @@ from edenmem.models.changes import Actor, Change, ChangeSet
 from edenmem.models.formation import Formation, FormationStatus, Trigger
 from edenmem.models.host import Agent, Message, Session, User
 from edenmem.models.ids import new_id
-from edenmem.models.memory import Fact, Policy, Reflection, content_hash
+from edenmem.models.memory import Fact, Held, Policy, Reflection, content_hash
 from edenmem.models.scope import Scope
 
 #: The default time of tests: a Saturday noon.
@@ -124,6 +124,13 @@ def make_reflection(
     """Return a pending reflection of ``scope``, formed at `NOW`."""
     defaults: dict[str, Any] = {"id": new_id(), "formed_at": NOW, **scope.fields()}
     return Reflection(content=content, **{**defaults, **fields})
+
+
+def make_held(scope: Scope, content: str = "Anna may live in Faro.", **fields: Any) -> Held:
+    """Return an item that waits for review."""
+    owner = scope.fields(session_id=fields.pop("session_id", None))
+    defaults = {"id": new_id(), "kind": "fact", "held_at": NOW, "reasons": "not in the messages"}
+    return Held(**owner, content=content, **{**defaults, **fields})
 
 
 def make_policy(scope: Scope, **fields: Any) -> Policy:

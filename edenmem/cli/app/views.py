@@ -18,13 +18,14 @@ from edenmem.models.changes import (
     Change,
     ChangeStatus,
     HistoryEntry,
+    HoldItem,
     RemoveFact,
     ReviseFact,
 )
-from edenmem.models.formation import CallUsage, Decision, UsageTotal
-from edenmem.models.memory import Consolidation, Fact, Reflection
+from edenmem.models.formation import HELD, CallUsage, Decision, UsageTotal
+from edenmem.models.memory import Consolidation, Fact, Held, HeldCount, Reflection
 from edenmem.models.scope import Scope
-from edenmem.text import many
+from edenmem.text import ago, many
 
 if TYPE_CHECKING:
     from edenmem.engine.formation.sharing import InForce
@@ -64,6 +65,30 @@ def fact_columns(run: Invocation) -> Callable[[Sequence[Fact]], list[Column[Fact
         ]
 
     return columns
+
+
+def held_columns(run: Invocation) -> Callable[[Sequence[Held]], list[Column[Held]]]:
+    """Return the columns of a list of items that wait for review."""
+
+    def columns(items: Sequence[Held]) -> list[Column[Held]]:
+        labels = run.service.scopes.labels([held.home for held in items])
+        return [
+            Column("id", lambda held: held.id, "id"),
+            Column("kind", lambda held: held.kind),
+            Column("scope", lambda held: labels.within_agent(held.home)),
+            Column("held", lambda held: held.held_at, "time"),
+            Column("reasons", lambda held: held.reasons, "text"),
+            Column("quote", lambda held: held.quote or None, "text"),
+            Column("content", lambda held: held.content, "text"),
+        ]
+
+    return columns
+
+
+def describe_held(count: HeldCount) -> str:
+    """Describe how many items wait for review, and since when; empty without any."""
+    since = f", the oldest held {ago(count.oldest)}" if count.oldest else ""
+    return f"{many(count.number, 'item')}{since}" if count.number else ""
 
 
 def reflection_columns(
@@ -191,6 +216,8 @@ _VERBS = {
     "remove_fact": ("delete", "deleted"),
     "set_privacy": ("mark", "marked"),
     "add_reflection": ("add", "added"),
+    "hold_item": ("hold", "held"),
+    "remove_held": ("delete", "deleted"),
     "revise_reflection": ("change", "changed"),
     "remove_reflection": ("delete", "deleted"),
     "write_consolidation": ("write", "wrote"),
@@ -244,6 +271,8 @@ def change_line(change: Change) -> str:
             return f"delete fact {fact_id}"
         case AddReflection(reflection=reflection):
             return f"add {reflection.scope} reflection: {reflection.content}"
+        case HoldItem(held=held):
+            return f"hold {held.scope} {held.kind} for review: {held.content}"
         case _:
             return str(type(change).__struct_config__.tag).replace("_", " ")
 
@@ -253,6 +282,9 @@ def print_judgments(run: Invocation, decisions: Sequence[Decision]) -> None:
     for decision in decisions:
         if decision.action == "REJECTED":
             run.out.paragraph("  ", describe_rejection(decision), indent=4)
+        elif decision.action == HELD:
+            text = f"held for review: {decision.content} ({decision.unconfirmed})"
+            run.out.paragraph("  ", text, indent=4)
         elif decision.unconfirmed:
             doubt = describe_doubt(decision.unconfirmed)
             run.out.paragraph("  ", f"{decision.content} ({doubt})", indent=4)

@@ -144,7 +144,7 @@ class MentionSurvey:
     ) -> list[Mention]:
         """Return memory outside of the traces that names the subject or comes from it."""
         whole = frozenset(traces.scopes)
-        gone = {*traces.facts, *(one.id for one in derived)}
+        gone = {*traces.facts, *traces.held, *(one.id for one in derived)}
         by_source = frozenset(traces.sources)
         origins = _Origins(self._store, traces)
         found: dict[tuple[str, str], Mention] = {}

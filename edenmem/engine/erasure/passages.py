@@ -165,7 +165,7 @@ def _wording(decisions: Sequence[Decision], error: str | None, changes: ChangeSe
     texts = [part for each in decisions for part in (each.content, each.explanation)]
     for change in changes.changes if changes is not None else ():
         texts.append(getattr(change, "content", ""))
-        for name in ("fact", "or_add", "reflection"):
+        for name in ("fact", "or_add", "reflection", "held"):
             added = getattr(change, name, None)
             texts += list_texts(msgspec.to_builtins(added)) if added is not None else []
     return "\n".join(part for part in (*texts, error or "") if part)

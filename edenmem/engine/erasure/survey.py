@@ -16,9 +16,10 @@ from edenmem.engine.erasure.mentions import MentionSurvey, may_concern, names_of
 from edenmem.engine.erasure.passages import trace_reflections, walk_traces
 from edenmem.engine.erasure.reports import ForgetPlan, name_unreadable
 from edenmem.errors import ScopeError
+from edenmem.models.backup import RecordKind
 from edenmem.models.forgetting import Subject, Traces, block
 from edenmem.models.host import Session
-from edenmem.models.memory import Reflection, ScopeSummary
+from edenmem.models.memory import Held, Reflection, ScopeSummary
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
@@ -38,6 +39,7 @@ class Survey:
     def plan(self) -> ForgetPlan:
         """Return the plan of a forgetting."""
         subject, traces = self._subject, self.traces()
+        traces = msgspec.structs.replace(traces, held=tuple(self._find_held(traces)))
         conversations = self._store.erasure.count_conversations(traces)
         texts = islice(walk_traces(self._store, traces), MOST_FORMER)
         former = [passage.text for passage in texts]
@@ -81,6 +83,7 @@ class Survey:
             *(block("reflection", id) for id in (*parents, *plan.derived)),
             *(block("fact", id) for id in traces.facts),
             *(block("message", id) for id in traces.messages),
+            *(block("held", id) for id in traces.held),
         )
 
     # -- traces ------------------------------------------------------------------------------
@@ -185,6 +188,28 @@ class Survey:
             # The agents of removed facts are unknown: all caches may hold the text.
             agents=known.agents or tuple(sorted(store.host.find_agent_ids())),
         )
+
+    def _find_held(self, traces: Traces) -> Iterator[str]:
+        """Yield the items waiting for review that were learned from the subject, or name it.
+
+        They are removed without a question, since they are not memory.
+        """
+        names, sessions = names_of(self._subject), {*traces.own, *traces.sources}
+        said = {
+            *traces.messages,
+            *self._store.host.find_message_ids(traces.accounts, traces.shared),
+        }
+        for document in self._store.walk.documents((RecordKind.HELD,)):
+            held = document.record
+            if not isinstance(held, Held) or traces.agent_id not in (None, held.agent_id):
+                continue
+            texts = (held.content, held.quote, held.reasons)
+            if (
+                held.session_id in sessions
+                or not said.isdisjoint(held.source_message_ids)
+                or any(map(names.are_in, texts))
+            ):
+                yield held.id
 
     def find_derived(self, traces: Traces) -> list[Reflection]:
         """Return reflections derived from the traces, directly or indirectly, farthest first."""

@@ -65,7 +65,7 @@ from edenmem.models.changes import (
 from edenmem.models.forgetting import block
 from edenmem.models.host import Message
 from edenmem.models.ids import as_utc, derived_id
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store, batched
 
@@ -117,6 +117,8 @@ def _keys(record: Record) -> Iterator[str]:
         yield block("fact", record.id)
     elif isinstance(record, Reflection):
         yield block("reflection", record.id)
+    elif isinstance(record, Held):
+        yield block("held", record.id)
     elif isinstance(record, StoredVersion | AuditEntry):
         yield block(record.target_type, record.target_id)
     elif isinstance(record, Message):
@@ -228,7 +230,13 @@ _BATCH = 500
 #: Types that are added as changes, unless part of a whole backup.
 _NEWS = (Fact, Reflection, Consolidation, Policy)
 #: Kinds that are imported only as part of a whole backup.
-_PAST = (RecordKind.AUDIT, RecordKind.HISTORY, RecordKind.FORMATION, RecordKind.USAGE)
+_PAST = (
+    RecordKind.HELD,
+    RecordKind.FORMATION,
+    RecordKind.USAGE,
+    RecordKind.AUDIT,
+    RecordKind.HISTORY,
+)
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):

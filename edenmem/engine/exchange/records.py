@@ -33,6 +33,7 @@ from edenmem.models.ids import as_utc, derived_id, is_id
 from edenmem.models.memory import (
     Consolidation,
     Fact,
+    Held,
     Policy,
     Reflection,
     content_hash,
@@ -138,7 +139,7 @@ _TIMES = {
     )
     for kind, type_ in RECORD_TYPES.items()
 }
-_OWNED = (Fact, Reflection, Consolidation, Policy)
+_OWNED = (Fact, Reflection, Held, Consolidation, Policy)
 
 
 #: Maximum length of an origin in characters.
@@ -317,8 +318,8 @@ class Parser:
     # -- validation --------------------------------------------------------------------------
 
     def _validate(
-        self, record: Fact | Reflection | Consolidation | Policy
-    ) -> Fact | Reflection | Consolidation | Policy:
+        self, record: Fact | Reflection | Held | Consolidation | Policy
+    ) -> Fact | Reflection | Held | Consolidation | Policy:
         _check_owner(record)
         match record:
             case Fact():
@@ -405,10 +406,10 @@ def _check_ids(record: Any) -> None:
             raise InputError(f"{name} is empty, too long, or has invalid characters")
 
 
-def _check_owner(record: Fact | Reflection | Consolidation | Policy) -> None:
+def _check_owner(record: Fact | Reflection | Held | Consolidation | Policy) -> None:
     """Check that a memory has no owner fields of other scopes."""
     own = OWNER_FIELD[record.home.kind]
-    source = "session_id" if isinstance(record, Fact | Reflection) else None
+    source = "session_id" if isinstance(record, Fact | Reflection | Held) else None
     stray = [n for n in OWNERS if n not in (own, source) and getattr(record, n) is not None]
     if stray:
         raise InputError(f"the {record.scope} scope has no {' and no '.join(stray)}")

@@ -19,10 +19,11 @@ from edenmem.models.changes import (
     ChangeResult,
     ChangeSet,
     ChangeStatus,
+    HoldItem,
     RemoveFact,
     ReviseFact,
 )
-from edenmem.models.formation import CallUsage, Decision, Formation
+from edenmem.models.formation import HELD, CallUsage, Decision, Formation
 from edenmem.models.host import Message
 from edenmem.models.memory import content_hash
 from edenmem.store.protocol.store import Store
@@ -89,7 +90,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     def list_new_facts(self, store: Store, material: Material) -> list[str]:
         """Return the texts of this formation's new facts, without facts deleted since. Blocks."""
         found = self.formation.decisions
-        refused = {each.content for each in found if each.action == "REJECTED"}
+        refused = {each.content for each in found if each.action in ("REJECTED", HELD)}
         texts = [each.content for each in found if each.content not in refused]
         if self.changes is not None and not self.results:  # a dry run, which applies nothing
             return texts
@@ -132,6 +133,7 @@ def summary_of(changes: Iterable[Change], decisions: Iterable[Decision]) -> dict
         "reflections": ops[AddReflection],
         "known": actions["NONE"],
         "rejected": actions["REJECTED"],
+        "held": actions[HELD],
     }
 
 
@@ -151,6 +153,7 @@ def report_of_changes(
         ]
     facts: Counter[str] = Counter()
     reflections: Counter[str] = Counter()
+    held = 0
     for result in results:
         match by_id.get(result.change_id), result.status:
             case (_, ChangeStatus.CONFLICT | ChangeStatus.MISSING) | (None, _):
@@ -163,6 +166,8 @@ def report_of_changes(
                 facts["revised"] += 1
             case RemoveFact(), _:
                 facts["removed"] += 1
+            case HoldItem(), _:
+                held += 1
             case AddReflection() as change, _:
                 reflections[change.reflection.scope] += 1
     known = sum(1 for decision in report.decisions if decision.action == "NONE")
@@ -174,5 +179,6 @@ def report_of_changes(
         facts_removed=facts["removed"],
         facts_skipped=facts["skipped"] + known,
         reflections={str(kind): number for kind, number in reflections.items()},
+        held=held,
         rejected=dict(sorted(rejected.items())),
     )

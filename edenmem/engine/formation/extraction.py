@@ -39,6 +39,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     kept: tuple[NewFact, ...] = ()
     rejected: tuple[Decision, ...] = ()
+    held: tuple[NewFact, ...] = ()
 
     def join(self, later: Facts) -> Facts:
         """Add the facts of a later part of the conversation."""
@@ -46,7 +47,8 @@ class Facts(msgspec.Struct, frozen=True):
         for new in later.kept:
             key = (new.scope, new.content)
             kept[key] = _join(kept[key], new) if key in kept else new
-        return Facts(tuple(kept.values()), (*self.rejected, *later.rejected))
+        rejected = (*self.rejected, *later.rejected)
+        return Facts(tuple(kept.values()), rejected, (*self.held, *later.held))
 
 
 class Reflections(msgspec.Struct, frozen=True):
@@ -54,10 +56,12 @@ class Reflections(msgspec.Struct, frozen=True):
 
     kept: tuple[NewReflection, ...] = ()
     rejected: tuple[Decision, ...] = ()
+    held: tuple[NewReflection, ...] = ()
 
     def join(self, later: Reflections) -> Reflections:
         """Add the reflections of a later part of the conversation."""
-        return Reflections((*self.kept, *later.kept), (*self.rejected, *later.rejected))
+        rejected = (*self.rejected, *later.rejected)
+        return Reflections((*self.kept, *later.kept), rejected, (*self.held, *later.held))
 
 
 async def extract_facts(asker: Asker, material: Material, settings: FormationSettings) -> Facts:
@@ -149,7 +153,7 @@ async def _extract(
     candidates = [*(each.candidate for each in facts), *(each.candidate for each in thoughts)]
     reviews = await review(asker, material, candidates, evidence, settings, model=model)
     count = len(facts)
-    kept = _keep_facts(facts, reviews[:count], refused_facts, material, settings)
+    kept = _keep_facts(facts, reviews[:count], refused_facts, material)
     known = [*known, *(fact.content for fact in kept.kept)]
     return kept, _keep_reflections(thoughts, reviews[count:], refused_thoughts, material, known)
 
@@ -195,9 +199,9 @@ def _keep_facts(
     reviews: Sequence[Review],
     refused: Sequence[Decision],
     material: Material,
-    settings: FormationSettings,
 ) -> Facts:
     """Return the accepted facts, up to each scope's limit."""
+    held: list[NewFact] = []
     kept: dict[tuple[Scope, str], NewFact] = {}
     rejected = list(refused)
     taken: Counter[tuple[ScopeKind, str | None]] = Counter()  # by the offered scope
@@ -205,7 +209,7 @@ def _keep_facts(
         item, content = proposal.item, reviewed.content
         if any(each.rule == PRIVACY for each in reviewed.doubts):
             item, reviewed = _move_to_user(item, reviewed, material)
-        if reviewed.violations or _is_dropped(reviewed, settings):
+        if reviewed.violations or _is_dropped(reviewed, material):
             rejected.append(reviewed.reject())
             continue
         quota = _choose_quota(item, content, reviewed.sources, material)
@@ -223,6 +227,9 @@ def _keep_facts(
             note=reviewed.note,
             failure=reviewed.failure,
         )
+        if new.unconfirmed and material.doubtful == "hold":
+            held.append(new)
+            continue
         key, offer = (quota.scope, content_hash(content)), (quota.kind, quota.shard)
         if same := kept.get(key):
             kept[key] = _join(same, new)
@@ -232,14 +239,14 @@ def _keep_facts(
         else:
             reason = f"more than {quota.max_facts} facts for the {quota.kind} scope"
             rejected.append(_reject(content, LIMIT, reason))
-    return Facts(tuple(kept.values()), tuple(rejected))
+    return Facts(tuple(kept.values()), tuple(rejected), tuple(held))
 
 
-def _is_dropped(reviewed: Review, settings: FormationSettings) -> bool:
+def _is_dropped(reviewed: Review, material: Material) -> bool:
     """Return whether an item is left out for its doubts; memory of everybody names no user."""
-    if any(each.rule == PRIVACY for each in reviewed.doubts):
-        return True
-    return settings.doubtful == "drop" and bool(reviewed.doubts)
+    if material.doubtful == "mark":
+        return any(each.rule == PRIVACY for each in reviewed.doubts)
+    return material.doubtful == "drop" and bool(reviewed.doubts)
 
 
 def _move_to_user(
@@ -349,31 +356,34 @@ def _keep_reflections(
 ) -> Reflections:
     """Return the accepted new reflections, up to each scope's limit."""
     kept: list[NewReflection] = []
+    held: list[NewReflection] = []
     rejected = list(refused)
     said = {fold(fact) for fact in known} | _said_already(material)
     taken: Counter[Scope] = Counter()
     for proposal, reviewed in zip(proposed, reviews, strict=True):
         quota, content = proposal.quota, reviewed.content
-        if reviewed.violations:
+        sources = material.transcript.find_sources(reviewed.sources)
+        new = NewReflection(
+            scope=quota.scope,
+            content=content,
+            private=proposal.private,
+            source_ids=tuple(dict.fromkeys(each.id for each in sources)),
+            unconfirmed=reviewed.unconfirmed,
+        )
+        if reviewed.violations or _is_dropped(reviewed, material):
             rejected.append(reviewed.reject("reflection"))
         elif fold(content) in said:
             rejected.append(_reject(content, KNOWN, "reflection: already known"))
+        elif new.unconfirmed and material.doubtful == "hold":
+            held.append(new)
         elif taken[quota.scope] == quota.max_reflections:
             reason = f"reflection: too many reflections for {proposal.name}"
             rejected.append(_reject(content, LIMIT, reason))
         else:
             taken[quota.scope] += 1
             said.add(fold(content))
-            sources = material.transcript.find_sources(reviewed.sources)
-            new = NewReflection(
-                scope=quota.scope,
-                content=content,
-                private=proposal.private,
-                source_ids=tuple(dict.fromkeys(each.id for each in sources)),
-                unconfirmed=reviewed.unconfirmed,
-            )
             kept.append(new)
-    return Reflections(tuple(kept), tuple(rejected))
+    return Reflections(tuple(kept), tuple(rejected), tuple(held))
 
 
 def _said_already(material: Material) -> set[str]:

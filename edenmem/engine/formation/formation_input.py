@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
+from typing import Literal
 
 import msgspec
 
@@ -13,8 +14,8 @@ from edenmem.acceptance.evidence import Evidence
 from edenmem.engine.formation.quotas import ScopeQuotas
 from edenmem.engine.formation.transcript import Transcript, cut_middle, tidy_name
 from edenmem.models.host import Agent
-from edenmem.models.ids import as_utc, new_id
-from edenmem.models.memory import Fact, FactTimes, Reflection, content_hash, join_times
+from edenmem.models.ids import as_utc, derived_id, new_id
+from edenmem.models.memory import Fact, FactTimes, Held, Reflection, content_hash, join_times
 from edenmem.models.scope import Scope
 from edenmem.text import clean
 
@@ -103,6 +104,22 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
             embedding_model=model if embedding is not None else None,
         )
 
+    def held(self, new: NewFact | NewReflection) -> Held:
+        """Return the item to keep for review; the same text of a scope is kept once."""
+        kind: Literal["fact", "reflection"] = "fact" if isinstance(new, NewFact) else "reflection"
+        return Held(
+            id=derived_id("held", kind, new.scope.key, content_hash(new.content)),
+            **new.scope.fields(session_id=self.session_id),
+            kind=kind,
+            content=new.content,
+            quote=new.quote if isinstance(new, NewFact) else "",
+            reasons=new.unconfirmed,
+            source_message_ids=self.sources_of(new),
+            private=new.private,
+            formation_id=self.formation_id,
+            held_at=self.at,
+        )
+
     def reflection(self, new: NewReflection) -> Reflection:
         """Return the reflection to store, with a new ID."""
         scope = new.scope
@@ -129,6 +146,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         origin: The origin of the results.
         background: The session's title, and the names of people and agents in it.
         users: The names of the session's users.
+        doubtful: What happens to items in doubt, see `FormationSettings.doubtful`.
     """
 
     agent: Agent
@@ -137,6 +155,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     origin: Origin
     background: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
+    doubtful: str = "mark"
 
     @property
     def is_worth_asking(self) -> bool:

@@ -15,13 +15,14 @@ from edenmem.engine.formation.extraction import (
     extract_reflections,
     extract_together,
 )
-from edenmem.engine.formation.formation_input import Material, Origin
+from edenmem.engine.formation.formation_input import Material, NewFact, NewReflection, Origin
 from edenmem.engine.formation.quotas import gather_quotas
 from edenmem.engine.formation.thresholds import is_readable
 from edenmem.engine.formation.transcript import Cast, tidy_name, transcribe
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.scopes.overview import in_database
 from edenmem.engine.scopes.retention import retention_changes
 from edenmem.engine.scopes.visibility import people_who_wrote, session_scopes, still_open
 from edenmem.models.changes import (
@@ -29,10 +30,11 @@ from edenmem.models.changes import (
     AddReflection,
     Change,
     ChangeSet,
+    HoldItem,
     RemoveFact,
     ReviseFact,
 )
-from edenmem.models.formation import Decision, Formation
+from edenmem.models.formation import HELD, Decision, Formation
 from edenmem.models.host import Agent, Message, Session
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
@@ -191,6 +193,7 @@ class Pipeline:
         changes = [
             *plan.changes,
             *_additions(material, reflections),
+            *_held(material, facts, reflections),
             *(
                 removal
                 for quota in quotas.offered_for_facts
@@ -207,10 +210,12 @@ class Pipeline:
         open_ = still_open(self._store, material.agent.id, _list_changeable(material))
         changes = [_still_possible(each, open_) for each in changes]
         late = [_reject_late(each) for each in changes if not _is_wanted(each, open_)]
+        changes = [each for each in changes if _is_wanted(each, open_)]
+        held = [_hold_decision(each) for each in changes if isinstance(each, HoldItem)]
         return self._outcome(
             material,
-            [each for each in changes if _is_wanted(each, open_)],
-            (*plan.decisions, *facts.rejected, *reflections.rejected, *late),
+            changes,
+            (*plan.decisions, *held, *facts.rejected, *reflections.rejected, *late),
         )
 
     def _outcome(
@@ -263,6 +268,7 @@ class Pipeline:
                 *(name for each in cast.agents.values() for name in (each.name, each.username)),
             ),
             users=tuple(tidy_name(cast.person(user)) for user in users.values()),
+            doubtful=in_database(self._store, self._settings).formation.doubtful,
         )
 
 
@@ -278,6 +284,17 @@ def _additions(material: Material, reflections: Reflections) -> list[Change]:
         AddReflection(reflection=material.origin.reflection(new), word_limit=limits[new.scope])
         for new in reflections.kept
     ]
+
+
+def _held(material: Material, facts: Facts, reflections: Reflections) -> list[HoldItem]:
+    doubted: tuple[NewFact | NewReflection, ...] = (*facts.held, *reflections.held)
+    found = [material.origin.held(new) for new in doubted]
+    return [HoldItem(held=each) for each in {each.id: each for each in found}.values()]
+
+
+def _hold_decision(change: HoldItem) -> Decision:
+    held = change.held
+    return Decision(content=held.content, action=HELD, target_id=held.id, unconfirmed=held.reasons)
 
 
 def _list_changeable(material: Material) -> tuple[Scope, ...]:
@@ -301,8 +318,8 @@ def _is_wanted(change: Change, open_: frozenset[Scope]) -> bool:
     match change:
         case AddFact(fact=fact):
             return fact.home in open_
-        case AddReflection(reflection=reflection):
-            return reflection.home in open_
+        case AddReflection(reflection=added) | HoldItem(held=added):
+            return added.home in open_
         case ReviseFact(scope=scope) | RemoveFact(scope=scope):
             return scope in open_
         case _:
@@ -312,7 +329,7 @@ def _is_wanted(change: Change, open_: frozenset[Scope]) -> bool:
 def _reject_late(change: Change) -> Decision:
     """Return why a change is not made."""
     match change:
-        case AddFact(fact=made) | AddReflection(reflection=made):
+        case AddFact(fact=made) | AddReflection(reflection=made) | HoldItem(held=made):
             content = made.content
         case _:
             content = getattr(change, "content", "")

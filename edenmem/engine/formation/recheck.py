@@ -17,6 +17,7 @@ from edenmem.models.changes import (
     Change,
     ChangeResult,
     ChangeSet,
+    HoldItem,
     RemoveFact,
     ReviseFact,
 )
@@ -89,7 +90,7 @@ def apply_recorded(
 def _target(change: Change) -> tuple[Scope | None, frozenset[str]]:
     """Return the scope and sources of a change; no scope if it is always allowed."""
     match change:
-        case AddFact(fact=made) | AddReflection(reflection=made):
+        case AddFact(fact=made) | AddReflection(reflection=made) | HoldItem(held=made):
             return made.home, frozenset(made.source_message_ids)
         case ReviseFact(scope=scope, source_message_ids=sources):
             return scope, frozenset(sources)
@@ -101,7 +102,7 @@ def _target(change: Change) -> tuple[Scope | None, frozenset[str]]:
 
 def _content(change: Change) -> str:
     match change:
-        case AddFact(fact=made) | AddReflection(reflection=made):
+        case AddFact(fact=made) | AddReflection(reflection=made) | HoldItem(held=made):
             return made.content
         case _:
             return getattr(change, "content", "")

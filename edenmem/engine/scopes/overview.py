@@ -14,7 +14,7 @@ import msgspec
 from edenmem.engine.reports import ScopeStatus
 from edenmem.models.formation import UNFINISHED, Formation, FormationStatus, UsageTotal
 from edenmem.models.ids import as_utc, utc_now
-from edenmem.models.memory import Consolidation, Policy, ScopeSummary
+from edenmem.models.memory import Consolidation, HeldCount, Policy, ScopeSummary
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.switch import VectorSwitch
 from edenmem.settings.keys import for_platform
@@ -53,8 +53,8 @@ class StoreOverview(msgspec.Struct, frozen=True, kw_only=True):
 
     ``vector_models`` counts facts by the model of their vector ("" without a vector).
     ``unfinished`` and ``failed`` are the latest formations with these states, ``formations`` are
-    counts by state. ``usage`` sums the usage by model, including failed attempts. ``switch`` is the
-    current switch to another embedding model, if any.
+    counts by state. ``held`` counts what waits for review. ``usage`` sums the usage by model,
+    including failed attempts. ``switch`` is the current switch to another embedding model, if any.
     """
 
     store: StoreInfo
@@ -64,6 +64,7 @@ class StoreOverview(msgspec.Struct, frozen=True, kw_only=True):
     failed: tuple[Formation, ...] = ()
     vector_models: dict[str, int] = msgspec.field(default_factory=dict)
     usage: tuple[ModelUsage, ...] = ()
+    held: HeldCount = HeldCount()
     search: str = ""
     switch: VectorSwitch | None = None
     notices: tuple[str, ...] = ()
@@ -199,6 +200,7 @@ def store_overview(
         failed=tuple(failed),
         vector_models=store.vectors.vector_models(),
         usage=model_usage(store, now or utc_now(), agent_id=agent_id),
+        held=store.memory.count_held(agent_id=agent_id),
         search=ability.kind,
         switch=store.switches.vector_switch(),
         notices=(ability.notice,) if ability.notice else (),

@@ -12,7 +12,7 @@ import msgspec
 from edenmem.engine.reports import ScopeStatus
 from edenmem.engine.scopes.overview import scope_statuses
 from edenmem.models.ids import as_utc
-from edenmem.models.memory import Fact
+from edenmem.models.memory import Fact, HeldCount
 from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount, UsageOnDay
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
@@ -47,6 +47,7 @@ class MemoryStatistics(msgspec.Struct, frozen=True, kw_only=True):
     most_retrieved: tuple[Fact, ...]
     days: tuple[UsageOnDay, ...]
     rejected: dict[str, int] = {}
+    held: HeldCount = HeldCount()
 
 
 def gather(
@@ -88,6 +89,7 @@ def gather(
         most_retrieved=tuple(store.statistics.most_retrieved(agent_id=agent_id, limit=top)),
         days=tuple(store.usage.usage_by_day(agent_id=agent_id, since=since)),
         rejected=_by_rule(store.statistics.count_rejections(agent_id=agent_id, since=since)),
+        held=store.memory.count_held(agent_id=agent_id),
     )
 
 

@@ -13,6 +13,8 @@ from edenmem.models.memory import (
     Consolidation,
     Fact,
     FailedDrafts,
+    Held,
+    HeldCount,
     Policy,
     Reflection,
     ScopeSummary,
@@ -66,6 +68,12 @@ class Memory(Protocol):
 
     def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
         """Return reflections by ID from any scope; the caller checks access to their ``home``."""
+
+    def held(self, scopes: Sequence[Scope], *, limit: int | None = None) -> Iterator[Held]:
+        """Yield the items of these scopes that wait for review, newest first."""
+
+    def count_held(self, *, agent_id: str | None = None) -> HeldCount:
+        """Count the items that wait for review, of an agent or of all."""
 
     def find_derived(self, reflection_ids: Sequence[str]) -> list[Reflection]:
         """Return the reflections that were derived (propagated) from one of these."""

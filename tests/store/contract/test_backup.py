@@ -14,6 +14,7 @@ from edenmem.models.changes import (
     AddFact,
     AddReflection,
     AddUser,
+    HoldItem,
     RemoveFact,
     RemoveReflection,
     ReviseFact,
@@ -34,6 +35,7 @@ from tests.support.builders import (
     make_agent,
     make_fact,
     make_formation,
+    make_held,
     make_messages,
     make_policy,
     make_reflection,
@@ -107,6 +109,7 @@ def _live(store: Store, scope: Scope) -> None:
     store.changes.apply(
         change_set(
             *(AddReflection(reflection=thought, word_limit=9) for thought in thoughts),
+            HoldItem(held=make_held(scope, quote="maybe", source_message_ids=(new_id(),))),
             WriteConsolidation(
                 expected_version=0,
                 content="One.",

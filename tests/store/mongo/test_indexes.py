@@ -95,6 +95,7 @@ RESIDUAL = {
     "memory2_reflections": {
         *("absorbed", "said_at", "formed_at", "user_id", "group_id", "shard", "session_id"),
     },
+    "memory2_held": {"user_id", "group_id", "shard", "session_id"},
     "memory2_consolidated": {"user_id", "group_id", "shard", "session_id"},
     "memory2_policies": {"user_id", "version"},
     "memory2_history": {"action", "agent_id", "scope", "owner"},
@@ -108,6 +109,7 @@ ANCHORS = {
     "messages": ({"session"}, {"sender"}),
     "memory2_facts": ({"agent_id", "scope"}, {"embedding_model"}),
     "memory2_reflections": ({"agent_id", "scope"},),
+    "memory2_held": ({"agent_id", "scope"},),
     "memory2_consolidated": ({"agent_id", "scope"},),
 }
 
@@ -436,6 +438,9 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     store.memory.failed_drafts(scopes)
     store.memory.policies(scopes)
     store.memory.revisions(scopes)
+    list(store.memory.held(scopes))
+    store.memory.count_held(agent_id=agent_id)
+    store.memory.count_held()
     store.memory.shards(agent_id)
     list(store.memory.scopes())
     list(

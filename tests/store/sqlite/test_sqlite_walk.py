@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from edenmem.models.backup import Document, RecordKind, Selection
-from edenmem.models.changes import RemoveFact, ReviseFact
+from edenmem.models.changes import HoldItem, RemoveFact, ReviseFact
 from edenmem.models.forgetting import Traces
 from edenmem.models.formation import UsageEntry
 from edenmem.models.ids import new_id
@@ -19,7 +19,7 @@ from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.sqlite import SqliteStore
 from edenmem.store.sqlite.walk import walk
 from tests.store.sqlite.test_sqlite_plans import full_scans
-from tests.support.builders import NOW, change_set, make_formation
+from tests.support.builders import NOW, change_set, make_formation, make_held
 from tests.support.forgetting import Town, fill, make_town
 from tests.support.memory import set_policy
 
@@ -37,6 +37,7 @@ def town(tmp_path: Path) -> Iterator[Town]:
     delete(store, facts[1].record)
     set_policy(store, town.his(), memory_instructions="Be brief.")
     store.usage.add_usage(UsageEntry(id=new_id(), at=NOW, agent_id=new_id(), work="x", calls=()))
+    store.changes.apply(change_set(HoldItem(held=make_held(town.his()))))
     for session in (town.own, town.shared):
         formation = make_formation(session, list(store.host.messages(session.id))[:2])
         assert store.formations.claim(formation)
@@ -193,6 +194,7 @@ _DAMAGE = {
     RecordKind.CONSOLIDATION: "UPDATE consolidations SET absorbed_ids = '[7]'",
     RecordKind.REFLECTION: "UPDATE reflections SET propagated_from = '[[]]'",
     RecordKind.FACT: "UPDATE facts SET source_message_ids = 'none'",
+    RecordKind.HELD: f"UPDATE held SET quote = {_NO_TEXT}",
     RecordKind.FORMATION: "UPDATE formations SET decisions = '[7]'",
     RecordKind.USAGE: "UPDATE usage_entries SET work = CAST(x'41ff' AS TEXT)",
     RecordKind.AUDIT: "UPDATE audit SET after = '7'",

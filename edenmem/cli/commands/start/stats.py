@@ -13,7 +13,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import dollars, token_count
+from edenmem.cli.app.views import describe_held, dollars, token_count
 from edenmem.cli.terminal.charts import draw_stacked_bars
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import parse_when
@@ -124,7 +124,7 @@ def _show_statistics(run: Invocation, statistics: MemoryStatistics) -> None:
     kinds = [kind for kind in statistics.kinds if kind.facts or kind.reflections]
     out.listing(kinds, _KINDS, empty="no memory yet")
     _section(run, "Use of facts")
-    out.fields(_use(statistics.use))
+    out.fields([*_use(statistics.use), ("held for review", describe_held(statistics.held))])
     if statistics.most_retrieved:
         out.line()
         out.listing(statistics.most_retrieved, _build_columns(labels))

@@ -11,7 +11,7 @@ from edenmem.cli.app import options
 from edenmem.cli.app.choosing import NO_AGENTS, agent_id_of
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.views import count_noun, describe_former, dollars, token_count
+from edenmem.cli.app.views import count_noun, describe_former, describe_held, dollars, token_count
 from edenmem.cli.commands.indexes.switch_views import standing
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.tables import Column
@@ -97,6 +97,7 @@ def _fields(run: Invocation, overview: StoreOverview) -> list[tuple[str, object]
             "formations",
             ", ".join(f"{n} {_STATES[state]}" for state, n in overview.formations.items()),
         ),
+        ("held for review", describe_held(overview.held)),
         ("profile", run.loaded.profile or ""),
         ("settings", [str(path) for path in run.loaded.files]),
     ]

@@ -299,12 +299,16 @@ def _print_planned(
 
 
 def _print_rejected(run: Invocation, reports: Sequence[FormationReport], *, verbose: bool) -> None:
-    """Print counts of rejections by rule; ``verbose`` lists rejected items and those in doubt."""
+    """Print counts of held and rejected items; ``verbose`` lists them, and those in doubt."""
     counts: Counter[str] = Counter()
+    held = 0
     for report in reports:
         counts.update(report.rejected)
+        held += report.held
         if verbose:
             print_judgments(run, report.decisions)
+    if held:
+        run.out.note(f"held for review: {many(held, 'item')}; see 'edenmem fact list --held'")
     if counts:
         by_rule = ", ".join(f"{count} {rule or 'other'}" for rule, count in counts.most_common())
         more = "" if verbose else "; list them with --verbose"

@@ -25,6 +25,7 @@ _OUTCOMES = {
     "UPDATE": ("revised", "revise"),
     "DELETE": ("replaced", "replace"),
     "NONE": ("known", "known"),
+    "HELD": ("held", "hold"),
     "REJECTED": ("rejected", "reject"),
 }
 

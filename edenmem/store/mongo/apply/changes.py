@@ -263,4 +263,4 @@ def _size(change: Change) -> int:
 
 
 #: The fields of changes that hold added memory.
-_ADDED = ("fact", "or_add", "reflection")
+_ADDED = ("fact", "or_add", "reflection", "held")

@@ -11,7 +11,7 @@ import msgspec
 from edenmem.memory import Answer, Disorder, Head, Needs, Origin, State, Use
 from edenmem.memory.outcome import VOID, plain
 from edenmem.memory.texts import new_text
-from edenmem.models.memory import Fact, Reflection
+from edenmem.models.memory import Fact, Held, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo.core import codec
@@ -79,6 +79,7 @@ class Loader:
             answers=self._answers(needs.answers),
             blocks=self._blocks(needs.blocks, at),
             reflections=self._reflections(needs.reflections),
+            held=self._held(needs.held),
             owners=self._owners(needs.owners),
             texts=self._texts(needs.texts | needs.buffers | needs.repairs),
             buffers=self._buffers(needs.buffers),
@@ -113,6 +114,12 @@ class Loader:
             for reflection in codec.read_owned(codec.reflection_from, [document]):
                 found[reflection.id] = reflection
                 self.stored["reflection", reflection.id] = document
+        return found
+
+    def _held(self, ids: set[str]) -> dict[str, Held | None]:
+        found: dict[str, Held | None] = dict.fromkeys(ids)
+        for held in codec.read_owned(codec.held_from, self._by_id(names.HELD, ids)):
+            found[held.id] = held
         return found
 
     def _owners(self, wanted: set[tuple[Scope, str]]) -> dict[tuple[Scope, str], str | None]:
@@ -266,6 +273,7 @@ class Loader:
         if kind == "agent" or living:
             use.facts = self._count(names.FACTS, owner)
             use.reflections = self._count(names.REFLECTIONS, owner)
+            use.held = self._count(names.HELD, owner)
             for each in ScopeKind if kind == "agent" else (ScopeKind.USER,):
                 key = {**owner, "scope": each.value}
                 texts = self._find(names.CONSOLIDATED, key, {"consolidated_content": 1})

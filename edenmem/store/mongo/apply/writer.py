@@ -13,7 +13,7 @@ from edenmem.memory import Effect, Origin, Write
 from edenmem.models.changes import RestoreReflection, RevertConsolidation
 from edenmem.models.host import Agent, User
 from edenmem.models.ids import utc_now
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import StoreSettings
 from edenmem.store.mongo.apply.state import WAITING
@@ -144,6 +144,10 @@ class Writer:
                 self._fact(write, effect)
             case Reflection():
                 self._reflection(write)
+            case Held():
+                insert = InsertOne(codec.held_document(model, at=self._now))
+                gone = DeleteOne({"_id": object_id(model.id)})
+                self._do(names.HELD, gone if write.new is None else insert)
             case Consolidation():
                 self._text(write, effect.origin)
             case Policy():

@@ -24,6 +24,7 @@ from edenmem.models.memory import (
     Consolidation,
     Fact,
     FixedSentence,
+    Held,
     Policy,
     Reflection,
     content_hash,
@@ -42,7 +43,7 @@ from edenmem.store.mongo.core.filters import (
 )
 from edenmem.store.mongo.core.streams import EPOCH
 
-_OwnedT = TypeVar("_OwnedT", Fact, Reflection, Consolidation)
+_OwnedT = TypeVar("_OwnedT", Fact, Reflection, Held, Consolidation)
 
 #: From narrow to broad. An old document may list several kinds; it belongs to the narrowest whose
 #: owner it names.
@@ -327,6 +328,44 @@ def reflection_document(reflection: Reflection, *, at: datetime) -> Document:
             **({"place": reflection.place} if reflection.place else {}),
             **({"said_at": reflection.said_at} if reflection.said_at else {}),
             **_doubt(reflection),
+        },
+        at,
+    )
+
+
+# -- held items ----------------------------------------------------------------------------------
+
+
+def held_from(document: Document) -> Held:
+    """Return the held item of a document."""
+    return Held(
+        **_read_owner(document),
+        kind="reflection" if document.get("kind") == "reflection" else "fact",
+        content=text(document.get("content")),
+        quote=text(document.get("quote")),
+        reasons=text(document.get("reasons")),
+        source_message_ids=text_ids(document.get("source_message_ids")),
+        private=document.get("private") is True,
+        formation_id=text_id(document.get("formation_id")),
+        held_at=moment(document.get("held_at")) or read_creation_time(document),
+    )
+
+
+def held_document(held: Held, *, at: datetime) -> Document:
+    """Return a new document for a held item."""
+    return _stamp(
+        {
+            "_id": object_id(held.id),
+            **owner_fields(held.home),
+            "session_id": optional_id(held.session_id),
+            "kind": held.kind,
+            "content": held.content,
+            "quote": held.quote,
+            "reasons": held.reasons,
+            "source_message_ids": object_ids(held.source_message_ids),
+            "private": held.private,
+            "formation_id": optional_id(held.formation_id),
+            "held_at": held.held_at,
         },
         at,
     )

@@ -15,6 +15,8 @@ from edenmem.settings.schema import StoreSettings
 FACTS = "memory2_facts"
 REFLECTIONS = "memory2_reflections"
 CONSOLIDATED = "memory2_consolidated"
+#: Facts and reflections in doubt, which wait for review.
+HELD = "memory2_held"
 POLICIES = "memory2_policies"
 HISTORY = "memory2_history"
 AUDIT = "memory2_audit"
@@ -176,6 +178,8 @@ MEMORY_INDEXES: tuple[Index, ...] = (
     # Users named by v1.
     Index(FACTS, "edenmem_fact_related", _asc("related_users")),
     Index(REFLECTIONS, "edenmem_reflection_related", _asc("related_users")),
+    Index(HELD, "edenmem_held_scope", (*_OWNER, ("held_at", -1), ("_id", 1))),
+    Index(HELD, "edenmem_held_source", _asc("session_id")),
     CONSOLIDATED_KEY,
     Index(CONSOLIDATED, "edenmem_unpropagated", _asc("unpropagated_versions")),
     Index(POLICIES, "edenmem_policy_agent", _asc("agent_id", "scope", "shard")),

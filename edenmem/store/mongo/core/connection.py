@@ -135,6 +135,11 @@ class Connection:
         return self.collection(names.REFLECTIONS)
 
     @property
+    def held(self) -> Collection:
+        """Items that wait for review."""
+        return self.collection(names.HELD)
+
+    @property
     def consolidated(self) -> Collection:
         """Texts of scopes, and their buffers."""
         return self.collection(names.CONSOLIDATED)

@@ -210,6 +210,12 @@ class MongoErasure:
         for filter in narrow(RecordKind.REFLECTION, wanted):
             for page in self._pages(self._db.reflections, filter):
                 self._erase_reflections("reflections", page, removed)
+        for part in id_parts(traces.held):  # also those that are gone already
+            self._forget_past(part, removed)
+        for filter in narrow(RecordKind.HELD, wanted):
+            for page in self._pages(self._db.held, filter):
+                self._forget_what_was(page, removed)
+                removed["held items"] += self._delete(names.HELD, page, ())
         for filter in narrow(RecordKind.CONSOLIDATION, wanted):
             for page in self._pages(self._db.consolidated, filter):
                 found_in = (codec.find_text_scope(document) for document in page)

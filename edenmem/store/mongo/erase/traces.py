@@ -49,6 +49,7 @@ def count_traces(db: Connection, traces: Traces, derived: Sequence[str]) -> dict
     counts = {
         "facts": different(RecordKind.FACT),
         "reflections": different(RecordKind.REFLECTION),
+        "held items": different(RecordKind.HELD),
         "texts": sum(bool(getattr(found.record, "version", 0)) for found in texts),
         "policies": count(RecordKind.POLICY, {"version": {"$gt": 0}}),
         VERSIONS: count(RecordKind.HISTORY),

@@ -13,6 +13,8 @@ from edenmem.models.memory import (
     Consolidation,
     Fact,
     FailedDrafts,
+    Held,
+    HeldCount,
     Policy,
     Reflection,
     ScopeSummary,
@@ -24,6 +26,7 @@ from edenmem.store.mongo.core.collection import Document, Sort
 from edenmem.store.mongo.core.collections import FACT_KEY
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
+    EVERYTHING,
     IN_LIMIT,
     Filter,
     at_or_after,
@@ -47,6 +50,7 @@ from edenmem.store.protocol.store import batched
 _BY_RECENT = (("recent_at", -1), ("updated_at", -1), ("formed_at", -1), ("_id", 1))
 _BY_UPDATED = (("updated_at", -1), ("formed_at", -1), ("_id", 1))
 _BY_ID = (("_id", 1),)
+_BY_HELD = (("held_at", -1), ("_id", 1))
 _BY_FORMED = (("formed_at", -1), ("_id", 1))
 
 
@@ -194,6 +198,24 @@ class MongoMemory:
         """See `Memory.reflection`."""
         found = self._db.reflections.find_one({"_id": object_id(reflection_id)})
         return None if found is None else codec.reflection_from(found)
+
+    def held(self, scopes: Sequence[Scope], *, limit: int | None = None) -> Iterator[Held]:
+        """See `Memory.held`."""
+        walks = (self._db.held.find(owner, sort=_BY_HELD) for owner in group_filters(scopes))
+        found = newest_first(
+            (map(codec.held_from, walk) for walk in walks),
+            at=lambda held: held.held_at,
+            id_of=lambda held: held.id,
+        )
+        return islice(found, limit)
+
+    def count_held(self, *, agent_id: str | None = None) -> HeldCount:
+        """See `Memory.count_held`."""
+        group = {"_id": None, "number": {"$sum": 1}, "oldest": {"$min": "$held_at"}}
+        agent = EVERYTHING if agent_id is None else {"agent_id": object_id(agent_id)}
+        for row in self._db.held.aggregate([{"$match": agent}, {"$group": group}]):
+            return HeldCount(number=int(row["number"]), oldest=codec.moment(row["oldest"]))
+        return HeldCount()
 
     def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
         """See `Memory.reflections_by_ids`."""

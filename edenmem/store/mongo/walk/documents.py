@@ -61,6 +61,7 @@ _TIMES = (
     "recent_at",
     "updated_at",
     "absorbed_at",
+    "held_at",
     "last_consolidated_at",
     "last_accessed_at",
     "createdAt",
@@ -400,6 +401,6 @@ def _is_since(record: Record | None, since: datetime | None) -> bool:
         return True
     if isinstance(record, Message):
         return record.created_at >= since
-    names = ("updated_at", "at", "formed_at", "absorbed_at", "last_activity")
+    names = ("updated_at", "at", "formed_at", "held_at", "absorbed_at", "last_activity")
     times = [getattr(record, name, None) for name in names]
     return max((time for time in times if time is not None), default=EPOCH) >= since

@@ -29,7 +29,7 @@ from edenmem.models.changes import AuditEntry, HistoryEntry
 from edenmem.models.formation import UsageEntry
 from edenmem.models.host import Message
 from edenmem.models.ids import utc_now
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
@@ -100,6 +100,7 @@ class RecordLoader:
             RecordKind.CONSOLIDATION: self._load_texts,
             RecordKind.REFLECTION: self._load_reflections,
             RecordKind.FACT: self._load_facts,
+            RecordKind.HELD: self._load_held,
             RecordKind.FORMATION: self._load_formations,
             RecordKind.USAGE: self._load_usage,
             RecordKind.AUDIT: self._load_audit,
@@ -385,6 +386,17 @@ class RecordLoader:
             for scope, wanted in hashes.items()
             for hash, fact in self._memory.facts_by_hashes(scope, wanted).items()
         }
+
+    def _load_held(self, records: Sequence[Held], dry_run: bool) -> Answers:
+        return self._put(
+            RecordKind.HELD,
+            self._db.held,
+            records,
+            dry_run,
+            write=lambda held: codec.held_document(held, at=utc_now()),
+            read=codec.held_from,
+            why_not="another held item has this ID",
+        )
 
     # -- the past ----------------------------------------------------------------------------
 

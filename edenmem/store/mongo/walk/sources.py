@@ -18,7 +18,7 @@ from edenmem.models.backup import (
 from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import Traces, whole_accounts
 from edenmem.models.host import Message
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
@@ -40,7 +40,7 @@ from edenmem.store.mongo.host import host_codec
 from edenmem.store.mongo.memory.history import audit_from, history_from, stored_version
 from edenmem.store.protocol.store import batched
 
-_OwnedT = TypeVar("_OwnedT", Fact, Reflection, Consolidation, Policy)
+_OwnedT = TypeVar("_OwnedT", Fact, Reflection, Held, Consolidation, Policy)
 
 #: Scope keys per ``$in``.
 _KEYS = 500
@@ -157,6 +157,11 @@ def _trace_reflections(traces: Traces) -> list[Filter]:
     return [*group_filters(traces.scopes, owner_fields), *_from_sources(traces)]
 
 
+def _trace_held(traces: Traces) -> list[Filter]:
+    single = [{"_id": {"$in": part}} for part in id_parts(traces.held)]
+    return [*_trace_reflections(traces), *single]
+
+
 def _trace_texts(traces: Traces) -> list[Filter]:
     return build_consolidated_filters(traces.scopes)
 
@@ -213,6 +218,10 @@ def _read_fact(document: Document) -> Fact:
 
 def _read_reflection(document: Document) -> Reflection:
     return _owned(codec.reflection_from(document))
+
+
+def _read_held(document: Document) -> Held:
+    return _owned(codec.held_from(document))
 
 
 def _read_text(document: Document) -> Consolidation:
@@ -279,6 +288,13 @@ SOURCES: dict[RecordKind, Source] = {
         (*_BY_AGENT, *_BY_SESSION, *_BY_ID, *_BY_TRACES),
         _read_fact,
         lambda fact: fact_fields(fact.home),
+    ),
+    RecordKind.HELD: Source(
+        lambda db: db.held,
+        _with_traces(_trace_held),
+        (*_BY_AGENT, *_BY_SESSION, *_BY_ID, *_BY_TRACES),
+        _read_held,
+        lambda held: owner_fields(held.home),
     ),
     RecordKind.FORMATION: Source(
         lambda db: db.formations, lambda wanted: [_of_agents(wanted)], _BY_AGENT, formation_from

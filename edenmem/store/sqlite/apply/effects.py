@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from edenmem.memory import Effect, Write
 from edenmem.models.host import Agent, User
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
 from edenmem.models.records import AuditEntry, HistoryEntry
 from edenmem.models.scope import Scope
 from edenmem.store.sqlite.apply.state import count_scope
@@ -86,6 +86,11 @@ class EffectWriter:
                 self._write_fact(fact, write)
             case Reflection() as reflection:
                 self._write_reflection(reflection, write)
+            case Held() as held:
+                if write.new is None:
+                    self._delete("held", held.id)
+                else:
+                    documents.insert_held(self._db, held, self._number(held.home))
             case Consolidation() as text:
                 documents.put_text(self._db, text, self._number(text.home))
             case Policy() as policy:

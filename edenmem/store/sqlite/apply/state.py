@@ -28,6 +28,7 @@ _IN_SCOPES = {
 _COUNTED = {
     "facts": "SELECT count(*) FROM facts WHERE scope_id IN {scopes}",
     "reflections": "SELECT count(*) FROM reflections WHERE scope_id IN {scopes}",
+    "held": "SELECT count(*) FROM held WHERE scope_id IN {scopes}",
     "texts": "SELECT count(*) FROM consolidations WHERE scope_id IN {scopes} AND content <> ''",
     "policies": "SELECT count(*) FROM policies WHERE scope_id IN {scopes}",
     "sessions": "SELECT count(*) FROM session_members WHERE member_id = ?1 AND role = '{kind}'",
@@ -59,6 +60,7 @@ class StateLoader:
             reflections=self._by_id(
                 codec.REFLECTION, "r.id", codec.reflection_from, needs.reflections
             ),
+            held=self._by_id(codec.HELD, "e.id", codec.held_from, needs.held),
             owners=self._owners(),
             texts=self._by_scope(
                 codec.CONSOLIDATION, "c", lambda row: codec.consolidation_from(row, ()), needs.texts

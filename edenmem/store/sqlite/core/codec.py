@@ -17,6 +17,7 @@ from edenmem.models.memory import (
     Consolidation,
     Fact,
     FixedSentence,
+    Held,
     Policy,
     Reflection,
     ScopeSummary,
@@ -222,6 +223,30 @@ def consolidation_from(row: Row, pending: Sequence[str]) -> Consolidation:
         updated_at=optional_time(row[9]),
         unpropagated_versions=to_versions(row[10]),
         fixed=msgspec.json.decode(row[11], type=tuple[FixedSentence, ...]) if row[11] else (),
+    )
+
+
+#: Start of a query for held items; the table is ``e``.
+HELD = (
+    f"SELECT {_SCOPE}, e.session_id, e.id, e.kind, e.content, e.quote, e.reasons,"
+    " e.source_message_ids, e.private, e.formation_id, e.held_at"
+    " FROM held e JOIN scopes s USING (scope_id)"
+)
+
+
+def held_from(row: Row) -> Held:
+    """Decode a row of `HELD`."""
+    return Held(
+        **{**_owner_fields(*row[:3]), "session_id": row[3]},
+        id=row[4],
+        kind=row[5],
+        content=row[6],
+        quote=row[7],
+        reasons=row[8],
+        source_message_ids=from_list(row[9]),
+        private=bool(row[10]),
+        formation_id=row[11],
+        held_at=time(row[12]),
     )
 
 

@@ -36,7 +36,7 @@ from edenmem.store.sqlite.core.connections import Connections
 from edenmem.store.sqlite.core.part import AMONG, GIVEN, Part, json_array
 from edenmem.store.sqlite.formations.formations import apply_recorded
 from edenmem.store.sqlite.memory import facts, log
-from edenmem.store.sqlite.walk.sources import OF_ACCOUNTS, SAID_IN, THEIRS, count_rows
+from edenmem.store.sqlite.walk.sources import OF_ACCOUNTS, SAID_IN, SOURCES, THEIRS, count_rows
 from edenmem.store.sqlite.walk.walk import Walk
 
 #: Kinds of removed data, also named by `count_traces`.
@@ -54,6 +54,7 @@ _FULL = "(before IS NOT NULL OR after IS NOT NULL OR reason <> '')"
 _COUNTED = (
     ("facts", RecordKind.FACT, "1"),
     ("reflections", RecordKind.REFLECTION, "1"),
+    ("held items", RecordKind.HELD, "1"),
     ("texts", RecordKind.CONSOLIDATION, "c.version > 0"),
     ("policies", RecordKind.POLICY, "1"),
     (_VERSIONS, RecordKind.HISTORY, "1"),
@@ -210,6 +211,7 @@ class Erasure(Part):
             self._erase_facts(ids, at, removed)
         for ids in self._ids("reflections", traces):
             self._erase_reflections("reflections", ids, at, removed)
+        self._erase_held(traces, removed)
         with self._db.reading() as connection:
             whole = json_array(_numbers(connection, traces))
         for kind, table in (("texts", "consolidations"), ("policies", "policies")):
@@ -301,6 +303,16 @@ class Erasure(Part):
                 )
             removed[kind] += len(gone)
             _forget_what_was(connection, "reflection", ids, removed)
+
+    def _erase_held(self, traces: Traces, removed: Counter[str]) -> None:
+        where = SOURCES[RecordKind.HELD].narrow(Selection(traces=traces))
+        with self._db.writing() as connection:
+            gone = connection.execute(
+                f"DELETE FROM held AS e WHERE {where.text} RETURNING id", where.values
+            ).fetchall()
+            removed["held items"] += len(gone)
+            ids = [id for (id,) in gone]
+            _forget_what_was(connection, "held", [*ids, *traces.held], removed)
 
     def redact(self, passages: Sequence[Passage]) -> int:
         emptied = 0

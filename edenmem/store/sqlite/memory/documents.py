@@ -6,7 +6,7 @@ import sqlite3
 from typing import Any
 
 from edenmem.errors import ConflictError
-from edenmem.models.memory import Consolidation, Policy, Reflection
+from edenmem.models.memory import Consolidation, Held, Policy, Reflection
 from edenmem.store.sqlite.core.codec import fixed_column, to_list, to_ms
 from edenmem.store.sqlite.core.part import json_array
 from edenmem.text import word_count
@@ -56,6 +56,27 @@ def update_reflection(connection: sqlite3.Connection, new: Reflection) -> None:
             new.consolidated_into,
             new.private,
             new.id,
+        ),
+    )
+
+
+def insert_held(connection: sqlite3.Connection, new: Held, scope_id: int) -> None:
+    """Insert a held item with an unused ID."""
+    connection.execute(
+        "INSERT INTO held (id, scope_id, kind, content, quote, reasons, source_message_ids,"
+        " private, formation_id, session_id, held_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            new.id,
+            scope_id,
+            new.kind,
+            new.content,
+            new.quote,
+            new.reasons,
+            to_list(new.source_message_ids),
+            new.private,
+            new.formation_id,
+            new.session_id,
+            to_ms(new.held_at),
         ),
     )
 

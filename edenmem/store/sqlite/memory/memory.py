@@ -19,6 +19,8 @@ from edenmem.models.memory import (
     Consolidation,
     Fact,
     FailedDrafts,
+    Held,
+    HeldCount,
     Policy,
     Reflection,
     ScopeSummary,
@@ -26,7 +28,7 @@ from edenmem.models.memory import (
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.sqlite.core import codec, scopes
-from edenmem.store.sqlite.core.codec import Row, to_ms
+from edenmem.store.sqlite.core.codec import Row, optional_time, to_ms
 from edenmem.store.sqlite.core.part import AMONG, BATCH, Part, json_array
 
 #: See `Fact.dated_at`.
@@ -194,6 +196,28 @@ class Memory(Part):
             key=lambda reflection: (-to_ms(reflection.formed_at), reflection.id),
         )
         return itertools.islice(reflections, limit)
+
+    def held(self, scopes_: Sequence[Scope], *, limit: int | None = None) -> Iterator[Held]:
+        with self._db.reading() as connection:
+            numbers = scopes.numbers_of(connection, scopes_).values()
+        streams = [
+            self._newest_first(codec.HELD, ("e", "held_at"), "e.scope_id = ?", [number], limit)
+            for number in numbers
+        ]
+        found = heapq.merge(
+            *(map(codec.held_from, stream) for stream in streams),
+            key=lambda held: (-to_ms(held.held_at), held.id),
+        )
+        return itertools.islice(found, limit)
+
+    def count_held(self, *, agent_id: str | None = None) -> HeldCount:
+        with self._db.reading() as connection:
+            number, oldest = connection.execute(
+                "SELECT count(*), min(held_at) FROM held JOIN scopes USING (scope_id)"
+                " WHERE ?1 IS NULL OR agent_id = ?1",
+                (agent_id,),
+            ).fetchone()
+        return HeldCount(number=number, oldest=optional_time(oldest))
 
     def reflection(self, reflection_id: str) -> Reflection | None:
         with self._db.reading() as connection:

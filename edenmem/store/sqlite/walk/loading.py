@@ -28,7 +28,7 @@ from edenmem.models.changes import AuditEntry
 from edenmem.models.formation import Formation, UsageEntry
 from edenmem.models.host import Message
 from edenmem.models.ids import new_id
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
 from edenmem.store.sqlite.core import codec, scopes
 from edenmem.store.sqlite.core.codec import select_more, to_list, to_ms
 from edenmem.store.sqlite.core.part import json_array
@@ -49,7 +49,7 @@ from edenmem.store.sqlite.host.rows import (
     stored_user_from,
 )
 from edenmem.store.sqlite.memory import facts, log, vectors
-from edenmem.store.sqlite.memory.documents import insert_reflection, put_policy
+from edenmem.store.sqlite.memory.documents import insert_held, insert_reflection, put_policy
 from edenmem.store.sqlite.memory.history import (
     HISTORY,
     history_from,
@@ -247,6 +247,14 @@ class Loader:
             return _refuse(error.message)
         return _ADDED
 
+    def put_held(self, held: Held) -> LoadResult:
+        row = self._by_id(codec.HELD, "e.id", held.id)
+        if row is not None:
+            return compare_records(RecordKind.HELD, codec.held_from(row), held)
+        if not self._dry_run:
+            insert_held(self._db, held, scopes.make_number(self._db, held.home))
+        return _ADDED
+
     def _is_elsewhere(self, table: str, id: str) -> bool:
         found = self._db.execute(f"SELECT 1 FROM {table} WHERE id = ?", (id,))
         return found.fetchone() is not None
@@ -343,6 +351,7 @@ _PUT: dict[RecordKind, Callable[[Loader, Any], LoadResult]] = {
     RecordKind.CONSOLIDATION: Loader.put_consolidation,
     RecordKind.REFLECTION: Loader.put_reflection,
     RecordKind.FACT: Loader.put_fact,
+    RecordKind.HELD: Loader.put_held,
     RecordKind.FORMATION: Loader.put_formation,
     RecordKind.USAGE: Loader.put_usage,
     RecordKind.AUDIT: Loader.put_audit,

@@ -25,7 +25,7 @@ from edenmem.models.changes import AuditEntry, HistoryEntry
 from edenmem.models.forgetting import Traces, whole_accounts
 from edenmem.models.formation import Formation, UsageEntry, calls_from
 from edenmem.models.host import Message
-from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
+from edenmem.models.memory import Consolidation, Fact, Held, Policy, Reflection
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.store.sqlite.core import codec
 from edenmem.store.sqlite.core.codec import Row, to_ms
@@ -201,7 +201,16 @@ def _reflections(wanted: Selection) -> Where:
             to_ms(wanted.since),
         )
     if wanted.traces is not None:
-        _add_traces(where, "reflections", "r.reflection_no", wanted.traces)
+        _add_traces(where, "reflections", "r.reflection_no", wanted.traces, ())
+    return where
+
+
+def _held(wanted: Selection) -> Where:
+    where = _of_scopes("e.scope_id", wanted)
+    if wanted.since is not None:
+        where.add("e.held_at >= ?", to_ms(wanted.since))
+    if (traces := wanted.traces) is not None:
+        _add_traces(where, "held", "e.held_no", traces, traces.held)
     return where
 
 
@@ -210,7 +219,7 @@ def _facts(wanted: Selection) -> Where:
     if wanted.since is not None:
         where.add("f.changed_at >= ?", to_ms(wanted.since))
     if wanted.traces is not None:
-        _add_traces(where, "facts", "f.fact_no", wanted.traces)
+        _add_traces(where, "facts", "f.fact_no", wanted.traces, wanted.traces.facts)
     return where
 
 
@@ -236,8 +245,8 @@ def _of_traced_scopes(column: str, wanted: Selection) -> Where:
     return where
 
 
-def _add_traces(where: Where, table: str, number: str, traces: Traces) -> None:
-    """Limit rows to the scopes of the traces, to memory from their sources, and to their facts."""
+def _add_traces(where: Where, table: str, number: str, traces: Traces, ids: Sequence[str]) -> None:
+    """Limit rows to the scopes of the traces, to memory from their sources, and to these IDs."""
     column = number.partition(".")[2]
     where.find(
         f"{number} IN (SELECT t.{column} FROM {table} t WHERE t.scope_id IN ({_NAMED})"
@@ -245,7 +254,7 @@ def _add_traces(where: Where, table: str, number: str, traces: Traces) -> None:
         f" UNION SELECT t.{column} FROM {table} t WHERE t.id {AMONG})",
         _names(traces.scopes),
         json_array(traces.sources),
-        json_array(traces.facts),
+        json_array(ids),
     )
 
 
@@ -379,6 +388,13 @@ def _fact(connection: sqlite3.Connection, row: Row) -> Fact:
     return fact
 
 
+def _held_item(connection: sqlite3.Connection, row: Row) -> Held:
+    found = codec.held_from(row)
+    _check_ids(found.source_message_ids)
+    _check_scope(*row[:3])
+    return found
+
+
 def _formation(connection: sqlite3.Connection, row: Row) -> Formation:
     return formation_from(connection, row)
 
@@ -500,6 +516,15 @@ SOURCES: dict[RecordKind, Source] = {
         narrow=_facts,
         decode=_fact,
         long=(5, 10, 17),
+    ),
+    RecordKind.HELD: Source(
+        table="held e",
+        order=("e.id",),
+        number="e.held_no",
+        select=codec.select_more(codec.HELD, "e.id", "s.agent_id"),
+        narrow=_held,
+        decode=_held_item,
+        long=(6, 7, 8, 9),
     ),
     RecordKind.FORMATION: Source(
         table="formations",
