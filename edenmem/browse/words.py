@@ -23,7 +23,7 @@ from edenmem.engine.history.descriptions import (
 from edenmem.engine.history.undo import UndoStep
 from edenmem.engine.reports import ContextReport, MemoryHit, ScopeStatus, SearchHit
 from edenmem.models.changes import AuditEntry, HistoryEntry
-from edenmem.models.memory import Consolidation, Fact, Reflection
+from edenmem.models.memory import UNCONFIRMED, Consolidation, Fact, Reflection
 from edenmem.models.scope import ScopeKind
 from edenmem.text import ago, iso, one_line, printable
 
@@ -117,13 +117,15 @@ def sizes(status: ScopeStatus) -> str:
 
 def fact_row(fact: Fact) -> Content:
     """Return the row of a fact."""
-    marks = (("private", fact.private), ("unconfirmed", fact.unconfirmed))
+    marks = (("private", fact.private), (UNCONFIRMED, fact.unconfirmed))
     return _row(fact.recent_at, fact.content, " ".join(mark for mark, holds in marks if holds))
 
 
 def reflection_row(reflection: Reflection) -> Content:
     """Return the row of a reflection; pending ones are marked."""
-    return _row(reflection.dated_at, reflection.content, "" if reflection.absorbed else "pending")
+    marks = (("pending", not reflection.absorbed), (UNCONFIRMED, reflection.unconfirmed))
+    marked = " ".join(mark for mark, holds in marks if holds)
+    return _row(reflection.dated_at, reflection.content, marked)
 
 
 def version_row(version: HistoryEntry) -> Content:
@@ -139,10 +141,11 @@ def entry_row(entry: AuditEntry) -> Content:
 
 def hit_row(hit: SearchHit | MemoryHit, label: str) -> Content:
     """Return the row of a search result."""
-    content = hit.fact.content if isinstance(hit, SearchHit) else hit.content
+    found = hit.fact if isinstance(hit, SearchHit) else hit
+    mark = f" ({UNCONFIRMED})" if found.unconfirmed else ""
     kind = "" if isinstance(hit, SearchHit) else f"{hit.kind} "
     about = f"{hit.score:.3f} {kind}{line(label)} "
-    return Content.assemble((about, _DIM), line(content))
+    return Content.assemble((about, _DIM), line(f"{found.content}{mark}"))
 
 
 def _time(moment: datetime | None) -> str:
@@ -160,7 +163,7 @@ def _fact_detail(fact: Fact) -> Content:
             ("version", fact.version),
             ("private", "yes" if fact.private else ""),
             ("quote", f"“{fact.quote}”" if fact.quote else ""),
-            ("unconfirmed", fact.unconfirmed),
+            (UNCONFIRMED, fact.unconfirmed),
             ("accessed", count(fact.access_count, "time") if fact.access_count else ""),
         ],
     )
@@ -177,6 +180,7 @@ def _reflection_detail(reflection: Reflection) -> Content:
             ("in the text", state),
             ("version", reflection.version),
             ("private", "yes" if reflection.private else ""),
+            (UNCONFIRMED, reflection.unconfirmed),
         ],
     )
 
@@ -206,7 +210,10 @@ def _hit_detail(hit: SearchHit | MemoryHit) -> Content:
         found = [(hit.kind, hit.id), ("score", f"{hit.score:.3f} by words"), ("when", hit.at)]
         return _about(hit.content, [(name, figures(value)) for name, value in found])
     stages = [(stage, _stage(said)) for stage, said in hit.explain.items()]
-    return _about(hit.fact.content, [*stages, ("fact", hit.fact.id)])
+    fact = hit.fact
+    quote = f"“{fact.quote}”" if fact.quote else ""
+    about = [("quote", quote), (UNCONFIRMED, fact.unconfirmed), ("fact", fact.id)]
+    return _about(fact.content, [*stages, *about])
 
 
 def _stage(said: object) -> str:

@@ -39,7 +39,7 @@ class FactOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
     ``messages`` are the source messages of these conversations, in order; ``hidden`` counts the
     other and deleted ones. ``earlier`` are former texts, oldest first. ``is_note`` marks facts
-    from `MemoryService.remember`.
+    from `MemoryService.remember`. ``quote`` is empty unless it is in one of the messages.
     """
 
     fact: Fact
@@ -48,6 +48,7 @@ class FactOrigin(msgspec.Struct, frozen=True, kw_only=True):
     hidden: int
     earlier: tuple[str, ...]
     is_note: bool
+    quote: str = ""
 
 
 class _Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,6 +260,7 @@ class AgentMemory:
             hidden=len(named) - len(messages),
             earlier=found.replaced,
             is_note=found.is_note,
+            quote=found.fact.quote if _is_quoted(found.fact.quote, messages) else "",
         )
 
     def _took_part(self, source: Source, view: SessionView) -> bool:
@@ -309,6 +311,12 @@ def _check_content(content: str, scope: Scope) -> None:
     """Reject secrets and orders to the agent, as for facts of conversations."""
     if why := find_objection(content, scope=scope):
         raise UsageError(why)
+
+
+def _is_quoted(quote: str, messages: Sequence[Message]) -> bool:
+    from edenmem.acceptance.texts import contains, fold
+
+    return any(contains(fold(message.content), fold(quote)) for message in messages if quote)
 
 
 def _unknown(fact_id: str) -> NotFoundError:

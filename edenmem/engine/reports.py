@@ -160,6 +160,7 @@ class MemoryHit(msgspec.Struct, frozen=True, kw_only=True):
     content: str
     at: datetime | None
     score: float = 0.0
+    unconfirmed: str = ""
 
 
 class SearchReport(msgspec.Struct, frozen=True, kw_only=True):

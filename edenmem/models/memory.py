@@ -22,6 +22,10 @@ def content_hash(content: str) -> str:
     return hashlib.md5(raw, usedforsecurity=False).hexdigest()
 
 
+#: The mark of facts and reflections that their sources do not fully show.
+UNCONFIRMED = "unconfirmed"
+
+
 class _OwnedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The scope fields of a record."""
 

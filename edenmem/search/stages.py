@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,6 +14,27 @@ from edenmem.search.ranking import Cut, Pool, ScoredFact, before, explain_hit, r
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+def doubt(pool: Pool, unconfirmed: Collection[str], *, weight: float) -> Pool:
+    """Multiply the scores of unconfirmed hits by ``weight``; the other scores stay.
+
+    A pool without such hits has no entry of the stage.
+    """
+    if not any(hit.fact_id in unconfirmed for hit in pool.hits):
+        return pool
+    old, same = before(pool), {hit.fact_id: hit for hit in pool.hits}
+    hits = []
+    for hit in pool.hits:
+        if hit.fact_id in unconfirmed:
+            score = weight * hit.score
+            hit = msgspec.structs.replace(hit, score=score)
+            figures = {"weight": weight, **old[hit.fact_id]}
+            hit = explain_hit(hit, "unconfirmed", score=score, threshold=None, **figures)
+        hits.append(hit)
+    ranked = rank_hits("unconfirmed", hits, pool.cuts)
+    kept = (hit if hit.fact_id in unconfirmed else same[hit.fact_id] for hit in ranked.hits)
+    return Pool(hits=tuple(kept), cuts=pool.cuts)
 
 
 def recency(pool: Pool, ages: Mapping[str, float], *, weight: float, days: float) -> Pool:

@@ -98,7 +98,7 @@ class NewFact(BaseModel):
 
 
 class FactDocument(BaseModel):
-    """A fact. A user's token sees sources only for facts of that user."""
+    """A fact. A user's token sees sources and quotes only for facts of that user."""
 
     id: str
     scope: ScopeKind
@@ -123,6 +123,7 @@ class ReflectionDocument(BaseModel):
 
     id: str
     content: str
+    unconfirmed: str
     version: int
     formed_at: datetime
     said_at: datetime | None
@@ -183,6 +184,7 @@ class PassageDocument(BaseModel):
     content: str
     at: datetime | None
     score: float
+    unconfirmed: str
 
 
 class SearchDocument(BaseModel):
@@ -254,6 +256,7 @@ def _fact_fields(fact: Fact, caller: Caller) -> dict[str, Any]:
     sources = fact.source_message_ids if shows_sources else ()
     return {
         **fields,
+        "quote": fact.quote if shows_sources else "",
         "session_id": fact.session_id if shows_sources else None,
         "source_message_ids": list(sources),
     }

@@ -129,6 +129,7 @@ async def search(
                 content=each.content,
                 at=each.at,
                 score=each.score,
+                unconfirmed=each.unconfirmed,
             )
             for each in report.passages
         ],

@@ -278,6 +278,8 @@ class SearchSettings(_Section, frozen=True, kw_only=True):
     """Constant of reciprocal rank fusion."""
     rrf_floor: Annotated[float, Meta(ge=0)] = 0.0
     """Minimum score of `rrf`."""
+    unconfirmed_weight: Share = 0.8
+    """Factor for the relevance of unconfirmed facts (1 = rank them like others)."""
     recency_weight: Share = 0.2
     """Weight of the recency score in the stage `recency`."""
     recency_days: Annotated[float, Meta(gt=0)] = 30.0

@@ -381,6 +381,31 @@ def test_doubtful_and_rejected_facts_are_told_when_they_are_made(talk: Cli) -> N
     assert "unconfirmed: has no quote" in talk("fact", "why", only["id"]).ok().out
 
 
+def test_doubt_and_quotes_are_shown_where_facts_are(talk: Cli) -> None:
+    said, quote = "Lena keeps the hall keys.", "the hall keys"
+    doubtful = "Lena keeps the hall keys for Rafael."
+    item = {
+        "content": doubtful,
+        "scope": "user",
+        "shard": None,
+        "private": False,
+        "sources": [1],
+        "quote": quote,
+    }
+    answers: dict[Any, Any] = {("facts", f"remember/mira/lena/{said}"): {"facts": [item]}}
+    her = ("--agent", "mira", "--user", "lena")
+    talk("remember", said, *her, *scripted(talk, answers), "--set", "formation.check=true").ok()
+    found = " ".join(talk("search", "hall keys", *her, "--explain").ok().out.split())
+    assert "unconfirmed" in found
+    assert f"quote: “{quote}”" in found
+    (hit, *_) = talk.json("search", "hall keys", *her, "--explain")
+    assert hit["explain"]["unconfirmed"]["weight"] == 0.8
+    assert f"“{quote}”" in talk("fact", "why", hit["id"]).ok().out
+    mixed = talk("search", "hall keys", *her, "--in", "facts,reflections").ok().out
+    assert "unconfirmed" in mixed
+    assert "unconfirmed" in talk("stats").ok().out
+
+
 def test_what_is_held_is_listed_and_counted(talk: Cli) -> None:
     said, doubtful = "Lena keeps the hall keys.", "Lena has the keys of the hall."
     item = {"content": doubtful, "scope": "user", "shard": None, "private": False, "sources": [1]}

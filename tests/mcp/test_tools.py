@@ -197,6 +197,29 @@ async def test_the_source_of_a_fact_shows_only_own_conversations(service: Memory
         assert source["hidden"] == 1
 
 
+@pytest.mark.parametrize(("quote", "shown"), [("walk starts", "walk starts"), ("says Lena", "")])
+async def test_doubt_is_shown_and_a_quote_only_with_its_message(
+    store: Store, service: MemoryService, quote: str, shown: str
+) -> None:
+    doubted = make_fact(
+        Scope.agent(MIRA.id),
+        "The walk may end at 19:00.",
+        session_id=TALK.id,
+        source_message_ids=(SAID[0].id, TOLD[0].id),
+        quote=quote,
+        unconfirmed="'19:00' is in no message",
+    )
+    store.changes.apply(change_set(AddFact(fact=doubted)))
+    async with client_of(await service.memory_for("mira", user="lena")) as client:
+        for name, given in (("list_facts", {}), ("search_facts", {"query": ["walk end"]})):
+            facts = {each["id"]: each for each in (await call(client, name, **given))["facts"]}
+            assert facts[doubted.id]["unconfirmed"] == doubted.unconfirmed
+            assert "unconfirmed" not in facts[SHARED.id]
+        source = await call(client, "why", fact_id=doubted.id)
+        assert source["quote"] == shown
+        assert source["fact"]["unconfirmed"] == doubted.unconfirmed
+
+
 @pytest.mark.parametrize("name", ["why", "forget_fact", "edit_fact"])
 async def test_what_is_out_of_reach_answers_as_what_does_not_exist(
     service: MemoryService, name: str

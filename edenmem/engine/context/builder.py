@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -67,7 +67,26 @@ class _Memory(msgspec.Struct, frozen=True, kw_only=True):
             text=self.text,
             version=self.version,
             reflections=tuple(reflection.content for reflection in self.pending),
+            doubted=_doubted(self.pending),
         )
+
+
+def _doubted(pending: Iterable[Reflection]) -> frozenset[str]:
+    return frozenset(each.content for each in pending if each.unconfirmed)
+
+
+def _confirmed_first(newest: Callable[[int], list[Fact]], limit: int) -> list[Fact]:
+    """Return facts up to a limit, newest first, those in doubt only where room is left.
+
+    ``newest`` returns a number of the newest facts.
+    """
+    size = limit
+    while True:
+        found = newest(size)
+        confirmed = [fact for fact in found if not fact.unconfirmed]
+        if len(confirmed) >= limit or len(found) < size:
+            return [*confirmed, *(fact for fact in found if fact.unconfirmed)][:limit]
+        size *= 2
 
 
 class _Recent:
@@ -326,9 +345,12 @@ class ContextBuilder:
         pending = [each for memory in own.values() for each in memory.pending]
         pending.sort(key=lambda reflection: reflection.formed_at)
         reflections = tuple(reflection.content for reflection in pending[-limit:])
+        doubted = _doubted(pending)
         if len(texts) < 2:
             scope = next(iter(texts), newest_first[0])
-            alone = msgspec.structs.replace(own[scope].shown, reflections=reflections)
+            alone = msgspec.structs.replace(
+                own[scope].shown, reflections=reflections, doubted=doubted
+            )
             return others | {scope: alone}
         policy = self._store.memory.policies(texts[:1]).get(texts[0])
         room = word_limit_of(
@@ -343,6 +365,7 @@ class ContextBuilder:
                 text=text,
                 version=own[scope].version,
                 reflections=() if shown else reflections,
+                doubted=doubted,
             )
         return others | shown
 
@@ -387,7 +410,10 @@ class ContextBuilder:
         limit = self._settings.context.facts_limit
         if not limit:
             return []
-        return self._store.memory.recent_facts(scopes, since=self._facts_since(now), limit=limit)
+        since = self._facts_since(now)
+        return _confirmed_first(
+            lambda size: self._store.memory.recent_facts(scopes, since=since, limit=size), limit
+        )
 
     def _facts_since(self, now: datetime) -> datetime:
         return now - timedelta(hours=self._settings.context.facts_max_age_hours)
@@ -405,9 +431,13 @@ class ContextBuilder:
         past = {scope: self._memory_at(scope, moment) for scope in view.reads}
         memories = self._merge_accounts(past, view)
         limit = self._settings.context.facts_limit
-        facts = self._store.history.facts_at(view.reads, moment, limit=limit) if limit else []
         since = self._facts_since(moment)
-        recent = [fact for fact in facts if fact.recent_at >= since]
+
+        def newest(size: int) -> list[Fact]:
+            found = self._store.history.facts_at(view.reads, moment, limit=size)
+            return [fact for fact in found if fact.recent_at >= since]
+
+        recent = _confirmed_first(newest, limit) if limit else []
         xml = render_context(memories, recent, now=moment)
         return ContextReport(
             xml=xml,

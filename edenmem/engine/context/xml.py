@@ -15,7 +15,7 @@ from datetime import datetime
 import msgspec
 
 from edenmem.engine.reports import ContextPart
-from edenmem.models.memory import Fact
+from edenmem.models.memory import UNCONFIRMED, Fact
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.text import escape_xml, legible, word_count
 
@@ -42,6 +42,8 @@ _TAG = re.compile(r"<[^<>]*>")
 class ScopeMemory(msgspec.Struct, frozen=True, kw_only=True):
     """The memory of one scope in a context. ``reflections`` are oldest first.
 
+    ``doubted`` are those that their sources do not fully show.
+
     ``account`` names the account of the text if several accounts of one person have texts.
     """
 
@@ -49,6 +51,7 @@ class ScopeMemory(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     version: int = 0
     reflections: tuple[str, ...] = ()
+    doubted: frozenset[str] = frozenset()
 
 
 def render_context(
@@ -81,11 +84,17 @@ def with_retrieved(xml: str, facts: Sequence[Fact], *, now: datetime) -> str:
 def fact_line(fact: Fact, now: datetime) -> str:
     """Render ``- [scope] text (3d ago)``, or "" without text.
 
-    The age counts from a correction, else from the source messages.
+    What is in doubt has the mark "(unconfirmed)" after the text. The age counts from a correction,
+    else from the source messages.
     """
-    text = item(fact.content)
+    text = _marked(item(fact.content), bool(fact.unconfirmed))
     label = item(f"shard {fact.shard}") if fact.scope is ScopeKind.SHARD else fact.scope.value
     return f"- [{label}] {text} ({age(fact.recent_at, now)})" if text else ""
+
+
+def _marked(text: str, is_doubted: bool) -> str:
+    """Return a text with the mark of doubt, which no cut removes."""
+    return f"{text} ({UNCONFIRMED})" if text and is_doubted else text
 
 
 def item(text: str) -> str:
@@ -154,7 +163,11 @@ def _memory(memories: Iterable[ScopeMemory], *, indent: int) -> str:
     """Render the texts of the scopes in order, then all their reflections."""
     memories = list(memories)
     consolidated = "".join(_render_text(memory, indent) for memory in memories)
-    items = (item(each) for memory in memories for each in memory.reflections)
+    items = (
+        _marked(item(each), each in memory.doubted)
+        for memory in memories
+        for each in memory.reflections
+    )
     reflections = _lines(line and f"- {line}" for line in items)
     return consolidated + _element("RecentReflections", reflections, indent=indent)
 

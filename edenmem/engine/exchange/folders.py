@@ -233,7 +233,13 @@ def _build_page(
     return Page(
         head=_of(content, head, {"updated_at": latest, "said_at": said}),
         items=tuple(
-            Item(id=one.id, content=one.content, version=one.version, private=one.private)
+            Item(
+                id=one.id,
+                content=one.content,
+                version=one.version,
+                private=one.private,
+                unconfirmed=bool(one.unconfirmed),
+            )
             for one in memories
         ),
     )

@@ -34,7 +34,9 @@ FILES: dict[Content, str] = {
 #: Maximum lengths in characters, far above those of any export.
 _LONGEST_HEAD, _LONGEST = 8_000, 20_000_000
 _HEAD = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
-_MARK = re.compile(r"(?:\A|[ \t])<!-- ([0-9a-f]{24}) v(\d{1,9})( private)? -->[ \t]*\Z")
+_MARK = re.compile(
+    r"(?:\A|[ \t])<!-- ([0-9a-f]{24}) v(\d{1,9})( private)?(?: unconfirmed)? -->[ \t]*\Z"
+)
 _KEYS = {
     "edenmem": int,
     "content": str,
@@ -61,6 +63,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
     version: int = 0
     private: bool = False
+    unconfirmed: bool = False
     line: int = 0
 
 
@@ -107,7 +110,8 @@ def _item(item: Item) -> str:
     first, *others = item.content.split("\n")
     lines = [f"- {first}", *(f"  {line}" if line else "" for line in others)]
     private = " private" if item.private else ""
-    return "\n".join(lines) + f" <!-- {item.id} v{item.version}{private} -->"
+    doubt = " unconfirmed" if item.unconfirmed else ""
+    return "\n".join(lines) + f" <!-- {item.id} v{item.version}{private}{doubt} -->"
 
 
 def parse(text: str) -> Page | None:

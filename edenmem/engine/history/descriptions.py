@@ -9,11 +9,10 @@ from edenmem.engine.history.why import FactWhy, Source, TextWhy
 from edenmem.models.changes import AuditEntry, Change, HistoryEntry
 from edenmem.models.formation import Decision, FormationStatus
 from edenmem.models.host import Message
-from edenmem.models.memory import Reflection
+from edenmem.models.memory import UNCONFIRMED, Reflection
 from edenmem.text import ago, iso, many, one_line
 
 #: Label of a fact in doubt.
-UNCONFIRMED = "unconfirmed"
 
 
 def describe_doubt(unconfirmed: str) -> str:
@@ -112,6 +111,7 @@ def fact_fields(why: FactWhy, place: str) -> list[tuple[str, object]]:
     return [
         ("fact", fact.id),
         ("content", fact.content),
+        ("quote", f"“{fact.quote}”" if fact.quote else ""),
         ("state", _state(why)),
         ("where", place),
         ("version", fact.version),

@@ -98,6 +98,7 @@ def _reflections(
                 scope=each.home,
                 content=each.content,
                 at=each.dated_at,
+                unconfirmed=each.unconfirmed,
             )
 
 

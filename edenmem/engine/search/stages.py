@@ -21,8 +21,8 @@ from edenmem.models.scope import Scope
 from edenmem.rerank import RERANKER_HINT
 from edenmem.search.ranking import Pool, keep, top
 from edenmem.search.recipes import Recipe, Stage
+from edenmem.search.stages import doubt, narrow, shortlist
 from edenmem.search.stages import mmr as choose_diverse
-from edenmem.search.stages import narrow, shortlist
 from edenmem.search.stages import recency as prefer_recent
 from edenmem.search.stages import rerank as by_relevance
 
@@ -32,7 +32,10 @@ Facts = Mapping[str, Fact]
 
 
 class Stages:
-    """Runs the stages of a recipe, in the order of `edenmem.search.recipes.Stage`."""
+    """Runs the stages of a recipe, in the order of `edenmem.search.recipes.Stage`.
+
+    Before recency and diversity, facts in doubt lose a part of their relevance.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._store = runtime.store
@@ -86,6 +89,7 @@ class Stages:
         if Stage.RERANK in plan.stages:
             with watch.stage("rerank"):
                 staged = await self._rerank(staged, texts, scopes, known)
+        staged = await self._doubted_last(staged, scopes, known)
         if Stage.RECENCY in plan.stages:
             with watch.stage("recency"):
                 staged, facts = await self._load(staged, scopes, known)
@@ -127,6 +131,23 @@ class Stages:
         )
         why = "deleted during the search"
         return [keep(pool, facts, stage="load", why=why) for pool in pools], facts
+
+    async def _doubted_last(
+        self, pools: Sequence[Pool], scopes: Sequence[Scope], known: Facts
+    ) -> list[Pool]:
+        """Lower the relevance of facts in doubt, for every recipe.
+
+        The relevance is that of the reranker, if it ran, else that of fusion.
+        """
+        weight = self._settings.unconfirmed_weight
+        if weight == 1:
+            return list(pools)
+        ids = list(dict.fromkeys(hit.fact_id for pool in pools for hit in pool.hits))
+        if all(id in known for id in ids):
+            unconfirmed = {id for id in ids if known[id].unconfirmed}
+        else:
+            unconfirmed = await in_thread(self._store.memory.find_unconfirmed, scopes, ids)
+        return [doubt(pool, unconfirmed, weight=weight) for pool in pools]
 
     async def _rerank(
         self, pools: Sequence[Pool], texts: Sequence[str], scopes: Sequence[Scope], known: Facts

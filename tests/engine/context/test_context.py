@@ -148,6 +148,32 @@ async def test_known_failure_38_an_old_fact_corrected_today_is_recent(cast: Cast
     )
 
 
+async def test_doubt_is_shown_and_crowds_out_nothing(cast: Cast) -> None:
+    """Known failure 105: what is in doubt looked like the rest."""
+    for number in range(3):
+        text, doubt = f"Doubted {number}.", "has no quote"
+        at = ago(minutes=number)
+        add_fact(cast.store, cast.agent_scope, text, formed_at=at, unconfirmed=doubt)
+    for number in range(3):
+        add_fact(cast.store, cast.agent_scope, f"Sure {number}.", formed_at=ago(hours=1 + number))
+    add_reflection(cast.store, cast.anna_scope, "Anna may move.", unconfirmed="leaves out 'if'")
+    add_reflection(cast.store, cast.anna_scope, "Anna rows.")
+
+    async def lines(limit: int, **options: Any) -> list[str]:
+        report = await builder(cast, facts_limit=limit).build(cast.session, cast.eve, **options)
+        facts = ElementTree.fromstring(report.xml).findtext("Facts") or ""
+        return [line.strip() for line in facts.splitlines() if line.strip()]
+
+    sure = [f"- [agent] Sure {number}. ({number + 1}h ago)" for number in range(3)]
+    assert await lines(3) == sure
+    assert await lines(2) == sure[:2]
+    assert await lines(4) == [*sure, "- [agent] Doubted 0. (unconfirmed) (now)"]
+    assert len(await lines(9)) == 6
+    xml = (await build(cast)).xml
+    assert "- Anna may move. (unconfirmed)\n" in xml
+    assert "- Anna rows.\n" in xml
+
+
 async def test_facts_are_limited_in_number_and_age(cast: Cast) -> None:
     for number in range(6):
         add_fact(cast.store, cast.agent_scope, f"Fact {number}.", formed_at=ago(hours=number))

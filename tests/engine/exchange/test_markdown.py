@@ -37,6 +37,7 @@ from tests.support.builders import (
     make_reflection,
     make_user,
 )
+from tests.support.memory import add_fact
 from tests.support.runtime import make_runtime
 
 RUN = "e" * 24
@@ -115,6 +116,17 @@ def test_a_folder_is_readable_and_stable(sqlite_store: Store, scope: Scope, tmp_
     assert {p.stat().st_mode & 0o777 for p in one.rglob("*.md")} == {0o600}
     plan, _ = take(sqlite_store, one, delete=True)
     assert (plan.edits, plan.conflicts, plan.problems, plan.files) == ((), (), (), 3)
+
+
+def test_doubt_is_marked_beside_the_text(sqlite_store: Store, scope: Scope, tmp_path: Path) -> None:
+    add_fact(sqlite_store, scope, "Anna may row.", unconfirmed="has no quote")
+    folder = export(sqlite_store, tmp_path / "one")
+    (listed,) = folder.rglob("facts.md")
+    (line,) = [each for each in listed.read_text().splitlines() if "may row" in each]
+    assert line.startswith("- Anna may row. <!-- ")
+    assert line.endswith(" unconfirmed -->")
+    plan, _ = take(sqlite_store, folder, delete=True)
+    assert (plan.edits, plan.conflicts, plan.problems) == ((), (), ())
 
 
 def test_public_files_become_private(sqlite_store: Store, scope: Scope, tmp_path: Path) -> None:

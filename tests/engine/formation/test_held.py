@@ -11,6 +11,7 @@ from edenmem.engine.context.builder import ContextBuilder
 from edenmem.engine.context.recall import Recaller
 from edenmem.engine.history.undo import Undoer
 from edenmem.engine.search.searcher import Searcher
+from edenmem.engine.service import MemoryService
 from edenmem.errors import StoreError
 from edenmem.models.formation import HELD, FormationStatus
 from edenmem.models.memory import Held
@@ -107,6 +108,13 @@ async def test_what_is_held_is_seen_nowhere(anywhere: World) -> None:
     scopes = (cast.anna_scope, cast.agent_scope)
     found = await searcher.search(["Rafael Lisbon"], scopes)
     assert all("Rafael" not in hit.fact.content for hit in found.hits)
+    service = MemoryService(
+        world.store, Settings(), llm=world.llm, embedder=world.embedder, clock=world.clock
+    )
+    memory = await service.memory_for(cast.eve.username, user=cast.anna.username)
+    listed = [*await memory.facts(), *(hit.fact for hit in (await memory.search(["Rafael"])).hits)]
+    assert listed
+    assert all("Rafael" not in each.content for each in listed)
     already = len(world.llm.requests)
     world.say("Nothing more.", "Really nothing.")
     await world.form_one(**HOLD)

@@ -9,14 +9,14 @@ import pytest
 
 from edenmem.engine.history.undo import Undoer
 from edenmem.models.backup import LoadStatus, RecordKind
-from edenmem.models.changes import ChangeStatus, HoldItem, RemoveHeld
+from edenmem.models.changes import AddAgent, ChangeStatus, HoldItem, RemoveAgent, RemoveHeld
 from edenmem.models.ids import new_id
 from edenmem.models.memory import Held, HeldCount
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
 from tests.store.contract.conftest import ON_BOTH
 from tests.support.backup import dump
-from tests.support.builders import NOW, ago, change_set, make_held, make_messages
+from tests.support.builders import NOW, ago, change_set, make_agent, make_held, make_messages
 from tests.support.forgetting import Town, forget, make_town
 from tests.support.memory import add_fact, applied, apply
 from tests.support.runtime import make_runtime
@@ -104,6 +104,17 @@ def test_holding_is_undone_and_redone(store: Store) -> None:
     assert held(store, ANNA) == []
     undoer.undo(undone.undo_id)
     assert list(store.memory.held([ANNA])) == [item]
+
+
+def test_an_agent_with_held_items_is_in_use(store: Store) -> None:
+    agent = make_agent("eve")
+    applied(store, AddAgent(agent=agent))
+    item = make_held(Scope.user(agent.id, new_id()))
+    hold(store, item)
+    (refused,) = apply(store, RemoveAgent(agent_id=agent.id))
+    assert (refused.status, "wait for review" in refused.detail) == (ChangeStatus.CONFLICT, True)
+    applied(store, RemoveHeld(scope=item.home, held_id=item.id))
+    applied(store, RemoveAgent(agent_id=agent.id))
 
 
 def test_items_are_no_memory(store: Store) -> None:

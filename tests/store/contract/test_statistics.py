@@ -98,7 +98,7 @@ def test_the_oldest_buffer_comes_first(store: Store) -> None:
 
 
 def test_how_facts_are_used(store: Store) -> None:
-    often = add_fact(store, ANNAS, "Anna rows.")
+    often = add_fact(store, ANNAS, "Anna rows.", unconfirmed="has no quote")
     add_fact(store, BRUNOS, "Anna rows.")  # shared by both
     once = add_fact(store, EVES, "The walk is on Saturday.")
     add_fact(store, ADAMS, "Anna rows.")  # another agent's
@@ -106,9 +106,11 @@ def test_how_facts_are_used(store: Store) -> None:
         store.changes.track_access([often.id], TUESDAY)
     store.changes.track_access([once.id], TUESDAY)
     assert store.statistics.fact_use(agent_id=EVE) == FactUse(
-        facts=3, never=1, accesses=4, repeated=2
+        facts=3, never=1, accesses=4, repeated=2, unconfirmed=1
     )
-    assert store.statistics.fact_use() == FactUse(facts=4, never=2, accesses=4, repeated=2)
+    assert store.statistics.fact_use() == FactUse(
+        facts=4, never=2, accesses=4, repeated=2, unconfirmed=1
+    )
     assert [fact.id for fact in store.statistics.most_retrieved(limit=5)] == [often.id, once.id]
     assert [fact.id for fact in store.statistics.most_retrieved(agent_id=EVE, limit=1)] == [
         often.id

@@ -424,6 +424,7 @@ def _read_everything(store: Store, scopes: tuple[Scope, ...], agent_id: str) -> 
     store.vectors.set_vectors({ids[0]: ("hash", random_unit(1, 4))}, model="m")
     for scope in scopes:
         store.memory.facts_by_hashes(scope, ["a", "b"])
+        store.memory.find_unconfirmed([scope], ids)
         store.memory.pending(scope)
         store.history.versions("consolidation", "", scope=scope)
         store.history.consolidation_at(scope, NOW)

@@ -16,6 +16,7 @@ from edenmem.cli.app.choosing import Reader, check_hold_facts, choose_agent, cho
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.parameters import suggest
+from edenmem.cli.app.views import describe_doubt
 from edenmem.cli.terminal.data import keys_of, to_data
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column, style, unique_beginnings, wrap_text
@@ -362,6 +363,7 @@ def print_memory(run: Invocation, report: SearchReport) -> None:
             content=hit.fact.content,
             at=hit.fact.recent_at,
             score=hit.score,
+            unconfirmed=hit.fact.unconfirmed,
         )
         for hit in report.hits
     ]
@@ -374,6 +376,7 @@ def print_memory(run: Invocation, report: SearchReport) -> None:
             Column("id", lambda hit: hit.id, "id"),
             Column("scope", lambda hit: label(hit.scope)),
             Column("when", lambda hit: hit.at, "time"),
+            Column("unconfirmed", lambda hit: hit.unconfirmed or None),
             Column("content", lambda hit: hit.content, "text"),
         ]
 
@@ -420,7 +423,14 @@ def _list_hits(run: Invocation, report: SearchReport, *, explain: bool, vectors:
         short = unique_beginnings([hit.fact.id for hit in report.hits])
         for place, hit in enumerate(report.hits, 1):
             run.out.safe(f"\n{place}. {short[hit.fact.id]}")
-            print_stages(run, hit.explain)
+            _print_origin(run, hit)
+
+
+def _print_origin(run: Invocation, hit: SearchHit) -> None:
+    """Print the stages of a hit, and the quote of the fact."""
+    print_stages(run, hit.explain)
+    if hit.fact.quote:
+        run.out.paragraph("quote: ", f"“{hit.fact.quote}”")
 
 
 def _show_hits(
@@ -431,14 +441,15 @@ def _show_hits(
     short = unique_beginnings([hit.fact.id for hit in hits])
     colored = run.out.is_colored(sys.stdout)
     for place, hit in enumerate(hits, 1):
-        about = (short[hit.fact.id], one_line(label(hit.fact.home)), ago(hit.fact.recent_at))
+        about = [short[hit.fact.id], one_line(label(hit.fact.home)), ago(hit.fact.recent_at)]
+        about += filter(None, [one_line(describe_doubt(hit.fact.unconfirmed))])
         score = style(f"{hit.score:.3f}", "1", colored)
         run.out.line(f"{place:>2}  {score}  {style(' · '.join(about), '2', colored)}")
         for line in wrap_text(one_line(hit.fact.content), run.out.width - 4):
             run.out.line(f"    {_mark(line, queries, colored)}")
         if explain:
             run.out.line()
-            print_stages(run, hit.explain)
+            _print_origin(run, hit)
             run.out.line()
 
 
@@ -485,6 +496,7 @@ def _columns(run: Invocation) -> Any:
             Column("id", lambda hit: hit.fact.id, "id"),
             Column("scope", lambda hit: label(hit.fact.home)),
             Column("when", lambda hit: hit.fact.recent_at, "time"),
+            Column("unconfirmed", lambda hit: hit.fact.unconfirmed or None),
             Column("content", lambda hit: hit.fact.content, "text"),
         ]
 

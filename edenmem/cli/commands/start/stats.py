@@ -162,6 +162,7 @@ def _use(use: FactUse) -> list[tuple[str, object]]:
         ("facts", f"{use.facts:,}"),
         ("never retrieved", f"{use.never:,}{share}"),
         ("retrievals", f"{use.accesses:,}"),
+        ("unconfirmed", f"{use.unconfirmed:,}" if use.unconfirmed else ""),
         ("in several scopes", f"{use.repeated:,}" if use.repeated else ""),
     ]
 

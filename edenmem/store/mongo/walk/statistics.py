@@ -77,7 +77,7 @@ class MongoStatistics:
 
     def fact_use(self, *, agent_id: str | None = None) -> FactUse:
         """See `Statistics.fact_use`."""
-        facts = never = accesses = repeated = 0
+        facts = never = accesses = repeated = unconfirmed = 0
         for agent in self._agents_named(agent_id):
             wanted = Selection(agent_ids=(agent,))
             accessed = count_or_zero("$access_count")
@@ -86,11 +86,13 @@ class MongoStatistics:
                 "facts": {"$sum": 1},
                 "never": {"$sum": {"$cond": [{"$gt": [accessed, 0]}, 0, 1]}},
                 "accesses": {"$sum": accessed},
+                "unconfirmed": {"$sum": {"$cond": [{"$gt": ["$unconfirmed", ""]}, 1, 0]}},
             }
             for row in self._sum(RecordKind.FACT, wanted, {}, {"$group": group}):
                 facts += int(row["facts"])
                 never += int(row["never"])
                 accesses += int(row["accesses"])
+                unconfirmed += int(row["unconfirmed"])
             twice = self._sum(
                 RecordKind.FACT,
                 wanted,
@@ -100,7 +102,13 @@ class MongoStatistics:
                 {"$group": {"_id": None, "count": {"$sum": "$count"}}},
             )
             repeated += sum(int(row["count"]) for row in twice)
-        return FactUse(facts=facts, never=never, accesses=accesses, repeated=repeated)
+        return FactUse(
+            facts=facts,
+            never=never,
+            accesses=accesses,
+            repeated=repeated,
+            unconfirmed=unconfirmed,
+        )
 
     def count_rejections(
         self, *, agent_id: str | None = None, since: datetime | None = None

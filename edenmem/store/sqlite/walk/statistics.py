@@ -83,8 +83,10 @@ class Statistics(Part):
     def fact_use(self, *, agent_id: str | None = None) -> FactUse:
         rows, values = _rows_of(RecordKind.FACT, agent_id)
         with self._db.reading() as connection:
-            facts, never, accesses = connection.execute(
-                f"SELECT count(*), total(f.access_count = 0), total(f.access_count) {rows}", values
+            facts, never, accesses, unconfirmed = connection.execute(
+                "SELECT count(*), total(f.access_count = 0), total(f.access_count),"
+                f" total(f.unconfirmed > '') {rows}",
+                values,
             ).fetchone()
             (repeated,) = connection.execute(
                 "SELECT total(n) FROM"
@@ -92,7 +94,11 @@ class Statistics(Part):
                 values,
             ).fetchone()
         return FactUse(
-            facts=facts, never=int(never), accesses=int(accesses), repeated=int(repeated)
+            facts=facts,
+            never=int(never),
+            accesses=int(accesses),
+            repeated=int(repeated),
+            unconfirmed=int(unconfirmed),
         )
 
     def count_rejections(
