@@ -222,6 +222,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     failure: str = ""
 
     @property
+    def is_marked(self) -> bool:
+        """Return whether the item was stored as unconfirmed."""
+        return bool(self.unconfirmed) and self.action != HELD
+
+    @property
     def explanation(self) -> str:
         """Return the reason with the message of an error, for operators."""
         return f"{self.reason}: {self.failure}" if self.failure else self.reason

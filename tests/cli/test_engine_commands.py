@@ -203,7 +203,7 @@ def test_what_was_rejected_is_counted_by_rule_and_listed(talk: Cli) -> None:
     }
     options = scripted(talk, answers)
     short = talk("form", "harbour", "--dry-run", *options).ok()
-    assert "rejected: 1 " in short.err
+    assert "rejected by rule: " in short.err
     assert "The harbour opens at six." not in short.out
     assert f"  would add user fact: {FACT}" in short.out
     (counted,) = talk.json("form", "harbour", "--dry-run", *options)

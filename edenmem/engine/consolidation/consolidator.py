@@ -283,7 +283,8 @@ class Consolidator:
             if dry_run:
                 return _report(state, "dry_run", usage=usage, draft=draft), unpropagated
             if not draft.taken and draft.text == state.text:
-                return _report(state, "unchanged", usage=usage), unpropagated
+                report = _report(state, "unchanged", usage=usage)
+                return msgspec.structs.replace(report, dropped=draft.dropped), unpropagated
             result = await in_thread(self._write, state, draft)
             if result.ok:
                 report = _report(state, "written", usage=usage, draft=draft)

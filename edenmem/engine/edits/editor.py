@@ -440,7 +440,11 @@ class Editor:
         )
         if before is not None and text == before.consolidated_content:
             return report_unchanged("consolidation", before, dry_run)
-        return self._write_text(scope, before, text, limit, reason, dry_run, fixes=fixes)
+        report = self._write_text(scope, before, text, limit, reason, dry_run, fixes=fixes)
+        if why := checks.find_secret_in(text, "text"):
+            notices = (f"warning: {why}: it is in every prompt", *report.notices)
+            report = msgspec.structs.replace(report, notices=notices)
+        return report
 
     def restore_consolidation(
         self, scope: Scope, version: int, *, reason: str = "", dry_run: bool = False

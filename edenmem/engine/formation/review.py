@@ -53,11 +53,12 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join(each.reason for each in self.doubts)
 
     def reject(self, kind: str = "fact") -> Decision:
-        """Return the decision to leave it out."""
+        """Return the decision to leave it out, without its text if that has a secret."""
+        is_secret = any(each.rule == "secrets" for each in self.violations)
         prefix = "" if kind == "fact" else f"{kind}: "
         reasons = [*(each.reason for each in (*self.violations, *self.doubts)), self.note]
         return Decision(
-            content=self.content,
+            content="" if is_secret else self.content,
             action="REJECTED",
             rule=",".join(dict.fromkeys(each.rule for each in (*self.violations, *self.doubts))),
             reason=prefix + "; ".join(filter(None, reasons)),

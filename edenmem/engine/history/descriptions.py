@@ -100,9 +100,9 @@ def _value(name: str, value: Any) -> str:
 
 
 def describe_rejection(decision: Decision) -> str:
-    """Describe a rejected item with rule and reason."""
+    """Describe a rejected item with rule and reason; the text of a secret is not kept."""
     rule = f" by {decision.rule}" if decision.rule else ""
-    return f"rejected{rule}: {decision.content} ({decision.explanation})"
+    return f"rejected{rule}: {decision.content or 'a text'} ({decision.explanation})"
 
 
 def fact_fields(why: FactWhy, place: str) -> list[tuple[str, object]]:

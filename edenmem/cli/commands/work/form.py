@@ -301,18 +301,22 @@ def _print_planned(
 def _print_rejected(run: Invocation, reports: Sequence[FormationReport], *, verbose: bool) -> None:
     """Print counts of held and rejected items; ``verbose`` lists them, and those in doubt."""
     counts: Counter[str] = Counter()
-    held = 0
+    held = unconfirmed = 0
     for report in reports:
         counts.update(report.rejected)
         held += report.held
+        unconfirmed += sum(each.is_marked for each in report.decisions)
         if verbose:
             print_judgments(run, report.decisions)
     if held:
         run.out.note(f"held for review: {many(held, 'item')}; see 'edenmem fact list --held'")
+    if unconfirmed:
+        items = many(unconfirmed, "item")
+        run.out.note(f"unconfirmed: {items}; see 'edenmem fact list --unconfirmed'")
     if counts:
-        by_rule = ", ".join(f"{count} {rule or 'other'}" for rule, count in counts.most_common())
-        more = "" if verbose else "; list them with --verbose"
-        run.out.note(f"rejected: {by_rule}{more}")
+        by_rule = ", ".join(f"{rule or 'other'} {count}" for rule, count in counts.most_common())
+        more = "" if verbose else "; listed by --verbose and 'edenmem fact why'"
+        run.out.note(f"rejected by rule: {by_rule}{more}")
 
 
 def _print_switched_off(
