@@ -26,6 +26,6 @@ def test_a_users_token_sees_quotes_of_its_user_only(
     scope: Scope, user_id: str | None, shown: str
 ) -> None:
     fact = make_fact(scope, quote="so says Tomas", unconfirmed="has no quote")
-    caller = Caller(name="reader", agents=None, user_id=user_id, accounts=(), write=False)
+    caller = Caller(name="reader", agents=None, user_id=user_id, accounts=frozenset(), write=False)
     document = fact_document(fact, caller)
     assert (document.quote, document.unconfirmed) == (shown, "has no quote")

@@ -27,7 +27,7 @@ from tests.support.interposed import InterposedStore
 from tests.support.llm import FakeLLM
 from tests.support.runtime import make_runtime
 
-HOLD = {"check": True, "doubtful": "hold", "verify": "off"}
+HOLD: dict[str, Any] = {"check": True, "doubtful": "hold", "verify": "off"}
 SAID = "I moved to Lisbon with my dog Pixel."
 SURE = fact("Anna's dog is called Pixel.", sources=[1], quote="my dog Pixel")
 DOUBTED = fact("Anna's brother Rafael lives in Lisbon.", sources=[1], quote="to Lisbon")
