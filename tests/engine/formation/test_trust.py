@@ -59,7 +59,8 @@ async def test_what_was_said_is_kept_and_doubt_is_shown(world: World) -> None:
         each.content: each.rule.split(",") for each in report.decisions if each.action == "REJECTED"
     }
     for item, rule in REFUSED[:5]:
-        assert rule in broken[item["content"]], item["content"]
+        said = item["content"] if rule != "secrets" else ""  # the text of a secret is not kept
+        assert rule in broken[said], item["content"]
     assert sum(report.rejected.values()) >= len(REFUSED)
 
 
