@@ -177,15 +177,20 @@ def _first_unsaid_name(content: str, stems: frozenset[str], source: str) -> str 
     return None
 
 
-#: English and Romance month and weekday names by their first letters.
+#: Months and weekdays of English, German and the Romance languages, folded.
 _CALENDAR = re.compile(
-    r"(?:jan|feb|fev|mar|apr|avr|abr|may|mai|jun|jui|jul|aug|aou|ago|sep|set|oct|okt|out|ott|nov|dec"
-    r"|dez|dic|monday|tuesday|wednesday|thursday|friday|saturday|sunday|utc|am|pm)"
+    r"jan(?:uary?|uar|vier|eiro)?|ene(?:ro)?|genn(?:aio)?|feb(?:ruary?|ruar|rero|braio)?"
+    r"|fev(?:rier|ereiro)?|mar(?:ch|s|z|zo)?|marz|apr(?:il|ile)?|avr(?:il)?|abr(?:il)?"
+    r"|may|mai|mayo|maggio|maio|jun[ei]?|juni|juin|junio|giugno|junho|jul[iy]?|juli|juillet|julio"
+    r"|luglio|julho|aug(?:ust)?|aout|ago(?:sto)?|sept?(?:ember|embre|tembre|tiembre)?|set(?:tembre"
+    r"|embro)?|o[ck]t(?:ober|obre|ubre)?|ott(?:obre)?|out(?:ubro)?|nov(?:ember|embre|iembre|embro)?"
+    r"|de[cz](?:ember|embre|embro)?|dic(?:iembre|embre)?|(?:mon|tues|wednes|thurs|fri|satur|sun)days?"
+    r"|montags?|dienstags?|mittwochs?|donnerstags?|freitags?|samstags?|sonntags?|utc|am|pm"
 )
 
 
 def _is_calendar(word: str) -> bool:
-    return bool(_CALENDAR.match(word))
+    return bool(_CALENDAR.fullmatch(word))
 
 
 _GERMAN = word_set("doubts.german")

@@ -40,7 +40,7 @@ def judge(candidate: Candidate, evidence: Evidence) -> Judgment:
     if violations:
         return Judgment(content=content, sources=sources, violations=tuple(violations))
     item = Item(candidate=candidate, evidence=evidence, sources=sources)
-    if candidate.scope == "agent" and (name := find_user_named(candidate, evidence)):
+    if candidate.scope == "agent" and (name := find_user_named(candidate.content, evidence)):
         doubts.append(Finding("privacy", f"names '{name}' in memory that every user reads"))
     return Judgment(content=content, sources=sources, doubts=(*doubts, *find_doubts(item)))
 
@@ -78,12 +78,16 @@ def object_to_line(
     return form.find_line_junk(body)
 
 
-def find_user_named(candidate: Candidate, evidence: Evidence) -> str | None:
-    """Return the user of the session whom an item names; None without one."""
-    folded = fold(candidate.content)
+def find_user_named(text: str, evidence: Evidence) -> str | None:
+    """Return the user of the session whom a text names, also with an ending; None without one."""
+    folded = fold(text)
+    words = folded.split()
     for user in evidence.users:
         parts = [fold(user), *(word for word in words_of(user) if len(word) > 2)]
         if any(part and contains(folded, part) for part in parts):
+            return user
+        longer = tuple(part for part in parts if len(part) >= (4 if part.isascii() else 2))
+        if longer and any(word.startswith(longer) for word in words):
             return user
     return None
 

@@ -90,13 +90,16 @@ def named_words(text: str) -> tuple[NamedWord, ...]:
 
 @lru_cache(maxsize=_KEPT_TEXTS)
 def _named_words(text: str) -> tuple[NamedWord, ...]:
-    found = []
+    found, end = [], 0
     for match in _WORD.finditer(text):
         written = match.group()
         if written[0].isupper() or (written[-1].isupper() and written[0].isalpha()):
-            is_first = bool(_SENTENCE_END.search(text, 0, match.start()))
-            before = text[: match.start()].rstrip(" .")[-1:]
+            # Only the text since the word before is read, so that the time is linear.
+            between = text[max(end - 1, 0) : match.start()]
+            is_first = not end or bool(_SENTENCE_END.search(between))
+            before = between.rstrip(" .")[-1:]
             found.append(NamedWord(written, fold(written), is_first, before.isdigit()))
+        end = match.end()
     return tuple(found)
 
 

@@ -457,3 +457,23 @@ def test_no_text_makes_a_rule_run_away(piece: str) -> None:
     text = "".join(piece.replace("_", " ").format(at) for at in range(_LONG))[:_LONG]
     evidence = said(f"anna: {text}", f"eve: {text}", template=text)
     judge(Candidate(content=text, sources=(1,), quote=text), evidence)
+
+
+def test_the_time_of_a_rule_is_linear_in_the_text() -> None:
+    """A message of 16,000 braces stopped the process for 20 s."""
+    for text in ("Hi " + "{" * 50_000, "[" * 50_000, "#" * 50_000, "Lorem Ipsum. " * 5_000):
+        evidence = said(f"anna: {text}")
+        ask(text, evidence)  # a quadratic rule would take minutes, and meet the limit of a test
+
+
+def test_a_name_with_an_ending_is_a_name() -> None:
+    evidence = said("anna: hm", "지민: hm")
+    for text in ("Die Katze Momo ist Annas Haustier und lebt in Kiel.", "지민은 당뇨병이 있다."):
+        assert "privacy" in doubts(ask(text, evidence, scope="agent")), text
+
+
+def test_names_that_begin_like_a_month_are_names() -> None:
+    evidence = said("anna: I live by the water with my husband.")
+    for name in ("Martin", "Marco", "Julia", "Novartis", "Otto", "Amman"):
+        asked = ask(f"Anna's husband knows {name} well.", evidence, quote="my husband")
+        assert "names" in doubts(asked), name

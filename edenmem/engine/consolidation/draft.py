@@ -155,8 +155,8 @@ def review_draft(answer: str, assignment: Assignment) -> Draft:
         dropped += [_drop(each, why) for each, why in objections.items()]
         if kept := [each for each in parts if each not in objections]:
             lines.append(bullet + " ".join(kept))
-    if dropped and not sentences_of("\n".join(lines)):
-        reasons = "; ".join(dict.fromkeys(each.reason for each in dropped))
+    if not sentences_of("\n".join(lines)):
+        reasons = "; ".join(dict.fromkeys(each.reason for each in dropped)) or "it says nothing"
         raise DraftRefused(f"nothing of the model's text may stay: {reasons}")
     text, restored = put_back("\n".join(lines).strip(), assignment.fixed, assignment.current)
     return Draft(text=text, dropped=tuple(dropped), restored=restored, taken=assignment.reflections)

@@ -93,6 +93,8 @@ def put_back(text: str, fixed: Sequence[FixedSentence], old: str) -> tuple[str, 
     lines = text.splitlines()
     for sentence in missing:
         heading, bullet = _find_place(old, sentence)
+        if sentence_key(sentence) not in sentence_keys(sentences_of(bullet + sentence)):
+            bullet = "- "  # alone it would read as a heading or a bullet
         at = len(lines)
         if heading in lines:
             start = lines.index(heading) + 1

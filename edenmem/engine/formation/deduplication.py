@@ -18,7 +18,7 @@ from datetime import datetime
 import msgspec
 
 from edenmem.acceptance.doubts import additions
-from edenmem.acceptance.rules import object_to
+from edenmem.acceptance.rules import find_user_named, object_to
 from edenmem.engine.formation.formation_input import Material, NewFact
 from edenmem.engine.formation.quotas import ScopeQuotas
 from edenmem.engine.runtime.answers import DedupAnswer, DedupDecision
@@ -38,7 +38,7 @@ from edenmem.models.changes import AddFact, Change, RemoveFact, ReviseFact, SetP
 from edenmem.models.embedding_scale import scale_of
 from edenmem.models.formation import Decision
 from edenmem.models.memory import Fact, content_hash
-from edenmem.models.scope import Scope
+from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.text import flat, tidy
 
@@ -128,6 +128,8 @@ def _verdict(item: ComparedFact, decision: DedupDecision | None, objection: Obje
     target = item.find_neighbor(_number(decision.target, "E"))
     if target is None:
         return Verdict("ADD", f"{decision.action} of a fact that was not offered")
+    if decision.action != "NONE" and item.new.unconfirmed:
+        return Verdict("ADD", "in doubt, so no known fact is changed")
     if decision.action != "UPDATE":
         return Verdict(decision.action, why, target)
     text = flat(decision.content or "")
@@ -380,6 +382,8 @@ def _object(material: Material, new: NewFact, target: Fact, text: str) -> str:
     known = (target.content, new.content)
     takes_orders = material.quotas.of(new.scope).takes_orders
     problem = object_to(text, takes_orders=takes_orders)
+    if target.scope is ScopeKind.AGENT and (name := find_user_named(text, material.evidence)):
+        problem = f"names '{name}' in memory that every user reads"
     return problem or additions(text, known, material.evidence) or ""
 
 

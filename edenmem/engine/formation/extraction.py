@@ -9,6 +9,8 @@ import msgspec
 
 from edenmem.acceptance.conversation import SourceMessage
 from edenmem.acceptance.evidence import Candidate
+from edenmem.acceptance.form import has_fence
+from edenmem.acceptance.rules import find_user_named
 from edenmem.acceptance.texts import contains, fold
 from edenmem.engine.formation.formation_input import Material, NewFact, NewReflection
 from edenmem.engine.formation.quotas import ScopeQuota
@@ -59,7 +61,13 @@ class Reflections(msgspec.Struct, frozen=True):
     held: tuple[NewReflection, ...] = ()
 
     def join(self, later: Reflections) -> Reflections:
-        """Add the reflections of a later part of the conversation."""
+        """Add the reflections of a later part of the conversation, each text of a scope once."""
+        said = {(each.scope, fold(each.content)) for each in (*self.kept, *self.held)}
+        later = msgspec.structs.replace(
+            later,
+            kept=tuple(each for each in later.kept if (each.scope, fold(each.content)) not in said),
+            held=tuple(each for each in later.held if (each.scope, fold(each.content)) not in said),
+        )
         rejected = (*self.rejected, *later.rejected)
         return Reflections((*self.kept, *later.kept), rejected, (*self.held, *later.held))
 
@@ -185,13 +193,21 @@ def _propose_facts(
         candidate = Candidate(
             content=content,
             sources=tuple(item.sources),
-            quote=flat(item.quote),
+            quote="" if has_fence(item.quote) else flat(item.quote),
             scope=str(quota.kind),
             takes_orders=quota.takes_orders,
             word_limit=settings.fact_words,
         )
         proposed.append(_ProposedFact(item, candidate))
     return proposed, refused
+
+
+def _public_quote(quote: str, quota: ScopeQuota, material: Material) -> str:
+    """Return the quote of a fact; nothing if it has a secret, or names a user to everybody."""
+    evidence, said = material.evidence, quote.casefold()
+    is_secret = any(value in said for value in evidence.talk.secrets)
+    is_public = quota.kind is ScopeKind.AGENT
+    return "" if is_secret or (is_public and find_user_named(quote, evidence)) else quote
 
 
 def _keep_facts(
@@ -222,7 +238,7 @@ def _keep_facts(
             content=content,
             private=item.private,
             source_ids=tuple(dict.fromkeys(each.id for each in sources)),
-            quote=reviewed.quote,
+            quote=_public_quote(reviewed.quote, quota, material),
             unconfirmed=reviewed.unconfirmed,
             note=reviewed.note,
             failure=reviewed.failure,

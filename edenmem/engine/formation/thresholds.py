@@ -15,6 +15,8 @@ from edenmem.models.formation import Trigger
 from edenmem.models.host import Message
 from edenmem.settings.schema import FormationSettings
 
+#: Characters in which a message that says something begins to say it.
+_BEGINNING = 500
 #: Bounds of the factor on limits, for conversations of any length.
 LEAST, MOST = 0.5, 2.0
 
@@ -68,7 +70,7 @@ def measure(messages: Iterable[Message], agent_id: str, settings: FormationSetti
             continue
         count += 1
         if not has_statement and message.role == "user":
-            has_statement = find_junk(message.content) is None
+            has_statement = find_junk(message.content[:_BEGINNING]) is None
         length = len(message.content)
         if message.role == "tool":
             length = min(length, settings.tool_characters)
