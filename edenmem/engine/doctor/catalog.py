@@ -256,8 +256,8 @@ CATALOG: dict[str, Check] = {
             "consolidations succeed",
             _WARNING,
             "The pending reflections stay pending, and the text does not change.",
-            "edenmem consolidation edit, a higher limit (edenmem scope policy --word-limit N), or"
-            " edenmem consolidate --force",
+            "edenmem consolidation edit, edenmem reflection delete (for a contradiction),"
+            " edenmem scope policy --word-limit N, or edenmem consolidate --force",
         ),
         Check(
             "unconfirmed",
