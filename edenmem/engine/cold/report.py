@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import msgspec
 
 from edenmem.engine.formation.sharing import InForce
-from edenmem.engine.reports import FormationReport
+from edenmem.engine.reports import ConsolidationReport, FormationReport
 from edenmem.models.formation import UsageTotal
 
 StopKind = Literal["interrupted", "budget", "provider", "database", "configuration", "conflict"]
@@ -80,15 +80,15 @@ class ColdReport(msgspec.Struct, frozen=True, kw_only=True):
     ``waiting`` (for a retry) and ``incognito`` count sessions per agent; ``formed`` and
     ``completed`` (recorded earlier, applied now) count ranges of messages. ``active`` counts
     sessions with new messages. ``forgotten`` counts memory that was written again after it was
-    forgotten, and removed; ``forgotten_left`` what needs another ``forget``. ``timed_out`` and
-    ``given_back`` (the run was stopped) list labels
-    of sessions whose messages stay pending, without a failed attempt. ``left_out_by_…`` count due
-    sessions beyond ``--limit`` or ``--max-age``, or of another status. ``left_out`` has counts per
-    rule, in a dry run of all sessions. ``left_to_platform`` counts messages that the platform may
-    read, ``unread`` formed messages that the platform's cursor had passed unread, ``read_twice``
-    messages that the platform read during their formation, ``advanced`` the cursors that were put
-    back and moved forward again. ``former`` is set in a database shared with the platform.
-    ``duration`` is in seconds.
+    forgotten, and removed; ``forgotten_left`` what needs another ``forget``. ``texts_waiting``
+    counts consolidations that wait for a person. ``timed_out`` and ``given_back`` (the run was
+    stopped) list labels of sessions whose messages stay pending, without a failed attempt.
+    ``left_out_by_…`` count due sessions beyond ``--limit`` or ``--max-age``, or of another status.
+    ``left_out`` has counts per rule, in a dry run of all sessions. ``left_to_platform`` counts
+    messages that the platform may read, ``unread`` formed messages that the platform's cursor had
+    passed unread, ``read_twice`` messages that the platform read during their formation,
+    ``advanced`` the cursors that were put back and moved forward again. ``former`` is set in a
+    database shared with the platform. ``duration`` is in seconds.
     """
 
     started_at: datetime
@@ -103,6 +103,7 @@ class ColdReport(msgspec.Struct, frozen=True, kw_only=True):
     facts_removed: int = 0
     reflections: int = 0
     consolidations: int = 0
+    texts_waiting: int = 0
     not_due: int = 0
     taken: int = 0
     waiting: int = 0
@@ -169,6 +170,12 @@ class Tally:
         """Add to a counter of `ColdReport`."""
         self.counts[name] = self.counts.get(name, 0) + number
 
+    def count_texts(self, texts: Sequence[ConsolidationReport]) -> None:
+        """Count written texts, and those that wait for a person."""
+        self.count("consolidations", sum(text.outcome == "written" for text in texts))
+        waiting = sum(text.outcome in ("stuck", "waiting_for_review") for text in texts)
+        self.count("texts_waiting", waiting)
+
     def leave_out(self, rule: Rule, messages: int) -> None:
         """Count a session with messages left out by a rule."""
         counts = self._left_out.setdefault(rule, [0, 0])
@@ -197,8 +204,7 @@ class Tally:
             self.count("facts_revised", report.facts_revised)
             self.count("facts_removed", report.facts_removed)
             self.count("reflections", sum(report.reflections.values()))
-            written = sum(text.outcome == "written" for text in report.consolidations)
-            self.count("consolidations", written)
+            self.count_texts(report.consolidations)
 
     def report(
         self,

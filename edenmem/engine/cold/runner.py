@@ -518,7 +518,7 @@ class _Run:
         except Exception as error:  # noqa: BLE001 - reported; other sessions continue
             self._ending.handle_error(error, session, agent_id)
             return False
-        self.tally.count("consolidations", sum(text.outcome == "written" for text in texts))
+        self.tally.count_texts(texts)
         self._report_failed(session, agent_id, texts)
         # The next run retries failures without an answer. A rejected answer has a cost, and is
         # retried only with the next formation.

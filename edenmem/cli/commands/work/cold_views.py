@@ -113,6 +113,10 @@ def _describe_swept(report: ColdReport) -> str | None:
     return ", ".join(f"{count:,} {what}" for count, what in found if count) or None
 
 
+def _describe_waiting(texts: int) -> str | None:
+    return f"{texts:,} (see 'edenmem doctor --check drafts')" if texts else None
+
+
 def _fields(report: ColdReport) -> list[tuple[str, object]]:
     facts = (("+", report.facts_added), ("~", report.facts_revised), ("-", report.facts_removed))
     left_out = (
@@ -138,6 +142,7 @@ def _fields(report: ColdReport) -> list[tuple[str, object]]:
         ("facts", " ".join(f"{sign}{count}" for sign, count in facts if count)),
         ("reflections", report.reflections or None),
         ("texts", report.consolidations or None),
+        ("texts waiting", _describe_waiting(report.texts_waiting)),
         ("forgotten", _describe_swept(report)),
         ("not due", report.not_due or None),
         ("left to platform", _messages(report.left_to_platform)),
