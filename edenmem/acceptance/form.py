@@ -55,7 +55,7 @@ _SHORT = 7
 _QUOTED_SPEECH = re.compile('["“„«「:]| (?:that|if|no|yes)\\b')
 #: Words that stand for the speaker or the reader, in the forms that no other word shares.
 _FIRST_PERSON = pattern("form.first_person")
-#: Subjects that mean nobody without the text before.
+#: Subjects without a meaning of their own.
 _PRONOUN = pattern("form.pronoun")
 _THE_USER = pattern("form.the_user")
 #: What a sentence without its subject begins with.
@@ -170,7 +170,7 @@ _PIECE_WORDS, _PIECE_SHARE = 6, 0.75
 
 
 def _is_piece(candidate: Candidate, names: frozenset[str], evidence: Evidence) -> bool:
-    """Return whether a text is a message or a piece of one, and names nobody and nothing.
+    """Return whether a text is a message or a piece of one, and names no person or thing.
 
     A text that begins with a name from the conversation has a subject, and an English text with a
     verb may have one ("sofia hates olives").

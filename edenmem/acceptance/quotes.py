@@ -12,7 +12,7 @@ _GAP = re.compile(r"\s*(?:\.\.\.|…|\[…\]|\[\.\.\.\])\s*")
 
 
 def locate(quote: str, cited: tuple[int, ...], talk: Conversation) -> tuple[int, ...]:
-    """Return the numbers of the messages to cite: those cited, with the one that has the quote.
+    """Return the numbers of the messages to cite: those cited, and the message with the quote.
 
     A cited message is preferred to another one. Empty if no offered message has the quote.
     """

@@ -266,7 +266,7 @@ class AgentMemory:
     def _took_part(self, source: Source, view: SessionView) -> bool:
         """Check whether the source is this session, or a conversation of this person.
 
-        With ``own_only``, nobody else took part in it.
+        With ``own_only``, no other user took part in it.
         """
         session = source.session
         if session is None:
