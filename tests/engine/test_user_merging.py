@@ -9,12 +9,20 @@ import pytest
 from edenmem.engine.edits.user_merging import AccountMerge, UserMerger, pieces
 from edenmem.engine.history.undo import Undoer
 from edenmem.errors import NotFoundError, UsageError
+from edenmem.models.changes import HoldItem
 from edenmem.models.ids import new_id
 from edenmem.models.scope import Scope
 from tests.engine.conftest import Cast, make_cast
-from tests.support.builders import ago, make_actor
+from tests.support.builders import ago, make_actor, make_held
 from tests.support.interposed import InterposedStore
-from tests.support.memory import add_fact, add_reflection, consolidate, facts_of, set_policy
+from tests.support.memory import (
+    add_fact,
+    add_reflection,
+    applied,
+    consolidate,
+    facts_of,
+    set_policy,
+)
 from tests.support.runtime import make_runtime
 from tests.support.vectors import random_unit
 
@@ -75,6 +83,7 @@ def told(store: Store) -> Cast:
         store, cast.discord_scope, "[ANNA]\n- Is kind.", expected_version=0, absorbed_ids=[used.id]
     )
     assert store.memory.pending(cast.discord_scope) == [waits]
+    applied(store, HoldItem(held=make_held(cast.discord_scope, "Anna may row.")))
     adam = cast.add_agent("adam")
     consolidate(store, Scope.user(adam.id, cast.anna.id), "[ANNA]\n- Sings.", expected_version=0)
     consolidate(
@@ -103,17 +112,19 @@ def state(cast: Cast, owner: str) -> dict[str, Any]:
             sorted((r.content, r.absorbed) for r in cast.store.memory.reflections([scope])),
             [each.content for each in cast.store.memory.pending(scope)],
             text.consolidated_content if text else "",
+            [each.content for each in cast.store.memory.held([scope])],
         )
     return found
 
 
-EMPTY = {"adam": ([], [], [], ""), "eve": ([], [], [], "")}
+EMPTY = {"adam": ([], [], [], "", []), "eve": ([], [], [], "", [])}
 
 
 def check_merged(cast: Cast) -> None:
     assert state(cast, cast.anna_on_discord.id) == EMPTY
     of_anna = state(cast, cast.anna.id)
-    facts, reflections, pending, text = of_anna["eve"]
+    facts, reflections, pending, text, held = of_anna["eve"]
+    assert held == ["Anna may row."]
     assert [(each[0], each[1], each[2]) for each in facts] == [
         (SAME, True, ["a" * 24, "b" * 24]),
         (OWN, False, ["c" * 24]),
@@ -123,7 +134,7 @@ def check_merged(cast: Cast) -> None:
     assert reflections == [("Anna is early.", False), ("Anna is kind.", True)]
     assert pending == ["Anna is early."]
     assert text == "[ANNA]\n- Is kind."
-    assert of_anna["adam"] == ([], [("Is tall.", False)], ["Is tall."], "[ANNA]\n- Sings.")
+    assert of_anna["adam"] == ([], [("Is tall.", False)], ["Is tall."], "[ANNA]\n- Sings.", [])
 
 
 def test_everything_moves_once_and_can_be_undone(told: Cast) -> None:

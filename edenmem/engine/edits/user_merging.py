@@ -24,7 +24,9 @@ from edenmem.models.changes import (
     Change,
     ChangeSet,
     ChangeStatus,
+    HoldItem,
     RemoveFact,
+    RemoveHeld,
     RemoveReflection,
     RevertConsolidation,
     ReviseFact,
@@ -32,7 +34,7 @@ from edenmem.models.changes import (
     WriteConsolidation,
 )
 from edenmem.models.ids import derived_id
-from edenmem.models.memory import Consolidation, Fact, Reflection, join_times
+from edenmem.models.memory import Consolidation, Fact, Held, Reflection, join_times
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.store import batched
@@ -43,7 +45,7 @@ BATCH = 200
 #: Passes over an account; a pass moves what other writers changed during the one before.
 _PASSES = 3
 
-_M = TypeVar("_M", Fact, Reflection)
+_M = TypeVar("_M", Fact, Reflection, Held)
 TextMove = Literal["none", "moved", "pending"]
 
 
@@ -83,8 +85,9 @@ class UserMerger:
     ) -> Iterator[AccountMerge]:
         """Move the memory of an account to another, agent by agent.
 
-        Facts, reflections and the text move; versions, audit entries and the policy stay. A fact
-        that the target already has is removed, and its sources are added to the target's fact.
+        Facts, reflections, held items and the text move; versions, audit entries and the policy
+        stay. A fact that the target already has is removed, and its sources are added to the
+        target's fact.
 
         Args:
             source_id: The account to move memory from.
@@ -139,6 +142,7 @@ class UserMerger:
                 self._move_facts(batch, target, reason)
             for batch in batched(list(self._store.memory.reflections((source,)))[::-1], BATCH):
                 self._move_reflections(batch, target, reason)
+            self._move_held(source, target, reason)
             self._move_text(source, target, reason)
             rest = self._count(source, target)
             left = rest.facts + rest.twins + rest.reflections + (rest.text != "none")
@@ -196,6 +200,11 @@ class UserMerger:
                 if each.id in arrived
             ]
         )
+
+    def _move_held(self, source: Scope, target: Scope, reason: str) -> None:
+        for held in list(self._store.memory.held((source,))):
+            arrival = HoldItem(held=_at(held, target), reason=reason)
+            self._apply([arrival, RemoveHeld(scope=source, held_id=held.id, reason=reason)])
 
     def _move_text(self, source: Scope, target: Scope, reason: str) -> None:
         texts = self._store.memory.consolidations((source, target))
