@@ -61,11 +61,10 @@ def keep_proof(store: Store, memory: Fact | Reflection, now: datetime) -> None:
 
     Otherwise its messages would be formed again.
     """
-    is_proof = memory.formation_id is None and memory.session_id and memory.source_message_ids
-    if is_proof and memory.session_id and store.database.is_beside_platform():
-        store.formations.note_proof(
-            memory.session_id, memory.agent_id, memory.source_message_ids, now=now
-        )
+    session_id, sources = memory.session_id, memory.source_message_ids
+    is_proof = memory.formation_id is None and bool(sources)
+    if session_id and is_proof and store.database.is_beside_platform():
+        store.formations.note_proof(session_id, memory.agent_id, sources, now=now)
 
 
 class Backlogs:

@@ -144,16 +144,11 @@ def _find_readers(
     found: dict[tuple[str, str], Readers] = defaultdict(Readers)
     here: Filter = {"session_id": {"$in": list(sessions)}}
     for document in db.formations.find(here, _READ):
-        ids = set(codec.text_ids(document.get("message_ids")))
+        taken = codec.text_ids(document.get("message_ids"))
+        freed = codec.text_ids(document.get("superseded_message_ids"))
         if is_free_again(document.get("status", ""), reach):
-            ids, freed = set(), ids
-        else:
-            freed = set()
-        found[_pair(document)].add(
-            str(document.get("trigger")),
-            ids,
-            {*freed, *codec.text_ids(document.get("superseded_message_ids"))},
-        )
+            taken, freed = (), (*freed, *taken)
+        found[_pair(document)].add(str(document.get("trigger")), taken, freed)
     for collection in (db.facts, db.reflections):
         for document in collection.find(here, _SOURCES):
             if document.get("formation_id") is not None:

@@ -13,7 +13,7 @@ from edenmem.store.common.progress import Place, Readers, is_free_again, select_
 from edenmem.store.protocol.formations import Backlog
 from edenmem.store.sqlite.core.codec import from_list, time
 from edenmem.store.sqlite.core.part import AMONG, json_array
-from edenmem.store.sqlite.host.host import _IN_ORDER
+from edenmem.store.sqlite.host.host import IN_ORDER
 from edenmem.store.sqlite.host.rows import MESSAGE, message_from
 
 #: Whether a session may have source messages of forgotten facts. Those of a complete forgetting are
@@ -54,7 +54,7 @@ def backlog_of(
         )
         columns = MESSAGE.removesuffix("FROM messages m")
         rows = connection.execute(
-            f"{columns} {tail} {_IN_ORDER} LIMIT ?", (*pair, max(0, limit))
+            f"{columns} {tail} {IN_ORDER} LIMIT ?", (*pair, max(0, limit))
         ).fetchall()
         (total,) = connection.execute(f"SELECT count(*) {tail}", pair).fetchone()
         return Backlog(messages=tuple(map(message_from, rows)), total=total)
@@ -70,7 +70,7 @@ def backlog_of(
     places = [
         Place(time(at), id)
         for id, at in connection.execute(
-            f"SELECT m.id, m.created_at FROM messages m WHERE m.session_id = ? {_IN_ORDER}",
+            f"SELECT m.id, m.created_at FROM messages m WHERE m.session_id = ? {IN_ORDER}",
             (session_id,),
         )
     ]
@@ -78,7 +78,7 @@ def backlog_of(
         places, readers, None, reach, lambda ids: find_blocked(connection, ids)
     )
     rows = connection.execute(
-        f"{MESSAGE} WHERE m.id {AMONG} {_IN_ORDER}",
+        f"{MESSAGE} WHERE m.id {AMONG} {IN_ORDER}",
         (json_array(waiting.ids[: max(0, limit)]),),
     ).fetchall()
     return Backlog(

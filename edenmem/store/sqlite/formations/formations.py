@@ -10,7 +10,7 @@ claiming one range, in any order of events.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any
 
@@ -141,6 +141,25 @@ def _encode_status(status: FormationStatus) -> str:
     return (FormationStatus.APPLIED if status is FormationStatus.SUPERSEDED else status).value
 
 
+def _find_noted(
+    connection: sqlite3.Connection, session_id: str, agent_id: str
+) -> dict[str, tuple[str, ...]]:
+    """Return the noted proof of what the platform read, by the ID of its record."""
+    rows = connection.execute(
+        "SELECT id, superseded_message_ids FROM formations"
+        " WHERE session_id = ? AND agent_id = ? AND trigger = 'platform'",
+        (session_id, agent_id),
+    )
+    return {id: from_list(ids) for id, ids in rows}
+
+
+def _set_noted(connection: sqlite3.Connection, id: str, message_ids: Iterable[str]) -> None:
+    connection.execute(
+        "UPDATE formations SET superseded_message_ids = ? WHERE id = ?",
+        (json_array(message_ids), id),
+    )
+
+
 class Formations(Part):
     """See `edenmem.store.protocol.formations.Formations`."""
 
@@ -152,42 +171,24 @@ class Formations(Part):
 
     def proof(self, session_id: str, agent_id: str) -> set[str]:
         with self._db.reading() as connection:
-            noted = connection.execute(
-                "SELECT superseded_message_ids FROM formations WHERE session_id = ?"
-                " AND agent_id = ? AND trigger = 'platform'",
-                (session_id, agent_id),
-            ).fetchone()
-            known = from_list(noted[0]) if noted else ()
-            return find_proof(connection, session_id, agent_id).difference(known)
+            noted = _find_noted(connection, session_id, agent_id)
+            return find_proof(connection, session_id, agent_id).difference(*noted.values())
 
     def drop_proof(self, session_id: str, agent_id: str, message_ids: Sequence[str]) -> None:
-        copies = "FROM formations WHERE session_id = ? AND agent_id = ? AND trigger = 'platform'"
+        gone = frozenset(message_ids)
         with self._db.writing() as connection:
-            for id, known in connection.execute(
-                f"SELECT id, superseded_message_ids {copies}", (session_id, agent_id)
-            ).fetchall():
-                left = [each for each in from_list(known) if each not in message_ids]
-                connection.execute(
-                    "UPDATE formations SET superseded_message_ids = ? WHERE id = ?",
-                    (json_array(left), id),
-                )
+            for id, known in _find_noted(connection, session_id, agent_id).items():
+                _set_noted(connection, id, (each for each in known if each not in gone))
             connection.execute("UPDATE sessions SET settled = NULL WHERE id = ?", (session_id,))
 
     def note_proof(
         self, session_id: str, agent_id: str, message_ids: Sequence[str], *, now: datetime
     ) -> None:
         with self._db.writing() as connection:
-            found = connection.execute(
-                "SELECT id, superseded_message_ids FROM formations WHERE session_id = ?"
-                " AND agent_id = ? AND trigger = 'platform'",
-                (session_id, agent_id),
-            ).fetchone()
-            if found is not None:
-                ids = dict.fromkeys((*from_list(found[1]), *message_ids))
-                connection.execute(
-                    "UPDATE formations SET superseded_message_ids = ? WHERE id = ?",
-                    (json_array(ids), found[0]),
-                )
+            noted = _find_noted(connection, session_id, agent_id)
+            for id, known in noted.items():
+                _set_noted(connection, id, dict.fromkeys((*known, *message_ids)))
+            if noted:
                 return
             (last,) = connection.execute(
                 "SELECT coalesce(max(seq), 0) FROM formations WHERE session_id = ?"

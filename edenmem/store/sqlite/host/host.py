@@ -45,7 +45,7 @@ from edenmem.store.sqlite.host.rows import (
 if TYPE_CHECKING:
     from edenmem.models.backup import StoredUser
 
-_IN_ORDER = "ORDER BY m.created_at, m.id"
+IN_ORDER = "ORDER BY m.created_at, m.id"
 #: Skips from sender to sender along the index, so that long sessions cost no more.
 _SENDERS = """
     WITH RECURSIVE senders (sender) AS (
@@ -282,7 +282,7 @@ class Host(Part):
             with self._db.reading() as connection:
                 rows = connection.execute(
                     f"{MESSAGE} WHERE m.id IN (SELECT value FROM json_each(?))"
-                    f" AND m.session_id = ? {_IN_ORDER}",
+                    f" AND m.session_id = ? {IN_ORDER}",
                     (json_array(ids), session_id),
                 ).fetchall()
             return map(message_from, rows)
@@ -299,7 +299,7 @@ class Host(Part):
     def messages_by_ids(self, message_ids: Sequence[str]) -> list[Message]:
         with self._db.reading() as connection:
             rows = connection.execute(
-                f"{MESSAGE} WHERE m.id {AMONG} {_IN_ORDER}", (json_array(message_ids),)
+                f"{MESSAGE} WHERE m.id {AMONG} {IN_ORDER}", (json_array(message_ids),)
             ).fetchall()
         return [message_from(row) for row in rows]
 
@@ -309,7 +309,7 @@ class Host(Part):
             with self._db.reading() as connection:
                 rows = connection.execute(
                     f"{MESSAGE} WHERE m.session_id = ? AND (m.created_at, m.id) > (?, ?)"
-                    f" {_IN_ORDER} LIMIT ?",
+                    f" {IN_ORDER} LIMIT ?",
                     (session_id, *last, BATCH),
                 ).fetchall()
             yield from rows
