@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,27 +13,20 @@ from edenmem.models.host import Agent, User
 from edenmem.models.ids import new_id, utc_now
 from edenmem.store.sqlite import SqliteStore
 from tests.server.door import Door, make_settings, serving
-from tests.server.town import Town, fill
+from tests.server.town import Town, fill, opened_copy, write_store
 from tests.server.upstream import FakeUpstream
 
 
 @pytest.fixture(scope="session")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("town") / "town.db"
-    store = SqliteStore(path)
-    store.database.initialize()
-    fill(store)
-    store.database.close()
-    return path
+    return write_store(tmp_path_factory.mktemp("town") / "town.db", fill)
 
 
 @pytest.fixture
 def town_store(filled: Path, tmp_path: Path) -> Iterator[SqliteStore]:
     """A copy of the filled store."""
-    shutil.copy(filled, tmp_path / "town.db")
-    store = SqliteStore(tmp_path / "town.db")
-    yield store
-    store.database.close()
+    with opened_copy(filled, tmp_path) as store:
+        yield store
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ here fails.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import product
@@ -34,7 +33,16 @@ from edenmem.models.ids import derived_id, utc_now
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import ServerSettings, Settings
 from edenmem.store.sqlite import SqliteStore
-from tests.server.town import LENA, LENA_ON_DISCORD, MIRA, OTTO, TOMAS, Town
+from tests.server.town import (
+    LENA,
+    LENA_ON_DISCORD,
+    MIRA,
+    OTTO,
+    TOMAS,
+    Town,
+    opened_copy,
+    write_store,
+)
 from tests.server.upstream import FakeUpstream
 from tests.support.builders import (
     change_set,
@@ -262,20 +270,13 @@ def _words(text: str) -> frozenset[str]:
 
 @pytest.fixture(scope="module")
 def filled_scopes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("readers") / "memory.db"
-    store = SqliteStore(path)
-    store.database.initialize()
-    fill(store)
-    store.database.close()
-    return path
+    return write_store(tmp_path_factory.mktemp("readers") / "memory.db", fill)
 
 
 @pytest.fixture
 def store(filled_scopes: Path, tmp_path: Path) -> Iterator[SqliteStore]:
-    shutil.copy(filled_scopes, tmp_path / "memory.db")
-    store = SqliteStore(tmp_path / "memory.db")
-    yield store
-    store.database.close()
+    with opened_copy(filled_scopes, tmp_path) as store:
+        yield store
 
 
 def test_every_route_and_the_words_of_all_scopes_are_known(store: SqliteStore) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,6 +19,7 @@ from edenmem.models.scope import Scope
 from edenmem.server.app import create_app
 from edenmem.settings.schema import SearchSettings, ServerSettings, Settings
 from edenmem.store.protocol.store import Store
+from edenmem.store.sqlite import SqliteStore
 from tests.support.builders import (
     change_set,
     make_agent,
@@ -40,6 +43,23 @@ NOTHING = "9" * 24
 
 #: Words that only one of them may read.
 LENAS, TOMASS, GROUPS = "lanterns", "harpoons", "parliament"
+
+
+def write_store(path: Path, fill: Callable[[SqliteStore], None]) -> Path:
+    """Fill a new database file, and close it."""
+    store = SqliteStore(path)
+    store.database.initialize()
+    fill(store)
+    store.database.close()
+    return path
+
+
+@contextmanager
+def opened_copy(filled: Path, folder: Path) -> Iterator[SqliteStore]:
+    """Open a copy of a filled database file."""
+    store = SqliteStore(Path(shutil.copy(filled, folder)))
+    yield store
+    store.database.close()
 
 
 def fill(store: Store) -> None:
