@@ -253,7 +253,7 @@ class World:
             return json.dumps({"facts": facts})
         if "session" in wanted:
             about = [
-                {"sources": [1], "content": f"Somebody said that {found[0]}", "private": False}
+                {"sources": [1], "content": f"The user said that {found[0]}", "private": False}
             ]
             return json.dumps({**empty, "user": about, "session": about})
         return json.dumps({"text": "[BEES]\n- They keep bees."} if "text" in wanted else empty)

@@ -31,7 +31,7 @@ def begin(world: World) -> tuple[Platform, ObjectId]:
 
 
 def put_text(world: World, kind: str, session: ObjectId, words: int, **fields: Any) -> None:
-    """Let the platform write the text of a scope under its own limit."""
+    """Write the text of a scope as the platform does, under its own limit."""
     owner = {"user": {"user_id": world.anna}, "session": {"session_id": session}}
     key = {"scope": kind, "agent_id": world.mira, **owner.get(kind, {})}
     content = f"VERSION: 1\n{lines(words)}"

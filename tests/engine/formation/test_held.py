@@ -168,7 +168,7 @@ async def test_no_reflection_tells_everybody_about_a_user(world: World, doubtful
 async def test_a_fact_that_cannot_be_moved_to_its_user_is_held_or_refused(
     world: World, doubtful: str
 ) -> None:
-    """Known failure 106. The agent's own words name the user: nobody said it of themselves."""
+    """Known failure 106. The agent said it of the user, and no user said it."""
     cast = world.cast
     session = world.add_session([cast.eve], cast.anna, cast.bruno)
     world.say(SAID, session=session)

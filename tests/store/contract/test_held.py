@@ -210,7 +210,7 @@ def test_source_messages_of_erased_facts_are_erased_from_them(town: Town) -> Non
     )
     hold(
         town.store,
-        make_held(town.everybody, "Somebody rows.", source_message_ids=(said.id,)),
+        make_held(town.everybody, "One of them rows.", source_message_ids=(said.id,)),
         make_held(town.everybody, "It may rain.", source_message_ids=(new_id(),)),
     )
     forget(town.store, facts=[fact.id])
