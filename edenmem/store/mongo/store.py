@@ -21,8 +21,7 @@ from edenmem.store.mongo.indexes.database import MongoDatabase
 from edenmem.store.mongo.indexes.indexes import MongoIndexes
 from edenmem.store.mongo.memory.audit_log import MongoAuditLog
 from edenmem.store.mongo.memory.history import MongoHistory
-from edenmem.store.mongo.memory.memory import MongoMemory
-from edenmem.store.mongo.memory.propagation import MongoPropagation
+from edenmem.store.mongo.memory.memory import MongoMemory, MongoPropagation
 from edenmem.store.mongo.search.choice import SearchChoice
 from edenmem.store.mongo.search.search import MongoSearch
 from edenmem.store.mongo.search.slots import Slots

@@ -1,5 +1,7 @@
 """Apply change sets: read the state, plan with `edenmem.memory`, and write, in transactions."""
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -65,11 +67,9 @@ class MongoChanges:
         self._slots = slots
 
     def load_state(self, needs: Needs, *, at: datetime) -> State:
-        """See `Changes.load_state`."""
         return Loader(_Outside(self._db), self._db.settings).load(needs, at)
 
     def apply(self, changes: ChangeSet) -> list[ChangeResult]:
-        """See `Changes.apply`."""
         self._readiness.require()
         self._readiness.require_keys(keys_for(changes.changes))
         self._slots.switch()  # cache it before the transaction
@@ -138,7 +138,6 @@ class MongoChanges:
     # -- upkeep ------------------------------------------------------------------------------
 
     def track_access(self, fact_ids: Sequence[str], at: datetime) -> None:
-        """See `Changes.track_access`."""
         for part in id_parts(fact_ids):
             self._db.facts.update_many(
                 {"_id": {"$in": part}},
@@ -146,12 +145,10 @@ class MongoChanges:
             )
 
     def set_failed_drafts(self, scope: Scope, failed: FailedDrafts) -> None:
-        """See `Changes.set_failed_drafts`."""
         fields = {"failed_drafts": msgspec.structs.asdict(failed), "updatedAt": utc_now()}
         self._db.consolidated.update_one(build_consolidated_key(scope), {"$set": fields})
 
     def finish_absorbing(self, scope: Scope) -> int:
-        """See `Changes.finish_absorbing`."""
         document = self._db.consolidated.find_one(build_consolidated_key(scope))
         text = None if document is None else codec.consolidation_from(document)
         if text is None:

@@ -33,6 +33,7 @@ from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 from edenmem.store.mongo.core import vectors
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.filters import (
+    EPOCH,
     Filter,
     build_consolidated_key,
     fact_fields,
@@ -41,7 +42,6 @@ from edenmem.store.mongo.core.filters import (
     optional_id,
     owner_fields,
 )
-from edenmem.store.mongo.core.streams import EPOCH
 
 _OwnedT = TypeVar("_OwnedT", Fact, Reflection, Held, Consolidation)
 

@@ -24,6 +24,17 @@ DEFAULT_DATABASE = "eden"
 _AT_ONCE = 8
 
 
+class _Named:
+    """A collection of the database, by its name or by the setting that names it."""
+
+    def __init__(self, name: str | Callable[[StoreSettings], str]) -> None:
+        self._name = name
+
+    def __get__(self, connection: Connection, owner: type[Connection]) -> Collection:
+        name = self._name
+        return connection.collection(name if isinstance(name, str) else name(connection.settings))
+
+
 class Connection:
     """A database with its collections, and the settings of the store.
 
@@ -109,100 +120,44 @@ class Connection:
 
     # -- the collections ---------------------------------------------------------------------
 
-    @property
-    def users(self) -> Collection:
-        """Accounts of users and agents, owned by the platform."""
-        return self.collection(self.settings.users_collection)
-
-    @property
-    def sessions(self) -> Collection:
-        """Sessions, owned by the platform."""
-        return self.collection(self.settings.sessions_collection)
-
-    @property
-    def messages(self) -> Collection:
-        """Messages, owned by the platform."""
-        return self.collection(self.settings.messages_collection)
-
-    @property
-    def facts(self) -> Collection:
-        """Facts with their vectors."""
-        return self.collection(names.FACTS)
-
-    @property
-    def reflections(self) -> Collection:
-        """Reflections."""
-        return self.collection(names.REFLECTIONS)
-
-    @property
-    def held(self) -> Collection:
-        """Items that wait for review."""
-        return self.collection(names.HELD)
-
-    @property
-    def consolidated(self) -> Collection:
-        """Texts of scopes, and their buffers."""
-        return self.collection(names.CONSOLIDATED)
-
-    @property
-    def policies(self) -> Collection:
-        """Policies and revisions of scopes."""
-        return self.collection(names.POLICIES)
-
-    @property
-    def history(self) -> Collection:
-        """Past versions of facts and texts."""
-        return self.collection(names.HISTORY)
-
-    @property
-    def audit(self) -> Collection:
-        """The log of changes."""
-        return self.collection(names.AUDIT)
-
-    @property
-    def formations(self) -> Collection:
-        """Formations: claims and their outcomes."""
-        return self.collection(names.FORMATIONS)
-
-    @property
-    def usage(self) -> Collection:
-        """The cost of work outside formations."""
-        return self.collection(names.USAGE)
-
-    @property
-    def cold(self) -> Collection:
-        """The cold run's notes about sessions."""
-        return self.collection(names.COLD)
-
-    @property
-    def forgettings(self) -> Collection:
-        """Hashes of forgotten content."""
-        return self.collection(names.FORGETTINGS)
-
-    @property
-    def forgotten_messages(self) -> Collection:
-        """Forgotten messages, which searches for source words skip."""
-        return self.collection(names.FORGOTTEN_MESSAGES)
-
-    @property
-    def tokens(self) -> Collection:
-        """Access tokens."""
-        return self.collection(names.TOKENS)
-
-    @property
-    def daily_use(self) -> Collection:
-        """Usage by day."""
-        return self.collection(names.DAILY_USE)
-
-    @property
-    def switches(self) -> Collection:
-        """The switch to another embedding model, if one is in progress."""
-        return self.collection(names.SWITCH)
-
-    @property
-    def ledger(self) -> Collection:
-        """Schema steps, leases, migration runs and the guard of transactions."""
-        return self.collection(names.MIGRATIONS)
+    #: Accounts of users and agents, owned by the platform.
+    users = _Named(lambda settings: settings.users_collection)
+    #: Sessions, owned by the platform.
+    sessions = _Named(lambda settings: settings.sessions_collection)
+    #: Messages, owned by the platform.
+    messages = _Named(lambda settings: settings.messages_collection)
+    #: Facts with their vectors.
+    facts = _Named(names.FACTS)
+    #: Reflections.
+    reflections = _Named(names.REFLECTIONS)
+    #: Items that wait for review.
+    held = _Named(names.HELD)
+    #: Texts of scopes, and their buffers.
+    consolidated = _Named(names.CONSOLIDATED)
+    #: Policies and revisions of scopes.
+    policies = _Named(names.POLICIES)
+    #: Past versions of facts and texts.
+    history = _Named(names.HISTORY)
+    #: The log of changes.
+    audit = _Named(names.AUDIT)
+    #: Formations: claims and their outcomes.
+    formations = _Named(names.FORMATIONS)
+    #: The cost of work outside formations.
+    usage = _Named(names.USAGE)
+    #: The cold run's notes about sessions.
+    cold = _Named(names.COLD)
+    #: Hashes of forgotten content.
+    forgettings = _Named(names.FORGETTINGS)
+    #: Forgotten messages, which searches for source words skip.
+    forgotten_messages = _Named(names.FORGOTTEN_MESSAGES)
+    #: Access tokens.
+    tokens = _Named(names.TOKENS)
+    #: Usage by day.
+    daily_use = _Named(names.DAILY_USE)
+    #: The switch to another embedding model, if one is in progress.
+    switches = _Named(names.SWITCH)
+    #: Schema steps, leases, migration runs and the guard of transactions.
+    ledger = _Named(names.MIGRATIONS)
 
     # -- concurrent queries -------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Build filters from scopes, and only here.
+"""Build filters from scopes, and only here; the bounds and expressions of queries.
 
 Every filter names the agent, the kind and each owner field, unused ones as null, so it is never
 wider than its scopes. Scopes of one agent and kind share a filter, so a reader's whole view takes a
@@ -8,11 +8,12 @@ few queries, each bounded on an index.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bson import ObjectId
 
+from edenmem.models.formation import COUNT_END
 from edenmem.models.ids import as_utc, derived_id, is_id
 from edenmem.models.scope import OWNER_FIELD, Scope, ScopeKind
 from edenmem.models.search import FactFilter
@@ -27,6 +28,9 @@ IN_LIMIT = 1000
 
 #: Every document of a collection, by the index on IDs.
 EVERYTHING: Filter = {"_id": {"$exists": True}}
+
+#: Before every stored time. A range from here excludes documents without the field.
+EPOCH = datetime(1, 1, 2, tzinfo=UTC)
 
 #: The platform marks deleted accounts and sessions.
 NOT_DELETED: Filter = {"deleted": {"$ne": True}}
@@ -194,3 +198,21 @@ def build_consolidated_filters(scopes: Iterable[Scope]) -> list[Filter]:
 def policy_id(scope: Scope) -> ObjectId:
     """Return the ``_id`` of the scope's policy document."""
     return ObjectId(derived_id("policy", scope.key))
+
+
+def tokens_or_zero(field: str) -> dict[str, Any]:
+    """Return the expression for a whole number of tokens, 0 for other values."""
+    is_whole = {"$in": [{"$type": field}, ["int", "long"]]}
+    return {"$cond": [is_whole, count_or_zero(field), 0]}
+
+
+def count_or_zero(field: str) -> dict[str, Any]:
+    """Return the expression for a count or cost, 0 for other values.
+
+    A single NaN or infinity would spoil the whole sum.
+
+    Args:
+        field: The path of the field, with the ``$``.
+    """
+    within = {"$and": [{"$gt": [field, 0]}, {"$lt": [field, COUNT_END]}]}
+    return {"$cond": [within, field, 0]}

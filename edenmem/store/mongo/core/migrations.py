@@ -4,6 +4,8 @@ The ID gives the type of a document: ``schema/NNNN_name`` for an applied step, `
 lease, ``run/ID`` for a migration run.
 """
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 import os
@@ -48,7 +50,6 @@ class MongoMigrations:
     # -- the schema --------------------------------------------------------------------------
 
     def schema(self) -> list[SchemaStep]:
-        """See `Migrations.schema`."""
         had = read_applied(self._db)
         return [
             SchemaStep(
@@ -61,7 +62,6 @@ class MongoMigrations:
         ]
 
     def migrate_up(self) -> Sequence[str]:
-        """See `Migrations.migrate_up`."""
         require_writable(self._db)
         taken: list[str] = []
         with lease_schema(self._db):
@@ -71,7 +71,6 @@ class MongoMigrations:
         return taken
 
     def migrate_down(self, to: int) -> Sequence[str]:
-        """See `Migrations.migrate_down`."""
         require_writable(self._db)
         self._readiness.forget_schema()
         with lease_schema(self._db):
@@ -102,27 +101,22 @@ class MongoMigrations:
     def take_migration_lease(
         self, holder: str, *, now: datetime, until: datetime
     ) -> tuple[str, datetime] | None:
-        """See `Migrations.take_migration_lease`."""
         return _take_lease(self._db, _DATA, holder, now, until)
 
     def end_migration_lease(self, holder: str) -> None:
-        """See `Migrations.end_migration_lease`."""
         _end_lease(self._db, _DATA, holder)
 
     # -- runs --------------------------------------------------------------------------------
 
     def put_migration_run(self, run: MigrationRun) -> None:
-        """See `Migrations.put_migration_run`."""
         document = msgspec.to_builtins(run, builtin_types=(datetime,))
         self._db.ledger.update_one({"_id": f"run/{run.id}"}, {"$set": document}, upsert=True)
 
     def migration_run(self, run_id: str) -> MigrationRun | None:
-        """See `Migrations.migration_run`."""
         found = self._db.ledger.find_one({"_id": f"run/{run_id}"})
         return None if found is None else msgspec.convert(found, MigrationRun)
 
     def migration_runs(self) -> list[MigrationRun]:
-        """See `Migrations.migration_runs`."""
         found = self._db.ledger.find(documents_of("run"))
         runs = (msgspec.convert(document, MigrationRun) for document in found)
         return sorted(runs, key=lambda run: (run.started_at, run.id), reverse=True)

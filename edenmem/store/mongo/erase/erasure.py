@@ -5,6 +5,8 @@ its source, through which it is found; a reflection leaves its buffer before it 
 step finds what is left when it is repeated.
 """
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 from collections import Counter
@@ -12,18 +14,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from bson import ObjectId
 from pymongo import DeleteMany, UpdateOne
 
 from edenmem.errors import UsageError
 from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import FORGOTTEN, Forgetting, Passage, Traces
-from edenmem.models.ids import utc_now
+from edenmem.models.ids import as_utc, utc_now
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core import collections as names
-from edenmem.store.mongo.core.collection import Collection, Document
+from edenmem.store.mongo.core.collection import BATCH, Collection, Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
     EVERYTHING,
@@ -35,24 +38,25 @@ from edenmem.store.mongo.core.filters import (
     object_ids,
 )
 from edenmem.store.mongo.core.transactions import Transaction, Transactions, touch
-from edenmem.store.mongo.erase.returned import find_old_contexts, find_returned
-from edenmem.store.mongo.erase.settlement import settle_session
-from edenmem.store.mongo.erase.traces import (
-    DERIVED,
-    ENTRIES,
-    FULL,
-    VERSIONS,
-    context_filters,
-    count_traces,
-)
+from edenmem.store.mongo.erase.settlement import find_unsettled, settle_session
 from edenmem.store.mongo.host.contexts import CONTEXT_FIELDS
 from edenmem.store.mongo.host.host import find_messages_by
 from edenmem.store.mongo.memory.history import audit_document
-from edenmem.store.mongo.walk.sources import narrow
+from edenmem.store.mongo.walk.documents import walk_documents
+from edenmem.store.mongo.walk.sources import SOURCES, narrow
 from edenmem.store.protocol.formations import Formations
 from edenmem.store.protocol.store import batched
 
 _AT_ONCE = 500
+
+#: Kinds of removed data.
+_VERSIONS, _ENTRIES = "versions in history", "audit entries (emptied)"
+_DERIVED = "derived reflections"
+
+#: Audit entries with content to empty.
+_FULL: Filter = {
+    "$or": [{"before": {"$ne": None}}, {"after": {"$ne": None}}, {"reason": {"$ne": ""}}],
+}
 
 #: The platform's session fields with cached memory, or its time.
 _CACHES = (
@@ -96,7 +100,6 @@ class MongoErasure:
     # -- counts ------------------------------------------------------------------------------
 
     def count_conversations(self, traces: Traces) -> dict[str, int]:
-        """See `Erasure.count_conversations`."""
         own = [{"session": object_id(session_id)} for session_id in traces.own]
         shared = [
             len(find_messages_by(self._db, session_id, traces.accounts, traces.messages))
@@ -113,13 +116,42 @@ class MongoErasure:
         return {kind: number for kind, number in counts.items() if number}
 
     def count_traces(self, traces: Traces, derived: Sequence[str]) -> dict[str, int]:
-        """See `Erasure.count_traces`."""
-        return count_traces(self._db, traces, derived)
+        selection = Selection(traces=traces)
+
+        def count(kind: RecordKind, condition: Filter | None = None) -> int:
+            collection = SOURCES[kind].collection(self._db)
+            filters = narrow(kind, selection)
+            return sum(collection.count({**filter, **(condition or {})}) for filter in filters)
+
+        def different(kind: RecordKind) -> int:
+            collection = SOURCES[kind].collection(self._db)
+            found = (collection.find(filter, {"_id": 1}) for filter in narrow(kind, selection))
+            return len({repr(document["_id"]) for documents in found for document in documents})
+
+        texts = walk_documents(self._db, (RecordKind.CONSOLIDATION,), selection)
+        contexts = _context_filters(traces.agents)
+        counts = {
+            "facts": different(RecordKind.FACT),
+            "reflections": different(RecordKind.REFLECTION),
+            "held items": different(RecordKind.HELD),
+            "texts": sum(bool(getattr(found.record, "version", 0)) for found in texts),
+            "policies": count(RecordKind.POLICY, {"version": {"$gt": 0}}),
+            _VERSIONS: count(RecordKind.HISTORY),
+            _ENTRIES: count(RecordKind.AUDIT, _FULL),
+            _DERIVED: 0,
+            "formations (emptied)": sum(1 for _ in find_unsettled(self._db, traces)),
+            "cached contexts": sum(self._db.sessions.count(filter) for filter in contexts),
+        }
+        for part in id_parts(derived):
+            about = {"target_type": "reflection", "target_id": {"$in": part}}
+            counts[_DERIVED] += self._db.reflections.count({"_id": {"$in": part}})
+            counts[_VERSIONS] += self._db.history.count(about)
+            counts[_ENTRIES] += self._db.audit.count({"target_id": {"$in": part}, **_FULL})
+        return {kind: number for kind, number in counts.items() if number}
 
     # -- forgettings -------------------------------------------------------------------------
 
     def begin_forgetting(self, forgetting: Forgetting) -> Forgetting:
-        """See `Erasure.begin_forgetting`."""
         key, now = {"_id": object_id(forgetting.id)}, utc_now()
         new = {"begun_at": forgetting.begun_at, "counts": forgetting.counts}
 
@@ -143,7 +175,6 @@ class MongoErasure:
         return self._transactions.run(begin)
 
     def forgettings(self) -> list[Forgetting]:
-        """See `Erasure.forgettings`."""
         found = [_forgetting(document) for document in self._db.forgettings.find(EVERYTHING)]
         found.sort(key=lambda one: (-one.begun_at.timestamp(), one.id))
         return sorted(found, key=lambda one: one.closed_at is not None)
@@ -151,7 +182,6 @@ class MongoErasure:
     def close_forgetting(
         self, forgetting_id: str, *, at: datetime, counts: dict[str, int], entry: AuditEntry
     ) -> None:
-        """See `Erasure.close_forgetting`."""
         # The entry first: an interrupted close is repeated with the same entry.
         self.add_entries([entry])
         self._db.forgettings.update_one(
@@ -160,47 +190,56 @@ class MongoErasure:
         )
 
     def add_entries(self, entries: Sequence[AuditEntry]) -> None:
-        """See `Erasure.add_entries`."""
         self._db.audit.insert_new([audit_document(entry) for entry in entries])
 
     def find_returned(self, since: datetime) -> Iterator[Fact | Reflection]:
-        """See `Erasure.find_returned`."""
-        return find_returned(self._db, since)
+        """Yield memory without a formation that has forgotten messages as its sources."""
+        if self._db.forgotten_messages.find_one(EVERYTHING) is None:
+            return
+        for page in _walk_new(self._db.facts, since):
+            yield from self._keep_marked(list(codec.read_owned(codec.fact_from, page)))
+        for page in _walk_new(self._db.reflections, since):
+            yield from self._keep_marked(list(codec.read_owned(codec.reflection_from, page)))
+
+    def _keep_marked(self, found: Sequence[Fact | Reflection]) -> Iterator[Fact | Reflection]:
+        sources = (id for memory in found for id in memory.source_message_ids)
+        marks = self._db.find_by_ids(self._db.forgotten_messages, sources, {"_id": 1})
+        marked = {str(mark["_id"]) for mark in marks}
+        for memory in found:
+            if not marked.isdisjoint(memory.source_message_ids):
+                yield memory
 
     def find_old_contexts(self, *, since: datetime, before: datetime) -> dict[str, datetime]:
-        """See `Erasure.find_old_contexts`."""
-        return find_old_contexts(self._db, since, before)
+        cached_at = "memory_context.memory_context_timestamp"
+        stale: Filter = {
+            "memory_context.last_activity": {"$gte": since},
+            "memory_context.cached_memory_context": {"$gt": ""},
+            cached_at: {"$lt": before},
+        }
+        found = self._db.sessions.find(stale, {cached_at: 1})
+        return {
+            str(each["_id"]): as_utc(each["memory_context"]["memory_context_timestamp"])
+            for each in found
+        }
 
     # -- formations --------------------------------------------------------------------------
 
     def settle_formations(self, traces: Traces, *, at: datetime) -> int:
-        """See `Erasure.settle_formations`."""
         self._mark_messages(traces)  # first: an interrupted run may not find them again
-        settled = 0
-        for session_id in traces.own:
-            settled += settle_session(
-                self._db, self._formations, session_id, traces.agent_id, None, at
-            )
-        for session_id in traces.shared:
-            settled += settle_session(
-                self._db,
-                self._formations,
-                session_id,
-                traces.agent_id,
-                traces.accounts,
-                at,
-                traces.messages,
-            )
-        return settled
+        sessions = ((traces.own, None), (traces.shared, traces))
+        return sum(
+            settle_session(self._db, self._formations, session_id, traces.agent_id, said_by, at)
+            for ids, said_by in sessions
+            for session_id in ids
+        )
 
     # -- memory ------------------------------------------------------------------------------
 
     def erase(self, traces: Traces, derived: Sequence[str], *, at: datetime) -> dict[str, int]:
-        """See `Erasure.erase`."""
         removed: Counter[str] = Counter()
         for reflection_id in derived:
             found = self._db.reflections.find({"_id": object_id(reflection_id)})
-            self._erase_reflections(DERIVED, list(found), removed)
+            self._erase_reflections(_DERIVED, list(found), removed)
         wanted = Selection(traces=traces)
         for part in id_parts(traces.facts):  # before the facts, which a later run needs to find
             self._forget_past(part, removed)
@@ -226,9 +265,9 @@ class MongoErasure:
             removed["policies"] += self._db.policies.count({**filter, "version": {"$gt": 0}})
             self._db.policies.update_many(filter, _EMPTY_POLICY)
         for filter in narrow(RecordKind.HISTORY, wanted):
-            removed[VERSIONS] += self._db.history.delete_many(filter)
+            removed[_VERSIONS] += self._db.history.delete_many(filter)
         for filter in narrow(RecordKind.AUDIT, wanted):
-            removed[ENTRIES] += self._empty_audit(filter)
+            removed[_ENTRIES] += self._empty_audit(filter)
         for collection in (self._db.facts, self._db.reflections):
             self._unrelate(collection, traces)
         removed["cached contexts"] += self._drop_contexts(traces)
@@ -311,20 +350,20 @@ class MongoErasure:
     def _forget_past(self, ids: Sequence[Any], removed: Counter[str]) -> None:
         """Remove the history of targets, and empty their audit entries."""
         for kind in ("fact", "reflection"):
-            removed[VERSIONS] += self._db.history.delete_many(
+            removed[_VERSIONS] += self._db.history.delete_many(
                 {"target_type": kind, "target_id": {"$in": ids}}
             )
-        removed[ENTRIES] += self._empty_audit({"target_id": {"$in": ids}})
+        removed[_ENTRIES] += self._empty_audit({"target_id": {"$in": ids}})
 
     def _empty_audit(self, key: Filter) -> int:
         emptied = {"before": None, "after": None, "reason": "", "updatedAt": utc_now()}
-        return self._db.audit.update_many({**key, **FULL}, {"$set": emptied})
+        return self._db.audit.update_many({**key, **_FULL}, {"$set": emptied})
 
     def _drop_contexts(self, traces: Traces) -> int:
         dropped = 0
         fields = {f"memory_context.{field}": "" for field in CONTEXT_FIELDS}
         fields |= {f"edenmem_contexts.{agent}": "" for agent in traces.agents}
-        for filter in context_filters(traces.agents):
+        for filter in _context_filters(traces.agents):
             dropped += self._db.sessions.update_many(filter, {"$unset": fields})
         for part in id_parts((*traces.own, *traces.shared)):
             self._db.sessions.update_many(
@@ -336,14 +375,12 @@ class MongoErasure:
     # -- conversations------------------------------------------------------------------------
 
     def erase_messages(self, traces: Traces) -> dict[str, int]:
-        """See `Erasure.erase_messages`."""
         raise UsageError(
             "conversations in MongoDB belong to the platform and cannot be removed here",
             hint="leave out --messages, and remove them on the platform",
         )
 
     def redact(self, passages: Sequence[Passage]) -> int:
-        """See `Erasure.redact`."""
         emptied = 0
         places: dict[str, tuple[Collection, Filter]] = {
             "previous": (self._db.facts, {"$set": {"previous_content": None}}),
@@ -373,3 +410,30 @@ def _forgetting(document: Document) -> Forgetting:
         blocks=tuple(sorted(codec.text_ids(document.get("blocks")))),
         counts={str(kind): codec.number(number) for kind, number in counts.items()},
     )
+
+
+def _walk_new(collection: Collection, since: datetime) -> Iterator[list[Document]]:
+    """Yield pages of documents whose ID was made since a moment, without a formation."""
+    ids: Filter = {"$gte": ObjectId.from_datetime(since)}
+    while True:
+        new: Filter = {"_id": ids, "formation_id": None}
+        page = list(collection.find(new, codec.NO_VECTOR, sort=(("_id", 1),), limit=BATCH))
+        if page:
+            yield page
+        if len(page) < BATCH:
+            return
+        ids = {"$gt": page[-1]["_id"]}
+
+
+def _context_filters(agents: Sequence[str]) -> list[Filter]:
+    """Return filters for sessions with a cached context of the agents.
+
+    The platform's field holds that of the session's first agent, ours those of the others.
+    """
+    cached: Filter = {"memory_context.cached_memory_context": {"$gt": ""}}
+    first = [{"agents": {"$in": part}, **cached} for part in id_parts(agents)]
+    others = [
+        {"agents": object_id(agent), f"edenmem_contexts.{agent}": {"$exists": True}}
+        for agent in agents
+    ]
+    return [*first, *others]

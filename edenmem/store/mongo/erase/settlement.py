@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,13 +10,13 @@ from bson import ObjectId
 from pymongo.errors import DuplicateKeyError
 
 from edenmem.errors import ConflictError
+from edenmem.models.forgetting import Traces
 from edenmem.models.formation import Formation, FormationStatus, Trigger
 from edenmem.models.ids import as_utc, new_id, utc_now
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import Filter, object_id
-from edenmem.store.mongo.erase.traces import UNSETTLED, ids_of_formation
 from edenmem.store.mongo.formations.formations import formation_document
 from edenmem.store.mongo.host.host import find_messages_by, set_in_context
 from edenmem.store.mongo.host.host_codec import sub_document
@@ -26,6 +26,36 @@ _TRIES = 5
 _CURSOR_FIELD = "last_memory_message_id"
 _CURSOR = f"memory_context.{_CURSOR_FIELD}"
 _UNDER_WAY = ("claimed", "released", "failed")
+#: Formations with content to empty.
+_UNSETTLED: list[Filter] = [
+    {"status": {"$nin": ["applied", "superseded"]}},
+    {"decisions.0": {"$exists": True}},
+    {"error": {"$ne": None}},
+]
+
+
+def find_unsettled(db: Connection, traces: Traces) -> Iterator[Document]:
+    """Yield the formations with content, or that may still continue."""
+    for session_id in traces.own:
+        yield from db.formations.find(
+            {**_of(session_id, traces.agent_id), "$or": _UNSETTLED}, {"changes": 0}
+        )
+    for session_id in traces.shared:
+        messages = find_messages_by(db, session_id, traces.accounts, traces.messages)
+        held = {**_of(session_id, traces.agent_id), "$or": _UNSETTLED}
+        for document in db.formations.find(held, {"changes": 0}) if messages else ():
+            if not messages.keys().isdisjoint(_message_ids(document)):
+                yield document
+
+
+def _of(session_id: str, agent_id: str | None) -> Filter:
+    agent = {} if agent_id is None else {"agent_id": object_id(agent_id)}
+    return {"session_id": object_id(session_id), **agent}
+
+
+def _message_ids(document: Document) -> list[Any]:
+    """Return the messages from which a formation was made, even if it is superseded."""
+    return [*(document.get("message_ids") or ()), *(document.get("superseded_message_ids") or ())]
 
 
 def settle_session(
@@ -33,22 +63,19 @@ def settle_session(
     formations: Formations,
     session_id: str,
     agent_id: str | None,
-    accounts: Sequence[str] | None,
+    said_by: Traces | None,
     at: datetime,
-    ids: Sequence[str] = (),
 ) -> int:
-    """Settle all messages of a session; see `Erasure.settle_formations`.
+    """Settle all messages of a session, or only those of a subject.
 
-    ``accounts`` limits them to messages of these accounts, and to these ``ids``.
+    See `Erasure.settle_formations`.
     """
-    messages = find_messages_by(db, session_id, accounts, ids)
-    of_session: Filter = {"session_id": object_id(session_id)}
-    if agent_id is not None:
-        of_session["agent_id"] = object_id(agent_id)
+    accounts = None if said_by is None else said_by.accounts
+    messages = find_messages_by(db, session_id, accounts, said_by.messages if said_by else ())
     settled = 0
-    for document in db.formations.find({**of_session, "$or": UNSETTLED}):
+    for document in db.formations.find({**_of(session_id, agent_id), "$or": _UNSETTLED}):
         ids = document.get("message_ids") or []
-        if accounts is not None and messages.keys().isdisjoint(ids_of_formation(document)):
+        if accounts is not None and messages.keys().isdisjoint(_message_ids(document)):
             continue
         if document["status"] == "recorded":
             formations.apply_formation(str(document["_id"]), now=at)

@@ -31,8 +31,14 @@ from edenmem.models.ids import as_utc, utc_now
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import NOT_DELETED, Filter, at_or_after, id_parts, object_id
-from edenmem.store.mongo.core.streams import EPOCH
+from edenmem.store.mongo.core.filters import (
+    EPOCH,
+    NOT_DELETED,
+    Filter,
+    at_or_after,
+    id_parts,
+    object_id,
+)
 from edenmem.store.mongo.host.host_codec import SESSION_FIELDS, session_from
 from edenmem.store.protocol.formations import QuietSession
 from edenmem.store.protocol.store import batched

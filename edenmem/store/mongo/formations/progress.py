@@ -20,8 +20,14 @@ from edenmem.store.common.progress import (
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import EVERYTHING, IN_LIMIT, Filter, at_or_after, object_id
-from edenmem.store.mongo.core.streams import EPOCH
+from edenmem.store.mongo.core.filters import (
+    EPOCH,
+    EVERYTHING,
+    IN_LIMIT,
+    Filter,
+    at_or_after,
+    object_id,
+)
 from edenmem.store.mongo.host.host import set_in_context
 from edenmem.store.mongo.host.host_codec import message_from, sub_document
 from edenmem.store.protocol.formations import Backlog

@@ -17,9 +17,7 @@ from edenmem.models.statistics import UsageOnDay
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter, object_id
-from edenmem.store.mongo.core.streams import EPOCH
-from edenmem.store.mongo.core.sums import count_or_zero, tokens_or_zero
+from edenmem.store.mongo.core.filters import EPOCH, Filter, count_or_zero, object_id, tokens_or_zero
 
 #: The sums for each model.
 _SUMS = ("calls", "input_tokens", "output_tokens", "cost", "unpriced", "estimated")

@@ -1,5 +1,7 @@
 """Cache contexts on sessions."""
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +36,6 @@ class MongoContexts:
         self._db = db
 
     def find_context(self, session_id: str, agent_id: str) -> CachedContext | None:
-        """See `Contexts.find_context`."""
         document = self._db.sessions.find_one(
             {"_id": object_id(session_id)}, {"agents": 1, "memory_context": 1, _OURS: 1}
         )
@@ -52,7 +53,6 @@ class MongoContexts:
     def cache_context(
         self, session_id: str, agent_id: str, context: CachedContext, *, shared: bool = True
     ) -> None:
-        """See `Contexts.cache_context`."""
         key = {"_id": object_id(session_id)}
         document = self._db.sessions.find_one(key, {"agents": 1})
         if document is None:
@@ -69,7 +69,6 @@ class MongoContexts:
         self._db.sessions.update_one(key, {"$set": {f"{_OURS}.{agent_id}": kept}})
 
     def cached_texts(self) -> Iterator[Passage]:
-        """See `Contexts.cached_texts`."""
         seen = {"memory_context": 1, _OURS: 1}
         for document, _ in self._db.sessions.walk_by_id({}, seen):
             cached = [sub_document(document.get("memory_context")).get(_XML)]
@@ -87,7 +86,6 @@ class MongoContexts:
                     )
 
     def stray_contexts(self) -> Iterator[Finding]:
-        """See `Contexts.stray_contexts`."""
         with_contexts = {**EVERYTHING, _OURS: {"$exists": True}}
         seen = {"agents": 1, "deleted": 1, _OURS: 1}
         for document in self._db.sessions.find(with_contexts, seen, sort=[("_id", 1)]):
@@ -104,7 +102,6 @@ class MongoContexts:
                     )
 
     def drop_contexts(self, pairs: Sequence[tuple[str, str]]) -> int:
-        """See `Contexts.drop_contexts`."""
         return sum(
             self._db.sessions.update_one(
                 {"_id": object_id(session_id)}, {"$unset": {f"{_OURS}.{agent_id}": ""}}

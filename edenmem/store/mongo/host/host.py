@@ -1,5 +1,7 @@
 """Read and write the platform's agents, users, sessions and messages."""
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +27,7 @@ from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
+    EPOCH,
     EVERYTHING,
     IN_LIMIT,
     NOT_DELETED,
@@ -34,7 +37,6 @@ from edenmem.store.mongo.core.filters import (
     object_id,
     object_ids,
 )
-from edenmem.store.mongo.core.streams import EPOCH
 from edenmem.store.mongo.core.transactions import Transaction, Transactions
 from edenmem.store.mongo.host import host_codec
 from edenmem.store.mongo.host.host_codec import sub_document
@@ -67,43 +69,36 @@ class MongoHost:
     # -- agents and users --------------------------------------------------------------------
 
     def agents(self) -> Iterator[Agent]:
-        """See `Host.agents`."""
         return map(host_codec.agent_from, self._accounts("agent"))
 
     def users(self) -> Iterator[User]:
-        """See `Host.users`."""
         return map(host_codec.user_from, self._accounts("user"))
 
     def _accounts(self, kind: str) -> Iterator[Document]:
         return self._db.users.find({"type": kind, **NOT_DELETED}, sort=[("username", 1)])
 
     def agent(self, agent_id: str) -> Agent | None:
-        """See `Host.agent`."""
         found = self._db.users.find_one(
             {"_id": object_id(agent_id), "type": "agent", **NOT_DELETED}
         )
         return None if found is None else host_codec.agent_from(found)
 
     def user(self, user_id: str) -> User | None:
-        """See `Host.user`."""
         found = self._db.users.find_one({"_id": object_id(user_id), "type": "user", **NOT_DELETED})
         return None if found is None else host_codec.user_from(found)
 
     def users_named(self, username: str) -> list[User]:
-        """See `Host.users_named`."""
         named = {"type": "user", "username": username, **NOT_DELETED}
         return sorted(
             map(host_codec.user_from, self._db.users.find(named)), key=lambda each: each.id
         )
 
     def users_by_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
-        """See `Host.users_by_ids`."""
         found = self._db.find_by_ids(self._db.users, user_ids, type="user")
         users = map(host_codec.user_from, found)
         return {user.id: user for user in users}
 
     def accounts_of(self, person_id: str) -> list[StoredUser]:
-        """See `Host.accounts_of`."""
         key = object_id(person_id)
         documents = {
             str(document["_id"]): document
@@ -113,14 +108,12 @@ class MongoHost:
         return [host_codec.stored_user_from(document) for _, document in sorted(documents.items())]
 
     def find_agent_ids(self) -> list[str]:
-        """See `Host.find_agent_ids`."""
         ids = {agent.id for agent in self.agents()}
         ids.update(str(value) for value in self._db.audit.distinct("agent_id") if value)
         ids.update(agents_with_memory(self._db))
         return sorted(ids)
 
     def refusal(self, record: msgspec.Struct) -> str:
-        """See `Host.refusal`."""
         try:
             match record:
                 case Agent():
@@ -136,11 +129,9 @@ class MongoHost:
         return ""
 
     def add_agent(self, agent: Agent) -> bool:
-        """See `Host.add_agent`."""
         return self._add_account(host_codec.agent_document(agent))
 
     def add_user(self, user: User) -> bool:
-        """See `Host.add_user`."""
         return self._add_account(host_codec.user_document(user))
 
     def _add_account(self, document: Document) -> bool:
@@ -170,7 +161,6 @@ class MongoHost:
         group_id: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Session]:
-        """See `Host.sessions`."""
         named: Filter = {}
         if agent_id is not None:
             named["agents"] = object_id(agent_id)
@@ -197,14 +187,12 @@ class MongoHost:
         return islice(both, limit)
 
     def session(self, session_id: str) -> Session | None:
-        """See `Host.session`."""
         found = self._db.sessions.find_one(
             {"_id": object_id(session_id), **NOT_DELETED}, host_codec.SESSION_FIELDS
         )
         return None if found is None else host_codec.session_from(found)
 
     def sessions_by_ids(self, session_ids: Sequence[str]) -> dict[str, Session]:
-        """See `Host.sessions_by_ids`."""
         fields = host_codec.SESSION_FIELDS
         found = self._db.find_by_ids(self._db.sessions, session_ids, fields, **NOT_DELETED)
         return {session.id: session for session in map(host_codec.session_from, found)}
@@ -212,7 +200,6 @@ class MongoHost:
     def sessions_of(
         self, *, accounts: Sequence[str] = (), agent_id: str | None = None, group_id: str = ""
     ) -> Iterator[Session]:
-        """See `Host.sessions_of`."""
         if accounts:
             ids = object_ids(accounts)
             sessions = self._db.messages.distinct("session", {"sender": {"$in": ids}, **BY_PEOPLE})
@@ -231,7 +218,6 @@ class MongoHost:
                 yield host_codec.session_from(document)
 
     def people_of(self, session_ids: Sequence[str]) -> dict[str, frozenset[str]]:
-        """See `Host.people_of`."""
         members = {"users": 1, "agents": 1}
         documents = list(self._db.find_by_ids(self._db.sessions, session_ids, members))
         wrote = self._db.run_all(
@@ -250,7 +236,6 @@ class MongoHost:
         }
 
     def put_session(self, session: Session) -> bool:
-        """See `Host.put_session`."""
         known = self._db.sessions.find_one({"_id": object_id(session.id)}, {"_id": 1}) is not None
         if not known:
             try:
@@ -290,7 +275,6 @@ class MongoHost:
             self._db.sessions.update_one({"_id": session_id}, added)
 
     def set_session_status(self, session_id: str, status: str) -> None:
-        """See `Host.set_session_status`."""
         self._db.sessions.update_one(
             {"_id": object_id(session_id)}, {"$set": {"status": status, "updatedAt": utc_now()}}
         )
@@ -298,7 +282,6 @@ class MongoHost:
     def find_lost_progress(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Iterator[Finding]:
-        """See `Host.find_lost_progress`."""
         active = {"memory_context.last_activity": {"$gte": since}} if since else EVERYTHING
         cursor = {"memory_context.last_memory_message_id": 1}
         fields = {"session_id": 1, "agent_id": 1, "last_message_at": 1}
@@ -342,7 +325,6 @@ class MongoHost:
     # -- messages ----------------------------------------------------------------------------
 
     def add_messages(self, session_id: str, messages: Sequence[Message]) -> int:
-        """See `Host.add_messages`."""
         for message in messages:
             if reason := _oversize(message):
                 raise InputError(f"message {message.id}: {reason}")
@@ -359,7 +341,6 @@ class MongoHost:
         return added
 
     def put_message(self, message: Message) -> None:
-        """See `Host.put_message`."""
         if self.add_messages(message.session_id, [message]):
             return
         document = host_codec.message_document(message)
@@ -372,7 +353,6 @@ class MongoHost:
     def messages(
         self, session_id: str, *, newest: int | None = None, ids: Sequence[str] | None = None
     ) -> Iterator[Message]:
-        """See `Host.messages`."""
         of_session: Filter = {"session": object_id(session_id)}
         documents: Iterator[Document]
         if ids is not None:
@@ -392,7 +372,6 @@ class MongoHost:
         return (host_codec.message_from(document, session_id) for document in documents)
 
     def messages_by_ids(self, message_ids: Sequence[str]) -> list[Message]:
-        """See `Host.messages_by_ids`."""
         read: list[Message] = []
         for document in self._db.find_by_ids(self._db.messages, message_ids):
             held = document.get("session")
@@ -401,13 +380,11 @@ class MongoHost:
         return sorted(read, key=lambda message: (message.created_at, message.id))
 
     def senders(self, session_id: str) -> tuple[str, ...]:
-        """See `Host.senders`."""
         by_people: Filter = {"session": object_id(session_id), **BY_PEOPLE}
         found = self._db.messages.distinct("sender", by_people)
         return tuple(sorted(str(sender) for sender in found if sender))
 
     def authors(self, message_ids: Sequence[str]) -> dict[str, str]:
-        """See `Host.authors`."""
         fields = {"role": 1, "sender": 1, "trigger": 1}
         found = self._db.find_by_ids(self._db.messages, message_ids, fields)
         return {
@@ -420,12 +397,10 @@ class MongoHost:
     def find_message_ids(
         self, accounts: Sequence[str], session_ids: Sequence[str]
     ) -> Iterator[str]:
-        """See `Host.find_message_ids`."""
         for session_id in session_ids:
             yield from map(str, find_messages_by(self._db, session_id, accounts))
 
     def display_names(self, accounts: Sequence[str], session_ids: Sequence[str]) -> list[str]:
-        """See `Host.display_names`."""
         names: set[str] = set()
         for session_id in session_ids:
             by_accounts = {
@@ -440,7 +415,6 @@ class MongoHost:
     # -- references ------------------------------------------------------------------------
 
     def find(self, kind: ReferenceKind, text: str, *, limit: int = 20) -> Sequence[Reference]:
-        """See `Host.find`."""
         return find(self._db, kind, text, limit=limit)
 
     def find_by_prefix(self, kind: ReferenceKind, text: str, *, limit: int) -> Sequence[Reference]:

@@ -1,5 +1,7 @@
 """Store access tokens and daily usage, all by ``_id``."""
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -24,7 +26,6 @@ class MongoTokens:
         self._db = db
 
     def add(self, token: AccessToken, entry: AuditEntry) -> bool:
-        """See `Tokens.add`."""
         try:
             self._db.tokens.insert_one(_document(token))
         except DuplicateKeyError:
@@ -33,21 +34,17 @@ class MongoTokens:
         return True
 
     def tokens(self) -> list[AccessToken]:
-        """See `Tokens.tokens`."""
         found = [_token(document) for document in self._db.tokens.find(EVERYTHING)]
         return sorted(found, key=lambda each: (each.name, each.id))
 
     def token(self, token_id: str) -> AccessToken | None:
-        """See `Tokens.token`."""
         document = self._db.tokens.find_one({"_id": object_id(token_id)})
         return None if document is None else _token(document)
 
     def set_agents(self, token_id: str, agents: Sequence[str]) -> None:
-        """See `Tokens.set_agents`."""
         self._update(token_id, {"agents": object_ids(agents)})
 
     def remove(self, token_id: str, entry: AuditEntry) -> bool:
-        """See `Tokens.remove`."""
         if self._db.tokens.count({"_id": object_id(token_id)}, limit=1) == 0:
             return False
         # The entry first: an interrupted removal is repeated with the same entry.
@@ -55,11 +52,9 @@ class MongoTokens:
         return self._db.tokens.delete_one({"_id": object_id(token_id)})
 
     def note_use(self, token_id: str, at: datetime) -> None:
-        """See `Tokens.note_use`."""
         self._update(token_id, {"last_used_at": at})
 
     def add_use(self, holder: str, day: str, use: DailyUse) -> None:
-        """See `Tokens.add_use`."""
         now = utc_now()
         counted = {
             "$inc": {"tokens": use.tokens, "cost": use.cost},
@@ -75,7 +70,6 @@ class MongoTokens:
         self._db.daily_use.delete_many({"_id": {"$lt": previous}})
 
     def daily_use(self, holder: str, day: str) -> DailyUse:
-        """See `Tokens.daily_use`."""
         document = self._db.daily_use.find_one({"_id": f"{day}/{holder}"}) or {}
         return DailyUse(tokens=codec.number(document.get("tokens")), cost=_cost(document))
 

@@ -1,5 +1,7 @@
 """Describe the database, and create the indexes that the store's queries need."""
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -52,7 +54,6 @@ class MongoDatabase:
         self._migrations = migrations
 
     def info(self) -> StoreInfo:
-        """See `Database.info`."""
         with translate_errors(self._db.location):
             version = str(self._db.client.server_info().get("version", ""))
         return StoreInfo(
@@ -126,11 +127,9 @@ class MongoDatabase:
         return created
 
     def require_writable(self) -> None:
-        """See `Database.require_writable`."""
         self._readiness.require()
 
     def preparation(self) -> Preparation:
-        """See `Database.preparation`."""
         steps = [f"migration {name}" for name in self._first_steps()]
         problems: list[str] = []
         for index in self._missing_indexes():
@@ -202,7 +201,6 @@ class MongoDatabase:
         return has_keys(self._db.consolidated.indexes(), CONSOLIDATED_KEY)
 
     def close(self) -> None:
-        """See `Database.close`."""
         self._db.close()
 
     def file_faults(self) -> Iterator[Finding]:

@@ -1,5 +1,7 @@
 """List, create, rebuild, drop and replace indexes on request."""
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,11 +48,9 @@ class MongoIndexes:
         self._slots = slots
 
     def list_indexes(self, wish: IndexWish) -> list[IndexState]:
-        """See `Indexes.list_indexes`."""
         return [*self._ordinary_states(), *self._search_states(wish)]
 
     def create_index(self, name: str, wish: IndexWish) -> None:
-        """See `Indexes.create_index`."""
         ordinary = self._ordinary().get(name)
         if ordinary is not None:
             if ordinary is FACT_KEY and read_fact_keys(self._db).obsolete:
@@ -63,7 +63,6 @@ class MongoIndexes:
             self._db.facts.create_search_index(wanted.name, wanted.type, wanted.definition)
 
     def update_index(self, name: str, wish: IndexWish) -> None:
-        """See `Indexes.update_index`."""
         ordinary = self._ordinary().get(name)
         if ordinary is not None:
             self._rebuild(ordinary)
@@ -81,7 +80,6 @@ class MongoIndexes:
         self._db.facts.update_search_index(wanted.name, wanted.definition)
 
     def drop_index(self, name: str, *, dry_run: bool = False) -> None:
-        """See `Indexes.drop_index`."""
         ordinary = self._ordinary().get(name)
         if ordinary is not None:
             if ordinary.unique:
@@ -113,11 +111,9 @@ class MongoIndexes:
             self._db.facts.drop_search_index(name)
 
     def replace_index(self, name: str) -> None:
-        """See `Indexes.replace_index`."""
         replace_index(self._db, name)
 
     def platform_conflicts(self) -> Iterator[Finding]:
-        """See `Indexes.platform_conflicts`."""
         # The platform's own pipeline, which determines the order within a group.
         pipeline: list[dict[str, Any]] = [
             {
@@ -144,7 +140,6 @@ class MongoIndexes:
                 )
 
     def search_trial(self) -> Trial:
-        """See `Indexes.search_trial`."""
         self._require_search()
         return Trial(
             self._db.collection,

@@ -1,5 +1,7 @@
 """Test a server's search on a scratch collection, with the code that searches facts."""
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -39,11 +41,9 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """See `SearchTrial.name`."""
         return self._name
 
     def prepare(self, wish: IndexWish) -> None:
-        """See `SearchTrial.prepare`."""
         self._made = True
         self._dimensions = wish.dimensions or 1
         self._collection.create()
@@ -51,7 +51,6 @@ class Trial:
             self._collection.create_search_index(index.name, index.type, index.definition)
 
     def states(self, wish: IndexWish) -> list[IndexState]:
-        """See `SearchTrial.states`."""
         there = {index.get("name"): index for index in self._collection.search_indexes()}
         return [state_of(index, there.get(index.name)) for index in self._define_indexes(wish)]
 
@@ -64,7 +63,6 @@ class Trial:
         )
 
     def add(self, facts: Sequence[Fact], *, storage: Literal["array", "bindata"]) -> None:
-        """See `SearchTrial.add`."""
         now = utc_now()
         documents = [codec.fact_document(fact, at=now, storage=storage) for fact in facts]
         self._collection.insert_new(documents)
@@ -79,18 +77,15 @@ class Trial:
         exact: bool = False,
         storage: Literal["array", "bindata"] = "array",
     ) -> list[list[Candidate]]:
-        """See `SearchTrial.semantic`."""
         search = self._searches[storage]
         return search.semantic(filter, vectors, model=model, limit=limit, exact=exact)
 
     def text(
         self, filter: FactFilter, queries: Sequence[str], *, limit: int
     ) -> list[list[Candidate]]:
-        """See `SearchTrial.text`."""
         return self._searches["array"].text(filter, queries, limit=limit)
 
     def refusal(self, stage: Literal["vector", "text"]) -> str:
-        """See `SearchTrial.refusal`."""
         asked: dict[str, Any] = (
             {
                 "$search": {
@@ -120,6 +115,5 @@ class Trial:
         return ""
 
     def remove(self) -> None:
-        """See `SearchTrial.remove`."""
         if self._made:
             self._collection.drop()

@@ -1,5 +1,7 @@
 """Read the audit log; an index serves each filter."""
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 import re
@@ -14,8 +16,7 @@ from edenmem.models.scope import Scope
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter, at_or_after, object_id
-from edenmem.store.mongo.core.streams import EPOCH
+from edenmem.store.mongo.core.filters import EPOCH, Filter, at_or_after, object_id
 from edenmem.store.mongo.memory.history import audit_from
 from edenmem.store.protocol.log import AuditKey, command_prefixes
 
@@ -47,7 +48,6 @@ class MongoAuditLog:
         limit: int | None = None,
         unreadable: set[str] | None = None,
     ) -> Iterator[AuditEntry]:
-        """See `AuditLog.audit`."""
         wanted = {
             "target_id": _in(target_ids) if target_id is None else object_id(target_id),
             "agent_id": None if agent_id is None else object_id(agent_id),
@@ -66,18 +66,15 @@ class MongoAuditLog:
         return islice(_list_shown(found, unreadable), limit)
 
     def audit_entry(self, entry_id: str) -> AuditEntry | None:
-        """See `AuditLog.audit_entry`."""
         return self.audit_entries([entry_id]).get(entry_id)
 
     def audit_entries(
         self, entry_ids: Sequence[str], *, unreadable: set[str] | None = None
     ) -> dict[str, AuditEntry]:
-        """See `AuditLog.audit_entries`."""
         found = self._db.find_by_ids(self._db.audit, entry_ids)
         return {entry.id: entry for entry in _list_shown(found, unreadable)}
 
     def find_audited(self, key: AuditKey, prefix: str, *, limit: int = 20) -> Sequence[str]:
-        """See `AuditLog.find_audited`."""
         if not _PREFIX.match(prefix):
             return []
         low, high = prefix.ljust(24, "0"), prefix.ljust(24, "f")

@@ -1,5 +1,7 @@
 """Read history and audit entries, and memory as it was at a moment."""
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -190,7 +192,6 @@ class MongoHistory:
     def versions(
         self, target_type: str, target_id: str, *, scope: Scope | None = None
     ) -> list[HistoryEntry]:
-        """See `History.versions`."""
         if target_type not in _TYPES:
             return []
         key: Filter = {"target_type": target_type}
@@ -231,7 +232,6 @@ class MongoHistory:
         return text_version(found)
 
     def list_versions(self, target_type: str, ids: Sequence[str]) -> dict[str, dict[int, str]]:
-        """See `History.list_versions`."""
         found: dict[str, dict[int, str]] = {}
         filters = [
             {"target_type": target_type, "target_id": {"$in": part}} for part in id_parts(ids)
@@ -243,12 +243,10 @@ class MongoHistory:
         return found
 
     def consolidation_at(self, scope: Scope, moment: datetime) -> HistoryEntry | None:
-        """See `History.consolidation_at`."""
         past = [e for e in self.versions("consolidation", "", scope=scope) if e.at <= moment]
         return past[-1] if past else None
 
     def facts_at(self, scopes: Sequence[Scope], moment: datetime, *, limit: int) -> list[Fact]:
-        """See `History.facts_at`."""
         if limit < 1:
             return []
         then: dict[str, Fact] = {}
@@ -293,7 +291,6 @@ class MongoHistory:
                 yield as_version(fact, then.entry, moment)
 
     def pending_at(self, scope: Scope, moment: datetime) -> list[Reflection]:
-        """See `History.pending_at`."""
         entries = self._rewriting(scope, moment)
         versions = self.versions("consolidation", "", scope=scope) if entries else ()
         return buffer_at(moment, self._memory.reflections((scope,)), entries, versions)

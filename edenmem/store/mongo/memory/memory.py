@@ -1,13 +1,17 @@
 """Read facts, reflections, consolidated texts, policies and scopes."""
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import islice
-from typing import Any
+from heapq import merge
+from itertools import groupby, islice
+from typing import Any, TypeVar
 
+from edenmem.models.ids import utc_now
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import (
     Consolidation,
@@ -26,6 +30,7 @@ from edenmem.store.mongo.core.collection import Document, Sort
 from edenmem.store.mongo.core.collections import FACT_KEY
 from edenmem.store.mongo.core.connection import Connection
 from edenmem.store.mongo.core.filters import (
+    EPOCH,
     EVERYTHING,
     IN_LIMIT,
     Filter,
@@ -43,9 +48,10 @@ from edenmem.store.mongo.core.filters import (
     within_times,
 )
 from edenmem.store.mongo.core.readiness import read_fact_keys
-from edenmem.store.mongo.core.streams import EPOCH, newest_first
 from edenmem.store.mongo.memory.overview import agents_with_memory, summarize_scopes
 from edenmem.store.protocol.store import batched
+
+_T = TypeVar("_T")
 
 _BY_RECENT = (("recent_at", -1), ("updated_at", -1), ("formed_at", -1), ("_id", 1))
 _BY_UPDATED = (("updated_at", -1), ("formed_at", -1), ("_id", 1))
@@ -65,7 +71,6 @@ class MongoMemory:
     def facts(
         self, filter: FactFilter, *, limit: int | None = None, with_vectors: bool = False
     ) -> Iterator[Fact]:
-        """See `Memory.facts`."""
         walks = [
             self._facts_by(walk, sort, with_vectors)
             for owner in fact_filters(filter)
@@ -74,7 +79,6 @@ class MongoMemory:
         return islice(_recent_first(walks), limit)
 
     def recent_facts(self, scopes: Sequence[Scope], *, since: datetime, limit: int) -> list[Fact]:
-        """See `Memory.recent_facts`."""
         if limit < 1:
             return []
         calls = [
@@ -106,7 +110,6 @@ class MongoMemory:
         return (codec.fact_from(found, with_vector=with_vectors) for found in documents)
 
     def fact(self, fact_id: str, *, with_vector: bool = False) -> Fact | None:
-        """See `Memory.fact`."""
         found = self._db.facts.find_one(
             {"_id": object_id(fact_id)}, None if with_vector else codec.NO_VECTOR
         )
@@ -115,7 +118,6 @@ class MongoMemory:
     def facts_by_ids(
         self, scopes: Sequence[Scope], fact_ids: Sequence[str], *, with_vectors: bool = False
     ) -> dict[str, Fact]:
-        """See `Memory.facts_by_ids`."""
         filters = [
             {"_id": {"$in": part}, **owner}
             for part in id_parts(fact_ids)
@@ -128,7 +130,6 @@ class MongoMemory:
         return {fact.id: fact for fact in facts}
 
     def find_unconfirmed(self, scopes: Sequence[Scope], fact_ids: Sequence[str]) -> set[str]:
-        """See `Memory.find_unconfirmed`."""
         filters = [
             {"_id": {"$in": part}, **owner, "unconfirmed": {"$gt": ""}}
             for part in id_parts(fact_ids)
@@ -137,7 +138,6 @@ class MongoMemory:
         return {str(each["_id"]) for each in self._db.find_all(self._db.facts, filters, {"_id": 1})}
 
     def facts_by_hashes(self, scope: Scope, hashes: Sequence[str]) -> dict[str, Fact]:
-        """See `Memory.facts_by_hashes`."""
         filters = [
             {**fact_fields(scope), "hash": {"$in": part}}
             for part in batched(dict.fromkeys(hashes), IN_LIMIT)
@@ -146,7 +146,6 @@ class MongoMemory:
         return {fact.hash: fact for fact in map(codec.fact_from, found)}
 
     def duplicate_facts(self, *, agent_id: str | None = None) -> Iterator[Finding]:
-        """See `Memory.duplicate_facts`."""
         if read_fact_keys(self._db).protects:
             return
         match = {} if agent_id is None else {"agent_id": object_id(agent_id)}
@@ -185,7 +184,6 @@ class MongoMemory:
         since: datetime | None = None,
         before: datetime | None = None,
     ) -> Iterator[Reflection]:
-        """See `Memory.reflections`."""
         # One query per value of the flag: old documents lack it.
         flags = {None: (False, None, True), False: (False, None), True: (True,)}[absorbed]
         times = within_times(since, before)
@@ -196,7 +194,7 @@ class MongoMemory:
             for flag in flags
             for range in ranges
         ]
-        merged = newest_first(
+        merged = _newest_first(
             (map(codec.reflection_from, walk) for walk in walks),
             at=lambda reflection: reflection.formed_at,
             id_of=lambda reflection: reflection.id,
@@ -204,14 +202,12 @@ class MongoMemory:
         return islice(merged, limit)
 
     def reflection(self, reflection_id: str) -> Reflection | None:
-        """See `Memory.reflection`."""
         found = self._db.reflections.find_one({"_id": object_id(reflection_id)})
         return None if found is None else codec.reflection_from(found)
 
     def held(self, scopes: Sequence[Scope], *, limit: int | None = None) -> Iterator[Held]:
-        """See `Memory.held`."""
         walks = (self._db.held.find(owner, sort=_BY_HELD) for owner in group_filters(scopes))
-        found = newest_first(
+        found = _newest_first(
             (map(codec.held_from, walk) for walk in walks),
             at=lambda held: held.held_at,
             id_of=lambda held: held.id,
@@ -219,7 +215,6 @@ class MongoMemory:
         return islice(found, limit)
 
     def count_held(self, *, agent_id: str | None = None) -> HeldCount:
-        """See `Memory.count_held`."""
         group = {"_id": None, "number": {"$sum": 1}, "oldest": {"$min": "$held_at"}}
         agent = EVERYTHING if agent_id is None else {"agent_id": object_id(agent_id)}
         for row in self._db.held.aggregate([{"$match": agent}, {"$group": group}]):
@@ -227,20 +222,17 @@ class MongoMemory:
         return HeldCount()
 
     def reflections_by_ids(self, reflection_ids: Sequence[str]) -> dict[str, Reflection]:
-        """See `Memory.reflections_by_ids`."""
         found = self._db.find_by_ids(self._db.reflections, reflection_ids)
         reflections = codec.read_owned(codec.reflection_from, found)
         return {reflection.id: reflection for reflection in reflections}
 
     def find_derived(self, reflection_ids: Sequence[str]) -> list[Reflection]:
-        """See `Memory.find_derived`."""
         filters = [{"propagated_from": {"$in": part}} for part in id_parts(reflection_ids)]
         documents = self._db.find_all(self._db.reflections, filters)
         found = codec.read_owned(codec.reflection_from, documents)
         return list({reflection.id: reflection for reflection in found}.values())
 
     def pending(self, scope: Scope) -> list[Reflection]:
-        """See `Memory.pending`."""
         document = self._db.consolidated.find_one(build_consolidated_key(scope))
         if document is None:
             return []
@@ -249,7 +241,6 @@ class MongoMemory:
         return sorted(map(codec.reflection_from, found), key=lambda reflection: reflection.order)
 
     def buffers(self, scopes: Sequence[Scope]) -> dict[Scope, tuple[str, ...]]:
-        """See `Memory.buffers`."""
         wanted = frozenset(scopes)
         found: dict[Scope, tuple[str, ...]] = {}
         for document in self._db.find_all(
@@ -262,7 +253,6 @@ class MongoMemory:
     # -- texts and policies ------------------------------------------------------------------
 
     def consolidations(self, scopes: Sequence[Scope]) -> dict[Scope, Consolidation]:
-        """See `Memory.consolidations`."""
         wanted = frozenset(scopes)
         documents = self._db.find_all(self._db.consolidated, build_consolidated_filters(scopes))
         found: dict[Scope, Consolidation] = {}
@@ -272,7 +262,6 @@ class MongoMemory:
         return found
 
     def failed_drafts(self, scopes: Sequence[Scope]) -> dict[Scope, FailedDrafts]:
-        """See `Memory.failed_drafts`."""
         documents = self._db.find_all(self._db.consolidated, build_consolidated_filters(scopes))
         return {
             scope: FailedDrafts(
@@ -286,7 +275,6 @@ class MongoMemory:
         }
 
     def policies(self, scopes: Sequence[Scope]) -> dict[Scope, Policy]:
-        """See `Memory.policies`."""
         documents = self._policy_documents(scopes)
         policies = (codec.policy_from(document) for document in documents)
         return {policy.home: policy for policy in policies if policy is not None}
@@ -297,7 +285,6 @@ class MongoMemory:
         return self._db.find_all(self._db.policies, filters)
 
     def shards(self, agent_id: str) -> list[Policy]:
-        """See `Memory.shards`."""
         documents = self._db.policies.find(
             {"agent_id": object_id(agent_id), "scope": "shard"}, sort=[("shard", 1)]
         )
@@ -314,7 +301,6 @@ class MongoMemory:
         user_ids: Sequence[str] | None = None,
         min_pending: int = 0,
     ) -> Iterator[ScopeSummary]:
-        """See `Memory.scopes`."""
         wanted = tuple(kinds) or tuple(ScopeKind)
         if user_ids is not None:
             wanted = tuple(kind for kind in wanted if kind is ScopeKind.USER)
@@ -326,7 +312,6 @@ class MongoMemory:
                     yield found[scope]
 
     def scopes_of(self, agent_id: str) -> list[Scope]:
-        """See `Memory.scopes_of`."""
         found = {summary.scope for summary in self.scopes(agent_id=agent_id)}
         for kind in ScopeKind:
             # Keys have the form kind:agent or kind:agent:owner; ";" follows ":" in ASCII.
@@ -338,7 +323,6 @@ class MongoMemory:
         return sorted(found)
 
     def revisions(self, scopes: Sequence[Scope]) -> dict[Scope, int]:
-        """See `Memory.revisions`."""
         found = {
             document["_id"]: codec.number(document.get("revision"))
             for document in self._policy_documents(scopes)
@@ -365,8 +349,48 @@ def _recent_walks(owner: Filter, since: datetime = EPOCH) -> list[tuple[Filter, 
 
 
 def _recent_first(walks: Iterable[Iterator[Fact]]) -> Iterator[Fact]:
-    return newest_first(walks, at=lambda fact: fact.recent_at, id_of=lambda fact: fact.id)
+    return _newest_first(walks, at=lambda fact: fact.recent_at, id_of=lambda fact: fact.id)
+
+
+def _newest_first(
+    streams: Iterable[Iterator[_T]], *, at: Callable[[_T], datetime], id_of: Callable[[_T], str]
+) -> Iterator[_T]:
+    """Merge streams that are newest first; equal times are ordered by ID.
+
+    Only items of one time are held in memory.
+    """
+
+    def order(item: _T) -> float:
+        return -at(item).timestamp()
+
+    for _, same_time in groupby(merge(*streams, key=order), key=order):
+        yield from sorted(same_time, key=id_of)
 
 
 def _age(fact: Fact) -> tuple[datetime, str]:
     return fact.formed_at, fact.id
+
+
+#: Extended by the same update that writes a version.
+UNPROPAGATED = "unpropagated_versions"
+
+
+class MongoPropagation:
+    """Implements `edenmem.store.protocol.memory.Propagation`."""
+
+    def __init__(self, db: Connection) -> None:
+        self._db = db
+
+    def find_unpropagated(self, *, agent_id: str | None = None) -> list[Scope]:
+        # There are few at any time, so the agent is filtered here.
+        texts = map(
+            codec.consolidation_from, self._db.consolidated.find({UNPROPAGATED: {"$gte": 1}})
+        )
+        return sorted(
+            (text.home for text in texts if agent_id in (None, text.agent_id)),
+            key=lambda scope: (scope.agent_id, scope.kind, scope.owner),
+        )
+
+    def settle_propagation(self, scope: Scope, version: int) -> None:
+        update = {"$pull": {UNPROPAGATED: version}, "$set": {"updatedAt": utc_now()}}
+        self._db.consolidated.update_one(build_consolidated_key(scope), update)

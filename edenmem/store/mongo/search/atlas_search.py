@@ -25,8 +25,7 @@ from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core import vectors as stored
 from edenmem.store.mongo.core.collection import Collection, Document
 from edenmem.store.mongo.core.collections import OWN, VectorSlot
-from edenmem.store.mongo.core.filters import Filter, fact_filters, object_ids
-from edenmem.store.mongo.core.streams import EPOCH
+from edenmem.store.mongo.core.filters import EPOCH, Filter, fact_filters, object_ids
 from edenmem.store.mongo.search.indexed import current_text_query
 from edenmem.store.mongo.search.scan import check_models
 from edenmem.store.mongo.search.search_definitions import differences_of, filter_paths, vector_field

@@ -33,8 +33,7 @@ from edenmem.models.memory import Policy
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import BATCH, Collection, Document, Read
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import IN_LIMIT, Filter, after, object_ids
-from edenmem.store.mongo.core.streams import EPOCH
+from edenmem.store.mongo.core.filters import EPOCH, IN_LIMIT, Filter, after, object_ids
 from edenmem.store.mongo.memory.history import (
     Place,
     fact_version,

@@ -1,5 +1,7 @@
 """Compute statistics agent by agent, so that an index serves each count."""
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
 import heapq
@@ -16,9 +18,7 @@ from edenmem.models.statistics import BufferAge, FactUse, FormedOnDay, KindCount
 from edenmem.store.mongo.core import codec
 from edenmem.store.mongo.core.collection import Document
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import Filter, dated, object_id
-from edenmem.store.mongo.core.streams import EPOCH
-from edenmem.store.mongo.core.sums import count_or_zero
+from edenmem.store.mongo.core.filters import EPOCH, Filter, count_or_zero, dated, object_id
 from edenmem.store.mongo.formations.usage import day_of
 from edenmem.store.mongo.memory.overview import agents_with_memory, scope_of
 from edenmem.store.mongo.walk.sources import SOURCES, narrow
@@ -35,7 +35,6 @@ class MongoStatistics:
     def count_by_day(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Sequence[FormedOnDay]:
-        """See `Statistics.count_by_day`."""
         counts: dict[str, Counter[str]] = {"facts": Counter(), "reflections": Counter()}
         ranges = dated({"$gte": since or EPOCH})
         day = day_of({"$ifNull": ["$said_at", "$formed_at"]})
@@ -51,7 +50,6 @@ class MongoStatistics:
         ]
 
     def counts_by_kind(self, *, agent_id: str | None = None) -> Sequence[KindCount]:
-        """See `Statistics.counts_by_kind`."""
         facts: Counter[ScopeKind] = Counter()
         reflections: Counter[ScopeKind] = Counter()
         pending: Counter[ScopeKind] = Counter()
@@ -68,7 +66,6 @@ class MongoStatistics:
         ]
 
     def buffer_ages(self, *, agent_id: str | None = None, limit: int) -> Sequence[BufferAge]:
-        """See `Statistics.buffer_ages`."""
         return heapq.nsmallest(
             limit,
             (age for wanted in self._agent_kinds(agent_id) for age in self._ages(wanted)),
@@ -76,7 +73,6 @@ class MongoStatistics:
         )
 
     def fact_use(self, *, agent_id: str | None = None) -> FactUse:
-        """See `Statistics.fact_use`."""
         facts = never = accesses = repeated = unconfirmed = 0
         for agent in self._agents_named(agent_id):
             wanted = Selection(agent_ids=(agent,))
@@ -113,7 +109,6 @@ class MongoStatistics:
     def count_rejections(
         self, *, agent_id: str | None = None, since: datetime | None = None
     ) -> Mapping[str, int]:
-        """See `Statistics.count_rejections`."""
         match: Document = {"created_at": {"$gte": since or EPOCH}}
         if agent_id is not None:
             match["agent_id"] = object_id(agent_id)
@@ -127,7 +122,6 @@ class MongoStatistics:
         return dict(sorted((str(row["_id"] or ""), int(row["count"])) for row in found))
 
     def most_retrieved(self, *, agent_id: str | None = None, limit: int) -> Sequence[Fact]:
-        """See `Statistics.most_retrieved`."""
         order = [("access_count", -1), ("_id", 1)]
         retrieved: Filter = {"access_count": {"$gt": 0}}
         found = (
@@ -148,7 +142,6 @@ class MongoStatistics:
         return iter(())
 
     def recount(self) -> int:
-        """See `Statistics.recount`."""
         return 0
 
     def _agents_named(self, agent_id: str | None) -> list[str]:

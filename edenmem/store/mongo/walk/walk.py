@@ -1,26 +1,45 @@
 """Read everything stored, for backups, checks and surveys, and load backups."""
 
+# ruff: noqa: D102 - the protocol documents these methods.
+
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from pymongo import DeleteOne
 
 from edenmem.models.backup import Document, LoadResult, Record, RecordKind, Selection
 from edenmem.models.integrity import PresenceKind
 from edenmem.models.records import AuditEntry
+from edenmem.models.scope import Scope
+from edenmem.store.mongo.core import codec
+from edenmem.store.mongo.core import collections as names
 from edenmem.store.mongo.core.collection import Collection
 from edenmem.store.mongo.core.connection import Connection
-from edenmem.store.mongo.core.filters import NOT_DELETED, Filter, id_parts
+from edenmem.store.mongo.core.extended import from_json, to_json
+from edenmem.store.mongo.core.filters import NOT_DELETED, Filter, id_parts, object_id
 from edenmem.store.mongo.core.readiness import Readiness
-from edenmem.store.mongo.core.transactions import Transactions
+from edenmem.store.mongo.core.transactions import Transaction, Transactions
+from edenmem.store.mongo.memory.history import audit_document
 from edenmem.store.mongo.search.slots import Slots
-from edenmem.store.mongo.walk.aside import put_back, set_aside
 from edenmem.store.mongo.walk.documents import walk_documents
 from edenmem.store.mongo.walk.loader import RecordLoader
+from edenmem.store.mongo.walk.sources import SOURCES
 from edenmem.store.protocol.host import Host
 from edenmem.store.protocol.memory import Memory
 from edenmem.store.protocol.walk import ALL
 
 _ONLY_ID = {"_id": 1}
+
+#: The collections whose unreadable documents can be set aside.
+_COLLECTIONS = {
+    "fact": names.FACTS,
+    "reflection": names.REFLECTIONS,
+    "consolidation": names.CONSOLIDATED,
+}
 
 
 class MongoWalk:
@@ -48,13 +67,11 @@ class MongoWalk:
         snapshot: bool = False,
         unwritten: bool = False,
     ) -> Iterator[Document]:
-        """See `Walk.documents`."""
         return walk_documents(
             self._db, kinds, selection, with_vectors=with_vectors, unwritten=unwritten
         )
 
     def present(self, kind: PresenceKind, ids: Sequence[str]) -> set[str]:
-        """See `Walk.present`."""
         match kind:
             case "agent":
                 return self._with_ids(self._db.users, ids, {"type": "agent", **NOT_DELETED})
@@ -92,15 +109,62 @@ class MongoWalk:
         return found
 
     def set_aside(self, entry: AuditEntry) -> bool:
-        """See `Walk.set_aside`."""
-        return set_aside(self._transactions, entry)
+        collection = _COLLECTIONS.get(entry.target_type)
+        if collection is None:
+            return False
+
+        def move(transaction: Transaction) -> bool:
+            key = {"_id": object_id(entry.target_id)}
+            found = transaction.find(collection, key)
+            if not found or _is_readable(entry.target_type, found[0]):
+                return False
+            kept = msgspec.structs.replace(
+                entry,
+                scope=_guess_scope(found[0]),
+                before={"content": json.dumps(to_json(found[0]), ensure_ascii=False)},
+            )
+            transaction.write(collection, [DeleteOne(key)])
+            transaction.insert(names.AUDIT, [audit_document(kept)])
+            return True
+
+        return self._transactions.run(move)
 
     def put_back(self, entry: AuditEntry, undo: AuditEntry) -> bool:
-        """See `Walk.put_back`."""
-        return put_back(self._transactions, entry, undo)
+        document = from_json(json.loads((entry.before or {})["content"]))
+        collection = _COLLECTIONS[entry.target_type]
+
+        def restore(transaction: Transaction) -> bool:
+            if transaction.find(collection, {"_id": document["_id"]}, {"_id": 1}):
+                return False
+            transaction.insert(collection, [document])
+            transaction.insert(names.AUDIT, [audit_document(undo)])
+            return True
+
+        return self._transactions.run(restore)
 
     def load(
         self, kind: RecordKind, records: Sequence[Record], *, dry_run: bool = False
     ) -> list[LoadResult]:
-        """See `Walk.load`."""
         return self._loader.load(kind, records, dry_run=dry_run)
+
+
+def _is_readable(kind: str, document: dict[str, Any]) -> bool:
+    try:
+        SOURCES[RecordKind(kind)].decode(document)
+    except codec.UNREADABLE:
+        return False
+    return True
+
+
+def _guess_scope(document: dict[str, Any]) -> Scope | None:
+    """Return the scope of a user or session that the document names, whose erasure removes it."""
+    agent_id = codec.text_id(document.get("agent_id"))
+    owners: tuple[tuple[str, Callable[[str, Any], Scope]], ...] = (
+        ("user_id", Scope.user),
+        ("session_id", Scope.session),
+    )
+    for field, scope in owners:
+        owner = codec.text_id(document.get(field))
+        if agent_id and owner:
+            return scope(agent_id, owner)
+    return None

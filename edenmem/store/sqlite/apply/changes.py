@@ -5,24 +5,28 @@ invalid vector, a full disk) rolls back the whole set.
 """
 
 # ruff: noqa: D102 - the protocol documents these methods.
+# ruff: noqa: S608 - statements are built from constants only; values are bound.
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
-from edenmem.memory import Needs, State, batches, needs, plan_all
+from edenmem.memory import Effect, Needs, State, Write, batches, needs, plan_all
 from edenmem.models.changes import ChangeResult, ChangeSet
-from edenmem.models.memory import FailedDrafts
+from edenmem.models.host import Agent, User
+from edenmem.models.memory import Consolidation, Fact, FailedDrafts, Held, Policy, Reflection
+from edenmem.models.records import AuditEntry, HistoryEntry
 from edenmem.models.scope import Scope
-from edenmem.store.sqlite.apply.effects import EffectWriter
-from edenmem.store.sqlite.apply.state import StateLoader, load_state
+from edenmem.store.sqlite.apply.state import StateLoader, count_scope, load_state
 from edenmem.store.sqlite.core import scopes
 from edenmem.store.sqlite.core.codec import to_ms
 from edenmem.store.sqlite.core.part import Part, json_array
+from edenmem.store.sqlite.host.rows import insert_agent, insert_user
+from edenmem.store.sqlite.memory import documents, facts, log
 from edenmem.store.sqlite.memory.memory import consolidation_of
 
 
@@ -85,3 +89,124 @@ def apply_changes(connection: sqlite3.Connection, changes: ChangeSet) -> list[Ch
         writer.write(effects, loader.numbers)
         results += [effect.result for effect in effects]
     return results
+
+
+class EffectWriter:
+    """Writes effects in order; shared rows are written once per batch."""
+
+    def __init__(self, connection: sqlite3.Connection, at: int) -> None:
+        self._db = connection
+        self._at = at
+        self._numbers: dict[Scope, int] = {}
+        self._touched: dict[Scope, tuple[int, int, int, int]] = {}
+        self._versions: list[tuple[HistoryEntry, int]] = []
+        self._entries: list[tuple[AuditEntry, int | None]] = []
+
+    def write(self, effects: Iterable[Effect], numbers: Mapping[Scope, int]) -> None:
+        """Write all effects; ``numbers`` are the known scope numbers."""
+        self._numbers.update(numbers)
+        for effect in effects:
+            for write in effect.writes:
+                self._write(write)
+            self._versions += [(each, self._number(each.scope)) for each in effect.versions]
+            if (entry := effect.entry) is not None:
+                scope_id = None if entry.scope is None else self._number(entry.scope)
+                self._entries.append((entry, scope_id))
+            for touch in effect.touches:
+                revision, *counts = self._touched.get(touch.scope, (0, 0, 0, 0))
+                more = (touch.facts, touch.reflections, touch.pending)
+                grown = (now + by for now, by in zip(counts, more, strict=True))
+                self._touched[touch.scope] = (revision + 1, *grown)  # type: ignore[assignment]
+            if effect.repairs is not None:
+                self._touch()
+                self._count_anew(effect.repairs)
+        log.add_versions(self._db, self._versions)
+        log.add_entries(self._db, self._entries)
+        self._touch()
+        self._versions, self._entries = [], []
+
+    def _number(self, scope: Scope) -> int:
+        number = self._numbers.get(scope)
+        if number is None:
+            number = self._numbers[scope] = scopes.make_number(self._db, scope)
+        return number
+
+    def _touch(self) -> None:
+        for scope, (revision, in_facts, in_reflections, pending) in self._touched.items():
+            scopes.touch(
+                self._db,
+                self._number(scope),
+                self._at,
+                revision=revision,
+                facts=in_facts,
+                reflections=in_reflections,
+                pending=pending,
+            )
+        self._touched = {}
+
+    def _count_anew(self, scope: Scope) -> None:
+        number = self._number(scope)
+        self._db.execute(
+            "UPDATE scopes SET facts = ?, reflections = ?, pending = ? WHERE scope_id = ?",
+            (*count_scope(self._db, number), number),
+        )
+
+    # -- documents ---------------------------------------------------------------------------
+
+    def _write(self, write: Write) -> None:
+        match write.model:
+            case Fact() as fact:
+                self._write_fact(fact, write)
+            case Reflection() as reflection:
+                self._write_reflection(reflection, write)
+            case Held() as held:
+                if write.new is None:
+                    self._delete("held", held.id)
+                else:
+                    documents.insert_held(self._db, held, self._number(held.home))
+            case Consolidation() as text:
+                documents.put_text(self._db, text, self._number(text.home))
+            case Policy() as policy:
+                if write.new is None:
+                    self._delete("policies", policy.id)
+                else:
+                    documents.put_policy(self._db, policy, self._number(policy.home))
+            case Agent() | User():
+                self._write_account(write)
+
+    def _write_fact(self, fact: Fact, write: Write) -> None:
+        old = write.old
+        if not isinstance(old, Fact):
+            facts.insert_fact(self._db, fact, self._number(fact.home))
+        elif write.new is None:
+            facts.delete_fact(self._db, facts.locate_fact(self._db, old))
+        elif fact.hash == old.hash and fact.embedding is old.embedding:
+            facts.update_fact(self._db, old, fact)
+        else:
+            facts.rewrite_fact(self._db, facts.locate_fact(self._db, old), fact)
+
+    def _write_reflection(self, reflection: Reflection, write: Write) -> None:
+        if write.old is None:
+            documents.insert_reflection(self._db, reflection, self._number(reflection.home))
+        elif write.new is None:
+            self._delete("reflections", reflection.id)
+        else:
+            documents.update_reflection(self._db, reflection)
+
+    def _write_account(self, write: Write) -> None:
+        match write.old, write.new:
+            case None, Agent() as agent:
+                insert_agent(self._db, agent)
+            case None, User() as user:
+                insert_user(self._db, user)
+            case _, Agent() as agent:
+                self._db.execute(
+                    "UPDATE agents SET user_memory_enabled = ?, agent_memory_enabled = ?"
+                    " WHERE id = ?",
+                    (agent.user_memory_enabled, agent.agent_memory_enabled, agent.id),
+                )
+            case _, None:
+                self._delete(f"{write.kind}s", write.model.id)
+
+    def _delete(self, table: str, id: str) -> None:
+        self._db.execute(f"DELETE FROM {table} WHERE id = ?", (id,))

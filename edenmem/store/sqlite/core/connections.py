@@ -291,15 +291,15 @@ class Connections:
 
     def _make_tables(self, made: list[str]) -> None:
         """Bring a file to the newest schema; append the created parts to ``made``."""
-        from edenmem.store.sqlite.core import steps
+        from edenmem.store.sqlite.core.migrations import apply_pending, read_applied
 
         connection = self._connect(writable=True)
         try:
             connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")  # no effect on a file with pages
             with _transaction(connection):
-                if steps.read_applied(connection):  # created meanwhile, or older
+                if read_applied(connection):  # created meanwhile, or older
                     self._require_current(connection)
-                taken = steps.apply_pending(connection)
+                taken = apply_pending(connection)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             made += [f"migration {name}" for name in taken]
             _use_log(connection)

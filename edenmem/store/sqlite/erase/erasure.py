@@ -32,12 +32,10 @@ from edenmem.models.memory import Fact, Reflection
 from edenmem.models.records import AuditEntry
 from edenmem.store.sqlite.core import codec, scopes, source_words
 from edenmem.store.sqlite.core.codec import optional_time, time, to_ms
-from edenmem.store.sqlite.core.connections import Connections
 from edenmem.store.sqlite.core.part import AMONG, GIVEN, Part, json_array
 from edenmem.store.sqlite.formations.formations import apply_recorded
 from edenmem.store.sqlite.memory import facts, log
 from edenmem.store.sqlite.walk.sources import OF_ACCOUNTS, SAID_IN, SOURCES, THEIRS, count_rows
-from edenmem.store.sqlite.walk.walk import Walk
 
 #: Kinds of removed data, also named by `count_traces`.
 _VERSIONS, _ENTRIES = "versions in history", "audit entries (emptied)"
@@ -95,10 +93,6 @@ _KINDS: dict[str, SubjectKind] = {kind: kind for kind in get_args(SubjectKind)}
 
 class Erasure(Part):
     """See `edenmem.store.protocol.erasure.Erasure`."""
-
-    def __init__(self, db: Connections, walk: Walk) -> None:
-        super().__init__(db)
-        self._walk = walk
 
     # -- traces ------------------------------------------------------------------------------------
 
