@@ -39,6 +39,14 @@ _STOCK = pattern("form.stock")
 #: Results of tools that state nothing about the world.
 _ROUTINE = pattern("form.routine")
 _QUESTION = re.compile(r"[?？؟]\W*\Z|\A\W*¿|(?:吗|呢|ですか|ますか|ไหม|หรือเปล่า|습니까|나요)\W*\Z")
+_EXCLAMATION = re.compile(r"[!！]\W*\Z")
+#: The end of a sentence, in scripts that mark it: Thai and its neighbors do not.
+_SENTENCE_END = re.compile(r"[.!?…。！？؟।]\W*\Z")
+_UNSTOPPED = re.compile(r"[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff]")
+#: What an English subject begins with that is no name.
+_SUBJECT = re.compile(
+    r"(?:the|an?|this|these|those|each|every|both|all|\d\S*|\w+ing)\b", re.IGNORECASE
+)
 _PARTICLE = re.compile(r"de|du|la|le|des|of|the|van|von|der|den|di|da|do|dos|y|e|and|&|al|el")
 _GREETINGS = word_set("form.greetings")
 _GREETED_WITH = tuple(word for word in _GREETINGS if is_unspaced(word))
@@ -143,6 +151,8 @@ def find_fault(candidate: Candidate, evidence: Evidence) -> str | None:
     if _HELLO.match(bare) and len(words_of(bare)) <= _GREETING_WORDS:
         return "is a greeting"
     names = _names(evidence)
+    if _EXCLAMATION.search(bare) and names.isdisjoint(words_of(bare)):
+        return "is an exclamation; state a fact"
     if written := _first_person(bare, names):
         return f"says '{written}'; name the person instead"
     if _is_piece(candidate, names, evidence):
@@ -162,7 +172,44 @@ def find_fault(candidate: Candidate, evidence: Evidence) -> str | None:
             return f"begins with '{match.group()}' and has no subject; say who or what"
         if (match := _CONNECTIVE.match(start)) and start[0].islower():
             return f"begins with '{match.group()}', as part of a sentence; write a whole statement"
+    if _names_nothing(candidate, evidence):
+        return "names no person or thing; say who or what"
     return _find_fragment(text, names)
+
+
+#: Maximum length in words of a text whose missing name is certain: a longer one may describe.
+_NAMELESS_WORDS = 8
+
+
+def _names_nothing(candidate: Candidate, evidence: Evidence) -> bool:
+    """Return whether a short text about a user has no name of a person or thing in it.
+
+    Scripts without capital letters do not show their names, so texts in them pass. A first word may
+    be a name if somebody wrote it: in chats names often have no capital letter.
+    """
+    text, words = candidate.content, words_of(candidate.content)
+    if candidate.scope != "user" or text.upper() == text.lower():
+        return False
+    if not 1 < len(words) <= _NAMELESS_WORDS:
+        return False
+    if _SUBJECT.match(text) or any(not each.is_first for each in named_words(text)):
+        return False
+    if words[0] in evidence.talk.words and (not text.isascii() or _VERB.match(words[1])):
+        return False
+    return _said_names(evidence).isdisjoint(map(_name_stem, words))
+
+
+def _said_names(evidence: Evidence) -> frozenset[str]:
+    """Return the stems of names: of people, and of words with a capital letter in a sentence."""
+    texts = (*(each.text for each in evidence.talk.messages), evidence.background)
+    named = (each for text in texts for each in named_words(text))
+    inner = (each.folded for each in named if not each.is_first)
+    return frozenset(map(_name_stem, (*_names(evidence), *inner)))
+
+
+def _name_stem(word: str) -> str:
+    """Return the start of a folded name, which its inflected forms share; a short word whole."""
+    return stem_of(word) if len(word) > 3 else word
 
 
 #: Maximum length in words of a piece of a message, and minimum share of words from it.
@@ -247,6 +294,8 @@ def _find_fragment(text: str, names: frozenset[str]) -> str | None:
         return "is a single word; write a whole statement"
     if text[-1].isalpha() and words[-1] in _DANGLING:
         return "ends abruptly; write a whole statement"
+    if words[0] not in names and not _UNSTOPPED.search(text) and not _SENTENCE_END.search(text):
+        return "does not end as a sentence; write a whole statement"
     written = re.findall(r"[^\W\d_][\w'’.-]*", text)
     is_cased = any(word[0].isupper() or word[0].islower() for word in written)
     named = [word for word in written if not _PARTICLE.fullmatch(word)]

@@ -149,6 +149,25 @@ def test_a_copied_sentence_needs_a_subject() -> None:
     assert not ask("Leela swims.", evidence, scope="user").violations
 
 
+def test_a_users_fact_names_someone_and_is_a_whole_sentence() -> None:
+    evidence = said("anna: we talked about Ben and mimi, my cat", "eve: and?")
+    whole = (
+        *("Anna swims.", "Ben plans a trip.", "Mimi hates olives.", "The cat is diabetic."),
+        *("Anna lives in Lisbon", "แอนนาอาศัยอยู่ที่ลิสบอน", "42 lanterns are finished."),
+        "Insuring the bike costs 212 pounds.",
+    )
+    pieces = (
+        *("Sleeps in the kitchen.", "Morre de medo do aspirador.", "Gift for the garden"),
+        *("Two mails about the heating, which in winter", "Thanks to the whole team!"),
+        *("Keine neuen Fakten gefunden.", "Aucun fait.", "No new facts were found."),
+    )
+    for text in whole:
+        assert not ask(text, evidence, scope="user").violations, text
+    for text in pieces:
+        assert ask(text, evidence, scope="user").violations, text
+    assert not ask("Open daily at nine.", evidence, scope="agent").violations
+
+
 def test_the_prompts_own_words_are_no_fact_unless_they_were_said() -> None:
     """Known failures 40, 67 and 100: a weekday and a time are not the example's."""
     template = "The time now is 2026-11-22 06:36 UTC. Marta's old boat is called Kestrel."
