@@ -293,19 +293,25 @@ def _join(one: NewFact, other: NewFact) -> NewFact:
     )
 
 
+#: Scopes that everybody who talks to the agent reads.
+_PUBLIC = ("agent", "shard")
+
+
 def _choose_quota(
     item: ExtractedFact, content: str, numbers: Sequence[int], material: Material
 ) -> ScopeQuota | None:
     """Return the quota of the scope for a fact.
 
     A fact about a person goes to the account that said it, never to another person's. If several
-    people speak, it goes to the group if it names the speaker, else nowhere.
+    people speak, it goes to the group if it names the speaker, else nowhere. What was said in
+    confidence goes to its speaker, also if the model chose a scope that everybody reads.
     """
     quotas = material.quotas
-    quota = quotas.find(item.scope, item.shard)
+    kind = "user" if item.private and item.scope in _PUBLIC else item.scope
+    quota = quotas.find(kind, item.shard)
     sources = material.transcript.find_sources(numbers)
     said_by = [each for each in sources[::-1] if each.author == "person"]
-    if item.scope == "user" and said_by:
+    if kind == "user" and said_by:
         own = (quotas.of_account(material.transcript.account_of(each)) for each in said_by)
         if quota is not None:
             quota = next((each for each in own if each is not None), None)
@@ -344,11 +350,15 @@ def _propose_reflections(
     """Split the reflections by scope, broad to narrow, and reject the others."""
     proposed: list[_ProposedReflection] = []
     refused: list[Decision] = []
-    for name, quota, items in _by_quota(answer, material):
+    own = material.quotas.find("user", None)
+    for name, offered, items in _by_quota(answer, material):
         for item in items:
             content = flat(item.content)
+            is_confided = item.private and offered is not None and str(offered.kind) in _PUBLIC
+            quota = (own if own and own.max_reflections else None) if is_confided else offered
             if quota is None:
-                reason = f"reflection: {name} takes no reflections here"
+                why = "takes no confidences" if is_confided else "takes no reflections here"
+                reason = f"reflection: {name} {why}"
                 refused.append(_reject(content, SCOPE, reason))
                 continue
             candidate = Candidate(

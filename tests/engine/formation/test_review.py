@@ -153,6 +153,20 @@ async def test_a_fact_for_everybody_that_names_a_user_becomes_theirs(world: Worl
     assert world.facts(world.cast.anna_scope)[0].unconfirmed == ""
 
 
+async def test_what_was_said_in_confidence_is_kept_for_its_speaker(world: World) -> None:
+    world.say("Please keep it to yourself: the harbor sells its crane.")
+    told = {"content": "The harbor sells its crane.", "sources": [1], "private": True}
+    secret = fact("The harbor sells its crane.", "agent", sources=[1], private=True)
+    world.llm.script("facts", facts(secret))
+    thought = {**told, "content": "The harbor is short of money, as anna fears."}
+    world.llm.script("reflections", {**reflections(), "agent": [thought]})
+    await world.form_one()
+    assert world.contents(world.cast.agent_scope) == []
+    assert world.contents(world.cast.anna_scope) == ["The harbor sells its crane."]
+    assert world.store.memory.pending(world.cast.agent_scope) == []
+    assert [each.private for each in world.store.memory.pending(world.cast.anna_scope)] == [True]
+
+
 async def test_reflections_cite_messages_and_are_verified(world: World) -> None:
     messages = world.say(*SAID)
     thought = {"content": "Anna Rossi settles in Lisbon.", "sources": [1], "private": False}
