@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from edenmem import MemoryService, NotFoundError, SyncMemoryService, UsageError
+from edenmem import (
+    AgentMemory,
+    MemoryService,
+    NotFoundError,
+    SyncAgentMemory,
+    SyncMemoryService,
+    UsageError,
+)
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
-from tests.support import sync_facade
 
 
 @pytest.fixture
@@ -21,10 +28,21 @@ def service(sqlite_store: Store) -> Iterator[SyncMemoryService]:
         yield made
 
 
-def test_it_matches_the_asynchronous_classes() -> None:
-    assert sync_facade.TARGET.read_text("utf-8") == sync_facade.source(), (
-        "run: python -m tests.support.sync_facade"
-    )
+@pytest.mark.parametrize(
+    ("blocking", "wrapped"), [(SyncMemoryService, MemoryService), (SyncAgentMemory, AgentMemory)]
+)
+def test_it_has_every_public_method(blocking: type, wrapped: type) -> None:
+    methods = {
+        name
+        for name, method in vars(wrapped).items()
+        if inspect.iscoroutinefunction(method) and not name.startswith("_")
+    }
+    assert methods <= vars(blocking).keys()
+    for name in methods:
+        method = getattr(blocking, name)
+        assert not inspect.iscoroutinefunction(method)
+        expected = inspect.signature(getattr(wrapped, name)).parameters
+        assert list(inspect.signature(method).parameters) == list(expected)
 
 
 def test_a_program_without_a_loop_remembers(service: SyncMemoryService) -> None:
