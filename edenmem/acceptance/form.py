@@ -294,8 +294,10 @@ def _find_fragment(text: str, names: frozenset[str]) -> str | None:
         return "is a single word; write a whole statement"
     if text[-1].isalpha() and words[-1] in _DANGLING:
         return "ends abruptly; write a whole statement"
-    if words[0] not in names and not _UNSTOPPED.search(text) and not _SENTENCE_END.search(text):
-        return "does not end as a sentence; write a whole statement"
+    if not _UNSTOPPED.search(text) and not _SENTENCE_END.search(text):
+        is_of_someone = words[1] == "s" and not _VERB.search(text.partition(" ")[2])
+        if words[0] not in names or is_of_someone:
+            return "does not end as a sentence; write a whole statement"
     written = re.findall(r"[^\W\d_][\w'’.-]*", text)
     is_cased = any(word[0].isupper() or word[0].islower() for word in written)
     named = [word for word in written if not _PARTICLE.fullmatch(word)]

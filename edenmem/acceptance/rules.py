@@ -123,6 +123,8 @@ def _check_sources(
             doubts.append(Finding("quote", reason))
         if not sources:
             return (), Finding("sources", "cites no message of the conversation"), []
+        if candidate.sources and not known:
+            doubts.append(Finding("sources", "cites messages that do not exist"))
     elif not known:
         return (), None, []  # about the whole range
     authors = {talk.by_number[number].author for number in sources}

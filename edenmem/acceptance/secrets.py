@@ -39,8 +39,8 @@ _LINK = pattern("secrets.link")
 _VALUE = re.compile(r"[^\s\"'“”„«»「」『』`,;:，。、؛،()（）]{3,100}")
 _QUOTED = re.compile(r"[\"“„«「『`'](?P<value>[^\"“”„«»「」『』`]{3,120})[\"'”“»」』`]")
 _OPAQUE = re.compile(
-    r"(?:secret|key|token)[^.!?]{0,40}?\b(?P<value>(?!0x)(?=[^\s]*\d)[A-Za-z0-9+/_=-]{20,200})",
-    re.I,
+    r"(?i:secret|key|token)[^.!?]{0,40}?\b(?!0x)(?=\S*\d)"
+    r"(?:[A-Za-z0-9+/_=-]{20,200}|(?=\S*[a-z])(?=\S*[A-Z])[A-Za-z0-9_]{12,20}\b)"
 )
 _CARD = re.compile(r"(?<![\d.])\d(?:[ .–/-]?\d){11,18}(?!\d)")
 _IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{2,4}){3,8}(?![A-Z0-9])", re.IGNORECASE)
@@ -84,8 +84,8 @@ def named_values(text: str) -> Iterator[str]:
         if _THING.match(text, name.end()) or _PUBLIC.search(before + name.group()):
             continue
         rest = _CLAUSE_END.split(text[name.end() : name.end() + 200])[0]
-        yield from _values_in(rest[:_NEAR], is_after=True)
-        yield from _values_in(before, is_after=False)
+        after = list(_values_in(rest[:_NEAR], is_after=True))
+        yield from after or _values_in(before, is_after=False)
         if _WORDY.search(name.group()) and (word := _BEFORE.search(before)):
             yield (word["value"] or word["first"]).casefold()
         link = _LINK.search(rest[:_NEAR])

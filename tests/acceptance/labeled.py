@@ -11,6 +11,7 @@ Each set was written before it was measured, by someone who knew neither rules n
 - ``choice``: measured to choose between settings, then read.
 - ``last``: measured once at the end, then read.
 - ``fresh``: written and measured once after ``last`` was read, then read.
+- ``fifth``: half the size, the same for the rules that followed ``fresh``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from edenmem.engine.runtime.answers import VerifiedItem
 from tests.support.intervals import wilson
 
 DATA = Path(__file__).parent / "data"
-SETS = ("work", "choice", "last", "fresh")
+SETS = ("work", "choice", "last", "fresh", "fifth")
 
 Verify = Literal["off", "doubtful", "all"]
 

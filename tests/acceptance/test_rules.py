@@ -154,18 +154,20 @@ def test_a_users_fact_names_someone_and_is_a_whole_sentence() -> None:
     whole = (
         *("Anna swims.", "Ben plans a trip.", "Mimi hates olives.", "The cat is diabetic."),
         *("Anna lives in Lisbon", "แอนนาอาศัยอยู่ที่ลิสบอน", "42 lanterns are finished."),
-        "Insuring the bike costs 212 pounds.",
+        *("Insuring the bike costs 212 pounds.", "Anna pidió que la traten de usted."),
     )
     pieces = (
         *("Sleeps in the kitchen.", "Morre de medo do aspirador.", "Gift for the garden"),
         *("Two mails about the heating, which in winter", "Thanks to the whole team!"),
+        *("Use snake_case everywhere.", "No alarms, ever.", "Anna's radiator valve"),
         *("Keine neuen Fakten gefunden.", "Aucun fait.", "No new facts were found."),
     )
     for text in whole:
         assert not ask(text, evidence, scope="user").violations, text
     for text in pieces:
         assert ask(text, evidence, scope="user").violations, text
-    assert not ask("Open daily at nine.", evidence, scope="agent").violations
+    for text in ("Open daily at nine.", "Use of the shed is free."):
+        assert not ask(text, evidence, scope="agent").violations, text
 
 
 def test_the_prompts_own_words_are_no_fact_unless_they_were_said() -> None:
@@ -202,6 +204,7 @@ def test_a_quote_in_another_message_corrects_the_citation() -> None:
     missing = ask("Anna keeps bees.", evidence, 1, quote="I keep wasps")
     assert doubts(missing) == {"quote"}
     assert doubts(ask("Anna keeps bees.", evidence, 3)) == {"quote"}
+    assert doubts(ask("Anna keeps bees.", evidence, 9, quote="I keep bees")) == {"sources"}
     nowhere = judge(Candidate(content="Anna keeps bees.", sources=(9,)), evidence)
     assert [each.rule for each in nowhere.violations] == ["sources"]
 
@@ -279,6 +282,8 @@ def test_a_correction_adds_nothing() -> None:
 # -- secrets ---------------------------------------------------------------------------------------
 
 SECRETS = [
+    "Anna's bank card number is 4929 1180 7731 0046.",
+    "Anna's CI token is ghx_9fKq22LmZp0.",
     "Anna's key is sk-" + "a1B2c3D4" * 4 + ".",
     "Anna's token is ghp_" + "a1B2c3D4" * 4 + ".",
     "Anna's token is edm_" + "0a1b2c3d" * 3 + "_" + "a1b2c3d4" * 8 + ".",
@@ -347,6 +352,12 @@ def test_secrets_are_refused_and_not_repeated() -> None:
     assert "must not be remembered" in refusals(quoted)
     fine = {text: refusals(ask(text, said(f"anna: {text}"))) for text in NO_SECRETS}
     assert [text for text, why in fine.items() if "must not" in why] == []
+
+
+def test_a_name_beside_a_code_is_no_secret() -> None:
+    evidence = said("anna: acc: NightOkra77, 2FA backup code 83-11-40-92")
+    assert not ask("Anna plays as NightOkra77.", evidence).violations
+    assert "must not" in refusals(ask("Anna's code is 83-11-40-92.", evidence))
 
 
 def test_what_a_message_calls_a_secret_is_one_in_any_words() -> None:
