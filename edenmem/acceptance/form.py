@@ -182,13 +182,13 @@ _NAMELESS_WORDS = 8
 
 
 def _names_nothing(candidate: Candidate, evidence: Evidence) -> bool:
-    """Return whether a short text about a user has no name of a person or thing in it.
+    """Return whether a short text for a user or the agent has no name of a person or thing.
 
     Scripts without capital letters do not show their names, so texts in them pass. A first word may
     be a name if somebody wrote it: in chats names often have no capital letter.
     """
     text, words = candidate.content, words_of(candidate.content)
-    if candidate.scope != "user" or text.upper() == text.lower():
+    if candidate.scope not in ("user", "agent") or text.upper() == text.lower():
         return False
     if not 1 < len(words) <= _NAMELESS_WORDS:
         return False

@@ -11,7 +11,8 @@ Each set was written before it was measured, by someone who knew neither rules n
 - ``choice``: measured to choose between settings, then read.
 - ``last``: measured once at the end, then read.
 - ``fresh``: written and measured once after ``last`` was read, then read.
-- ``fifth``: half the size, the same for the rules that followed ``fresh``.
+- ``fifth``: half the size, measured once with the rules that followed ``fresh``, then read.
+- ``sixth``: measured once with the rules that followed ``fifth``, then read.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from edenmem.engine.runtime.answers import VerifiedItem
 from tests.support.intervals import wilson
 
 DATA = Path(__file__).parent / "data"
-SETS = ("work", "choice", "last", "fresh", "fifth")
+SETS = ("work", "choice", "last", "fresh", "fifth", "sixth")
 
 Verify = Literal["off", "doubtful", "all"]
 

@@ -166,8 +166,8 @@ def test_a_users_fact_names_someone_and_is_a_whole_sentence() -> None:
         assert not ask(text, evidence, scope="user").violations, text
     for text in pieces:
         assert ask(text, evidence, scope="user").violations, text
-    for text in ("Open daily at nine.", "Use of the shed is free."):
-        assert not ask(text, evidence, scope="agent").violations, text
+    assert ask("Open daily at nine.", evidence, scope="agent").violations
+    assert not ask("Use of the shed is free.", evidence, scope="group").violations
 
 
 def test_the_prompts_own_words_are_no_fact_unless_they_were_said() -> None:
