@@ -43,7 +43,7 @@ _EXCLAMATION = re.compile(r"[!！]\W*\Z")
 #: The end of a sentence, in scripts that mark it: Thai and its neighbors do not.
 _SENTENCE_END = re.compile(r"[.!?…。！？؟।]\W*\Z")
 _UNSTOPPED = re.compile(r"[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff]")
-#: What an English subject begins with that is no name.
+#: What an English subject begins with other than a name.
 _SUBJECT = re.compile(
     r"(?:the|an?|this|these|those|each|every|both|all|\d\S*|\w+ing)\b", re.IGNORECASE
 )
@@ -185,7 +185,7 @@ def _names_nothing(candidate: Candidate, evidence: Evidence) -> bool:
     """Return whether a short text for a user or the agent has no name of a person or thing.
 
     Scripts without capital letters do not show their names, so texts in them pass. A first word may
-    be a name if somebody wrote it: in chats names often have no capital letter.
+    be a name if it is in the messages: in chats names often have no capital letter.
     """
     text, words = candidate.content, words_of(candidate.content)
     if candidate.scope not in ("user", "agent") or text.upper() == text.lower():

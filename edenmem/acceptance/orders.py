@@ -16,6 +16,8 @@ _SYSTEM = pattern("orders.system")
 _MEMORY = pattern("orders.memory")
 #: What an instruction begins with.
 _IMPERATIVE = pattern("orders.imperative")
+#: Verbs that begin an order without a name: "Write amounts for Tomas in euros" is his wish.
+_BARE = pattern("orders.bare")
 #: Duties: "The agent must …", with the names of agents.
 _MODAL = text_of("orders.modal")
 _AGENT = text_of("orders.agent")
@@ -50,6 +52,8 @@ def find_order(text: str, agents: Iterable[str], people: Iterable[str]) -> str |
             return "is an order about instructions or memory"
         first = fold(spoken.partition(" ")[0])
         if first not in known and _IMPERATIVE.match(spoken):
+            return "is an order to the agent; say who asked for it"
+        if _BARE.match(spoken) and known.isdisjoint(words_of(spoken)):
             return "is an order to the agent; say who asked for it"
         if modal.match(spoken):
             return "tells the agent what to do; say who asked for it"
