@@ -1,4 +1,4 @@
-"""Log records and OpenTelemetry spans of calls.
+"""Log records, OpenTelemetry spans and durations of calls.
 
 Loggers are below ``edenmem`` and silent until a program adds a handler. Spans are created only if
 the program has loaded OpenTelemetry. Records and spans hold model names, numbers and IDs, never
@@ -91,3 +91,25 @@ def _span(name: str, details: dict[str, str | int | float]) -> Iterator[None]:
                 span.set_attribute(f"edenmem.{key}", value)
             if "error" in details:
                 span.set_status(trace.StatusCode.ERROR)
+
+
+class Stopwatch:
+    """Measure stages in milliseconds; concurrent stages are measured separately."""
+
+    def __init__(self) -> None:
+        self._started = perf_counter()
+        self._stages: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Measure the body; repeated stages add up."""
+        started = perf_counter()
+        try:
+            yield
+        finally:
+            took = (perf_counter() - started) * 1000
+            self._stages[name] = self._stages.get(name, 0.0) + took
+
+    def timings(self) -> dict[str, float]:
+        """Return milliseconds by stage, and the time since creation as "total"."""
+        return {**self._stages, "total": (perf_counter() - self._started) * 1000}

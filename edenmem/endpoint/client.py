@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from edenmem.endpoint.budget import Charge
-from edenmem.endpoint.failures import SettingNames, Translator
-from edenmem.endpoint.waiting import backoff
+from edenmem.endpoint.failures import SettingNames, Translator, backoff
 from edenmem.errors import ConfigError
 from edenmem.observation import observed
 from edenmem.settings.paths import redact_uri

@@ -137,7 +137,7 @@ def open_llm(settings: Settings, *, budget: Budget | None = None) -> LLM | None:
     endpoint = OpenAILLM(llm, budget=budget)
     if not llm.record:
         return endpoint
-    from edenmem.llm.recording import RecordingLLM
+    from edenmem.llm.replay import RecordingLLM
 
     return RecordingLLM(endpoint, Path(llm.record))
 

@@ -90,8 +90,7 @@ class Embeddings:
 
     def __init__(self, runtime: Runtime) -> None:
         from edenmem.engine.embeddings import choice
-        from edenmem.engine.embeddings.languages import language_advice
-        from edenmem.engine.embeddings.status import platform_advice, vector_advice
+        from edenmem.engine.embeddings.status import language_advice, platform_advice, vector_advice
         from edenmem.engine.embeddings.switch import SwitchEnder, check_not_staged, switch_status
         from edenmem.engine.search.floor import explain_floor
 

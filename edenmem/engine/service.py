@@ -30,8 +30,7 @@ import msgspec
 
 from edenmem.engine import parts
 from edenmem.engine.runtime.concurrency import in_thread
-from edenmem.engine.runtime.current_actor import current_actor
-from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.runtime.runtime import Runtime, current_actor
 from edenmem.engine.scopes import lookups
 from edenmem.engine.scopes.visibility import current_view, reader_scopes
 from edenmem.errors import UsageError
@@ -52,8 +51,7 @@ if TYPE_CHECKING:
     from edenmem.engine.erasure.forgetting import Forgetter
     from edenmem.engine.formation.former import Former
     from edenmem.engine.history.reader import HistoryReader
-    from edenmem.engine.indexes.manager import IndexKeeper
-    from edenmem.engine.indexes.setup import Setup
+    from edenmem.engine.indexes.manager import IndexKeeper, Setup
     from edenmem.engine.migration.migrations import Migrations
     from edenmem.engine.reports import (
         ConsolidationReport,
@@ -969,7 +967,7 @@ class MemoryService:
     @cached_property
     def setup(self) -> Setup:
         """Create the store or its missing parts."""
-        from edenmem.engine.indexes.setup import Setup
+        from edenmem.engine.indexes.manager import Setup
 
         return Setup(self._store, self._settings)
 

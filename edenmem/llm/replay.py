@@ -1,16 +1,104 @@
-"""Answers from a file instead of a language model, for the demo, examples and tests."""
+"""Answer files: record the answers of a language model, and replay them.
+
+The demo, examples and tests replay. A file has one JSON object per line, or a JSON array of
+objects: ``{"task": "facts", "key": "night-shift/ada/1", "answer": {…}}``, with ``model`` and
+``usage`` for answers of an endpoint. Each task and key has one answer.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from edenmem.errors import InputError, ProviderAnswerInvalid, ReplayMiss
-from edenmem.llm.answer_file import RecordedAnswer, read_answers
-from edenmem.llm.protocol import AnswerT, LLMAnswer, LLMRequest
+from edenmem.invalid import explain_json, explain_value
+from edenmem.llm.protocol import LLM, AnswerT, LLMAnswer, LLMRequest
 from edenmem.llm.structured import InvalidAnswer, parse_answer
+from edenmem.settings.paths import open_private
+
+
+class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One answer; ``usage`` is its cost at the time of recording."""
+
+    task: str
+    key: str
+    answer: dict[str, Any]
+    model: str | None = None
+    usage: list[dict[str, Any]] | None = None
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Return task and key of the request."""
+        return self.task, self.key
+
+
+def read_answers(path: Path) -> dict[tuple[str, str], RecordedAnswer]:
+    """Return the answers of a file by task and key.
+
+    Raises:
+        InputError: the file cannot be read, or has an invalid line or a second answer to a request.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    answers: dict[tuple[str, str], RecordedAnswer] = {}
+    first_lines: dict[tuple[str, str], int] = {}
+    for number, item in _items(path, text):
+        try:
+            answer = msgspec.convert(item, RecordedAnswer)
+        except msgspec.ValidationError as error:
+            raise InputError(explain_value(error), line=number, file=str(path)) from error
+        if answer.place in answers:
+            raise InputError(
+                f"task {answer.task!r} of {answer.key!r} is answered in line"
+                f" {first_lines[answer.place]} already",
+                line=number,
+                file=str(path),
+            )
+        answers[answer.place] = answer
+        first_lines[answer.place] = number
+    return answers
+
+
+def _items(path: Path, text: str) -> Iterator[tuple[int, object]]:
+    if text.lstrip().startswith("["):
+        # Items of an array are numbered like lines.
+        yield from enumerate(_decode(path, text, None), start=1)
+        return
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, _decode(path, line, number)
+
+
+def _decode(path: Path, text: str, line: int | None) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if line is None:
+            raise InputError(f"{path} is not valid JSON: {error}") from error
+        why = explain_json(text.encode("utf-8", "surrogatepass"))
+        raise InputError(why, line=line, file=str(path)) from error
+
+
+def line_of(answer: RecordedAnswer) -> str:
+    """Return an answer as a line."""
+    stored = {
+        name: value for name, value in msgspec.structs.asdict(answer).items() if value is not None
+    }
+    return json.dumps(stored, ensure_ascii=False) + "\n"
 
 
 class ReplayLLM:
@@ -72,3 +160,83 @@ class ReplayLLM:
         return "it has: " + ", ".join(
             difflib.get_close_matches(key, keys, n=3, cutoff=0) or keys[:3]
         )
+
+
+class RecordingLLM:
+    """An `edenmem.llm.protocol.LLM` that writes the answers of another one to a file.
+
+    Only the owner can read the file, because answers hold personal data. The last answer to a
+    request is kept, because later requests depend on it. Several processes may record to one file.
+    """
+
+    def __init__(self, inner: LLM, path: Path) -> None:
+        self._inner = inner
+        self._path = path
+
+    @property
+    def description(self) -> str:
+        """Return the source of answers, and the path of the file."""
+        return f"{self._inner.description}, recorded in {self._path}"
+
+    @property
+    def is_scripted(self) -> bool:
+        """Return whether answers come from a file and not from a model."""
+        return self._inner.is_scripted
+
+    async def ask(self, request: LLMRequest[AnswerT]) -> LLMAnswer[AnswerT]:
+        """Return the answer after writing it to the file.
+
+        Raises:
+            InputError: the file cannot be written, or has another format.
+        """
+        answer = await self._inner.ask(request)
+        recorded = RecordedAnswer(
+            task=request.task,
+            key=request.key,
+            answer=answer.value.model_dump(mode="json", by_alias=True),
+            model=request.model,
+            usage=[msgspec.to_builtins(call) for call in answer.usage],
+        )
+        try:
+            await asyncio.to_thread(_keep, self._path, recorded)
+        except OSError as error:
+            raise InputError(f"cannot record into {self._path}: {error.strerror}") from error
+        return answer
+
+    async def close(self) -> None:
+        """Close the inner LLM."""
+        await self._inner.close()
+
+
+def _keep(path: Path, recorded: RecordedAnswer) -> None:
+    with _lock(path) as file:
+        content = path.read_bytes()
+        answers = read_answers(path)
+        if recorded.place not in answers and not content.lstrip().startswith(b"["):
+            # A single write: a crash leaves a complete line or none.
+            left_open = content and not content.endswith(b"\n")
+            os.write(file, b"\n" * bool(left_open) + line_of(recorded).encode())
+            return
+        answers[recorded.place] = recorded
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as new:
+                new.writelines(map(line_of, answers.values()))
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink()
+            raise
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[int]:
+    """Yield the file, open for appending and locked."""
+    while True:
+        file = open_private(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(file), path.stat()):  # not replaced meanwhile
+                yield file
+                return
+        finally:
+            os.close(file)

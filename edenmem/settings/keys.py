@@ -16,8 +16,7 @@ import msgspec
 from edenmem.errors import ConfigError
 from edenmem.invalid import nearest_word
 from edenmem.settings.paths import redact_uri
-from edenmem.settings.platform import DEFAULTS
-from edenmem.settings.schema import NOT_SETTINGS, SECRETS, Settings
+from edenmem.settings.schema import DEFAULTS, NOT_SETTINGS, SECRETS, Settings
 
 #: Settings that name a file or folder; relative paths start at the folder of their file.
 PATHS = frozenset(

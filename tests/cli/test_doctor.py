@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.engine.doctor.catalog import CATALOG
+from edenmem.engine.doctor.report import CATALOG
 from tests.cli.conftest import Cli, Inside, controls
 from tests.support import damage
 from tests.support.ward import SqliteWard

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edenmem.endpoint.waiting import backoff, retry_after
+from edenmem.endpoint.failures import backoff, retry_after
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 

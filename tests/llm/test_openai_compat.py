@@ -28,8 +28,7 @@ from edenmem.errors import (
     ProviderRateLimited,
     ProviderTimeout,
 )
-from edenmem.llm.dialect import OUTPUT_TOKENS
-from edenmem.llm.openai_compat import OpenAILLM
+from edenmem.llm.openai_compat import OUTPUT_TOKENS, OpenAILLM
 from edenmem.llm.protocol import LLMRequest
 from edenmem.settings.schema import EmbeddingSettings, LLMSettings
 from tests.support.fake_openai import (

@@ -15,8 +15,7 @@ from pydantic import BaseModel
 
 from edenmem.errors import InputError, ProviderAnswerInvalid, ReplayMiss
 from edenmem.llm.protocol import LLMAnswer, LLMRequest
-from edenmem.llm.recording import RecordingLLM
-from edenmem.llm.replay import ReplayLLM
+from edenmem.llm.replay import RecordingLLM, ReplayLLM
 from edenmem.models.formation import CallUsage
 
 

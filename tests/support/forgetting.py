@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edenmem.engine.erasure.forgetting import Forgetter
 from edenmem.engine.erasure.reports import ForgetPlan, ForgetReport, MentionDecision
-from edenmem.engine.erasure.subjects import find_subject
+from edenmem.engine.erasure.survey import find_subject
 from edenmem.models.host import Agent, CachedContext, Session, User
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope

@@ -94,7 +94,7 @@ def settings_table() -> str:
     """Return tables of settings with description, accepted values and default."""
     from edenmem.settings.descriptions import descriptions
     from edenmem.settings.keys import accepted_values, defaults
-    from edenmem.settings.platform import DEFAULTS
+    from edenmem.settings.schema import DEFAULTS
 
     lines: list[str] = []
     section = ""

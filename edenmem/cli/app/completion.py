@@ -95,7 +95,7 @@ def _recipes(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
 
 
 def _checks(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
-    from edenmem.engine.doctor.catalog import CATALOG
+    from edenmem.engine.doctor.report import CATALOG
 
     return CATALOG
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from edenmem.engine.doctor import memory, sharing, surroundings
-from edenmem.engine.doctor.catalog import CATALOG
+from edenmem.engine.doctor import memory, surroundings
 from edenmem.engine.doctor.context import DoctorContext
 from edenmem.engine.doctor.report import (
+    CATALOG,
     Advice,
     CheckFinding,
     CheckResult,
@@ -90,8 +90,8 @@ EXAMINATIONS = (
     Examination("shared messages", frozenset({"messages-once"}), memory.find_shared_messages),
     Examination("usage", frozenset({"usage"}), memory.find_damaged_usage),
     Examination("platform progress", frozenset({"progress"}), memory.find_lost_progress),
-    Examination("readings", frozenset({"unread", "read-twice"}), sharing.readings),
-    Examination("the former", frozenset({"former"}), sharing.former),
+    Examination("readings", frozenset({"unread", "read-twice"}), surroundings.readings),
+    Examination("the former", frozenset({"former"}), surroundings.former),
     Examination("history and audit", frozenset({"readable", "stored-form"}), memory.records),
 )
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from edenmem.engine.doctor.catalog import CATALOG
 from edenmem.engine.doctor.context import (
     BATCH,
     CLOCK_SKEW,
@@ -16,7 +15,7 @@ from edenmem.engine.doctor.context import (
     Owned,
     about,
 )
-from edenmem.engine.doctor.report import Advice, CheckFinding, State
+from edenmem.engine.doctor.report import CATALOG, Advice, CheckFinding, State
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.engine.scopes.people import other_scopes
 from edenmem.models.backup import Document, RecordKind

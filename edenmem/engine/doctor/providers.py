@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from edenmem.engine.doctor.report import Advice, CheckFinding, Remark, State
 from edenmem.engine.factory import LLM_HINT, embedder_hint, open_embedder, open_llm
-from edenmem.engine.runtime.ping import ping
+from edenmem.engine.runtime.llm_session import ping
 from edenmem.errors import EdenmemError
 from edenmem.llm import NO_LLM
 from edenmem.models.integrity import Finding

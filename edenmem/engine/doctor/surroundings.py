@@ -12,19 +12,26 @@ from pathlib import Path
 
 from edenmem.engine.doctor.context import DoctorContext, about
 from edenmem.engine.doctor.report import Advice, CheckFinding, Remark, State
-from edenmem.engine.embeddings.languages import language_notice, multilingual_hint
-from edenmem.engine.embeddings.status import BACKFILL, vector_advice
+from edenmem.engine.embeddings.status import (
+    BACKFILL,
+    language_notice,
+    multilingual_hint,
+    vector_advice,
+)
 from edenmem.engine.exchange.backups import backup_series, list_backups, verify_backup
 from edenmem.engine.exchange.exporter import ExportRequest
 from edenmem.engine.factory import check_local_model
+from edenmem.engine.formation.sharing import former_in_force
 from edenmem.errors import ConfigError, ProviderError, StoreDamaged, StoreError
 from edenmem.models.backup import RecordKind
+from edenmem.models.formation import Reading
 from edenmem.models.indexes import IndexState, IndexWish
 from edenmem.models.integrity import Finding
 from edenmem.models.memory import Fact
 from edenmem.models.migration import RunState, tell_state
 from edenmem.models.search import FactFilter
 from edenmem.store.protocol.database import StoreInfo
+from edenmem.text import many
 
 #: Secrets in configuration files: API keys, and passwords in URLs.
 _SECRET = re.compile(r'^\s*\w*api_key\s*=\s*"[^"]|://[^/\s"]*:[^@\s"]+@', re.MULTILINE)
@@ -318,3 +325,35 @@ def local_model(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
         return
     if not checked:
         yield Remark("local-model", "no local model is in use")
+
+
+def readings(context: DoctorContext) -> Iterator[CheckFinding]:
+    """Yield sessions with messages read by neither edenmem nor the platform, or by both."""
+    for reading in context.store.formations.find_readings(agent_id=context.agent_id):
+        if reading.unread:
+            yield CheckFinding("unread", _about(reading, reading.unread, "passed unread"))
+        if reading.twice:
+            yield CheckFinding("read-twice", _about(reading, reading.twice, "read twice"))
+
+
+def former(context: DoctorContext) -> Iterator[Remark]:
+    """Warn if the platform forms memory although edenmem is set to."""
+    settings = context.settings.formation
+    in_force = former_in_force(context.store, settings, context.now)
+    if not in_force.shared:
+        return
+    newest = in_force.platform_memory_at
+    if settings.former == "edenmem" and newest is not None:
+        text = f"the platform stored memory at {newest:%Y-%m-%d %H:%M} UTC"
+        yield Remark("former", text, state=State.WARNING)
+    else:
+        yield Remark("former", f"{in_force.former}: {in_force.why}")
+
+
+def _about(reading: Reading, count: int, what: str) -> Finding:
+    return Finding(
+        target_type="session",
+        target_id=reading.session_id,
+        detail=f"{many(count, 'message')} {what}",
+        agent_id=reading.agent_id,
+    )

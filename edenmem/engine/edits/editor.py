@@ -11,16 +11,14 @@ from edenmem.acceptance.secrets import find_secret
 from edenmem.engine.consolidation.draft import without_version
 from edenmem.engine.consolidation.sentences import fix_sentences, keep_fixed
 from edenmem.engine.edits import checks
-from edenmem.engine.edits import policies as policy_changes
 from edenmem.engine.edits.checks import check_result
 from edenmem.engine.edits.vectors import TextVector, TextVectors, with_vectors
 from edenmem.engine.formation.sharing import keep_proof
 from edenmem.engine.reports import EditReport
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.engine.scopes.overview import word_limit_of
+from edenmem.engine.scopes.overview import fact_buffer_max_of, retention_changes, word_limit_of
 from edenmem.engine.scopes.people import other_scopes
 from edenmem.engine.scopes.references import unknown_version
-from edenmem.engine.scopes.retention import fact_buffer_max_of, retention_changes
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.memory import plain as plain
 from edenmem.memory import preview
@@ -504,11 +502,11 @@ class Editor:
         A policy creates its shard.
         """
         if scope.shard_name is not None:
-            policy_changes.check_shard_name(scope.shard_name)
+            checks.check_shard_name(scope.shard_name)
         before = checks.check_scope_known(self._store, scope, new_shard=True)
         base = before or Policy(id=new_id(), **scope.fields())
         checks.check_version("policy", base.version, expected_version)
-        after = policy_changes.change_policy(base, changes)
+        after = checks.change_policy(base, changes)
         if before is not None and after == before:
             return report_unchanged("policy", before, dry_run)
         change = WritePolicy(

@@ -21,7 +21,7 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
-from edenmem.engine.scopes.labels import load_labels
+from edenmem.engine.scopes.references import load_labels
 from edenmem.errors import ConflictError, ProviderAnswerInvalid
 from edenmem.models.changes import (
     Change,

@@ -1,18 +1,22 @@
-"""Count facts by the model of their vectors, and advise on mismatches."""
+"""Count facts by the model of their vectors, and advise on mismatches of models and languages."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import msgspec
 
 from edenmem.embed.protocol import Embedder
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConflictError, EmbeddingModelMismatch
-from edenmem.models.embedding_scale import LOCAL_MODELS
+from edenmem.models.backup import RecordKind
+from edenmem.models.embedding_scale import ENGLISH_ONLY, LOCAL_MODELS
+from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
 from edenmem.models.switch import check_in_force
+from edenmem.settings.installation import install_hint
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
 from edenmem.store.protocol.vectors import VectorCount
@@ -210,3 +214,61 @@ def demand_comparable(
     except EmbeddingModelMismatch as error:
         explain_mismatch(store, settings, error)
         raise
+
+
+#: Number of sampled facts, and the minimum for a notice.
+_SAMPLE = 200
+_FEWEST = 5
+#: Length of sentences that are rare in English without its common words.
+_WORDS = 6
+
+
+def multilingual_hint() -> str:
+    """Return the hint that changes the model."""
+    return (
+        "change the model with 'edenmem embed backfill --to local_model=multilingual-e5-small'"
+        f" ({install_hint('multilingual')})"
+    )
+
+
+def language_notice(store: Store, model: str) -> str:
+    """Return a notice if most facts are in languages that ``model`` does not know, else "".
+
+    Reads a sample of facts, and only for English-only models.
+
+    Raises:
+        StoreError: the database cannot be used.
+    """
+    if model not in ENGLISH_ONLY:
+        return ""
+    documents = islice(store.walk.documents((RecordKind.FACT,)), _SAMPLE)
+    texts = [each.record.content for each in documents if isinstance(each.record, Fact)]
+    others = count_not_english(texts)
+    if len(texts) < _FEWEST or others * 2 <= len(texts):
+        return ""
+    return f"{others} of {len(texts)} facts are not in English, but {model} knows only English"
+
+
+def count_not_english(texts: Iterable[str]) -> int:
+    """Count the texts in other languages than English, by script and common words.
+
+    Latin texts of few words count as English.
+    """
+    return sum(map(_is_foreign, texts))
+
+
+def _is_foreign(text: str) -> bool:
+    letters = [sign for sign in text if sign.isalpha()]
+    if 2 * sum(sign < "\u0250" for sign in letters) < len(letters):
+        return True
+    from edenmem.acceptance.texts import words_of  # reads tables
+    from edenmem.acceptance.wording import word_set
+
+    words = set(words_of(text))
+    return len(words) >= _WORDS and word_set("languages.english").isdisjoint(words)
+
+
+def language_advice(runtime: Runtime) -> str:
+    """Return the notice for the configured model and the command to fix it, or ""."""
+    notice = language_notice(runtime.store, runtime.embedder.model) if runtime.embedder else ""
+    return f"{notice}; {multilingual_hint()}" if notice else ""

@@ -25,9 +25,8 @@ import msgspec
 from edenmem.engine.access.tokens import withdraw_tokens
 from edenmem.engine.consolidation.draft import without_version
 from edenmem.engine.edits.editor import Editor, make_edit
-from edenmem.engine.erasure.facts import trace_facts
 from edenmem.engine.erasure.mentions import names_of
-from edenmem.engine.erasure.passages import walk_passages
+from edenmem.engine.erasure.passages import trace_facts, walk_passages
 from edenmem.engine.erasure.probe import Prober
 from edenmem.engine.erasure.reports import (
     ForgetPlan,
@@ -37,8 +36,7 @@ from edenmem.engine.erasure.reports import (
     RewritingRefused,
     Treatment,
 )
-from edenmem.engine.erasure.subjects import check_conversations, find_subject
-from edenmem.engine.erasure.survey import Survey
+from edenmem.engine.erasure.survey import Survey, check_conversations, find_subject
 from edenmem.engine.runtime.answers import TextAnswer
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker

@@ -25,7 +25,7 @@ from edenmem.engine.exchange.files import (
     write_error,
 )
 from edenmem.engine.exchange.markdown import FILES, Content, Item, Page, owner_head, parse, render
-from edenmem.engine.scopes.labels import load_labels
+from edenmem.engine.scopes.references import load_labels
 from edenmem.engine.sessions.people import People
 from edenmem.errors import ConflictError, EdenmemError, InputError, NotFoundError, UsageError
 from edenmem.models.ids import derived_id, is_id

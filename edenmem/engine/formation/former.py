@@ -27,8 +27,7 @@ from edenmem.engine.formation.recheck import apply_recorded, recheck
 from edenmem.engine.formation.sharing import Backlogs
 from edenmem.engine.reports import FormationReport
 from edenmem.engine.runtime.concurrency import in_thread
-from edenmem.engine.runtime.llm_session import Asker
-from edenmem.engine.runtime.ping import ping
+from edenmem.engine.runtime.llm_session import Asker, ping
 from edenmem.engine.runtime.runtime import Runtime, require_llm
 from edenmem.engine.runtime.usage import keep_usage
 from edenmem.errors import (

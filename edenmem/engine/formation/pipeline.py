@@ -22,8 +22,7 @@ from edenmem.engine.formation.transcript import Cast, tidy_name, transcribe
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.llm_session import Asker
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.engine.scopes.overview import in_database
-from edenmem.engine.scopes.retention import retention_changes
+from edenmem.engine.scopes.overview import in_database, retention_changes
 from edenmem.engine.scopes.visibility import people_who_wrote, session_scopes, still_open
 from edenmem.models.changes import (
     AddFact,

@@ -12,8 +12,7 @@ import msgspec
 
 from edenmem.engine.formation.thresholds import item_limit
 from edenmem.engine.formation.transcript import tidy_name
-from edenmem.engine.scopes.overview import word_limit_of
-from edenmem.engine.scopes.retention import fact_buffer_max_of
+from edenmem.engine.scopes.overview import fact_buffer_max_of, word_limit_of
 from edenmem.engine.scopes.visibility import SessionView
 from edenmem.models.host import Agent
 from edenmem.models.memory import Consolidation, Policy, Reflection

@@ -39,7 +39,7 @@ from edenmem.engine.migration.source import (
     strangers_notice,
 )
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.engine.scopes.labels import Labels, load_labels
+from edenmem.engine.scopes.references import Labels, load_labels
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
 from edenmem.models.v1 import (

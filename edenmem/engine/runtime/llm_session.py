@@ -33,15 +33,21 @@ import secrets
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
+from pydantic import BaseModel
 
 from edenmem.errors import ProviderError
 from edenmem.llm.protocol import LLM, AnswerT, LLMRequest
 from edenmem.models.formation import CallUsage
 from edenmem.models.ids import as_utc
 from edenmem.text import legible
+
+if TYPE_CHECKING:
+    from edenmem.llm.protocol import LLM
+    from edenmem.models.formation import CallUsage
 
 _FENCED = re.compile(r"^<<<([\w ]+ \w+)>>>\n.*?^<<<end of \1>>>$", re.MULTILINE | re.DOTALL)
 
@@ -135,3 +141,26 @@ class Asker:
         finally:
             self.spent.extend(spent)
         return reply.value
+
+
+class Pong(BaseModel):
+    """The answer."""
+
+    ok: bool
+
+
+async def ping(llm: LLM, model: str) -> tuple[CallUsage, ...]:
+    """Send a short question to a model, and return its usage.
+
+    Raises:
+        ProviderError: the model gave no answer, or an invalid one.
+    """
+    request = LLMRequest(
+        task="doctor",
+        key="doctor",
+        model=model,
+        system="You answer a check of the connection.",
+        user='Answer {"ok": true}.',
+        answer=Pong,
+    )
+    return (await llm.ask(request)).usage

@@ -9,18 +9,29 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edenmem.embed import embedder_hint
-from edenmem.engine.runtime.current_actor import current_actor
 from edenmem.errors import ConfigError
 from edenmem.llm import LLM_HINT, NO_LLM
+from edenmem.models.changes import Actor
 from edenmem.models.ids import new_id, utc_now
 
 if TYPE_CHECKING:
     from edenmem.embed.protocol import Embedder, QueryShelf
     from edenmem.llm.protocol import LLM
-    from edenmem.models.changes import Actor
     from edenmem.rerank.protocol import Reranker
     from edenmem.settings.schema import Settings
     from edenmem.store.protocol.store import Store
+
+
+def current_actor() -> Actor:
+    """Return the user and host of this process, for history and audit."""
+    import getpass
+    import socket
+
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a container user without a name
+        name = "unknown"
+    return Actor(name=name, host=socket.gethostname(), command="MemoryService")
 
 
 class Runtime(msgspec.Struct, frozen=True, eq=False):

@@ -10,7 +10,6 @@ from itertools import islice
 import msgspec
 
 from edenmem.engine.reports import ScopeStatus
-from edenmem.engine.scopes.labels import load_labels
 from edenmem.engine.scopes.overview import (
     consolidate_at_of,
     in_database,
@@ -19,7 +18,7 @@ from edenmem.engine.scopes.overview import (
     word_limit_of,
 )
 from edenmem.engine.scopes.people import person_of, resolve_person
-from edenmem.engine.scopes.references import Resolver
+from edenmem.engine.scopes.references import Resolver, load_labels
 from edenmem.engine.scopes.visibility import reader_scopes
 from edenmem.errors import NotFoundError
 from edenmem.models.ids import is_id

@@ -20,7 +20,6 @@ from edenmem.engine.embeddings.status import explain_mismatch, vector_advice
 from edenmem.engine.reports import DroppedCandidate, SearchHit, SearchReport
 from edenmem.engine.runtime.concurrency import gather_or_cancel, in_thread, run_in_thread
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.engine.runtime.stopwatch import Stopwatch
 from edenmem.engine.search.query_vectors import QueryVectors
 from edenmem.engine.search.request import (
     choose_recipe,
@@ -33,7 +32,7 @@ from edenmem.engine.search.stages import Stages
 from edenmem.errors import EmbeddingModelMismatch, StoreError, WriteRefused
 from edenmem.models.scope import Scope
 from edenmem.models.search import Candidate, Completion, FactFilter, ListName, SearchAbility
-from edenmem.observation import observed
+from edenmem.observation import Stopwatch, observed
 from edenmem.search.ranking import Pool, join
 from edenmem.search.recipes import Recipe, Stage, fuse, gaps_of
 

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from edenmem.engine.runtime.concurrency import demand_loop, gather_or_cancel, in_thread
 from edenmem.engine.runtime.runtime import Runtime
-from edenmem.engine.runtime.stopwatch import Stopwatch
 from edenmem.errors import ConfigError, ProviderError
 from edenmem.models.embedding_scale import scale_of
 from edenmem.models.memory import Fact
 from edenmem.models.scope import Scope
+from edenmem.observation import Stopwatch
 from edenmem.rerank import RERANKER_HINT
 from edenmem.search.ranking import Pool, keep, top
 from edenmem.search.recipes import Recipe, Stage

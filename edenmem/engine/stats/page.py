@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
-from edenmem.engine.scopes.labels import load_labels
+from edenmem.engine.scopes.references import load_labels
 from edenmem.engine.stats.statistics import MemoryStatistics, daily
 from edenmem.store.protocol.store import Store
 from edenmem.text import one_line

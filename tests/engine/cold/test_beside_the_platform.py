@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from edenmem.engine.erasure.forgetting import Forgetter
-from edenmem.engine.erasure.subjects import find_subject
+from edenmem.engine.erasure.survey import find_subject
 from edenmem.engine.service import MemoryService
 from edenmem.engine.sessions.importer import import_sessions
 from edenmem.errors import ProviderRateLimited

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.doctor.catalog import CATALOG
-from edenmem.engine.doctor.report import DoctorReport, FixReport, State
+from edenmem.engine.doctor.report import CATALOG, DoctorReport, FixReport, State
 from edenmem.engine.doctor.session import open_session
 from edenmem.settings.schema import EmbeddingSettings, Settings
 from tests.support.builders import make_actor

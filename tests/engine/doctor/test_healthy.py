@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.doctor.catalog import CATALOG, select_checks
 from edenmem.engine.doctor.examination import EXAMINATIONS
-from edenmem.engine.doctor.report import State
+from edenmem.engine.doctor.report import CATALOG, State, select_checks
 from edenmem.engine.doctor.session import open_session
 from edenmem.engine.factory import open_llm
 from edenmem.engine.service import MemoryService

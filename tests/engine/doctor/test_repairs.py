@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.doctor.catalog import select_checks
+from edenmem.engine.doctor.report import select_checks
 from edenmem.engine.doctor.session import open_session
 from edenmem.errors import ProviderTimeout
 from edenmem.models.memory import content_hash

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from edenmem.engine.doctor.catalog import select_checks
-from edenmem.engine.doctor.report import CheckResult, DoctorReport, State
+from edenmem.engine.doctor.report import CheckResult, DoctorReport, State, select_checks
 from edenmem.engine.doctor.session import open_session
-from edenmem.engine.embeddings.languages import count_not_english, language_notice
+from edenmem.engine.embeddings.status import count_not_english, language_notice
 from edenmem.errors import ProviderMisconfigured, ProviderTimeout, StoreError
 from edenmem.models.backup import RecordKind, Selection
 from edenmem.models.changes import AddFact

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from edenmem.engine.scopes.labels import load_labels
 from edenmem.engine.scopes.overview import scope_statuses, store_overview
+from edenmem.engine.scopes.references import load_labels
 from edenmem.models.changes import AddFact, AddReflection, WriteConsolidation, WritePolicy
 from edenmem.models.formation import CallUsage, UsageEntry
 from edenmem.models.ids import new_id

@@ -491,7 +491,7 @@ async def test_a_limit_far_below_what_there_is_is_reached_step_by_step(
 ) -> None:
     """A record of a hundred thousand removals is refused by MongoDB: the range would be asked
     about again and again, and never be done."""
-    monkeypatch.setattr("edenmem.engine.scopes.retention.MOST_REMOVALS", 3)
+    monkeypatch.setattr("edenmem.engine.scopes.overview.MOST_REMOVALS", 3)
     for day in range(6):
         add_fact(
             world.store,

@@ -22,7 +22,7 @@ from edenmem.cli.app.views import (
     state,
 )
 from edenmem.cli.terminal.tables import format_cell
-from edenmem.engine.edits.policies import POLICY_FIELDS
+from edenmem.engine.edits.checks import POLICY_FIELDS
 from edenmem.engine.reports import EditReport, ScopeStatus
 from edenmem.errors import NotFoundError, UsageError
 from edenmem.models.memory import Policy

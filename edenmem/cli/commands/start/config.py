@@ -13,7 +13,7 @@ from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.output import Output
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import NotFoundError, StoreError
-from edenmem.settings.platform import DEFAULTS
+from edenmem.settings.schema import DEFAULTS
 
 app = group("Show the settings and their origins.")
 

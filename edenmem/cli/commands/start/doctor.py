@@ -101,7 +101,7 @@ def _examine(
         print_plan,
         print_repairs,
     )
-    from edenmem.engine.doctor.catalog import select_checks
+    from edenmem.engine.doctor.report import select_checks
 
     checks = select_checks(names)
     agent_id = agent_id_of(run, agent)

@@ -11,8 +11,15 @@ from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.tables import Column, style
-from edenmem.engine.doctor.catalog import CATALOG, Check
-from edenmem.engine.doctor.report import CheckResult, DoctorReport, FixReport, Repair, State
+from edenmem.engine.doctor.report import (
+    CATALOG,
+    Check,
+    CheckResult,
+    DoctorReport,
+    FixReport,
+    Repair,
+    State,
+)
 from edenmem.engine.indexes.atlas_trial import AtlasReport, CheckStep
 from edenmem.models.integrity import Finding
 from edenmem.text import many, one_line

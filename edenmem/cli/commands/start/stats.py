@@ -18,7 +18,7 @@ from edenmem.cli.terminal.charts import draw_stacked_bars
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import parse_when
 from edenmem.engine.reports import ScopeStatus
-from edenmem.engine.scopes.labels import Labels
+from edenmem.engine.scopes.references import Labels
 from edenmem.engine.stats.statistics import MemoryStatistics, daily
 from edenmem.models.ids import utc_now
 from edenmem.models.memory import Fact

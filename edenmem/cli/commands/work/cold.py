@@ -23,7 +23,7 @@ from edenmem.cli.commands.work.schedule import (
 from edenmem.cli.terminal.prompts import Missing
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago, parse_duration
-from edenmem.engine.scopes.labels import Labels
+from edenmem.engine.scopes.references import Labels
 from edenmem.errors import ConflictError, UsageError
 from edenmem.models.formation import Formation, FormationStatus
 from edenmem.models.ids import utc_now

@@ -20,7 +20,7 @@ from edenmem.cli.terminal.prompts import Missing
 from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import ago, iso
 from edenmem.engine.reports import FormationReport
-from edenmem.engine.scopes.labels import Labels
+from edenmem.engine.scopes.references import Labels
 from edenmem.errors import (
     BudgetExceeded,
     ConfigError,
