@@ -56,7 +56,7 @@ class Chats:
     """Manage proxied chats. Functions that are not async block."""
 
     def __init__(self, runtime: Runtime) -> None:
-        from edenmem.engine.chats import names, sessions
+        from edenmem.engine.chats import names, pauses, sessions
         from edenmem.engine.chats.memory import ChatMemory
 
         self.find_agent = partial(names.find_agent, runtime)
@@ -66,6 +66,8 @@ class Chats:
         self.store_turn = partial(sessions.store_turn, runtime)
         self.store_answer = partial(sessions.store_answer, runtime)
         self.is_forgotten = partial(sessions.is_forgotten, runtime)
+        self.due_at = partial(pauses.due_at, runtime)
+        self.find_recent = partial(pauses.find_recent, runtime)
         self.memory = ChatMemory(runtime)
 
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, FastAPI
 from edenmem import __version__
 from edenmem.engine.service import MemoryService
 from edenmem.models.host import Agent
-from edenmem.server import health, problems, reference, rest, rest_search
+from edenmem.server import health, problems, rest, rest_search, rest_sessions
 from edenmem.server.limits import Gate, Limits, Shares
 from edenmem.server.proxy import routes as proxy
 from edenmem.server.proxy.background import Background
@@ -27,7 +27,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     health.router,
     rest.router,
     rest_search.router,
-    reference.router,
+    rest_sessions.router,
 )
 
 
@@ -61,12 +61,16 @@ def create_app(
             need no token.
     """
     app = _Application(
-        title="edenmem", version=__version__, lifespan=_lifespan, docs_url=None, redoc_url=None
+        title="edenmem",
+        version=__version__,
+        lifespan=_lifespan,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
     )
     is_open = is_local and not settings.server.require_token
     state = ServerState(service=service, settings=settings, agent=agent, is_local=is_open)
     app.state.edenmem = state
-    background = Background(service, concurrency=settings.server.formation_concurrency)
+    background = Background(service, settings.server)
     app.state.proxy = Proxy(
         upstream=Upstream(settings),
         background=background,
@@ -93,6 +97,9 @@ def _build_routes(app: FastAPI) -> None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Finish background tasks when the server stops."""
     chats: Proxy = app.state.proxy
+    state: ServerState = app.state.edenmem
+    if state.stores_chats:
+        chats.background.start(chats.background.resume())
     try:
         yield
     finally:

@@ -444,6 +444,9 @@ class ServerSettings(_Section, frozen=True, kw_only=True):
     """Time limit for the search; if exceeded, the chat is forwarded without found facts."""
     store_timeout_seconds: Seconds = 5.0
     """Time limit for storing messages; if exceeded, the chat is forwarded first."""
+    form_after: Seconds = 60.0
+    """Seconds without a message after which a chat is formed. Doubles with each pause of a chat, up
+    to ten minutes."""
     formation_concurrency: Count = 2
     """Maximum number of concurrent formations in the background."""
     shutdown_seconds: NotNegative = 30

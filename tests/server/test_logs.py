@@ -14,6 +14,7 @@ from edenmem.server.metrics import Metrics
 from edenmem.server.problems import describe
 from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.stages import Stages
+from edenmem.settings.schema import ServerSettings
 from tests.server.town import Town
 
 WORDS = "the message 'Anna hides lanterns' was refused"
@@ -40,7 +41,7 @@ async def test_what_a_provider_said_is_not_logged(
     town: Town, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
     caplog.set_level(logging.INFO)
-    background = Background(town.service, concurrency=1)
+    background = Background(town.service, ServerSettings())
     stages = Stages(background, Metrics())
 
     async def fail() -> None:

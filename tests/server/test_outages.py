@@ -26,6 +26,7 @@ from edenmem.server.proxy import retries
 from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.recording import Recording
 from edenmem.server.proxy.retries import Retries
+from edenmem.settings.schema import ServerSettings
 from tests.server.door import Door, make_settings, serving, with_server
 from tests.server.upstream import FakeUpstream
 from tests.support.waiting import until
@@ -328,7 +329,7 @@ async def test_a_chat_that_fails_for_good_is_given_up(caplog: pytest.LogCaptureF
             raise StoreError("refused")
 
     service: Any = None
-    background, metrics = Background(service, concurrency=1), Metrics()
+    background, metrics = Background(service, ServerSettings()), Metrics()
     waiting, chat = Retries(background, metrics), Failing()
     waiting.add(chat)
     for _ in range(2 * retries._MOST_ATTEMPTS):

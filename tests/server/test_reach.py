@@ -116,6 +116,10 @@ ROUTES = [
         "GET", "/api/context", params={"agent": "mira", "session": names.VISIT},
         unknown={"session": NOTHING},
     ),
+    Route(
+        "GET", "/api/sessions/{session_id}/memory", {"session_id": names.VISIT},
+        {"agent": "mira"}, unknown={"session_id": NOTHING},
+    ),
     Route("GET", "/api/log", params={"agent": "mira", "user": "lena"}, unknown={"user": "nobody"}),
     # The numbers of the process, which every caller may read.
     Route("GET", "/metrics", tomas=200, unknown={}),

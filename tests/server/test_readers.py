@@ -197,6 +197,11 @@ REQUESTS: dict[tuple[str, str], list[dict[str, Any]]] = {
             message=[None, "Do you remember the walk?"], recall=[None, "off", "always"],
         )
     ],
+    ("GET", "/api/sessions/{session_id}/memory"): [
+        {"values": {"session_id": session}, "params": each}
+        for session in _SESSIONS
+        for each in _each(agent=_AGENTS, user=[None, "lena", "tomas"])
+    ],
     ("GET", "/api/log"): [
         {"params": each} for each in _each(agent=_AGENTS, user=_USERS, limit=[200])
     ],

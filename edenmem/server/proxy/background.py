@@ -9,14 +9,22 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from edenmem.engine.reports import FormationReport
+from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.service import MemoryService
-from edenmem.errors import EdenmemError
+from edenmem.errors import EdenmemError, NotFoundError
+from edenmem.models.formation import Trigger
+from edenmem.models.ids import utc_now
 from edenmem.server.problems import log_text
+from edenmem.settings.schema import ServerSettings
 
 _log = logging.getLogger(__name__)
+#: What memory was formed; 'edenmem serve' shows it without ``-v``.
+told = logging.getLogger("edenmem.server.memory")
 
-#: Maximum number of sessions waiting for formation; the cold run processes the others.
-_MOST_WAITING = 1000
+#: Maximum number of sessions to watch; the cold run forms the others.
+_MOST_WATCHED = 10_000
+#: Delay before a failed formation is tried again.
+_RETRY_SECONDS = 600.0
 #: Time limit for storing incomplete answers when the server stops.
 _LAST_WORDS = 5.0
 
@@ -26,15 +34,16 @@ class Background:
 
     Args:
         service: Forms memories.
-        concurrency: Maximum number of concurrent formations.
+        settings: How long a chat must be quiet, and how many are formed at once.
     """
 
-    def __init__(self, service: MemoryService, *, concurrency: int) -> None:
+    def __init__(self, service: MemoryService, settings: ServerSettings) -> None:
         self._service = service
-        self._slots = asyncio.Semaphore(concurrency)
+        self._form_after = settings.form_after
+        self._slots = asyncio.Semaphore(settings.formation_concurrency)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._forming: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._again: set[tuple[str, str]] = set()
+        self._watched: dict[tuple[str, str], asyncio.Event] = {}  # set when something is said
+        self._watches: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
         self._relays: set[asyncio.Future[None]] = set()
 
@@ -66,48 +75,79 @@ class Background:
             await asyncio.wait_for(self._closing.wait(), seconds)
         return self._closing.is_set()
 
-    def form_later(self, session_id: str, agent_id: str) -> None:
-        """Schedule the formation of a session, if it is due; one at a time per session."""
+    def form_later(self, session_id: str, agent_id: str, *, is_answered: bool = True) -> None:
+        """Form a session when enough was said, and when it goes quiet; one task per session."""
         key = (session_id, agent_id)
-        if (
-            self._closing.is_set()
-            or not self._service.can_form
-            or len(self._forming) > _MOST_WAITING
-        ):
-            return
-        if key in self._forming:
-            self._again.add(key)
-            return
-        self._forming[key] = asyncio.create_task(self._form(key))
+        if (said := self._watched.get(key)) is None:
+            if not self._may_watch():
+                return
+            said = self._watched[key] = asyncio.Event()
+            task = asyncio.create_task(self._watch(key, said))
+            self._watches.add(task)
+            task.add_done_callback(self._watches.discard)
+        if is_answered:
+            said.set()
+
+    def _may_watch(self) -> bool:
+        is_open = not self._closing.is_set() and self._service.can_form
+        return is_open and len(self._watched) < _MOST_WATCHED
+
+    async def resume(self) -> None:
+        """Watch the sessions that an earlier server may have left waiting."""
+        if self._may_watch():
+            for key in await in_thread(self._service.chats.find_recent):
+                self.form_later(*key)
 
     async def drain(self) -> None:
         """Cancel formations, and finish all writes."""
         self._closing.set()
-        forming = list(self._forming.values())
-        for task in forming:
+        for task in self._watches:
             task.cancel()
-        await asyncio.gather(*forming, return_exceptions=True)
+        await asyncio.gather(*self._watches, return_exceptions=True)
         if self._relays:  # they were cancelled, but still have to store incomplete answers
             await asyncio.wait(self._relays, timeout=_LAST_WORDS)
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _form(self, key: tuple[str, str]) -> None:
-        session_id, agent_id = key
+    async def _watch(self, key: tuple[str, str], said: asyncio.Event) -> None:
+        """Form a session until it has gone quiet and everything is formed."""
+        wait: float | None = self._form_after
+        try:
+            while wait is not None or said.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(said.wait(), wait)
+                is_quiet = not said.is_set()
+                said.clear()
+                wait = await self._form(*key, is_quiet=is_quiet)
+        finally:
+            del self._watched[key]
+
+    async def _form(self, session_id: str, agent_id: str, *, is_quiet: bool) -> float | None:
+        """Form a session if it is due, and return the seconds to wait; None if nothing is left."""
+        trigger = Trigger.COLD if is_quiet else Trigger.THRESHOLD
         try:
             async with self._slots:
-                self._again.discard(key)
-                _log_formed(await self._service.maybe_form_memories(session_id, agent_id=agent_id))
+                if is_quiet and (left := await self._seconds_left(session_id, agent_id)) > 0:
+                    return left  # a longer pause is awaited, or another server has new messages
+                reports = await self._service.form_memories(
+                    session_id, agent_id=agent_id, trigger=trigger
+                )
+            _log_formed(session_id, reports)
+            if any(each.outcome == "waiting" for each in reports):
+                return _RETRY_SECONDS
+            return None if is_quiet else self._form_after
+        except NotFoundError:
+            return None
         except EdenmemError as error:
             _log.warning("formation of session %s failed: %s", session_id, log_text(error))
             _log.debug("%s: %s", type(error).__name__, error.message)
-        except Exception as error:  # noqa: BLE001 - the cold run retries
+        except Exception as error:  # noqa: BLE001 - it is tried again
             _log.error("formation of session %s failed", session_id, exc_info=error)
-        finally:
-            self._forming.pop(key, None)
-            if key in self._again:
-                self._again.discard(key)
-                self.form_later(*key)
+        return _RETRY_SECONDS
+
+    async def _seconds_left(self, session_id: str, agent_id: str) -> float:
+        due = await in_thread(self._service.chats.due_at, session_id, agent_id)
+        return (due - utc_now()).total_seconds() if due else 0.0
 
     def _note(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -120,12 +160,13 @@ class Background:
             _log.error("background task failed: %s", type(error).__name__, exc_info=error)
 
 
-def _log_formed(reports: Sequence[FormationReport]) -> None:
+def _log_formed(session_id: str, reports: Sequence[FormationReport]) -> None:
     """Log the results of a formation in numbers."""
     if formed := [each for each in reports if each.outcome in ("applied", "resumed")]:
-        _log.info(
-            "formed memories from %d messages: %d facts added, %d changed or removed,"
-            " %d reflections",
+        told.info(
+            "formed memory of session %s (messages: %d, facts added: %d, changed or removed: %d,"
+            " reflections: %d)",
+            session_id,
             sum(each.messages for each in formed),
             sum(each.facts_added for each in formed),
             sum(each.facts_revised + each.facts_removed for each in formed),

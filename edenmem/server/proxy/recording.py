@@ -256,6 +256,9 @@ class Recording:
             await in_thread(self._chats.store_turn, turn)
             self._turn, self._is_turn_stored = msgspec.structs.replace(turn, messages=()), True
             self._retries.stored += 1
+            if turn.messages and self.asked is not None:
+                agent_id = self.asked.agent.id
+                self._background.form_later(turn.session.id, agent_id, is_answered=False)
         if self._answer is not None and turn.asked and self.asked is not None:
             await in_thread(self._chats.store_answer, turn, self._answer)
             self._answer = None

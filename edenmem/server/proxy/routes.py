@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import json
+import logging
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -42,6 +43,7 @@ from edenmem.server.proxy.upstream import (
 from edenmem.server.state import ServerState, state_of
 
 router = APIRouter(tags=["chat"])
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -257,6 +259,10 @@ class _Exchange:
             self._retrieve(asked.agent, turn, message, retrieval),
         )
         self._retrieved = searched
+        _log.info(
+            "added to a chat of session %s: words of context: %d, facts found: %d",
+            turn.session.id, len(context.split()), len(self._hits),
+        )  # fmt: skip
         return body.with_memory(context, self._chats.memory.render(self._hits, context))
 
     @property

@@ -105,6 +105,14 @@ def test_an_unknown_person_has_no_user_scope(cast: Cast) -> None:
     assert ScopeKind.USER not in {scope.kind for scope in view.reads}
 
 
+def test_a_chat_of_an_unknown_person_writes_its_own_scope_alone(cast: Cast) -> None:
+    cast.add_shard("festival")
+    cast.session = cast.add_session(imported=True)
+    view = view_of(cast)
+    assert cast.agent_scope in view.reads
+    assert (view.writes_facts, view.writes_reflections) == ((), (cast.session_scope,))
+
+
 def test_toggles_switch_scopes_off_but_never_the_session(cast: Cast) -> None:
     cast.add_shard("festival")
     cast.eve = cast.add_agent("quiet", user_memory_enabled=False, agent_memory_enabled=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib.util import find_spec
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -11,7 +12,6 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import no_llm
 from edenmem.engine.service import MemoryService
 from edenmem.errors import ConfigError, NotFoundError, WriteRefused
@@ -107,6 +107,7 @@ def _serve(run: Invocation) -> None:
     from edenmem.server import process
     from edenmem.server.access import is_loopback
     from edenmem.server.app import create_app
+    from edenmem.server.proxy.background import told
 
     settings = run.settings.server
     if run.settings.store.read_only and settings.store_chats:
@@ -136,10 +137,11 @@ def _serve(run: Invocation) -> None:
                 f"{lack.message}, so no memory is formed: add --model MODEL, or {lack.hint}"
             )
         elif settings.store_chats:
-            due = (await in_thread(service.scopes.in_database)).formation
+            if not run.quiet:
+                told.setLevel(logging.INFO)
             run.out.note(
-                f"forming memory with {run.settings.llm.fast_model} after"
-                f" {due.message_interval} messages or {due.token_interval} weighted tokens"
+                f"forming memory with {run.settings.llm.fast_model} once a chat is quiet for"
+                f" {settings.form_after:g} s"
             )
         await process.serve(
             application,
