@@ -162,7 +162,7 @@ def convert(key: str, raw: object, where: str, *, text: bool) -> object:
     """
     kind = _type(key)
     try:
-        if text and isinstance(defaults()[key], dict):
+        if text and isinstance(defaults()[key], dict | tuple):
             raw = msgspec.json.decode(str(raw))
         value = msgspec.convert(raw, kind, strict=not text)
         if isinstance(value, float) and not math.isfinite(value):
@@ -228,6 +228,8 @@ def _describe_type(kind: Any) -> str:
         case inspect.StrType(pattern=str()):
             stages = "+rerank, +recency or +mmr (convex and text also with +source)"
             return f"convex, rrf, semantic or text, or one of them with {stages}"
+        case inspect.VarTupleType():
+            return "a list of texts"
         case inspect.DictType(value_type=inspect.TupleType()):
             return "a table of model = [input price, output price]"
         case inspect.DictType(value_type=inspect.StrType()):

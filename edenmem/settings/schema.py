@@ -430,8 +430,15 @@ class ServerSettings(_Section, frozen=True, kw_only=True):
     """Map of host user names to usernames or IDs in edenmem."""
     create_users: bool = False
     """Create unknown users."""
+    user_headers: tuple[str, ...] = ()
+    """Headers of front ends with the user of a chat: `openwebui`, `librechat`, or names. Ignored
+    with the token of a user."""
+    session_headers: tuple[str, ...] = ()
+    """Headers of front ends with the session of a chat, as in `user_headers`."""
     store_chats: bool = True
     """Store the messages of chats."""
+    utility_prompts: tuple[str, ...] = ()
+    """More prompts of front ends that are not remembered: a beginning, then parts after `*`."""
     recall: Literal["off", "heuristic", "llm", "always"] = "always"
     """When to search for facts related to the last message."""
     memory_top_k: NotNegative = 5

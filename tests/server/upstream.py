@@ -20,6 +20,7 @@ _FIELDS = frozenset(
         *("model", "messages", "stream", "stream_options", "temperature", "top_p", "n", "user"),
         *("tools", "tool_choice", "parallel_tool_calls", "max_tokens", "max_completion_tokens"),
         *("response_format", "seed", "stop", "logprobs", "metadata", "x_unknown", "store"),
+        "safety_identifier",
     }
 )
 _ROLES = {"system", "developer", "user", "assistant", "tool"}

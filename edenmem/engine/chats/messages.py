@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Literal
 
 import msgspec
@@ -26,6 +26,9 @@ _MOST_COMPARISONS = 4_000_000
 
 #: Maximum number of overlaps between a request and the stored messages to compare.
 _MOST_OVERLAPS = 100
+
+#: Least consecutive messages, and their characters, by which a session is recognized.
+_LEAST_RUN, _LEAST_LENGTH = 3, 80
 
 #: Mark at the end of an incomplete answer.
 CUT_OFF = "[answer cut off"
@@ -186,7 +189,7 @@ def find_news(
         repeated = alone and not is_retry and _is_answered(stored)
         return places[-1:] if repeated else []
     if not overlap:
-        turn = _current_turn(given, places)
+        turn = current_turn(given, places)
         if len(turn) < len(places) and old[-len(turn) :] == keys[-len(turn) :]:
             return []
         known = _common(old, keys[: len(keys) - len(turn)])
@@ -238,8 +241,23 @@ def _answers(messages: Sequence[Message | Said]) -> list[str]:
     return answers
 
 
-def _current_turn(given: Sequence[Said], places: Sequence[int]) -> list[int]:
-    """Return the indexes of the messages after the last answer."""
+def shared_run(stored: Sequence[Message], given: Sequence[Said]) -> bool:
+    """Return whether a request begins with enough consecutive messages of a session.
+
+    Enough are three, one of them an answer, with 80 characters together.
+    """
+    old = [(message.role, message.content.strip()) for message in stored]
+    new = [(said.role, said.content.strip()) for said in given]
+    for start in range(len(old)):
+        run = list(takewhile(lambda pair: pair[0] == pair[1], zip(old[start:], new, strict=False)))
+        is_long = len(run) >= _LEAST_RUN and sum(len(said[1]) for said, _ in run) >= _LEAST_LENGTH
+        if is_long and any(said[0] == "assistant" for said, _ in run):
+            return True
+    return False
+
+
+def current_turn(given: Sequence[Said], places: Sequence[int]) -> list[int]:
+    """Return the indexes, of these without answers, of the messages after the last answer."""
     answers = [place for place, said in enumerate(given) if said.role == "assistant"]
     last = answers[-1] if answers else -1
     return [place for place in places if place > last] or list(places[-1:])

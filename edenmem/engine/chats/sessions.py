@@ -9,6 +9,8 @@ on any server, finds or creates the same session and messages.
   look-up by IDs finds the longest stored prefix of a request. A session that ends there continues.
   If the session has other messages after it, a new session starts, with the place of divergence in
   its ID and the messages from there.
+- A client may send the end of a long conversation only. If most of its history is unknown, a recent
+  session of the same known user continues if it alone has the beginning of the request.
 """
 
 from __future__ import annotations
@@ -18,7 +20,15 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from edenmem.engine.chats.messages import Said, chain, find_news, key_of, with_answers
+from edenmem.engine.chats.messages import (
+    Said,
+    chain,
+    current_turn,
+    find_news,
+    key_of,
+    shared_run,
+    with_answers,
+)
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.lookups import add_messages
 from edenmem.engine.scopes.visibility import SessionView, current_view
@@ -30,6 +40,8 @@ from edenmem.models.ids import derived_id, is_id
 _STEP = timedelta(milliseconds=1)
 #: Number of stored messages to compare with a request, in addition to twice its length.
 _MARGIN = 64
+#: Number of recent sessions that the end of a conversation may belong to.
+_RECENT_SESSIONS = 10
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,6 +210,14 @@ def _keyed(runtime: Runtime, request: ChatRequest, key: str) -> ChatTurn:
         other = host.session(key)
         if other is not None and _may_join(runtime, request, other):
             session, session_id = other, key
+    return _continued(runtime, request, session_id, session, key)
+
+
+def _continued(
+    runtime: Runtime, request: ChatRequest, session_id: str, session: Session | None, key: str = ""
+) -> ChatTurn:
+    """Return the turn in a session whose messages the request repeats in part, or a new one."""
+    host = runtime.store.host
     stored: list[Message] = []
     if session is not None:
         newest = host.messages(session_id, newest=2 * len(request.said) + _MARGIN)
@@ -237,6 +257,7 @@ def _may_join(runtime: Runtime, request: ChatRequest, session: Session) -> bool:
 def _by_messages(runtime: Runtime, request: ChatRequest) -> ChatTurn:
     host = runtime.store.host
     places = [place for place, said in enumerate(request.said) if said.role != "assistant"]
+    history = len(places) - len(current_turn(request.said, places))
     hashes = chain([request.said[place].key for place in places])
     primary = [derived_id("chat message", *request.owner_key, each) for each in hashes]
     found = {message.id: message.session_id for message in host.messages_by_ids(primary)}
@@ -245,6 +266,8 @@ def _by_messages(runtime: Runtime, request: ChatRequest) -> ChatTurn:
         session = _new_session(request, derived_id("chat", *request.owner_key, "", "0"))
         view = _view(runtime, request, session)
         return ChatTurn(session=session, view=view, is_new=True, messages=(), asked="")
+    if known < history and (window := _find_window(runtime, request)) is not None:
+        return _continued(runtime, request, window.id, window)
     if not known:
         session_id = derived_id("chat", *request.owner_key, "", hashes[0], "0")
         session = host.session(session_id) or _new_session(request, session_id)
@@ -283,6 +306,20 @@ def _by_messages(runtime: Runtime, request: ChatRequest) -> ChatTurn:
     parent = branches[-1] if branches else candidates[-1]
     branch = _new_session(request, branch_id, parent=parent)
     return _turn(runtime, request, branch, True, parent, (), new, ids, ids[max(ids)])
+
+
+def _find_window(runtime: Runtime, request: ChatRequest) -> Session | None:
+    """Return the only recent session of a known user that the request has the end of."""
+    if request.user is None:
+        return None
+    host, found = runtime.store.host, list[Session]()
+    for session in host.sessions(
+        agent_id=request.agent.id, user_id=request.user.id, limit=_RECENT_SESSIONS
+    ):
+        stored = list(host.messages(session.id, newest=2 * len(request.said) + _MARGIN))
+        if session.imported and session.name is None and shared_run(stored, request.said):
+            found.append(session)
+    return found[0] if len(found) == 1 else None
 
 
 def _was_resent(runtime: Runtime, request: ChatRequest, turn: ChatTurn) -> bool:

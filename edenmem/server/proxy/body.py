@@ -10,6 +10,8 @@ import msgspec
 from edenmem.engine.chats.messages import read_content, read_messages
 
 _NAMES = ("memory_id", "memory_top_k", "memory_recency_weight", "memory_score_threshold")
+#: Fields that may have the name of the user, the first one first.
+_WHO = ("user", "safety_identifier", "metadata")
 _INSTRUCTIONS = ("system", "developer")
 
 #: Maximum number of messages in a request.
@@ -63,6 +65,9 @@ class ChatBody:
             #: The messages without instructions.
             self.said = tuple(read_messages(self._parsed))
             place = self._last_user_place()
+            first = self._parsed[0] if self._parsed else None
+            #: The text of the first message, if it has instructions.
+            self.instructions = read_content(first.get("content")) if _instructs(first) else ""
             #: The text of the last user message.
             self.last_user_message = (
                 "" if place is None else read_content(self._parsed[place].get("content"))
@@ -70,8 +75,11 @@ class ChatBody:
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
         self.memory = _memory_fields(self._fields)
-        user = _plain(self._fields["user"]) if "user" in self._fields else None
-        self.user = user if isinstance(user, str) else ""
+        given = {name: _plain(self._fields[name]) for name in _WHO if name in self._fields}
+        if isinstance(metadata := given.get("metadata"), dict):
+            given["metadata"] = metadata.get("user_id")
+        #: The name of the user, or "".
+        self.user = next((each for each in given.values() if each and isinstance(each, str)), "")
 
     @property
     def most_answer_tokens(self) -> int:
@@ -89,8 +97,7 @@ class ChatBody:
         if facts and (place := self._last_user_place()) is not None:
             messages[place] = _with_text(messages[place], facts, first=True)
         if context:
-            first = self._parsed[0] if self._parsed else None
-            if isinstance(first, dict) and first.get("role") in _INSTRUCTIONS:
+            if self._parsed and _instructs(self._parsed[0]):
                 messages[0] = _with_text(messages[0], context, first=False)
             else:
                 messages.insert(0, _raw({"role": "system", "content": context}))
@@ -109,6 +116,10 @@ class ChatBody:
             if isinstance(message, dict) and message.get("role") == "user":
                 return place
         return None
+
+
+def _instructs(message: Any) -> bool:
+    return isinstance(message, dict) and message.get("role") in _INSTRUCTIONS
 
 
 def estimate_answer(body: ChatBody | None) -> int:

@@ -19,6 +19,7 @@ from edenmem.server.access import Caller
 from edenmem.server.problems import Refused
 from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.body import ChatBody
+from edenmem.server.proxy.frontends import SESSION_HEADERS, USER_HEADERS, named_in
 from edenmem.server.proxy.retries import Retries
 from edenmem.server.proxy.stages import Stages, Unlimited
 from edenmem.server.state import ServerState
@@ -56,11 +57,20 @@ class Recording:
         self._background = background
         self._retries = retries
         self._agent_name = header(request, "agent")
-        self._user_name = header(request, "user") or body.user
-        if not self._user_name and caller.token_id is None:
-            self._user_name = state.settings.server.user
+        settings, theirs = state.settings.server, ("", "")
+        if caller.user_id is None:
+            theirs = (
+                named_in(request.headers, settings.user_headers, USER_HEADERS),
+                named_in(request.headers, settings.session_headers, SESSION_HEADERS),
+            )
+        #: The only user of callers without a token, if there is one.
+        self._only_user = settings.user if caller.token_id is None else ""
+        self._user_name = header(request, "user") or theirs[0] or body.user or self._only_user
         named = header(request, "session")
-        self._key = named or body.memory.memory_id
+        self._key = named or theirs[1] or body.memory.memory_id
+        for name in (self._user_name, self._key or ""):
+            if "{{" in name:
+                raise Refused(400, f"the front end did not fill in a template: {name[:60]!r}")
         self._may_join = bool(named) and caller.user_id is None
         self._is_retry = request.headers.get("x-stainless-retry-count", "0") != "0"
         self._said: tuple[Said, ...] | bytes = body.said
@@ -160,6 +170,12 @@ class Recording:
             if user is None or not self._caller.may_reach_user(user.id):
                 raise Refused(404, f"there is no user {host_user!r}")
             return agent, user, self._caller.user_id
+        if self._only_user and not await self._is_only_user(stages):
+            raise Refused(
+                403,
+                f"the server is for the user {self._only_user!r}, not for {host_user!r}: start it"
+                " without --user, or map the name in server.users",
+            )
         user = await self._find_user(stages, host_user) if host_user else None
         if host_user and user is None:
             if _is_user_late(stages):
@@ -170,6 +186,20 @@ class Recording:
                 is_told=self._caller.token_id is None,
             )  # fmt: skip
         return agent, user, host_user
+
+    async def _is_only_user(self, stages: Stages) -> bool:
+        """Return whether the chat is of the server's only user, by any account."""
+        names = self._state.settings.server.users
+        wanted, given = (names.get(each, each) for each in (self._only_user, self._user_name))
+        if given == wanted:
+            return True
+        limit = self._state.settings.server.store_timeout_seconds
+        find = self._chats.find_user
+        found = [
+            await stages.run("user", in_thread(find, name), limit, or_else=None)
+            for name in (wanted, given)
+        ]
+        return None not in found and len({user.person_id for user in found if user}) == 1
 
     async def _find_user(self, stages: Stages, host_user: str) -> User | None:
         settings = self._state.settings.server

@@ -30,7 +30,8 @@ from edenmem.server.problems import CHAT_ERRORS, Refused
 from edenmem.server.proxy.answers import Decoder, StreamReader, read_answer
 from edenmem.server.proxy.background import Background
 from edenmem.server.proxy.body import BadField, ChatBody, MemoryFields, estimate_answer
-from edenmem.server.proxy.recording import Recording
+from edenmem.server.proxy.frontends import is_utility
+from edenmem.server.proxy.recording import Recording, header
 from edenmem.server.proxy.retries import Retries
 from edenmem.server.proxy.stages import Stages
 from edenmem.server.proxy.upstream import (
@@ -169,6 +170,7 @@ class _Exchange:
         self._turn: ChatTurn | None = None
         self._hits: list[SearchHit] = []
         self._retrieved = self._is_forwarded = False
+        self._is_stored = state.stores_chats and _may_store(request)
         self._size = self._reserved = 0
         self._payer: str | None = None  # the user whose use is counted: the token's or the chat's
         self._begun = utc_now()
@@ -244,6 +246,9 @@ class _Exchange:
     async def _add_memory(self, body: ChatBody) -> bytes:
         """Return the body with memory."""
         settings = self._settings
+        if is_utility(body.said, body.instructions, settings.utility_prompts):
+            self._stages.left_out["memory"] = "a prompt of a front end, not of a person"
+            return body.with_memory("", "")
         turn = await self._find_turn(body)
         asked = self._asked
         if turn is None or asked is None:
@@ -329,7 +334,7 @@ class _Exchange:
     # -- storage -------------------------------------------------------------------------------
 
     async def _store_turn(self) -> None:
-        if self._recording is not None and self._state.stores_chats:
+        if self._recording is not None and self._is_stored:
             await self._store("store", self._recording, self._recording.store())
 
     async def _store(
@@ -351,7 +356,7 @@ class _Exchange:
             self._proxy.background.start(counting)  # after the first token
         await self._count_use(usage, answer)
         recording = self._recording
-        if recording is None or not recording.expects_answer or not self._state.stores_chats:
+        if recording is None or not recording.expects_answer or not self._is_stored:
             return
         await self._store("answer", recording, recording.store_answer(answer))
 
@@ -572,6 +577,18 @@ def _with_hits(body: bytes, hits: list[SearchHit]) -> bytes:
 
 def _headers(request: Request) -> list[tuple[str, str]]:
     return [(n.decode("latin-1"), v.decode("latin-1")) for n, v in request.headers.raw]
+
+
+def _may_store(request: Request) -> bool:
+    """Return whether the client lets its chat be stored.
+
+    Raises:
+        Refused: the header has another value.
+    """
+    value = header(request, "store").lower()
+    if value not in ("", "yes", "no"):
+        raise Refused(400, "X-Edenmem-Store must be 'yes' or 'no'")
+    return value != "no"
 
 
 def _may_pass_token(request: Request) -> bool:
