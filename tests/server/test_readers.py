@@ -215,8 +215,17 @@ REQUESTS: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("GET", "/ready"): [{}],
     ("GET", "/docs"): [{}],
     ("GET", "/openapi.json"): [{}],
-    ("GET", "/v1/models"): [{}],
-    ("GET", "/v1/models/{model:path}"): [{"values": {"model": "plain"}}],
+    **{
+        (method, "/v1/{path:path}"): [{"values": {"path": "models"}}]
+        for method in ("DELETE", "GET", "PATCH", "POST", "PUT")
+    },
+    ("POST", "/v1/responses"): [
+        {
+            "headers": {f"X-Edenmem-{name}": value for name, value in named.items()},
+            "json": {"model": "plain", "input": "Do you remember the walk?"},
+        }
+        for named in _each(Agent=_AGENTS, User=[None, "lena", "tomas"], Session=[None, *_SESSIONS])
+    ],
     ("POST", "/v1/chat/completions"): [
         {
             "headers": {f"X-Edenmem-{name}": value for name, value in named.items()},

@@ -12,6 +12,7 @@ import json
 import re
 import threading
 from dataclasses import dataclass, field
+from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
@@ -142,6 +143,12 @@ class FakeUpstream:
         if "/models" in request.path:
             await out.answer(200, {"object": "list", "data": [{"id": "plain", "object": "model"}]})
             return True
+        if not request.path.endswith("/completions") or "/chat/" not in request.path:
+            if request.path != "/v1/responses":
+                await out.answer(200, {"path": request.path, "body": body.decode("latin-1")})
+            else:
+                await _respond(out, request.json)
+            return True
         model = request.json["model"]
         behave = _BEHAVIORS.get(model.partition(":")[0], _plain)
         return await behave(out, request.json, reader) is not False
@@ -174,7 +181,9 @@ def _refusal(request: Seen, headers: dict[str, str]) -> str:
     bad = [n for n in headers if n in _FORBIDDEN_HEADERS or n.startswith("x-edenmem")]
     if bad or headers.get("authorization", "Bearer key") != "Bearer key":
         return f"unexpected headers {bad}, or a wrong key"
-    if "/models" in request.path:
+    if request.path == "/v1/responses":
+        return _refused_response(request.json)
+    if request.path != "/v1/chat/completions":
         return ""
     body = request.json
     if unknown := set(body) - _FIELDS:
@@ -195,6 +204,100 @@ def _refusal(request: Seen, headers: dict[str, str]) -> str:
             if part.get("type") not in ("text", "image_url", "input_audio") or "type" not in part:
                 return f"messages[{place}]: invalid part"
     return ""
+
+
+_RESPONSE_FIELDS = frozenset(
+    {
+        *("model", "input", "instructions", "previous_response_id", "conversation", "stream"),
+        *("tools", "tool_choice", "parallel_tool_calls", "store", "user", "metadata", "include"),
+        *("safety_identifier", "max_output_tokens", "temperature", "text", "reasoning"),
+        *("stream_options", "truncation"),
+    }
+)
+_NUMBERS = count(1)
+_PARTS = {"user": {"input_text", "input_image"}, "assistant": {"output_text", "refusal"}}
+
+
+def _refused_response(body: dict[str, Any]) -> str:
+    """Why a request of the Responses API is refused; "" if it is not."""
+    if unknown := set(body) - _RESPONSE_FIELDS:
+        return f"Unknown parameter: {sorted(unknown)}"
+    if not isinstance(body.get("instructions") or "", str):
+        return "instructions must be a text"
+    called = {each.get("call_id") for each in body["input"] if "arguments" in each}
+    for item in body["input"] if isinstance(body["input"], list) else ():
+        kind, role = item.get("type", "message"), item.get("role")
+        if kind == "function_call_output" and item["call_id"] not in called:
+            return "no tool call found for this output"
+        if kind == "message" and isinstance(item["content"], list):
+            kinds = {each["type"] for each in item["content"]}
+            if not kinds <= _PARTS.get(role, {"input_text"}):
+                return f"invalid parts of {role}: {kinds}"
+    return ""
+
+
+async def _respond(out: _Out, body: dict[str, Any]) -> None:
+    """Answer as the Responses API does; a model "tools" calls one unless it has the result."""
+    given = body["input"]
+    items = given if isinstance(given, list) else [{"role": "user", "content": given}]
+    last = items[-1]
+    content = last.get("content", last.get("output"))
+    if isinstance(content, list):
+        content = content[-1].get("text", "")
+    text = {"type": "output_text", "text": f"answer to: {content[-40:]}", "annotations": []}
+    output: dict[str, Any] = {
+        "id": "msg_1", "type": "message", "role": "assistant", "status": "completed",
+        "content": [text],
+    }  # fmt: skip
+    if body["model"] == "tools" and last.get("type") != "function_call_output":
+        output = {
+            "id": "fc_1", "type": "function_call", "call_id": "call_1", "name": "weather",
+            "arguments": '{"city": "Łódź"}', "status": "completed",
+        }  # fmt: skip
+    number = next(_NUMBERS)
+    whole = {
+        "id": f"resp_{number}", "object": "response", "created_at": 1, "status": "completed",
+        "model": body["model"], "output": [output], "parallel_tool_calls": True,
+        "tool_choice": "auto", "tools": [],
+        "usage": {
+            "input_tokens": 3, "output_tokens": 2, "total_tokens": 5,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": 0},
+        },
+    }  # fmt: skip
+    if not body.get("stream"):
+        await out.answer(200, whole)
+        return
+    place = {"output_index": 0, "item_id": output["id"]}
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": {**whole, "status": "in_progress", "output": []}},
+        {"type": "response.output_item.added", **place, "item": {**output, "content": []}},
+    ]
+    if output["type"] == "message":
+        words = re.findall(r"\S+\s*", text["text"])
+        events += [
+            {"type": "response.content_part.added", **place, "content_index": 0,
+             "part": {**text, "text": ""}},
+            *({"type": "response.output_text.delta", **place, "content_index": 0, "delta": word,
+               "logprobs": []} for word in words),
+            {"type": "response.output_text.done", **place, "content_index": 0,
+             "text": text["text"], "logprobs": []},
+        ]  # fmt: skip
+    else:
+        arguments = output["arguments"]
+        events += [
+            {"type": "response.function_call_arguments.delta", **place, "delta": arguments},
+            {"type": "response.function_call_arguments.done", **place, "arguments": arguments,
+             "name": output["name"]},
+        ]  # fmt: skip
+    events.append({"type": "response.output_item.done", **place, "item": output})
+    if body["model"] != "cut":
+        events.append({"type": "response.completed", "response": whole})
+    data = [
+        f"event: {each['type']}\ndata: {json.dumps({**each, 'sequence_number': place})}\n\n"
+        for place, each in enumerate(events)
+    ]
+    await _stream(out, [each.encode() for each in data])
 
 
 def _delta(index: int = 0, finish: str | None = None, **delta: Any) -> dict[str, Any]:

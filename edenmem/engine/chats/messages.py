@@ -41,6 +41,12 @@ _ROLES: dict[str, Literal["user", "assistant", "tool"]] = {
 }
 
 
+#: Items of the Responses API that are no messages.
+_ITEMS = frozenset(
+    {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
+)
+
+
 class Said(msgspec.Struct, frozen=True, kw_only=True):
     """A message of a request, without instructions (system, developer), which are not stored.
 
@@ -72,6 +78,8 @@ def read_message(given: Any) -> Said | None:
     """Return a message of a request, or None for instructions and invalid messages."""
     if not isinstance(given, Mapping):
         return None
+    if given.get("type") in _ITEMS:
+        return _read_item(given)
     role = _ROLES.get(str(given.get("role")))
     if role is None:
         return None
@@ -88,6 +96,14 @@ def read_message(given: Any) -> Said | None:
         name=clean(name).strip()[:200] or None if isinstance(name, str) else None,
         tool_calls=calls,
     )
+
+
+def _read_item(item: Mapping[str, Any]) -> Said | None:
+    """Return a call of a tool, or its result, in the format of the Responses API."""
+    if str(item["type"]).endswith("_output"):
+        return Said(role="tool", content=read_content(item.get("output")))
+    calls = read_tool_calls({"tool_calls": [{"id": item.get("call_id"), "function": item}]})
+    return Said(role="assistant", content="", tool_calls=calls) if calls else None
 
 
 def read_content(content: Any) -> str:

@@ -52,6 +52,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         user: The user (None: no known user).
         host_user: Name of the user at the host, known or not.
         key: Name of the session (None: find it by its messages).
+        previous: ID of the response that the request follows; it has later messages only.
         may_join: Whether ``key`` may be the ID of any session of the agent.
         own_only: Whether the caller may see the user's memory only.
         said: The messages, without instructions.
@@ -63,6 +64,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     user: User | None = None
     host_user: str = ""
     key: str | None = None
+    previous: str = ""
     may_join: bool = False
     own_only: bool = False
     said: tuple[Said, ...] = ()
@@ -106,11 +108,15 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of the agent, complete or not; ``at`` is its time (None: now)."""
+    """The answer of the agent, complete or not.
+
+    ``at`` is its time (None: now), ``id`` its ID at the upstream; a request may follow it by that.
+    """
 
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     at: datetime | None = None
+    id: str = ""
 
 
 def find_turn(runtime: Runtime, request: ChatRequest) -> ChatTurn:
@@ -125,6 +131,8 @@ def find_turn(runtime: Runtime, request: ChatRequest) -> ChatTurn:
     request = msgspec.structs.replace(request, agent=agent)
     if request.key is not None:
         return _keyed(runtime, request, request.key)
+    if request.previous:
+        return _following(runtime, request)
     turn = _by_messages(runtime, request)
     if turn.messages and _was_resent(runtime, request, turn):
         return msgspec.structs.replace(turn, messages=(), asked="")
@@ -154,10 +162,14 @@ def store_answer(runtime: Runtime, turn: ChatTurn, answer: Answer) -> None:
     if not turn.asked or not (answer.content or answer.tool_calls):
         return
     answer_id = _answer_id(turn.asked, 0)
+    if answer.id:
+        answer_id = _response_id(turn.session.agents[0], answer.id)
     found = runtime.store.host.messages_by_ids([turn.asked, answer_id])
     stored = {message.id: message for message in found}
     if turn.asked not in stored:
         raise NotFoundError("the message of an answer was removed meanwhile")
+    if answer_id in stored and stored[answer_id].session_id != turn.session.id:
+        answer_id = _answer_id(turn.asked, 0)  # the upstream does not number its answers
     at = max(answer.at or runtime.clock(), stored[turn.asked].created_at + _STEP)
     if answer_id in stored and stored[answer_id].created_at > at:
         return
@@ -232,7 +244,7 @@ def _continued(
         said = request.said[place]
         if said.role != "assistant":
             last = ids[place] = derived_id("chat message", session_id, last, said.key)
-    made = session or _new_session(request, session_id, name=key)
+    made = session or _new_session(request, session_id, name=key or None)
     return _turn(runtime, request, made, session is None, None, stored, places, ids, last)
 
 
@@ -249,6 +261,29 @@ def _may_join(runtime: Runtime, request: ChatRequest, session: Session) -> bool:
         return not request.host_user
     people = {user.person_id for user in runtime.store.host.users_by_ids(session.users).values()}
     return request.user.id in session.users or request.user.person_id in people
+
+
+def _following(runtime: Runtime, request: ChatRequest) -> ChatTurn:
+    """Return the turn after a response. A response that is not stored begins a session."""
+    host = runtime.store.host
+    session_id = derived_id("chat", *request.owner_key, "response", request.previous)
+    before = _response_id(request.agent.id, request.previous)
+    found = next(iter(host.messages_by_ids([before])), None)
+    session = host.session(found.session_id if found else session_id)
+    if session is not None and not _may_join(runtime, request, session):
+        session = None
+    made = session or _new_session(request, session_id)
+    stored = list(host.messages(made.id, newest=2 * len(request.said) + _MARGIN)) if session else []
+    places = [place for place, said in enumerate(request.said) if said.role != "assistant"]
+    hashes = chain([before, *(request.said[place].key for place in places)])[1:]
+    ids = {
+        place: derived_id("chat message", made.id, each)
+        for place, each in zip(places, hashes, strict=True)
+    }
+    known = {message.id for message in host.messages_by_ids(list(ids.values()))}
+    new = [place for place in places if ids[place] not in known]
+    asked = ids[places[-1]] if places else ""
+    return _turn(runtime, request, made, session is None, None, stored, new, ids, asked)
 
 
 # -- sessions without a key ------------------------------------------------------------------------
@@ -438,6 +473,10 @@ def _sender(request: ChatRequest, said: Said) -> str | None:
     if said.role == "assistant":
         return request.agent.id
     return request.user.id if said.role == "user" and request.user else None
+
+
+def _response_id(agent_id: str, response_id: str) -> str:
+    return derived_id("chat response", agent_id, response_id)
 
 
 def _answer_id(asked: str, number: int) -> str:

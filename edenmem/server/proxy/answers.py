@@ -7,10 +7,13 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from edenmem.engine.chats.messages import (
     CUT_OFF,
     MOST_CHARACTERS,
     read_content,
+    read_messages,
     read_tool_calls,
     tool_call,
 )
@@ -133,15 +136,17 @@ class StreamReader:
         if data == _DONE:
             self.is_done = True
         elif data:
-            self._take_event(data)
+            self._parse(data)
 
-    def _take_event(self, data: str) -> None:
+    def _parse(self, data: str) -> None:
         try:
             event = json.loads(data)
         except (ValueError, RecursionError):
             return
-        if not isinstance(event, dict):
-            return
+        if isinstance(event, dict):
+            self._take_event(event)
+
+    def _take_event(self, event: Mapping[str, Any]) -> None:
         if isinstance(event.get("usage"), dict):
             self.usage = event["usage"]
         if event.get("error"):
@@ -156,16 +161,18 @@ class StreamReader:
 
     def _take_delta(self, delta: Mapping[str, Any]) -> None:
         for name in ("content", "refusal"):
-            text = read_content(delta.get(name))
-            if text and self._size < MOST_CHARACTERS:
-                self._content.append(text)
-                self._size += len(text)
+            self._add(read_content(delta.get(name)))
         calls = delta.get("tool_calls")
         if isinstance(delta.get("function_call"), dict):
             calls = [{"index": 0, "function": delta["function_call"]}]
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict):
                 self._take_call(call)
+
+    def _add(self, text: str) -> None:
+        if text and self._size < MOST_CHARACTERS:
+            self._content.append(text)
+            self._size += len(text)
 
     def _take_call(self, call: Mapping[str, Any]) -> None:
         index = call.get("index", 0)
@@ -182,6 +189,46 @@ class StreamReader:
             if isinstance(arguments, str) and self._size < MOST_CHARACTERS:
                 into.arguments.append(arguments)
                 self._size += len(arguments)
+
+
+class ResponseReader(StreamReader):
+    """Assemble the answer of an event stream of the Responses API."""
+
+    def _take_event(self, event: Mapping[str, Any]) -> None:
+        kind, delta = event.get("type"), event.get("delta")
+        if kind in ("response.output_text.delta", "response.refusal.delta"):
+            self._add(read_content(delta))
+        elif kind == "error":
+            self._fault = _ERROR
+        elif isinstance(response := event.get("response"), dict):
+            self._response_id = str(response.get("id", ""))
+            if kind in ("response.completed", "response.incomplete"):
+                self.is_done, self._whole = True, read_response(response)
+                usage = response.get("usage")
+                self.usage = usage if isinstance(usage, dict) else None
+            elif kind == "response.failed":
+                self._fault = _ERROR
+
+    def answer(self, cut_off: str = "") -> Answer:
+        """Return the answer so far; ``cut_off`` is the reason if it is incomplete."""
+        if self._whole is not None:
+            return self._whole
+        return msgspec.structs.replace(super().answer(cut_off), id=self._response_id)
+
+    _whole: Answer | None = None
+    _response_id = ""
+
+
+def read_response(body: Any) -> Answer:
+    """Return the answer in a complete body of the Responses API."""
+    output = body.get("output") if isinstance(body, dict) else None
+    said = read_messages(output if isinstance(output, list) else [])
+    response_id = body.get("id") if isinstance(body, dict) else None
+    return Answer(
+        content="\n\n".join(filter(None, (each.content for each in said))),
+        tool_calls=tuple(call for each in said for call in each.tool_calls),
+        id=response_id if isinstance(response_id, str) else "",
+    )
 
 
 def read_answer(body: Any) -> Answer:

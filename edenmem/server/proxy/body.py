@@ -1,17 +1,15 @@
-"""The body of a chat request: parsed for memory, and otherwise forwarded unchanged."""
+"""The body of a request: parsed for memory, and otherwise forwarded unchanged."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from edenmem.engine.chats.messages import read_content, read_messages
 
 _NAMES = ("memory_id", "memory_top_k", "memory_recency_weight", "memory_score_threshold")
-#: Fields that may have the name of the user, the first one first.
-_WHO = ("user", "safety_identifier", "metadata")
 _INSTRUCTIONS = ("system", "developer")
 
 #: Maximum number of messages in a request.
@@ -40,52 +38,74 @@ class MemoryFields(msgspec.Struct, frozen=True, kw_only=True):
     memory_score_threshold: float | None = None
 
 
-class ChatBody:
-    """A request for a chat completion.
+class Body:
+    """A request for an answer, with the differences between chat completions and responses.
 
     Args:
         data: The body.
 
     Raises:
-        ValueError: the body is not a JSON object with a list of messages; the upstream reports
-            the error.
+        ValueError: the body is not of this kind; the upstream reports the error.
         BadField: a ``memory_*`` field is invalid, or there are too many messages.
+
+    Attributes:
+        said: The messages without instructions.
+        instructions: The first instructions.
+        last_user_message: The text of the last user message.
+        memory: The ``memory_*`` fields.
+        user: The name of the user, or "".
+        previous: ID of the response that this one follows, or "".
+        conversation: ID of the conversation at the upstream, or "".
     """
+
+    #: Path below the upstream's URL.
+    path: ClassVar[str]
+    #: Fields with the maximum number of tokens of an answer, the first one first.
+    _limits: ClassVar[tuple[str, ...]]
+
+    previous = conversation = ""
 
     def __init__(self, data: bytes) -> None:
         try:
             self._fields = _fields_of(data)
-            self._messages = _items_of(self._fields["messages"])
+            self._messages = self._load()
         except (msgspec.MsgspecError, KeyError, RecursionError, ValueError) as error:
             raise ValueError("not a chat request") from error
         if len(self._messages) > MOST_MESSAGES:
             raise BadField("messages", f"at most {MOST_MESSAGES}")
         self._parsed = [_plain(each) for each in self._messages]
         try:
-            #: The messages without instructions.
             self.said = tuple(read_messages(self._parsed))
+            self.instructions = self._read_instructions()
             place = self._last_user_place()
-            first = self._parsed[0] if self._parsed else None
-            #: The text of the first message, if it has instructions.
-            self.instructions = read_content(first.get("content")) if _instructs(first) else ""
-            #: The text of the last user message.
             self.last_user_message = (
                 "" if place is None else read_content(self._parsed[place].get("content"))
             )
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
         self.memory = _memory_fields(self._fields)
-        given = {name: _plain(self._fields[name]) for name in _WHO if name in self._fields}
-        if isinstance(metadata := given.get("metadata"), dict):
-            given["metadata"] = metadata.get("user_id")
-        #: The name of the user, or "".
-        self.user = next((each for each in given.values() if each and isinstance(each, str)), "")
+        metadata = self._plain_field("metadata")
+        named = [self._plain_field(name) for name in ("user", "safety_identifier")]
+        named.append(metadata.get("user_id") if isinstance(metadata, dict) else None)
+        self.user = next((each for each in named if each and isinstance(each, str)), "")
+
+    def _load(self) -> list[msgspec.Raw]:
+        """Return the messages as raw JSON."""
+        raise NotImplementedError
+
+    def _with_context(self, messages: list[msgspec.Raw], context: str) -> None:
+        """Add the context to the instructions."""
+        raise NotImplementedError
+
+    def _read_instructions(self) -> str:
+        first = self._parsed[0] if self._parsed else None
+        return read_content(first.get("content")) if first and _instructs(first) else ""
 
     @property
     def most_answer_tokens(self) -> int:
         """Return the maximum number of tokens in all answers together."""
-        most = self._number("max_completion_tokens") or self._number("max_tokens")
-        return min((most or _USUAL_ANSWER) * (self._number("n") or 1), _MOST_ANSWER)
+        most = next(filter(None, map(self._number, self._limits)), _USUAL_ANSWER)
+        return min(most * (self._number("n") or 1), _MOST_ANSWER)
 
     def with_memory(self, context: str, facts: str) -> bytes:
         """Return the body with memory, and without ``memory_*`` fields.
@@ -94,20 +114,23 @@ class ChatBody:
         in all requests. Facts go before the text of the last user message.
         """
         messages = list(self._messages)
+        self._fields = {name: raw for name, raw in self._fields.items() if name not in _NAMES}
         if facts and (place := self._last_user_place()) is not None:
             messages[place] = _with_text(messages[place], facts, first=True)
+            self._keep(messages)
         if context:
-            if self._parsed and _instructs(self._parsed[0]):
-                messages[0] = _with_text(messages[0], context, first=False)
-            else:
-                messages.insert(0, _raw({"role": "system", "content": context}))
-        fields = {name: raw for name, raw in self._fields.items() if name not in _NAMES}
-        if context or facts:
-            fields["messages"] = _raw(messages)
-        return bytes(_object(fields))
+            self._with_context(messages, context)
+        return bytes(_object(self._fields))
+
+    def _keep(self, messages: list[msgspec.Raw]) -> None:
+        """Replace the messages of the request."""
+        raise NotImplementedError
+
+    def _plain_field(self, name: str) -> Any:
+        return _plain(self._fields[name]) if name in self._fields else None
 
     def _number(self, name: str) -> int:
-        value = _plain(self._fields[name]) if name in self._fields else None
+        value = self._plain_field(name)
         return value if isinstance(value, int) and value > 0 else 0
 
     def _last_user_place(self) -> int | None:
@@ -118,11 +141,65 @@ class ChatBody:
         return None
 
 
+class ChatBody(Body):
+    """A request for a chat completion."""
+
+    path = "/chat/completions"
+    _limits = ("max_completion_tokens", "max_tokens")
+
+    def _load(self) -> list[msgspec.Raw]:
+        return _items_of(self._fields["messages"])
+
+    def _keep(self, messages: list[msgspec.Raw]) -> None:
+        self._fields["messages"] = _raw(messages)
+
+    def _with_context(self, messages: list[msgspec.Raw], context: str) -> None:
+        if self._parsed and _instructs(self._parsed[0]):
+            messages[0] = _with_text(messages[0], context, first=False)
+        else:
+            messages.insert(0, _raw({"role": "system", "content": context}))
+        self._keep(messages)
+
+
+class ResponsesBody(Body):
+    """A request for a response; its input is a text, or a list of items."""
+
+    path = "/responses"
+    _limits = ("max_output_tokens",)
+
+    def _load(self) -> list[msgspec.Raw]:
+        previous = self._plain_field("previous_response_id")
+        self.previous = previous if isinstance(previous, str) else ""
+        talk = self._plain_field("conversation")
+        talk = talk.get("id") if isinstance(talk, dict) else talk
+        self.conversation = talk if isinstance(talk, str) else ""
+        text = _plain(self._fields["input"])
+        self._is_text = isinstance(text, str)
+        if self._is_text:
+            return [_rewritten({"role": "user", "content": text})]
+        return _items_of(self._fields["input"])
+
+    def _keep(self, messages: list[msgspec.Raw]) -> None:
+        # A text stays a text: not every upstream takes a list.
+        self._fields["input"] = (
+            _fields_of(messages[0])["content"] if self._is_text else _raw(messages)
+        )
+
+    def _with_context(self, messages: list[msgspec.Raw], context: str) -> None:
+        given = self._plain_field("instructions")
+        whole = f"{given}\n\n{context}" if isinstance(given, str) and given else context
+        self._fields["instructions"] = _rewritten(whole)
+
+    def _read_instructions(self) -> str:
+        given = self._plain_field("instructions")
+        return given if isinstance(given, str) else super()._read_instructions()
+
+
 def _instructs(message: Any) -> bool:
     return isinstance(message, dict) and message.get("role") in _INSTRUCTIONS
 
 
-def estimate_answer(body: ChatBody | None) -> int:
+def estimate_answer(body: Body | None) -> int:
     """Return the maximum number of tokens in the answer to a request, valid or not."""
     return _USUAL_ANSWER if body is None else body.most_answer_tokens
 
@@ -226,7 +303,9 @@ def _with_text(message: msgspec.Raw, text: str, *, first: bool) -> msgspec.Raw:
             fields["content"] = _rewritten(whole)
         elif isinstance(content, list):
             parts = _items_of(fields["content"])
-            parts.insert(0 if first else len(parts), _raw({"type": "text", "text": text}))
+            kinds = {each.get("type") for each in content if isinstance(each, dict)}
+            kind = "input_text" if "input_text" in kinds or "input_image" in kinds else "text"
+            parts.insert(0 if first else len(parts), _raw({"type": kind, "text": text}))
             fields["content"] = _raw(parts)
         return _object(fields)
     except (msgspec.MsgspecError, KeyError, RecursionError, ValueError):

@@ -18,7 +18,7 @@ from edenmem.models.ids import utc_now
 from edenmem.server.access import Caller
 from edenmem.server.problems import Refused
 from edenmem.server.proxy.background import Background
-from edenmem.server.proxy.body import ChatBody
+from edenmem.server.proxy.body import Body
 from edenmem.server.proxy.frontends import SESSION_HEADERS, USER_HEADERS, named_in
 from edenmem.server.proxy.retries import Retries
 from edenmem.server.proxy.stages import Stages, Unlimited
@@ -49,7 +49,7 @@ class Recording:
         state: ServerState,
         background: Background,
         retries: Retries,
-        body: ChatBody,
+        body: Body,
     ) -> None:
         self._caller = caller
         self._state = state
@@ -67,7 +67,8 @@ class Recording:
         self._only_user = settings.user if caller.token_id is None else ""
         self._user_name = header(request, "user") or theirs[0] or body.user or self._only_user
         named = header(request, "session")
-        self._key = named or theirs[1] or body.memory.memory_id
+        self._key = named or theirs[1] or body.memory.memory_id or body.conversation or None
+        self._previous = body.previous
         for name in (self._user_name, self._key or ""):
             if "{{" in name:
                 raise Refused(400, f"the front end did not fill in a template: {name[:60]!r}")
@@ -118,6 +119,7 @@ class Recording:
             user=user,
             host_user=host_user,
             key=self._key,
+            previous=self._previous,
             may_join=self._may_join,
             own_only=self._caller.user_id is not None,
             is_retry=self._is_retry,

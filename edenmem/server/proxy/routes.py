@@ -1,4 +1,4 @@
-"""``/v1/chat/completions`` and ``/v1/models``."""
+"""The paths below ``/v1``: chats and responses with memory, the others unchanged."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import codecs
 import json
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -27,9 +27,22 @@ from edenmem.models.ids import utc_now
 from edenmem.server.access import Caller, FromCaller
 from edenmem.server.limits import check_daily_use, count_daily_use, inflate
 from edenmem.server.problems import CHAT_ERRORS, Refused
-from edenmem.server.proxy.answers import Decoder, StreamReader, read_answer
+from edenmem.server.proxy.answers import (
+    Decoder,
+    ResponseReader,
+    StreamReader,
+    read_answer,
+    read_response,
+)
 from edenmem.server.proxy.background import Background
-from edenmem.server.proxy.body import BadField, ChatBody, MemoryFields, estimate_answer
+from edenmem.server.proxy.body import (
+    BadField,
+    Body,
+    ChatBody,
+    MemoryFields,
+    ResponsesBody,
+    estimate_answer,
+)
 from edenmem.server.proxy.frontends import is_utility
 from edenmem.server.proxy.recording import Recording, header
 from edenmem.server.proxy.retries import Retries
@@ -48,8 +61,18 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Maximum length of the name of a model, in characters.
-_LONGEST_MODEL = 1000
+#: Maximum length of a path, in characters.
+_LONGEST_PATH = 1000
+_READERS: dict[type[Body], type[StreamReader]] = {
+    ChatBody: StreamReader,
+    ResponsesBody: ResponseReader,
+}
+_READ: dict[type[Body], Callable[[Any], Answer]] = {
+    ChatBody: read_answer,
+    ResponsesBody: read_response,
+}
+#: Names of the numbers of tokens in and out: of chat completions, and of responses.
+_COUNTS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
 #: Longer answers without streaming pass unparsed.
 _MOST_ANSWER = 64 * 1024 * 1024
 #: Maximum size of a body that is parsed without a thread.
@@ -81,45 +104,72 @@ def _proxy_of(request: Request) -> Proxy:
     return proxy
 
 
-@router.get("/v1/models", summary="List the models of the upstream", responses=CHAT_ERRORS)
-@router.get(
-    "/v1/models/{model:path}", summary="Read a model of the upstream", responses=CHAT_ERRORS
+_OBJECT: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"type": "object"}}},
+    }
+}
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {}}},
+    **CHAT_ERRORS,
+}
+
+
+@router.post(
+    "/v1/chat/completions", summary="Chat with memory", responses=_ANSWERS, openapi_extra=_OBJECT
 )
-async def models(request: Request, caller: FromCaller, model: str = "") -> Response:
-    """List the models of the upstream."""
-    is_path = any(part in (".", "..") for part in model.split("/"))
-    if is_path or len(model) > _LONGEST_MODEL:
-        raise Refused(404, f"there is no model {model[:200]!r}")
-    # Quote the decoded name, so that it cannot become a query or another path.
-    path = f"/models/{quote(model, safe='/:@')}" if model else "/models"
+async def chat(request: Request, caller: FromCaller) -> Response:
+    """Forward a chat to the upstream with memory, and store it."""
+    return await _answer(request, caller, ChatBody)
+
+
+@router.post(
+    "/v1/responses", summary="Respond with memory", responses=_ANSWERS, openapi_extra=_OBJECT
+)
+async def respond(request: Request, caller: FromCaller) -> Response:
+    """Forward a request of the Responses API to the upstream with memory, and store it."""
+    return await _answer(request, caller, ResponsesBody)
+
+
+@router.api_route(
+    "/v1/{path:path}",
+    methods=["DELETE", "GET", "PATCH", "POST", "PUT"],
+    include_in_schema=False,
+)
+async def pass_on(request: Request, caller: FromCaller, path: str) -> Response:
+    """Forward any other request to the upstream, without memory."""
+    if len(path) > _LONGEST_PATH or any(part in (".", "..") for part in path.split("/")):
+        raise Refused(404, "no such path")
+    # Quote the decoded path, so that no part of it can become a query or another path.
+    path = f"/{quote(path, safe='/:@')}"
+    state, data = state_of(request), b""
+    if request.method not in ("DELETE", "GET"):
+        data = await _read_body(request, state)
+        await check_daily_use(state, caller, caller.user_id)
+        tokens = round(len(data) / state.settings.formation.characters_per_token)
+        await count_daily_use(state, caller, caller.user_id, tokens=tokens)
+    query = request.scope["query_string"].decode("latin-1")
     response = await _proxy_of(request).upstream.send(
-        "GET", path, _headers(request), pass_token=_may_pass_token(request)
+        request.method,
+        f"{path}?{query}" if query else path,
+        _headers(request),
+        data,
+        pass_token=_may_pass_token(request),
     )
     return _Passed(response, chunks(response), response_headers(response))
 
 
-@router.post(
-    "/v1/chat/completions",
-    summary="Chat with memory",
-    responses={200: {"content": {"text/event-stream": {}}}, **CHAT_ERRORS},
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": {"type": "object"}}},
-        }
-    },
-)
-async def chat(request: Request, caller: FromCaller) -> Response:
-    """Forward a chat to the upstream with memory, and store it."""
+async def _answer(request: Request, caller: Caller, kind: type[Body]) -> Response:
     state = state_of(request)
     data = (await _read_body(request, state)).removeprefix(codecs.BOM_UTF8)
     try:
-        body = ChatBody(data) if len(data) <= _SHORT else await in_thread(ChatBody, data)
+        body = kind(data) if len(data) <= _SHORT else await in_thread(kind, data)
     except BadField as error:
         raise Refused(400, str(error)) from error
     except ValueError:
         body = None
-    exchange = _Exchange(request, caller, state)
+    exchange = _Exchange(request, caller, state, kind)
     with _proxy_of(request).background.relaying():
         return await _until_hang_up(request, exchange.run(data, body))
 
@@ -156,9 +206,13 @@ class _Exchange:
         request: The request.
         caller: The caller.
         state: State of the server.
+        kind: What is asked for.
     """
 
-    def __init__(self, request: Request, caller: Caller, state: ServerState) -> None:
+    def __init__(
+        self, request: Request, caller: Caller, state: ServerState, kind: type[Body]
+    ) -> None:
+        self._kind = kind
         self._request = request
         self._caller = caller
         self._state = state
@@ -175,7 +229,7 @@ class _Exchange:
         self._payer: str | None = None  # the user whose use is counted: the token's or the chat's
         self._begun = utc_now()
 
-    async def run(self, data: bytes, body: ChatBody | None) -> Response:
+    async def run(self, data: bytes, body: Body | None) -> Response:
         """Add memory, forward the request, and return the answer.
 
         Raises:
@@ -191,7 +245,7 @@ class _Exchange:
                 self._proxy.background.start(self._store_turn())
             raise
 
-    async def _run(self, data: bytes, body: ChatBody | None) -> Response:
+    async def _run(self, data: bytes, body: Body | None) -> Response:
         self._size = len(data)
         if body is None:
             self._stages.skip("memory", "the request cannot be parsed")
@@ -212,7 +266,8 @@ class _Exchange:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         encoding = response.headers.get("content-encoding", "").strip().lower()
         if kind == "text/event-stream":
-            return _Passed(response, self._relay(chunks(response), StreamReader(encoding)), headers)
+            reader = _READERS[self._kind](encoding)
+            return _Passed(response, self._relay(chunks(response), reader), headers)
         return await self._pass_whole(response, headers, encoding, is_json="json" in kind)
 
     async def _forward(self, data: bytes) -> httpx.Response:
@@ -226,7 +281,7 @@ class _Exchange:
         try:
             response = await self._proxy.upstream.send(
                 "POST",
-                "/chat/completions",
+                self._kind.path,
                 _headers(self._request),
                 data,
                 pass_token=_may_pass_token(self._request),
@@ -243,7 +298,7 @@ class _Exchange:
 
     # -- memory --------------------------------------------------------------------------------
 
-    async def _add_memory(self, body: ChatBody) -> bytes:
+    async def _add_memory(self, body: Body) -> bytes:
         """Return the body with memory."""
         settings = self._settings
         if is_utility(body.said, body.instructions, settings.utility_prompts):
@@ -274,7 +329,7 @@ class _Exchange:
     def _asked(self) -> ChatRequest | None:
         return self._recording.asked if self._recording is not None else None
 
-    async def _find_turn(self, body: ChatBody) -> ChatTurn | None:
+    async def _find_turn(self, body: Body) -> ChatTurn | None:
         """Return the turn of a chat, or None without its agent, user or session.
 
         Raises:
@@ -419,7 +474,7 @@ class _Exchange:
             self._stages.skip("answer", "it cannot be parsed")
         else:
             usage = whole.get("usage") if isinstance(whole, dict) else None
-            await self._keep_answer(read_answer(whole), usage)
+            await self._keep_answer(_READ[self._kind](whole), usage)
         if self._retrieved and isinstance(whole, dict):
             data = _with_hits(plain, self._hits)
             headers = [each for each in headers if each[0].lower() != "content-encoding"]
@@ -478,11 +533,11 @@ class _Exchange:
         """Count the tokens that the upstream reports, or an estimate."""
         named = usage if isinstance(usage, dict) else {}
         per_token = self._state.settings.formation.characters_per_token
-        estimates = {
-            "prompt_tokens": self._size / per_token,
-            "completion_tokens": len(answer.content) / per_token,
-        }
-        counts = [_count(named.get(name), round(guess)) for name, guess in estimates.items()]
+        estimates = (self._size / per_token, len(answer.content) / per_token)
+        counts = [
+            _count(named.get(chat, named.get(response)), round(guess))
+            for (chat, response), guess in zip(_COUNTS, estimates, strict=True)
+        ]
         for direction, count in zip(("in", "out"), counts, strict=True):
             self._state.metrics.tokens.labels(direction).inc(count)
         await self._settle_use(sum(counts))
