@@ -7,9 +7,9 @@ of each other, so there are no protocol sessions to take over.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any, NamedTuple
 
 from mcp.server import ServerRequestContext
 from mcp.server.transport_security import TransportSecuritySettings
@@ -17,19 +17,18 @@ from mcp.types import INVALID_REQUEST
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.service import MemoryService
 from edenmem.errors import EdenmemError, NotFoundError
 from edenmem.mcp.server import Reach, build_server
-from edenmem.server.access import CALLER_KEY, AccessDenied, find_caller
-from edenmem.server.limits import Limits, Shares
+from edenmem.server.access import CALLER_KEY, AccessDenied, Caller, find_caller
+from edenmem.server.limits import MCP, Limits, Shares
 from edenmem.server.problems import Refused, describe
 from edenmem.server.state import ServerState
 from edenmem.settings.schema import Settings
-
-#: Path of the protocol.
-PATH = "/mcp"
 
 #: Maximum size of a request; the longest argument of a tool has 20,000 characters.
 MAX_BODY = 256 * 1024
@@ -46,7 +45,7 @@ def create_app(
     write: bool,
     is_local: bool,
 ) -> Starlette:
-    """Return the application.
+    """Return an application of its own.
 
     Args:
         service: The engine with its models; the application does not close it.
@@ -57,43 +56,91 @@ def create_app(
         is_local: Whether the server listens only on loopback.
     """
 
-    async def find_reach(request: Request) -> Reach:
-        who = request.scope[CALLER_KEY] = await find_caller(request)
+    def choose(who: Caller) -> Target:
         if not who.may_reach_agent(agent_id):
             raise AccessDenied("the token is for another agent", status=403)
         if user_id is not None and not who.may_reach_user(user_id):
             raise AccessDenied("the token is for another user", status=403)
+        return Target(agent_id, user_id or who.user_id, write and who.write)
+
+    app = Starlette()
+    is_open = is_local and not settings.server.require_token
+    app.state.edenmem = state = ServerState(service=service, settings=settings, is_local=is_open)
+    attach(app, choose, Shares(settings.server, state.metrics))
+    app.add_middleware(Limits, settings=settings.server, metrics=state.metrics)
+    return app
+
+
+def attach_to_server(app: Starlette) -> None:
+    """Add the tools to the application of `edenmem.server.app`.
+
+    Agent and user are those of the token, or the defaults of the server.
+    """
+    state: ServerState = app.state.edenmem
+
+    def choose(who: Caller) -> Target:
+        only = min(who.agents) if who.agents is not None and len(who.agents) == 1 else None
+        agent_id = only or (state.agent.id if state.agent else None)
+        if agent_id is None or not who.may_reach_agent(agent_id):
+            raise AccessDenied("no agent: use a token of one agent", status=403)
+        if who.token_id is not None:
+            return Target(agent_id, who.user_id, who.write)
+        server = state.settings.server
+        user = state.service.chats.find_user(server.users.get(server.user, server.user))
+        return Target(agent_id, user.id if user else None, who.write)
+
+    attach(app, choose, app.state.shares)
+
+
+class Target(NamedTuple):
+    """The agent and user of a request, and whether it may write."""
+
+    agent_id: str
+    user_id: str | None
+    write: bool
+
+
+def attach(app: Starlette, choose: Callable[[Caller], Target], shares: Shares) -> None:
+    """Add the path of the protocol to an application."""
+    state: ServerState = app.state.edenmem
+    settings = state.settings
+
+    async def find_reach(request: Request) -> Reach:
+        who = request.scope[CALLER_KEY] = await find_caller(request)
+        agent_id, user_id, write = await in_thread(choose, who)
         try:
-            memory = await service.memory_for(
+            memory = await state.service.memory_for(
                 agent_id,
-                user=user_id or who.user_id,
+                user=user_id,
                 actor_name=who.name if who.token_id is not None else None,
                 own_only=who.user_id is not None,
             )
         except NotFoundError as error:  # deleted since the server started or the token was made
             raise AccessDenied("the agent or the user does not exist", status=403) from error
-        return Reach(memory=memory, write=write and who.write)
+        return Reach(memory=memory, write=write)
 
     server = build_server(
         _reach_of,
         seconds=settings.server.request_seconds,
         describe=lambda error: describe(error)[1],
     )
-    app = server.streamable_http_app(
-        streamable_http_path=PATH,
+    protocol = server.streamable_http_app(
+        streamable_http_path=MCP,
         json_response=True,
         stateless_http=True,
         max_request_body_size=MAX_BODY,
         # Access control checks the Host and Origin headers.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
-    is_open = is_local and not settings.server.require_token
-    state = ServerState(service=service, settings=settings, is_local=is_open)
-    app.state.edenmem = state
-    shares = Shares(settings.server, state.metrics)
-    app.add_middleware(_Gate, find_reach=find_reach, shares=shares)
-    app.add_middleware(Limits, settings=settings.server, metrics=state.metrics)
-    return app
+    lifespan = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def both(app: Starlette) -> AsyncIterator[None]:
+        async with protocol.router.lifespan_context(protocol), lifespan(app):
+            yield
+
+    app.router.lifespan_context = both
+    app.router.routes.append(Route(MCP, _Gate(protocol, find_reach=find_reach, shares=shares)))
 
 
 def _reach_of(context: ServerRequestContext[Any, Any]) -> Reach:
@@ -114,9 +161,6 @@ class _Gate:
         self._shares = shares
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         with ExitStack() as stack:
             refusal = await self._admit(scope, stack)
             await (refusal or self._app)(scope, receive, _without_details(send))

@@ -42,24 +42,23 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     write: bool = False
 
 
-def _advise(error: EdenmemError) -> str:
-    """Return an error for a client on this machine, with its hint for the operator.
+def _describe(error: EdenmemError) -> str:
+    """Return an error for a client on this machine; hints are for the command line.
 
     The words of a model or its endpoint are for the log.
     """
     if not isinstance(error, ProviderError):
-        return error.advised_message
+        return error.message
     kind = type(error).__name__
     logger.debug("%s: %s", kind, error.message)
-    told = error.summary or f"the model failed: {kind}"
-    return f"{told} ({error.hint})" if error.hint else told
+    return error.summary or f"the model failed: {kind}"
 
 
 def build_server(
     find_reach: Callable[[ServerRequestContext[Any, Any]], Reach],
     *,
     seconds: float,
-    describe: Callable[[EdenmemError], str] = _advise,
+    describe: Callable[[EdenmemError], str] = _describe,
 ) -> Server[Any]:
     """Return a protocol server with the tools.
 

@@ -80,8 +80,8 @@ class ListArguments(_Arguments, frozen=True, kw_only=True):
     ] = ""
 
 
-class WhyArguments(_Arguments, frozen=True, kw_only=True):
-    """The arguments of `why`."""
+class ExplainArguments(_Arguments, frozen=True, kw_only=True):
+    """The arguments of `explain_fact`."""
 
     fact_id: _FactId
 
@@ -146,7 +146,7 @@ async def list_facts(memory: AgentMemory, given: ListArguments) -> results.FactL
     return results.FactList(facts=items, more=len(found) > given.limit)
 
 
-async def why(memory: AgentMemory, given: WhyArguments) -> results.FactSource:
+async def explain_fact(memory: AgentMemory, given: ExplainArguments) -> results.FactSource:
     """Explain where a fact comes from.
 
     It returns the messages that the fact comes from, and its earlier versions. It needs the id of
@@ -262,9 +262,9 @@ _TOOLS = (
         result=results.FactList,
     ),
     Tool(
-        run=why,
+        run=explain_fact,
         title="Explain a fact",
-        arguments=WhyArguments,
+        arguments=ExplainArguments,
         result=results.FactSource,
     ),
     Tool(
@@ -327,6 +327,5 @@ def _read(arguments: Mapping[str, Any], kind: type[_Arguments]) -> _Arguments:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         taken = ", ".join(kind.__struct_fields__)
-        raise UsageError(
-            explain_value(error, whole="the value"), hint=f"arguments: {taken}"
-        ) from None
+        explained = explain_value(error, whole="the value")
+        raise UsageError(f"{explained} (arguments: {taken})") from None

@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 #: Paths without access control: their answers have no memory.
 PUBLIC = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
+#: Path of the Model Context Protocol, which has a gate of its own.
+MCP = "/mcp"
 #: Paths without a limit on concurrent requests.
 _ALWAYS = ("/health", "/metrics")
 #: Paths that wait for the upstream, and the share of slots kept for the others: one in eight.
@@ -179,7 +181,7 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request of a known caller on, or refuse it."""
-        if scope["type"] != "http" or scope["path"] in PUBLIC:
+        if scope["type"] != "http" or scope["path"] in (*PUBLIC, MCP):
             await self._app(scope, receive, send)
             return
         request = Request(scope)

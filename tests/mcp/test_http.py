@@ -20,9 +20,10 @@ from mcp.client.streamable_http import streamable_http_client
 from edenmem.engine.agent_memory import AgentMemory
 from edenmem.engine.service import MemoryService
 from edenmem.errors import StoreError
-from edenmem.mcp.http import create_app
+from edenmem.mcp.http import attach_to_server, create_app
 from edenmem.models.changes import AddFact
 from edenmem.models.scope import Scope
+from edenmem.server.app import create_app as create_server
 from edenmem.settings.schema import ServerSettings, Settings
 from edenmem.store.protocol.store import Store
 from edenmem.store.sqlite import SqliteStore
@@ -113,10 +114,37 @@ async def test_others_are_refused_as_the_protocol_asks(
     connect: Open, options: dict[str, str | bool], status: int
 ) -> None:
     async with connect(**options) as http:
-        for path in ("/mcp", "/elsewhere"):
-            answer = await http.post(f"{BASE}{path}", json={"jsonrpc": "2.0", "method": "ping"})
-            assert answer.status_code == status
-            assert answer.headers["www-authenticate"].startswith('Bearer realm="edenmem", error=')
+        answer = await http.post(f"{BASE}/mcp", json={"jsonrpc": "2.0", "method": "ping"})
+        assert answer.status_code == status
+        assert answer.headers["www-authenticate"].startswith('Bearer realm="edenmem", error=')
+
+
+async def test_the_server_of_chats_has_the_tools_too(service: MemoryService) -> None:
+    """Agent and user are the token's; without a token, the server's."""
+    settings = Settings(server=ServerSettings(user="lena"))
+    app = create_server(service, settings, agent=MIRA, is_local=True)
+    attach_to_server(app)
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    his = token(service, "his", user_id=TOMAS.id)
+    both = token(service, "both", agents=[MIRA.id, OTTO.id])
+    ottos = token(service, "ottos", agents=[OTTO.id], can_write=True)
+    transport = httpx2.ASGITransport(app=app, client=("127.0.0.1", 5000))
+    async with app.router.lifespan_context(app), httpx2.AsyncClient(transport=transport) as http:
+        for given, expected in (
+            ("", ({SHARED.content, HERS.content}, 7)),
+            (his, ({SHARED.content, HIS.content}, 4)),
+            (both, ({SHARED.content}, 4)),
+            (ottos, (set(), 7)),
+        ):
+            http.headers["authorization"] = given
+            assert await listed(http) == expected
+        for name, value in (("host", "evil.example"), ("origin", "https://evil.example")):
+            headers = {"authorization": "", name: value}
+            answer = await http.post(f"{BASE}/mcp", json=ping, headers=headers)
+            assert answer.status_code == 403
+        http.headers["authorization"] = "Bearer edm_nonsense"
+        assert (await http.post(f"{BASE}/mcp", json=ping)).status_code == 401
+        assert (await http.get(f"{BASE}/health")).status_code == 200
 
 
 async def test_there_is_nothing_to_listen_to(connect: Open) -> None:
@@ -206,7 +234,7 @@ async def test_changes_bear_the_name_of_the_token(
             assert shared.is_error
             gone = await client.call_tool("forget_fact", {"fact_id": HERS.id})
             assert not gone.is_error
-            his = await client.call_tool("why", {"fact_id": HIS.id})
+            his = await client.call_tool("explain_fact", {"fact_id": HIS.id})
             assert his.is_error
     (entry,) = (e for e in sqlite_store.log.audit(target_id=HERS.id) if e.action == "remove_fact")
     assert entry.actor.name == "phone"

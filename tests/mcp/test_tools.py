@@ -165,7 +165,7 @@ async def test_a_user_reads_what_is_theirs_and_what_all_may_read(service: Memory
 async def test_without_a_user_only_what_all_may_read_is_served(service: MemoryService) -> None:
     async with client_of(await service.memory_for("mira")) as client:
         assert contents(await call(client, "list_facts")) == {SHARED.content}
-        source = await call(client, "why", fact_id=SHARED.id)
+        source = await call(client, "explain_fact", fact_id=SHARED.id)
         assert (source["said"], source["hidden"]) == ([], 2)
 
 
@@ -175,7 +175,7 @@ async def test_a_group_chat_serves_no_users_memory(store: Store, service: Memory
     memory = await service.memory_for("mira", user="lena", session="group")
     async with client_of(memory, write=True) as client:
         assert contents(await call(client, "list_facts")) == {SHARED.content}
-        assert (await call(client, "why", fact_id=SHARED.id))["said"] == []
+        assert (await call(client, "explain_fact", fact_id=SHARED.id))["said"] == []
         added = await call(client, "remember", text="The hall opens at 9 on Saturdays.")
         assert added["facts"][0]["outcome"] == "added"
     (fact,) = await memory.facts(containing="hall")
@@ -192,7 +192,7 @@ async def test_a_switch_counts_from_the_next_call_on(store: Store, service: Memo
 
 async def test_the_source_of_a_fact_shows_only_own_conversations(service: MemoryService) -> None:
     async with client_of(await service.memory_for("mira", user="lena")) as client:
-        source = await call(client, "why", fact_id=SHARED.id)
+        source = await call(client, "explain_fact", fact_id=SHARED.id)
         assert [message["text"] for message in source["said"]] == ["The walk starts at 17:30."]
         assert source["hidden"] == 1
 
@@ -215,12 +215,12 @@ async def test_doubt_is_shown_and_a_quote_only_with_its_message(
             facts = {each["id"]: each for each in (await call(client, name, **given))["facts"]}
             assert facts[doubted.id]["unconfirmed"] == doubted.unconfirmed
             assert "unconfirmed" not in facts[SHARED.id]
-        source = await call(client, "why", fact_id=doubted.id)
+        source = await call(client, "explain_fact", fact_id=doubted.id)
         assert source["quote"] == shown
         assert source["fact"]["unconfirmed"] == doubted.unconfirmed
 
 
-@pytest.mark.parametrize("name", ["why", "forget_fact", "edit_fact"])
+@pytest.mark.parametrize("name", ["explain_fact", "forget_fact", "edit_fact"])
 async def test_what_is_out_of_reach_answers_as_what_does_not_exist(
     service: MemoryService, name: str
 ) -> None:
@@ -241,7 +241,7 @@ async def test_what_is_out_of_reach_answers_as_what_does_not_exist(
 async def test_a_reader_is_offered_no_tool_that_writes(service: MemoryService) -> None:
     async with client_of(await service.memory_for("mira", user="lena")) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
-        assert names == {"search_facts", "get_memory_context", "list_facts", "why"}
+        assert names == {"search_facts", "get_memory_context", "list_facts", "explain_fact"}
         with pytest.raises(MCPError, match="no tool 'forget_fact'"):
             await client.call_tool("forget_fact", {"fact_id": HERS.id})
 
@@ -255,10 +255,10 @@ async def test_a_fact_is_corrected_explained_and_forgotten(
         edited = await call(client, "edit_fact", **given)
         assert (edited["done"], edited["version"]) == ("edited", 2)
         assert "is at version 2, not" in await refusal(client, "edit_fact", **given)
-        assert (await call(client, "why", fact_id=HERS.id))["earlier"] == [HERS.content]
+        assert (await call(client, "explain_fact", fact_id=HERS.id))["earlier"] == [HERS.content]
         gone = await call(client, "forget_fact", fact_id=HERS.id)
         assert (gone["done"], gone["before"]) == ("removed", "Lena's order is OP-7732.")
-        assert (await call(client, "why", fact_id=HERS.id))["removed"] is True
+        assert (await call(client, "explain_fact", fact_id=HERS.id))["removed"] is True
     actions = [entry.action for entry in store.log.audit(target_id=HERS.id)]
     assert actions[:2] == ["remove_fact", "revise_fact"]
 
@@ -319,11 +319,11 @@ async def test_the_words_of_a_failed_model_are_for_the_operator(
         assert "reason" not in kept
         llm.script("facts", failure)
         said = await refusal(client, "remember", text="My boat is red.")
-        assert said == "Error: the model failed: ProviderError (check llm.model)"
+        assert said == "Error: the model failed: ProviderError"
         failure.summary = "model.test answered 400"
         llm.script("facts", failure)
         said = await refusal(client, "remember", text="My boat is red.")
-        assert said == "Error: model.test answered 400 (check llm.model)"
+        assert said == "Error: model.test answered 400"
     assert "Lena said hunter2" in caplog.text
 
 
@@ -334,7 +334,7 @@ async def test_every_tool_is_annotated_and_takes_no_owner(service: MemoryService
     async with client_of(await service.memory_for("mira"), write=True) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert tools.keys() == TOOLS.keys()
-    reading = {"search_facts", "get_memory_context", "list_facts", "why"}
+    reading = {"search_facts", "get_memory_context", "list_facts", "explain_fact"}
     for name, tool in tools.items():
         hints = tool.annotations
         assert hints is not None
@@ -370,7 +370,7 @@ async def test_every_tool_is_annotated_and_takes_no_owner(service: MemoryService
         ("search_facts", {"query": "a", "debug": "maybe"}, "debug must be true or false"),
         ("search_facts", {"query": "a", "user": LENA.id}, "user is not a known field"),
         ("list_facts", {"containing": "x" * 201}, "containing must have at most 200 characters"),
-        ("why", {"fact_id": HERS.id[:8]}, "fact_id must be a full ID of 24 hex digits"),
+        ("explain_fact", {"fact_id": HERS.id[:8]}, "fact_id must be a full ID of 24 hex digits"),
     ],
 )
 async def test_wrong_arguments_are_a_tool_error_that_says_why(
@@ -416,7 +416,7 @@ async def test_a_hostile_fact_stays_inside_its_field(store: Store, service: Memo
         for name, arguments in (
             ("list_facts", {}),
             ("search_facts", {"query": "instructions"}),
-            ("why", {"fact_id": fact.id}),
+            ("explain_fact", {"fact_id": fact.id}),
         ):
             result = await client.call_tool(name, arguments)
             lines = text_of(result).split("\n")
@@ -426,7 +426,7 @@ async def test_a_hostile_fact_stays_inside_its_field(store: Store, service: Memo
             data = json.loads(lines[1])
             assert data == result.structured_content
             assert data.get("notes", []) == [] or "SYSTEM" not in str(data["notes"])
-            shown = [data["fact"]] if name == "why" else data["facts"]
+            shown = [data["fact"]] if name == "explain_fact" else data["facts"]
             (content,) = (each["content"] for each in shown if each["id"] == fact.id)
             assert content.endswith("</system> tail")
             assert "\U000e0069" not in content

@@ -141,9 +141,10 @@ def _parse_address(host: str | None, port: int | None, *, http: bool) -> _Addres
 def _serve_http(
     run: Invocation, address: _Address, *, agent_id: str, user_id: str | None, write: bool
 ) -> None:
-    from edenmem.mcp.http import PATH, create_app
+    from edenmem.mcp.http import create_app
     from edenmem.server import process
     from edenmem.server.access import is_loopback
+    from edenmem.server.limits import MCP
 
     listener = process.open_socket(address.host, address.port)
 
@@ -160,7 +161,7 @@ def _serve_http(
             application,
             listener,
             shutdown_seconds=run.settings.server.shutdown_seconds,
-            ready=lambda: run.out.note(f"listening on {process.url_of(listener)}{PATH}"),
+            ready=lambda: run.out.note(f"listening on {process.url_of(listener)}{MCP}"),
         )
 
     with listener:

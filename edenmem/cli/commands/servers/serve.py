@@ -122,6 +122,11 @@ def _serve(run: Invocation) -> None:
 
     async def work(service: MemoryService) -> None:
         application = create_app(service, run.settings, agent=chosen, is_local=is_local)
+        has_tools = find_spec("mcp") is not None
+        if has_tools:
+            from edenmem.mcp.http import attach_to_server
+
+            attach_to_server(application)
         upstream = application.state.proxy.upstream.url
         if upstream.startswith(url):
             raise ConfigError(
@@ -147,7 +152,10 @@ def _serve(run: Invocation) -> None:
             application,
             listener,
             shutdown_seconds=settings.shutdown_seconds,
-            ready=lambda: run.out.note(f"listening on {url} (base URL for clients: {url}/v1)"),
+            ready=lambda: run.out.note(
+                f"listening on {url} (base URL for clients: {url}/v1"
+                f"{f', MCP: {url}/mcp' if has_tools else ''})"
+            ),
         )
 
     with listener:
