@@ -165,12 +165,12 @@ class AmbiguousReference(UsageError):
 
     def __init__(self, kind: str, given: str, candidates: Sequence[str]) -> None:
         title = f"ambiguous {kind} {given!r}, {len(candidates)} matches:"
-        super().__init__(
-            "\n  ".join([title, *_shorten(candidates)]),
-            hint="use a longer ID prefix or the full name"
-            if kind in _WITH_NAMES
-            else "use a longer ID prefix",
-        )
+        hint = "use a longer ID prefix"
+        if kind in _WITH_NAMES:
+            hint += " or the full name"
+        if kind == "reference":
+            hint += ", or name the kind: user:NAME, agent:NAME, session:NAME"
+        super().__init__("\n  ".join([title, *_shorten(candidates)]), hint=hint)
         self.candidates = tuple(candidates)
 
 

@@ -261,7 +261,7 @@ class ContextScreen(ModalScreen[None]):
 
     @work(exclusive=True, group="context")
     async def show_context(self, session: Session) -> None:
-        """Build a context like `edenmem context show`, without writing the cache."""
+        """Build a context like `edenmem context`, without writing the cache."""
         building = self._service.assemble_context(
             session.id, agent_id=self._agent_id, recall=self._recall, keep=False
         )

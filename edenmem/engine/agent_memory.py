@@ -213,7 +213,7 @@ class AgentMemory:
         )
 
     async def forget_fact(self, fact_id: str) -> EditReport:
-        """Remove a fact; ``edenmem fact restore`` restores it.
+        """Remove a fact; ``edenmem restore`` restores it.
 
         Raises:
             NotFoundError: the fact does not exist or is not readable.

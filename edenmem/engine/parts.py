@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from edenmem.engine.exchange.exporter import ExportReport, ExportRequest
     from edenmem.engine.exchange.files import Source
     from edenmem.engine.exchange.importer import Importer
+    from edenmem.engine.exchange.kinds import FileKind
     from edenmem.engine.exchange.mem0 import Mem0Lines
     from edenmem.engine.history.undo import MissingVectors, UndoStep
     from edenmem.engine.indexes.atlas_trial import AtlasReport
@@ -252,11 +253,11 @@ class Exchange:
             add_missing=add_missing,
         )
 
-    def may_be_mem0(self, source: Source) -> bool:
-        """Return whether a file begins as mem0 writes its files."""
-        from edenmem.engine.exchange.mem0 import may_be_mem0
+    def kind_of(self, source: Source) -> FileKind:
+        """Return what a file contains; see `kinds.kind_of`."""
+        from edenmem.engine.exchange.kinds import kind_of
 
-        return may_be_mem0(source)
+        return kind_of(source)
 
     async def take_folder(self, edits: Sequence[Edit], *, allow_long: bool) -> ApplyReport:
         """Apply the edits of a folder; see `apply_edits`."""

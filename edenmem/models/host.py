@@ -82,7 +82,7 @@ STORED = "finished"
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation of ``users`` with one or more ``agents``.
 
-    ``users`` are account IDs. ``name`` is the key of ``session import`` or the host. ``imported``
+    ``users`` are account IDs. ``name`` is the key of ``import`` or the host. ``imported``
     marks a session stored by edenmem; its status prevents the platform from forming it (`STORED`).
     ``parent`` is the session that this one branched from.
     """

@@ -64,7 +64,7 @@ def check_in_force(switch: VectorSwitch | None, model: str) -> None:
             current=model,
             hint=(
                 f"vectors of {model!r} are incomplete: keep the old embedding.model until "
-                "'edenmem embed backfill --switch' has finished"
+                "'edenmem embed use' has finished"
                 if switch.phase == "filling"
                 else f"set embedding.model to {switch.in_force!r}"
             ),
@@ -101,10 +101,10 @@ def is_staged(switch: VectorSwitch | None, model: str, *, must: bool) -> bool:
 
 #: Hints for a switch by phase.
 WAY_ON: dict[SwitchPhase, str] = {
-    "filling": "resume with the same command, or cancel with 'edenmem embed switch abandon'",
-    "switched": "finish with 'edenmem embed switch drop-old', or return with "
-    "'edenmem embed switch back'",
-    "settling": "resume with 'edenmem embed switch drop-old'",
-    "clearing": "resume with 'edenmem embed switch drop-old'",
-    "abandoning": "resume with 'edenmem embed switch abandon'",
+    "filling": "resume with the same command, or cancel with 'edenmem embed use --abandon'",
+    "switched": "finish with 'edenmem embed use --drop-old', or return with "
+    "'edenmem embed use --back'",
+    "settling": "resume with 'edenmem embed use --drop-old'",
+    "clearing": "resume with 'edenmem embed use --drop-old'",
+    "abandoning": "resume with 'edenmem embed use --abandon'",
 }

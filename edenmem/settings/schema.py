@@ -404,7 +404,7 @@ class BackupSettings(_Section, frozen=True, kw_only=True):
     """Scheduled backups."""
 
     folder: str = ""
-    """Folder of `edenmem export --keep N`. `edenmem doctor` checks the newest backup."""
+    """Folder of `edenmem backup --keep N`. `edenmem doctor` checks the newest backup."""
     max_age_hours: Count = 36
     """Maximum age of the newest backup in hours, before `edenmem doctor` warns."""
 

@@ -64,7 +64,7 @@ class Label(msgspec.Struct, frozen=True):
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """A session as ``edenmem session import`` takes it, with its labels."""
+    """A session as ``edenmem import`` takes it, with its labels."""
 
     session: str
     agent: str
@@ -171,8 +171,8 @@ def form(conversation: Conversation, environment: dict[str, str]) -> Extraction:
         source.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
         run = _Command(os.environ | environment | {"EDENMEM_URI": f"sqlite:///{folder}/memory.db"})
         run("init", "--yes")
-        run("session", "import", str(source), "--add-missing", "--owner", conversation.users[0])
-        run("agent", "enable", conversation.agent)
+        run("import", str(source), "--add-missing", "--owner", conversation.users[0])
+        run("agent", "set", conversation.agent, "--user-memory", "--agent-memory")
         done = run(
             "form", conversation.session, "--no-consolidate", "--format", "json", check=False
         )

@@ -86,7 +86,7 @@ def test_an_operators_bad_day(shop: Inside) -> None:
     entries = shop.json("log", *USER, "--since", "1h", "--limit", "2")
     assert [entry["action"] for entry in entries] == ["revise_fact", "write_consolidation"]
     assert {entry["actor"]["name"] for entry in entries} == {"tester"}
-    why = shop("fact", "why", fact["id"]).ok().out
+    why = shop("why", fact["id"]).ok().out
     assert "Lena folds whale lanterns." in why
 
     # The fact is put right by an undo, the text by hand.
@@ -95,7 +95,7 @@ def test_an_operators_bad_day(shop: Inside) -> None:
     assert put_right["content"] == "Lena folds whale lanterns."
     diff = shop("consolidation", "diff", *USER).ok().out
     assert "-Lena folds whales.\n+Tomas keeps the money." in diff
-    shop("consolidation", "restore", *USER, "--version", "1", "--yes").ok()
+    shop("restore", "mira/user:lena", "--version", "1", "--yes").ok()
     text = shop.json("consolidation", "show", *USER)[0]
     assert (text["consolidated_content"], text["version"]) == ("Lena folds whales.", 3)
 

@@ -51,21 +51,21 @@ def offered(cli: Cli, *words: str, shell: str = "bash") -> list[str]:
     ("words", "among"),
     [
         (("fa",), {"fact"}),
-        (("fact", "h"), {"history"}),
+        (("fact", "m"), {"merge"}),
         (("scope", "list", "--scope", "s"), {"session", "shard"}),
         (("fact", "list", "--agent", ""), {"mira", "otto"}),
         (("fact", "list", "--agent=m",), {"mira"}),
         (("search", "x", "--recipe", "s"), {"semantic"}),
         (("eval", "queries.jsonl", "--recipe", "rrf+rerank+m"), {"rrf+rerank+mmr"}),
         (("doctor", "--check", "vec"), {"vectors", "vector-damage"}),
-        (("user", "show", "l"), {"lena"}),
-        (("user", "show", LENA[:5]), {LENA}),
-        (("agent", "disable", MIRA[:2]), {MIRA}),
+        (("show", "l"), {"lena"}),
+        (("show", LENA[:5]), {LENA}),
+        (("agent", "set", MIRA[:2]), {MIRA}),
         (("search", "x", "--agent", "mira", "--user", "to"), {"tomas"}),
-        (("fact", "show", "fff"), {"f" * 23 + str(n) for n in (1, 2, 3)}),
-        (("fact", "delete", "f" * 23 + "1", "ff"), {"f" * 23 + str(n) for n in (1, 2, 3)}),
-        (("reflection", "edit", "eee"), {"e" * 24}),
-        (("context", "show", "fi"), {"first-visit"}),
+        (("show", "fff"), {"f" * 23 + str(n) for n in (1, 2, 3)}),
+        (("delete", "f" * 23 + "1", "ff"), {"f" * 23 + str(n) for n in (1, 2, 3)}),
+        (("edit", "eee"), {"e" * 24}),
+        (("context", "fi"), {"first-visit"}),
         (("scope", "show", "--agent", "mira", "--shard", ""), {"route"}),
         (("config", "show", "search.mm"), {"search.mmr_lambda"}),
     ],
@@ -89,7 +89,7 @@ def test_a_name_that_a_shell_would_run_is_offered_by_its_id(cli: Cli, shell: str
     for user_id, name in zip(sorted(ids), DANGEROUS, strict=True):
         assert store.host.add_user(make_user(name, id=user_id))
     store.database.close()
-    text = "\n".join(offered(cli, "user", "show", "", shell=shell))
+    text = "\n".join(offered(cli, "show", "", shell=shell))
     assert ids <= set(re.findall("[0-9a-f]{24}", text))
     for piece in ("touch", "$(", "`", "~", "*;", "\x1b", "-rf"):
         assert piece not in text
@@ -100,8 +100,8 @@ def test_nothing_is_told_when_there_is_no_store(empty_cli: Cli) -> None:
     result = empty_cli(
         env={
             "_EDENMEM_COMPLETE": "complete_bash",
-            "COMP_WORDS": "edenmem agent show ",
-            "COMP_CWORD": "3",
+            "COMP_WORDS": "edenmem show ",
+            "COMP_CWORD": "2",
         }
     )
     assert (result.code, result.out.strip(), result.err) == (0, "", "")
@@ -145,7 +145,7 @@ def test_the_shell_itself_completes(cli: Cli, tmp_path: Path, shell: str) -> Non
     entries = [entry["id"] for entry in cli.json("log", "--limit", "1")]
     for words, among in (
         (("fact", "list", "--agent", "m"), {"mira"}),
-        (("log", entries[0][:23]), set(entries)),
+        (("undo", entries[0][:23]), set(entries)),
     ):
         done = subprocess.run(
             [program, *quick, str(script), "edenmem", *words],

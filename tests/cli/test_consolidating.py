@@ -108,7 +108,7 @@ def test_known_failure_125_doctors_advice_works(scribe: Scribe) -> None:
     every = ("consolidate", "--scope", "user", "--force")
     assert "nothing was due" not in scribe.consolidate("- Tea.", *every, task="shorten").ok().err
     assert scribe.text["consolidated_content"] == "- Tea."
-    actions = [each["action"] for each in scribe.cli.json("consolidation", "history", *LENA)]
+    actions = [each["action"] for each in scribe.cli.json("history", "mira/user:lena")]
     assert actions[-1] == "consolidate"
 
 

@@ -180,7 +180,7 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
 
 def test_long_output_on_a_full_disk_keeps_the_old_file(cli: Cli, tmp_path: Path) -> None:
     cli("agent", "add", "long", "--persona", "x" * 120_000).ok()
-    command = ("agent", "show", "long", "--json")
+    command = ("show", "long", "--json")
     with small_disk(tmp_path / "disk", 100) as disk:
         old = disk / "long.json"
         old.write_text("old")
@@ -203,14 +203,14 @@ def test_names_are_found_however_accents_are_encoded(cli: Cli, stored: str) -> N
     store.host.put_session(make_session([agent], [user], name=f"caf{stored}"))
     store.database.close()
     for typed in ("é", "e\u0301"):
-        assert cli.json("agent", "show", f"ren{typed}")[0]["username"] == f"Ren{stored}"
-        assert cli.json("user", "show", f"Zo{typed}")[0]["username"] == f"Zo{stored}"
-        assert cli.json("session", "show", f"caf{typed}")[0]["name"] == f"caf{stored}"
+        assert cli.json("show", f"ren{typed}")[0]["username"] == f"Ren{stored}"
+        assert cli.json("show", f"Zo{typed}")[0]["username"] == f"Zo{stored}"
+        assert cli.json("show", f"caf{typed}")[0]["name"] == f"caf{stored}"
 
 
 def test_new_names_are_stored_composed(cli: Cli) -> None:
     cli("agent", "add", "Jose\u0301").ok()
-    assert cli.json("agent", "show", "José")[0]["username"] == "José"
+    assert cli.json("show", "José")[0]["username"] == "José"
     assert cli("agent", "add", "José").code == 4
     shard = ("--agent", "mira", "--shard")
     cli("scope", "policy", *shard, "cafe\u0301", "--memory-instructions", "Coffee").ok()

@@ -158,7 +158,7 @@ def test_init_says_when_the_model_does_not_know_the_language_of_the_facts(cli: C
         cli("fact", "add", "--agent", "mira", "--content", fact).ok()
     seen = cli("init", "--dry-run", *local).ok().err.replace("\n", " ")
     assert "7 of 11 facts are not in English" in seen  # one is no language
-    assert "edenmem embed backfill --to local_model=multilingual-e5-small" in seen
+    assert "edenmem embed use --to local_model=multilingual-e5-small" in seen
     other = cli("init", "--dry-run", *local, "--set", "embedding.local_model=multilingual-e5-small")
     assert "not in English" not in other.ok().err
 

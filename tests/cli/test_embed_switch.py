@@ -71,12 +71,12 @@ def test_one_command_fills_compares_and_switches(
     cli("embed", "backfill", *old).ok()
     before = found(cli, *old)
     assert before[0] == WALK
-    dry = cli("embed", "backfill", "--model", NEW, "--dry-run", *old).ok()
+    dry = cli("embed", "use", NEW, "--dry-run", *old).ok()
     assert f"would embed  {FACTS} facts, keeping old vectors" in dry.out
-    refused = cli("embed", "backfill", "--model", NEW, *old)
+    refused = cli("embed", "use", NEW, *old)
     assert (refused.code, "--yes" in refused.err) == (2, True)
 
-    done = cli("embed", "backfill", "--model", NEW, "--compare", queries, "--yes", *old).ok()
+    done = cli("embed", "use", NEW, "--compare", queries, "--yes", *old).ok()
     assert f"{FACTS} facts to embed with {NEW}, about" in done.err
     assert "recall@10 old" in done.out
     assert f"vectors of {OLD} are kept and still searched" in done.out
@@ -84,7 +84,7 @@ def test_one_command_fills_compares_and_switches(
     assert found(cli, *old) == before
     assert found(cli, *new)[0] == WALK
     cli("fact", "add", "--agent", "mira", "--content", "The hall is cold.", *old).ok()
-    again = cli("embed", "backfill", "--model", NEW, "--yes", *old).ok()
+    again = cli("embed", "use", NEW, "--yes", *old).ok()
     assert f"1 fact to embed with {NEW}" in again.err
     assert "until the switch" not in again.err
 
@@ -93,8 +93,8 @@ def test_one_command_fills_compares_and_switches(
     assert (status["stale"], status["switch"]["vectors"]["current"]) == (0, FACTS + 1)
     shown = cli.on_terminal(
         "embed",
-        "switch",
-        "drop-old",
+        "use",
+        "--drop-old",
         *new,
         answers=[(f"Drop the vectors of {OLD} permanently?", "y")],
     )
@@ -104,7 +104,7 @@ def test_one_command_fills_compares_and_switches(
     assert late.code == 5
     assert f"'{NEW}'" in late.err
     assert f"'{OLD}'" in late.err
-    assert cli("embed", "switch", "back", "--yes", *new).code == 3
+    assert cli("embed", "use", "--back", "--yes", *new).code == 3
 
 
 def test_a_model_that_finds_less_is_not_switched_to_unless_it_is_said(
@@ -113,7 +113,7 @@ def test_a_model_that_finds_less_is_not_switched_to_unless_it_is_said(
     old = (*embedding(endpoint, OLD), "--set", "search.recipe=semantic")
     cli("embed", "backfill", *old).ok()
     endpoint.worse = NEW
-    command = ("embed", "backfill", "--model", NEW, "--compare", queries, "--yes", *old)
+    command = ("embed", "use", NEW, "--compare", queries, "--yes", *old)
     refused = cli(*command)
     assert refused.code == 1
     assert "falls from 1.000 to 0.000" in refused.err
@@ -126,10 +126,10 @@ def test_a_model_that_finds_less_is_not_switched_to_unless_it_is_said(
     assert (report["in_force"], report["comparison"]["loss"]) == (NEW, 1.0)
     assert report["filled"]["embedded"] == 0
     assert len(endpoint.requests) == asked + 2  # the query, by each model
-    back = cli("embed", "switch", "back", "--yes", *old).ok()
+    back = cli("embed", "use", "--back", "--yes", *old).ok()
     assert f"model  {OLD}" in back.out
-    assert cli("embed", "switch", "drop-old", "--yes", *old).code == 4
-    gone = cli("embed", "switch", "abandon", "--yes", *old).ok()
+    assert cli("embed", "use", "--drop-old", "--yes", *old).code == 4
+    gone = cli("embed", "use", "--abandon", "--yes", *old).ok()
     assert f"vectors removed  {FACTS}" in gone.out
 
 
@@ -143,7 +143,7 @@ def test_killed_it_goes_on_where_it_was(cli: Cli, endpoint: Forgetful) -> None:
         f'base_url = "{address}"\napi_key = "{key}"\n'
     )
     (cli.cwd / "edenmem.toml").chmod(0o600)
-    command = ["embed", "backfill", "--to-profile", "next", "--yes", *old]
+    command = ["embed", "use", "--to-profile", "next", "--yes", *old]
     unset = {"EDENMEM_EMBEDDING_PROVIDER": ""}  # which would be stronger than a profile
     process = subprocess.Popen(
         [sys.executable, "-m", "edenmem", *command],
@@ -166,23 +166,23 @@ def test_killed_it_goes_on_where_it_was(cli: Cli, endpoint: Forgetful) -> None:
 def test_what_does_not_go_together_is_refused(cli: Cli, endpoint: Forgetful) -> None:
     old = embedding(endpoint, OLD)
     for wrong, said in (
-        (("--model", NEW, "--agent", "mira"), "covers all memory"),
-        (("--compare", "queries.jsonl"), "--switch"),
+        ((NEW, "--back"), "exclude each other"),
+        (("--back", "--abandon"), "exclude each other"),
         (("--to", "nonsense"), "NAME=VALUE"),
         (("--to", "modle=x"), "embedding.modle"),
         (("--to", "api_key=x"), "--to-profile"),
-        (("--switch", "--yes"), "no fact has a vector of another model"),
+        (("--yes",), "no fact has a vector of another model"),
     ):
-        refused = cli("embed", "backfill", *wrong, *old)
+        refused = cli("embed", "use", *wrong, *old)
         assert (refused.code, said in refused.err.replace("\n", " ")) == (2, True), refused.err
-    assert cli("embed", "switch", "abandon", "--yes", *old).code == 3
+    assert cli("embed", "use", "--abandon", "--yes", *old).code == 3
 
 
 def test_from_the_english_local_model_to_the_multilingual_one(cli: Cli, queries: str) -> None:
     """With both real models; nothing is asked of any endpoint."""
     local = ("--set", "embedding.provider=local")
     cli("embed", "backfill", *local).ok()
-    to = ("embed", "backfill", "--to", "local_model=multilingual-e5-small", "--compare", queries)
+    to = ("embed", "use", "--to", "local_model=multilingual-e5-small", "--compare", queries)
     done = cli(*to, "--yes", *local).ok()
     assert 'local_model = "multilingual-e5-small"' in done.err
     assert 'provider = "local"' in done.err
@@ -192,4 +192,4 @@ def test_from_the_english_local_model_to_the_multilingual_one(cli: Cli, queries:
     assert (status["stale"], status["total"]["current"]) == (0, FACTS)
     assert found(cli, *e5)[0] == WALK
     assert found(cli, *local)[0] == WALK, "readers of the old model are served"
-    assert "multilingual" in cli("embed", "switch", "drop-old", "--yes", *e5).ok().out
+    assert "multilingual" in cli("embed", "use", "--drop-old", "--yes", *e5).ok().out

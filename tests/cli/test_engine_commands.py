@@ -58,7 +58,7 @@ def talk(cli: Cli) -> Cli:
              "created_at": "2026-01-04T10:00:30Z"},
         ],
     }  # fmt: skip
-    cli("session", "import", "-", input=json.dumps(session)).ok()
+    cli("import", "-", input=json.dumps(session)).ok()
     return cli
 
 
@@ -218,14 +218,14 @@ def test_what_was_rejected_is_counted_by_rule_and_listed(talk: Cli) -> None:
         for each in talk.json("fact", "list", "--agent", "mira", "--user", "lena")
         if each["content"] == FACT
     ]
-    why = talk("fact", "why", fact["id"]).ok()
+    why = talk("why", fact["id"]).ok()
     assert "rejected in the same formation" in why.out
     assert "The harbour opens at six." in why.out
 
 
 def test_what_a_dry_run_would_do_stands_under_its_session(talk: Cli) -> None:
     """Each line within the width of the screen."""
-    talk("session", "import", "-", input=json.dumps(
+    talk("import", "-", input=json.dumps(
         {"session": "market", "agent": "mira", "users": ["lena"], "messages": [
             {"role": "user", "name": "lena", "content": "I sell nets.",
              "created_at": "2026-01-05T10:00:00Z"}]}
@@ -248,14 +248,14 @@ def test_a_user_goes_with_user_scopes_only(talk: Cli) -> None:
 
 
 def test_the_context_of_another_time(talk: Cli) -> None:
-    now = talk.json("context", "show", "first-visit")[0]
-    before = talk.json("context", "show", "first-visit", "--as-of", "2020-01-01")[0]
+    now = talk.json("context", "first-visit")[0]
+    before = talk.json("context", "first-visit", "--as-of", "2020-01-01")[0]
     assert "ninety whale lanterns" in now["xml"]
     assert "lanterns" not in before["xml"]
     assert {part["name"] for part in now["parts"]}
     assert all(scope["agent_id"] for scope in now["scopes"])
     for wrong in (("--recall", "sometimes"), ("--as-of", "soon")):
-        assert talk("context", "show", "first-visit", *wrong).code == 2
+        assert talk("context", "first-visit", *wrong).code == 2
 
 
 def test_the_example_community_is_found() -> None:
@@ -305,11 +305,11 @@ def test_the_demo_removes_its_file_when_asked(empty_cli: Cli, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_an_error_names_its_session_and_what_was_done_is_told(talk: Cli) -> None:
-    talk("agent", "disable", "mira").ok()
+    talk("agent", "set", "mira", "--no-user-memory", "--no-agent-memory").ok()
     later = {"session": "kites", "agent": "mira", "users": ["lena"], "messages": [
         {"role": "user", "name": "lena", "content": "Kites!", "created_at": "2026-01-05T10:00:00Z"},
     ]}  # fmt: skip
-    talk("session", "import", "-", input=json.dumps(later)).ok()
+    talk("import", "-", input=json.dumps(later)).ok()
     answers = {("reflections", "harbour/mira/1"): reflections(session=["Lena is early."])}
     failed = talk("form", "harbour", "kites", *scripted(talk, answers))
     assert failed.code == 5
@@ -319,7 +319,10 @@ def test_an_error_names_its_session_and_what_was_done_is_told(talk: Cli) -> None
     # The scope of the session has no switch: its reflection is formed all the same.
     told = " ".join(failed.err.split())
     assert "memory of mira are off: formed 3 messages without memory" in told
-    assert "'edenmem agent enable mira', then 'edenmem form harbour --again'" in told
+    assert (
+        "'edenmem agent set mira --user-memory --agent-memory', then 'edenmem form harbour --again'"
+        in told
+    )
     session = ("--agent", "mira", "--session", "harbour")
     (kept,) = talk.json("reflection", "list", *session)
     assert kept["content"] == "Lena is early."
@@ -329,7 +332,7 @@ def test_an_error_names_its_session_and_what_was_done_is_told(talk: Cli) -> None
     assert "all messages were formed; repeat with --again" in " ".join(idle.err.split())
     missing = talk("form", "kites", "--set", "llm.provider=replay", "--set", "llm.replay=none")
     assert (missing.code, "no language model is called" in missing.err) == (2, False)
-    talk("agent", "enable", "mira").ok()
+    talk("agent", "set", "mira", "--user-memory", "--agent-memory").ok()
     (again,) = (
         talk("form", "harbour", "--again", *scripted(talk, FORMED), "--format", "json").ok().data
     )
@@ -357,7 +360,7 @@ def test_a_text_is_remembered(talk: Cli) -> None:
     (again,) = talk.json("remember", NOTE, *options)
     assert (again["action"], again["content"]) == ("NONE", NOTE)
     (fact,) = (each["id"] for each in talk.json("fact", "list", *user) if each["content"] == NOTE)
-    assert "a text given to 'edenmem remember'" in talk("fact", "why", fact).ok().out
+    assert "a text given to 'edenmem remember'" in talk("why", fact).ok().out
 
 
 def test_doubtful_and_rejected_facts_are_told_when_they_are_made(talk: Cli) -> None:
@@ -378,7 +381,7 @@ def test_doubtful_and_rejected_facts_are_told_when_they_are_made(talk: Cli) -> N
         assert f"{wrong} (" in " ".join(told.split())
     (only,) = talk.json("fact", "list", "--agent", "mira", "--user", "lena", "--unconfirmed")
     assert (only["content"], only["unconfirmed"]) == (doubtful, "has no quote")
-    assert "unconfirmed: has no quote" in talk("fact", "why", only["id"]).ok().out
+    assert "unconfirmed: has no quote" in talk("why", only["id"]).ok().out
 
 
 def test_doubt_and_quotes_are_shown_where_facts_are(talk: Cli) -> None:
@@ -400,7 +403,7 @@ def test_doubt_and_quotes_are_shown_where_facts_are(talk: Cli) -> None:
     assert f"quote: “{quote}”" in found
     (hit, *_) = talk.json("search", "hall keys", *her, "--explain")
     assert hit["explain"]["unconfirmed"]["weight"] == 0.8
-    assert f"“{quote}”" in talk("fact", "why", hit["id"]).ok().out
+    assert f"“{quote}”" in talk("why", hit["id"]).ok().out
     mixed = talk("search", "hall keys", *her, "--in", "facts,reflections").ok().out
     assert "unconfirmed" in mixed
     assert "unconfirmed" in talk("stats").ok().out
@@ -442,7 +445,7 @@ def test_what_cannot_be_remembered_says_why(talk: Cli) -> None:
     assert (words.code, "in quotes" in words.err) == (2, True)
     assert talk("remember", NOTE, "--file", "notes.txt", *options).code == 2
     assert talk("remember", NOTE, "--user", "nobody", *options).code == 3
-    talk("agent", "disable", "mira").ok()
+    talk("agent", "set", "mira", "--no-user-memory", "--no-agent-memory").ok()
     closed = talk("remember", NOTE, *options)
     assert closed.code == 2
-    assert "edenmem agent show mira" in closed.err
+    assert "edenmem show agent:mira" in closed.err

@@ -89,9 +89,9 @@ def test_kinds_are_told_apart(inside: Inside, tmp_path: Path) -> None:
 
 def test_from_a_pipe_and_no_access_is_counted(shared_cli: Cli) -> None:
     lines = "\n".join(json.dumps(one) for one in GOOD)
-    before = shared_cli.json("fact", "show", WHALES)
+    before = shared_cli.json("show", WHALES)
     shared_cli("eval", "-", input=lines).ok()
-    assert shared_cli.json("fact", "show", WHALES) == before
+    assert shared_cli.json("show", WHALES) == before
 
 
 def test_labels_that_mean_nothing_are_reported(inside: Inside, tmp_path: Path) -> None:

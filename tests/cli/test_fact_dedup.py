@@ -1,4 +1,4 @@
-"""``edenmem fact dedup`` as its users have it: looked at, by a model, and by hand."""
+"""``edenmem fact merge`` as its users have it: looked at, by a model, and by hand."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ def facts(cli: Cli) -> list[str]:
 
 
 def test_groups_are_shown_and_nothing_is_changed(twice: Cli) -> None:
-    (group,) = twice.json("fact", "dedup", *LENA, "--dry-run")
+    (group,) = twice.json("fact", "merge", *LENA, "--dry-run")
     assert [fact["content"] for fact in group["facts"]] == [TEA, TEA_TOO]
     assert group["scores"] == [1.0, 1.0]
-    shown = twice("fact", "dedup", *LENA, "--dry-run").ok().out
+    shown = twice("fact", "merge", *LENA, "--dry-run").ok().out
     assert "group 1 of 1: mira: user lena" in shown
     assert facts(twice) == sorted([TEA, TEA_TOO])
 
 
 @pytest.mark.slow
 def test_in_a_pipe_somebody_has_to_say_what_to_do(twice: Cli) -> None:
-    refused = twice("fact", "dedup", *LENA)
+    refused = twice("fact", "merge", *LENA)
     assert (refused.code, refused.out) == (2, "")
     assert "--llm" in refused.err
-    alone = twice("fact", "dedup", *LENA, "--yes")
+    alone = twice("fact", "merge", *LENA, "--yes")
     assert alone.code == 2
     assert "add --llm" in alone.err
     model = scripted(twice, {})
-    unasked = twice("fact", "dedup", *LENA, "--llm", *model)
+    unasked = twice("fact", "merge", *LENA, "--llm", *model)
     assert unasked.code == 2
     assert "--yes" in unasked.err
     assert facts(twice) == sorted([TEA, TEA_TOO])
@@ -57,20 +57,20 @@ def test_in_a_pipe_somebody_has_to_say_what_to_do(twice: Cli) -> None:
 def test_a_model_merges(twice: Cli) -> None:
     merged = {"facts": [1, 2], "reason": "the same", "content": "Lena likes green tea a lot."}
     model = scripted(twice, {("merge", f"user/mira/lena/{TEA}"): {"merges": [merged]}})
-    planned = twice("fact", "dedup", *LENA, "--llm", "--dry-run", *model).ok()
+    planned = twice("fact", "merge", *LENA, "--llm", "--dry-run", *model).ok()
     assert "+Lena likes green tea a lot." in planned.out
     assert facts(twice) == sorted([TEA, TEA_TOO])
-    done = twice("fact", "dedup", *LENA, "--llm", "--yes", *model).ok()
+    done = twice("fact", "merge", *LENA, "--llm", "--yes", *model).ok()
     assert "Lena likes green tea a lot." in done.out
     assert facts(twice) == ["Lena likes green tea a lot."]
-    again = twice("fact", "dedup", *LENA, "--llm", "--yes", *model).ok()
+    again = twice("fact", "merge", *LENA, "--llm", "--yes", *model).ok()
     assert "no near-duplicates" in again.err
 
 
 def test_an_answer_that_is_refused_is_told_and_ends_with_1(twice: Cli) -> None:
     wild = {"facts": [1, 99], "reason": "x", "content": "Lena."}
     model = scripted(twice, {("merge", f"user/mira/lena/{TEA}"): {"merges": [wild]}})
-    refused = twice("fact", "dedup", *LENA, "--llm", "--yes", *model)
+    refused = twice("fact", "merge", *LENA, "--llm", "--yes", *model)
     assert refused.code == 1
     assert "unknown fact number" in refused.err
     assert facts(twice) == sorted([TEA, TEA_TOO])
@@ -93,7 +93,7 @@ def test_a_merge_that_cannot_be_made_stops_no_other(twice: Cli) -> None:
     with FakeOpenAI(answer) as fake:
         model = {"EDENMEM_LLM_BASE_URL": fake.url, "EDENMEM_LLM_API_KEY": KEY}
         model["EDENMEM_LLM_FAST_MODEL"] = "fast-1"
-        done = twice("fact", "dedup", *LENA, "--llm", "--yes", env=model)
+        done = twice("fact", "merge", *LENA, "--llm", "--yes", env=model)
     assert done.code == 1, done
     assert "another writer changed fact" in done.err
     assert "Lena likes hot drinks." in done.out
@@ -107,7 +107,7 @@ def test_a_merge_that_cannot_be_made_stops_no_other(twice: Cli) -> None:
 def test_a_person_chooses(twice: Cli) -> None:
     down, enter = "\x1b[B", "\r"
     screen = twice.on_terminal(
-        "fact", "dedup", *LENA, answers=[("What to do", down + down + enter)]
+        "fact", "merge", *LENA, answers=[("What to do", down + down + enter)]
     ).ok()
     assert "group 1 of 1: mira: user lena" in screen.out
     assert facts(twice) == [TEA_TOO]
@@ -122,6 +122,6 @@ def test_hostile_facts_stay_on_their_line(cli: Cli) -> None:
     hostile = "[bold]Lena[/bold] \x1b[2J\x1b]0;owned\x07 \u202e likes tea"
     for text in (hostile, hostile.upper()):
         cli("fact", "add", *LENA, "--content", text).ok()
-    shown = cli.on_terminal("fact", "dedup", *LENA, "--dry-run").ok().out
+    shown = cli.on_terminal("fact", "merge", *LENA, "--dry-run").ok().out
     assert "[bold]Lena[/bold]" in shown
     assert not controls(shown)

@@ -62,12 +62,11 @@ def test_a_missing_file(empty_cli: Cli) -> None:
         "forget --user nobody",
         "forget --user lena --agent nobody",
         "forget --agent nobody",
-        "fact dedup --agent nobody",
-        "fact dedup --agent nobody --llm",
-        "fact delete ffff0000",
+        "fact merge --agent nobody",
+        "fact merge --agent nobody --llm",
         "fact edit ffff0000 --content x",
-        "reflection delete ffff0000",
-        "consolidation restore --agent nobody --version 1",
+        "delete ffff0000",
+        "restore nobody/agent --version 1",
         "user merge nobody lena",
         "user merge lena nobody",
         "undo ffff0000",
@@ -281,7 +280,7 @@ def test_a_full_disk_behind_stdout_is_named(unbuffered: str, cli: Cli) -> None:
 def test_an_interruption_is_130(cli: Cli) -> None:
     """Ctrl-C while a session is being read from stdin."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "edenmem", "session", "import", "-"],
+        [sys.executable, "-m", "edenmem", "import", "-"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -311,7 +310,7 @@ def wait_for_read(pid: int) -> None:
 def test_a_terminal_without_unicode_gets_escapes(cli: Cli) -> None:
     streams = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
     done = subprocess.run(
-        [sys.executable, "-m", "edenmem", "agent", "show", "mira"],
+        [sys.executable, "-m", "edenmem", "show", "mira"],
         capture_output=True,
         cwd=cli.cwd,
         env=cli.environment(80, streams),
@@ -340,10 +339,8 @@ def test_a_missing_language_model(cli: Cli, command: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        ("session", "import", "nope"),
         ("import", "nope"),
-        ("import", "nope", "--format", "mem0", "--agent", "mira"),
-        ("import", "nope", "--format", "markdown"),
+        ("import", "nope", "--as", "notes"),
         ("eval", "nope"),
         ("remember", "--agent", "mira", "--file", "nope"),
         ("migrate", "v1", "--from", "nope"),
@@ -356,11 +353,10 @@ def test_a_missing_input_file(cli: Cli, command: tuple[str, ...]) -> None:
 
 
 def test_an_unreadable_input_file(cli: Cli, tmp_path: Path) -> None:
-    for command in ("session", "import"), ("eval",):
-        result = cli(*command, str(tmp_path))
-        assert result.code == 2
-        assert "cannot read" in result.err
-        assert "hint: check the path" in result.err
+    result = cli("eval", str(tmp_path))
+    assert result.code == 2
+    assert "cannot read" in result.err
+    assert "hint: check the path" in result.err
 
 
 def test_a_missing_folder_of_the_store(cli: Cli, tmp_path: Path) -> None:

@@ -35,13 +35,13 @@ def store_of(cli: Cli) -> SqliteStore:
 
 
 def test_of_several_agents_it_is_said_whose_context_is_shown(cli: Cli) -> None:
-    assert "the context of" not in cli("context", "show", "first-visit").ok().err
+    assert "the context of" not in cli("context", "first-visit").ok().err
     store = store_of(cli)
     assert store.host.put_session(make_session([MIRA, OTTO], [LENA], name="both"))
     store.database.close()
-    shown = cli("context", "show", "both").ok()
+    shown = cli("context", "both").ok()
     assert "showing mira; choose with --agent: mira, otto" in shown.err
-    assert "the context of" not in cli("context", "show", "both", "--agent", "otto").ok().err
+    assert "the context of" not in cli("context", "both", "--agent", "otto").ok().err
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_command_without_a_dry_run_does_not_offer_one(empty_cli: Cli, cli: Cli
     assert refused.code == 2
     assert "add --yes" in refused.err
     assert "--dry-run" not in refused.err
-    assert "--dry-run" in cli("fact", "delete", LANTERNS).err
+    assert "--dry-run" in cli("delete", LANTERNS).err
 
 
 def test_a_store_in_which_nothing_was_formed(empty_cli: Cli) -> None:
@@ -196,7 +196,7 @@ def test_status_says_what_waits(cli: Cli) -> None:
     "command",
     [
         ("fact", "edit", LANTERNS),
-        ("reflection", "edit", "e" * 24),
+        ("edit", "e" * 24),
         ("consolidation", "edit", "--agent", "mira", "--user", "lena"),
     ],
     ids=lambda command: command[0],
@@ -305,5 +305,5 @@ def test_init_of_a_complete_store_asks_nothing(cli: Cli) -> None:
 
 def test_a_bad_id_is_named_as_such(cli: Cli) -> None:
     cli("init", "--yes").ok()
-    assert "ID prefix too short: '6b0' (at least 4 digits)" in cli("fact", "show", "6b0").err
-    assert "not an ID: 'zzzz'" in cli("fact", "show", "zzzz").err
+    assert "ID prefix too short: '6b0' (at least 4 digits)" in cli("show", "6b0").err
+    assert "reference not found: 'zzzz'" in cli("show", "zzzz").err

@@ -116,7 +116,7 @@ def test_with_yes_it_forgets_and_leaves_a_receipt(town: Cli, here: Inside) -> No
     assert "facts" not in again["removed"]
     assert again["id"] != receipt["id"]  # FAILURES 112: two runs had one ID
     assert again["forgetting"] == receipt["forgetting"]
-    (entry,) = here.json("log", receipt["id"])
+    (entry,) = here.json("show", receipt["id"])
     assert entry["action"] == "forget"
 
 
@@ -144,16 +144,16 @@ def test_a_dry_run_shows_what_is_erased_of_a_fact_and_what_stays(here: Inside, l
     assert "--name" in " ".join(shown.out.split())
     (data,) = here.json("forget", "--fact", leaked, "--dry-run")
     assert (data["kind"], data["facts"], data["remove"]["facts"]) == ("fact", [leaked], 1)
-    assert here("fact", "show", leaked).code == 0
+    assert here("show", leaked).code == 0
 
 
 def test_a_fact_is_erased_with_a_receipt_without_content(
     town: Cli, here: Inside, leaked: str
 ) -> None:
-    """An access key stayed in the history after 'fact delete', and no command erased it."""
+    """An access key stayed in the history after 'delete', and no command erased it."""
     refused = town("forget", "--fact", leaked[:20])
     assert (refused.code, "--yes" in refused.err) == (2, True)
-    here("fact", "delete", leaked, "--yes").ok()
+    here("delete", leaked, "--yes").ok()
     path = Path(town.uri.removeprefix("sqlite:///"))
     assert b"hunter2-Tr0ub4dor" in path.read_bytes()
     done = here("forget", "--fact", leaked, "--yes", "--receipt", "r.json").ok()
@@ -168,7 +168,7 @@ def test_a_fact_is_erased_with_a_receipt_without_content(
     entries = here.json("log", "--limit", "0")
     assert "hunter2" not in json.dumps(entries)
     assert entries[0]["action"] == "forget"
-    assert here("fact", "restore", leaked).code == 3
+    assert here("restore", leaked).code == 3
     assert here("undo", next(one["id"] for one in entries if one["target_id"] == leaked)).code == 4
     again = here("forget", "--fact", leaked, "--yes").ok()
     assert "nothing to remove" in again.err

@@ -19,31 +19,31 @@ from tests.cli.conftest import HOSTILE, LENA, MIRA, Cli, Inside, controls
 
 READING = [
     ("agent", "list"),
-    ("agent", "show", "mira"),
+    ("show", "mira"),
     ("user", "list"),
-    ("user", "show", "lena"),
+    ("show", "lena"),
     ("session", "list"),
-    ("session", "show", "first-visit"),
+    ("show", "first-visit"),
     ("scope", "list"),
     ("scope", "show", "--agent", "mira", "--user", "lena"),
     ("scope", "policy", "--agent", "mira", "--user", "lena"),
     ("fact", "list", "--agent", "mira", "--user", "lena"),
-    ("fact", "show", "f" * 23 + "2"),
-    ("fact", "show", "f" * 23 + "3"),
-    ("fact", "history", "f" * 23 + "2"),
+    ("show", "f" * 23 + "2"),
+    ("show", "f" * 23 + "3"),
+    ("history", "f" * 23 + "2"),
     ("reflection", "list", "--agent", "mira"),
-    ("reflection", "show", "e" * 24),
+    ("show", "e" * 24),
     ("consolidation", "list"),
     ("consolidation", "show", "--agent", "mira", "--user", "lena"),
-    ("consolidation", "history", "--agent", "mira", "--user", "lena"),
+    ("history", "mira/user:lena"),
     ("consolidation", "diff", "--agent", "mira", "--user", "lena"),
     ("search", "loud", "whale", "--agent", "mira", "--user", "lena", "--explain", "--no-track"),
-    ("context", "show", "first-visit"),
+    ("context", "first-visit"),
     ("status",),
 ]
 IDS = [" ".join(word for word in command if len(word) < 20) for command in READING]
 #: Commands whose result is text in full, not a table.
-WHOLE = {"show", "diff", "policy"}
+WHOLE = {"context", "show", "diff", "policy"}
 
 
 @pytest.mark.parametrize("columns", [80, 200])
@@ -56,7 +56,7 @@ def test_in_a_pipe_no_text_is_obeyed(
     if command[0] != "context":  # its result is the XML itself, which stays exact in a pipe
         assert not controls(result.out)
     assert not controls(result.err)
-    if not WHOLE & set(command) and "--explain" not in command:
+    if not WHOLE & set(command[:2]) and "--explain" not in command:
         for line in result.out.splitlines():
             assert display_width(line) <= columns or str(prepared) in line
 
@@ -79,14 +79,14 @@ def test_markup_is_shown_as_it_was_written(on_terminal: bool, shared_cli: Cli) -
 
 
 def test_show_has_the_whole_text(shared_cli: Cli) -> None:
-    shown = shared_cli("fact", "show", "f" * 23 + "3").ok().out
+    shown = shared_cli("show", "f" * 23 + "3").ok().out
     assert shown.count("endless") == 12_500
 
 
 @pytest.mark.parametrize("command", READING, ids=IDS)
 def test_json_is_valid_exact_and_the_same_twice(command: tuple[str, ...], inside: Inside) -> None:
     first = inside(*command, "--format", "json").ok()
-    shows_one = "show" in command[1:2] and command[0] != "config"
+    shows_one = "show" in command[:2] or command[0] == "context"
     shows_one |= command[0] == "status" or command[1:2] in (("why",), ("policy",))
     assert isinstance(first.data, dict if shows_one else list)
     assert all(isinstance(row, dict) for row in first.rows)
@@ -109,7 +109,7 @@ def test_no_other_format_is_refused(command: tuple[str, ...], format: str, insid
 
 
 def test_json_keeps_every_character_of_a_fact(inside: Inside) -> None:
-    (fact,) = inside.json("fact", "show", "f" * 23 + "2")
+    (fact,) = inside.json("show", "f" * 23 + "2")
     assert fact["content"] == HOSTILE
     assert (fact["user_id"], fact["agent_id"]) == (LENA, MIRA)
     assert "embedding" not in fact
@@ -131,7 +131,7 @@ def test_a_markdown_table_has_one_line_for_each_fact(inside: Inside) -> None:
 
 
 def test_the_context_is_well_formed_whatever_was_stored(inside: Inside) -> None:
-    result = inside("context", "show", "first-visit", "--refresh").ok()
+    result = inside("context", "first-visit", "--refresh").ok()
     root = ElementTree.fromstring(result.out)
     assert root.tag == "MemoryContext"
     assert not [element for element in root.iter() if element.tag == "System"]
@@ -140,7 +140,7 @@ def test_the_context_is_well_formed_whatever_was_stored(inside: Inside) -> None:
 
 def test_hostile_words_of_the_command_line_are_not_obeyed(inside: Inside) -> None:
     for command in (
-        ("agent", "show", "\x1b]0;x\x07[/red]"),
+        ("show", "\x1b]0;x\x07[/red]"),
         ("search", "\x1b[2J", "--agent", "\x1b[31m"),
         ("\x1b[31mfact",),
         ("fact", "list", "--\x1b[31m"),

@@ -72,12 +72,12 @@ def test_from_a_missing_index_to_an_answer(on_atlas: Cli, atlas: AtlasServer) ->
     assert f"{TEXT_INDEX}: created, building" in made.out
     building = on_atlas(*search)
     assert building.code == 5
-    assert "edenmem index status" in building.err
-    late = on_atlas("index", "status", "--wait", "--timeout", "0.3s")
+    assert "edenmem index list --check" in building.err
+    late = on_atlas("index", "list", "--check", "--wait", "--timeout", "0.3s")
     assert late.code == 1
 
     atlas.build_steps = 1
-    assert "ready" in on_atlas("index", "status", "text", "--wait").ok().out
+    assert "ready" in on_atlas("index", "list", "--check", "text", "--wait").ok().out
     assert "Saturday" in on_atlas(*search).ok().out
     assert "text: exists" in on_atlas("index", "create").ok().out
 
@@ -88,20 +88,20 @@ def test_a_difference_is_shown_asked_about_and_changed(atlas_inside: Inside) -> 
     other = ("--set", "search.analyzer=lucene.standard")
     create = atlas_inside("index", "create", "text", *other)
     assert create.code == 1
-    assert "edenmem index update" in create.out
-    assert atlas_inside("index", "status", "text", *other).code == 1
+    assert "edenmem index create --update" in create.out
+    assert atlas_inside("index", "list", "--check", "text", *other).code == 1
 
-    dry = atlas_inside("index", "update", "--dry-run", *other).ok()
+    dry = atlas_inside("index", "create", "--update", "--dry-run", *other).ok()
     assert "content.analyzer: is lucene.english, expected lucene.standard" in dry.err
     assert "would be updated" in dry.out
-    unasked = atlas_inside("index", "update", *other)
+    unasked = atlas_inside("index", "create", "--update", *other)
     assert unasked.code == 2
     assert "--yes" in unasked.err
-    atlas_inside("index", "update", "--yes", *other).ok()
-    (state,) = atlas_inside.json("index", "status", "text", *other)
+    atlas_inside("index", "create", "--update", "--yes", *other).ok()
+    (state,) = atlas_inside.json("index", "list", "--check", "text", *other)
     assert (state["name"], state["status"], state["queryable"]) == (TEXT_INDEX, "ready", True)
     assert state["found"]["mappings"]["fields"]["scope"] == [{"type": "token"}]
-    assert "match their definitions" in atlas_inside("index", "update", *other).ok().err
+    assert "match their definitions" in atlas_inside("index", "create", "--update", *other).ok().err
 
 
 @pytest.mark.slow
@@ -186,11 +186,11 @@ def test_an_edit_and_a_restored_version_can_be_waited_for(
     atlas_inside(*edit, "The ferry brings torches.", "--wait").ok()
     assert found("torches")
     assert not found("candles")
-    atlas_inside("fact", "restore", fact, "--version", "1", "--wait").ok()
+    atlas_inside("restore", fact, "--version", "1", "--yes", "--wait").ok()
     assert found("lanterns")
-    atlas_inside("fact", "delete", fact, "--yes").ok()
+    atlas_inside("delete", fact, "--yes").ok()
     atlas.lag = 6
-    atlas_inside("fact", "restore", fact, "--wait").ok()
+    atlas_inside("restore", fact, "--wait").ok()
     assert found("lanterns")
     atlas.lag = 1000
     late = atlas_inside(*edit, "The ferry brings flares.", "--wait", "--timeout", "0.3s")
@@ -227,7 +227,7 @@ def test_without_search_commands_it_says_why(
     assert "no search commands" in made.out
     inside("index", "drop", "edenmem_usage_time", "--yes").ok()
     assert "edenmem_usage_time: created" in inside("index", "create").ok().out
-    states = inside.json("index", "status")
+    states = inside.json("index", "list", "--check")
     assert {one["status"] for one in states} == {"unavailable"}
     assert inside("index", "create", "text").code == 5
     assert inside("doctor", "--atlas", "--yes").code == 5
@@ -242,8 +242,8 @@ def test_on_sqlite_they_are_reported_and_made_anew(cli: Cli) -> None:
     assert states.pop("facts_source")["status"] == "unwanted"
     assert {one["status"] for one in states.values()} == {"ready"}
     assert states["facts_text"]["kind"] == "text"
-    assert "match their definitions" in cli("index", "update").ok().err
-    anew = cli("index", "update", "--rebuild", "--yes", "--format", "json").ok().data
+    assert "match their definitions" in cli("index", "create", "--update").ok().err
+    anew = cli("index", "create", "--update", "--rebuild", "--yes", "--format", "json").ok().data
     assert [one["outcome"] for one in anew] == ["updated", "updated", "left_out"]
     assert cli("index", "create", "facts_source").ok()
     found = cli("search", "anything", "--agent", "mira", "--recipe", "text+source").ok()
@@ -282,7 +282,7 @@ def test_the_platforms_index_is_replaced_on_request(
     assert "\nfact_dedup_idx: The platform's unique index fact_dedup_idx lets each agent" in listed
     refused = eden("fact", "add", "--agent", "mira", "It rains.")
     assert (refused.code, "index create --replace" in refused.err) == (4, True)
-    status = eden("index", "status", "--format", "json")
+    status = eden("index", "list", "--check", "--format", "json")
     assert status.code == 1
     assert "conflicting" in status.out
     examined = eden("doctor", "--check", "indexes")
@@ -303,10 +303,10 @@ def test_the_platforms_index_is_replaced_on_request(
         eden("user", "add", user).ok()
         options = ("--agent", "mira", "--scope", "user", "--user", user)
         eden("fact", "add", *options, "She keeps bees.").ok()
-    (lost,) = eden.json("index", "conflicts")
+    (lost,) = eden.json("index", "list", "--conflicts")
     assert (lost["content"], lost["scope"]) == ("She keeps bees.", "user")
-    assert "She keeps bees." in eden("index", "conflicts").ok().out
-    assert "kept" in eden("index", "conflicts", "--format", "csv").ok().out
+    assert "She keeps bees." in eden("index", "list", "--conflicts").ok().out
+    assert "kept" in eden("index", "list", "--conflicts", "--format", "csv").ok().out
 
 
 def test_an_empty_database_is_told_from_the_platforms(

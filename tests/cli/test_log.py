@@ -1,4 +1,4 @@
-"""``log``, ``undo``, ``fact why`` and ``consolidation why``, as their users have them."""
+"""``log``, ``undo`` and ``why``, as their users have them."""
 
 from __future__ import annotations
 
@@ -57,12 +57,11 @@ def test_the_log_is_found_by_whatever_it_is_asked(inside: Inside) -> None:
 
 def test_one_entry_is_shown_with_what_it_changed(inside: Inside) -> None:
     entry = entry_of(inside, "revise_fact")
-    shown = inside("log", entry["id"][:20]).ok().out
+    shown = inside("show", entry["id"][:20]).ok().out
     assert "revise fact" in shown
     assert "-Lena folds whale lanterns.\n+Lena folds ninety whale lanterns.\n" in shown
     assert "\x1b" not in shown
-    assert "whale" not in inside("log", entry["id"], "--no-diff").out
-    (whole,) = inside.json("log", entry["id"])
+    (whole,) = inside.json("show", entry["id"])
     assert whole["before"]["content"] == "Lena folds whale lanterns."
     assert (whole["undone_by"], whole["actor"]["host"]) == (None, "test-host")
 
@@ -87,22 +86,22 @@ def test_a_change_is_undone_and_that_is_undone_again(own: Inside, cli: Cli) -> N
     assert "-Lena folds ninety whale lanterns.\n+Lena folds whale lanterns." in looked.out
     refused = own("undo", entry["id"])
     assert (refused.code, "--yes" in refused.err) == (2, True)
-    assert own.json("fact", "show", FACT)[0]["version"] == 2
+    assert own.json("show", FACT)[0]["version"] == 2
 
     done = cli.process("undo", entry["id"], "--yes", "--reason", "typing error").ok()
     assert "+Lena folds whale lanterns." in done.err
-    fact = own.json("fact", "show", FACT)[0]
+    fact = own.json("show", FACT)[0]
     assert (fact["content"], fact["version"]) == ("Lena folds whale lanterns.", 3)
     (undo, *_) = own.json("log")
     assert (undo["undoes"], undo["reason"]) == (entry["id"], "typing error")
-    assert own.json("log", entry["id"])[0]["undone_by"] == undo["id"]
+    assert own.json("show", entry["id"])[0]["undone_by"] == undo["id"]
     again = own("undo", entry["id"], "--yes").ok()
     assert "nothing to do: already undone" in again.err
 
     (step,) = json.loads(own("undo", undo["id"], "--yes", "--format", "json").ok().out)
     assert (step["outcome"], step["after"]["version"]) == ("done", 4)
-    assert own.json("fact", "show", FACT)[0]["content"] == "Lena folds ninety whale lanterns."
-    history = own.json("fact", "history", FACT)
+    assert own.json("show", FACT)[0]["content"] == "Lena folds ninety whale lanterns."
+    history = own.json("history", FACT)
     assert [version["version"] for version in history] == [1, 2, 3, 4]
 
 
@@ -115,16 +114,16 @@ def test_what_was_changed_since_is_left_alone_until_it_is_forced(own: Inside) ->
     assert refused.code == 4
     assert edit["id"] in refused.err
     assert "--force" in refused.err
-    assert own.json("fact", "show", FACT)[0]["content"] == "Lena folds a hundred."
+    assert own.json("show", FACT)[0]["content"] == "Lena folds a hundred."
     own("undo", entry["id"], "--yes", "--force").ok()
-    assert own.json("fact", "show", FACT)[0]["content"] == "Lena folds whale lanterns."
-    said = [version["content"] for version in own.json("fact", "history", FACT)]
+    assert own.json("show", FACT)[0]["content"] == "Lena folds whale lanterns."
+    said = [version["content"] for version in own.json("history", FACT)]
     assert "Lena folds a hundred." in said
 
 
 def test_a_run_is_undone_as_a_whole(own: Inside) -> None:
     facts = own.json("fact", "list", *USER)
-    own("fact", "delete", *(fact["id"] for fact in facts), "--yes").ok()
+    own("delete", *(fact["id"] for fact in facts), "--yes").ok()
     left = len(facts) - len(own.json("fact", "list", *USER))
     removed = own.json("log", "--action", "remove_fact")
     assert len(removed) == left > 1
@@ -142,7 +141,7 @@ def test_a_run_is_undone_as_a_whole(own: Inside) -> None:
 
 def test_a_run_of_which_some_cannot_be_undone_says_so_by_its_exit_code(own: Inside) -> None:
     facts = own.json("fact", "list", *USER)
-    own("fact", "delete", *(fact["id"] for fact in facts), "--yes").ok()
+    own("delete", *(fact["id"] for fact in facts), "--yes").ok()
     run_id = own.json("log", "--action", "remove_fact")[0]["actor"]["run_id"]
     own("fact", "add", *USER, "--content", "Lena folds ninety whale lanterns.").ok()
     done = own("undo", "--run", run_id, "--yes")
@@ -152,7 +151,7 @@ def test_a_run_of_which_some_cannot_be_undone_says_so_by_its_exit_code(own: Insi
 
 
 def test_what_is_asked_for_has_to_be_one_thing(inside: Inside) -> None:
-    for arguments in (("undo",), ("undo", "abcd", "--run", "abcd")):
+    for arguments in (("undo",), ("undo", "abcd", "--run", "abcd"), ("undo", "abcd", "--last")):
         assert inside(*arguments, "--yes").code == 2
     assert inside("undo", "0" * 24, "--yes").code == 3
     assert inside("undo", "--run", "0" * 24, "--yes").code == 3
@@ -163,7 +162,7 @@ def test_a_person_is_asked(cli: Cli) -> None:
     screen = cli.on_terminal("undo", entry["id"], answers=[("Undo this?", "n")]).ok().out
     assert "nothing was changed" in screen
     cli.on_terminal("undo", entry["id"], answers=[("Undo this?", "y")]).ok()
-    assert cli.json("fact", "show", FACT)[0]["version"] == 3
+    assert cli.json("show", FACT)[0]["version"] == 3
 
 
 def test_an_agent_that_was_added_by_mistake_goes_again(own: Inside) -> None:
@@ -181,37 +180,37 @@ def test_an_agent_that_was_added_by_mistake_goes_again(own: Inside) -> None:
 
 
 def test_where_a_fact_comes_from(inside: Inside) -> None:
-    shown = inside("fact", "why", FACT).ok().out
+    shown = inside("why", FACT).ok().out
     assert all(len(line) <= 80 for line in shown.splitlines())
     assert "earlier texts\n  Lena folds whale lanterns." in shown
     assert "revise fact" in shown
-    (data,) = inside.json("fact", "why", FACT)
+    (data,) = inside.json("why", FACT)
     assert [entry["action"] for entry in data["changes"]] == ["add_fact", "revise_fact"]
     assert data["replaced"] == ["Lena folds whale lanterns."]
-    assert inside("fact", "why", "0000").code == 3
-    assert "not an ID: 'zzzz'" in inside("fact", "why", "zzzz").err
+    assert inside("why", "0000").code == 3
+    assert "reference not found: 'zzzz'" in inside("why", "zzzz").err
 
 
 def test_where_a_fact_comes_from_that_is_gone(own: Inside) -> None:
-    own("fact", "delete", FACT, "--yes", "--reason", "she asked for it").ok()
-    shown = own("fact", "why", FACT).ok().out
+    own("delete", FACT, "--yes", "--reason", "she asked for it").ok()
+    shown = own("why", FACT).ok().out
     assert "removed" in shown
     assert "she asked for it" in shown
 
 
 @pytest.mark.parametrize("columns", [80, 200])
 def test_what_went_into_a_text(shared_cli: Cli, columns: int) -> None:
-    screen = shared_cli.on_terminal("consolidation", "why", *USER, columns=columns).ok().out
+    screen = shared_cli.on_terminal("why", "mira/user:lena", columns=columns).ok().out
     assert not controls(screen)
     assert "version 2" in screen
     assert "version 1" in screen
 
 
 def test_what_went_into_one_version(inside: Inside) -> None:
-    only = inside.json("consolidation", "why", *USER, "--version", "1")
+    only = inside.json("why", "mira/user:lena", "--version", "1")
     assert [(each["version"]["version"], each["agent_id"]) for each in only] == [(1, MIRA)]
     assert only[0]["user_id"] == LENA
-    assert inside("consolidation", "why", *USER, "--version", "9").code == 3
+    assert inside("why", "mira/user:lena", "--version", "9").code == 3
 
 
 def test_an_entry_is_not_a_run_and_that_is_said(cli: Cli) -> None:

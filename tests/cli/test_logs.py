@@ -21,7 +21,7 @@ def town(tmp_path: Path) -> Cli:
     """The example's conversations, of which nothing is formed yet."""
     made = Cli(f"sqlite:///{tmp_path}/town.db", tmp_path)
     made("init", "--yes").ok()
-    made("session", "import", str(COMMUNITY / "sessions.jsonl"), "--add-missing").ok()
+    made("import", str(COMMUNITY / "sessions.jsonl"), "--add-missing").ok()
     return made
 
 

@@ -47,13 +47,13 @@ def test_a_file_that_exists_is_overwritten_only_with_force(cli: Cli) -> None:
 
 def test_a_command_that_fails_leaves_no_file(shared_cli: Cli) -> None:
     before = sorted(shared_cli.cwd.iterdir())
-    assert shared_cli("fact", "show", "0" * 24, "-o", "fact.txt").code == 3
+    assert shared_cli("show", "0" * 24, "-o", "fact.txt").code == 3
     assert shared_cli(*LIST, "-o", "no/such/folder.txt").code == 2
     assert sorted(shared_cli.cwd.iterdir()) == before
 
 
 def test_a_report_of_failures_is_a_result(cli: Cli) -> None:
-    command = ("session", "import", "-", "--skip-bad", "--dry-run", "--json", "-o", "report.json")
+    command = ("import", "-", "--skip-bad", "--dry-run", "--json", "-o", "report.json")
     result = cli(*command, input="nonsense\n")
     assert (result.code, result.out) == (1, "")
     (report,) = json.loads((cli.cwd / "report.json").read_text())

@@ -85,7 +85,7 @@ def test_it_is_read_and_nothing_is_left_beside_it(locked: Locked, folder: int, f
     found = locked("search", "whale lanterns", "--agent", "mira", "--user", "lena").ok()
     assert "ninety whale lanterns" in found.out
     assert "accesses were not counted" in found.err
-    assert "ninety whale lanterns" in locked("context", "show", "first-visit").ok().out
+    assert "ninety whale lanterns" in locked("context", "first-visit").ok().out
     refused = locked("fact", "add", "--agent", "mira", "--content", "x")
     assert refused.code == 5
     assert "cannot be written" in refused.err

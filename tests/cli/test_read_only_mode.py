@@ -16,11 +16,11 @@ WRITING = (
     ("init", "--yes"),
     ("agent", "add", "nora"),
     ("user", "add", "nora"),
-    ("agent", "disable", "mira"),
+    ("agent", "set", "mira", "--no-user-memory"),
     ("fact", "add", *MIRA_LENA, "--content", "New."),
     ("fact", "edit", "f" * 23 + "1", "--content", "New.", "--yes"),
-    ("fact", "delete", "f" * 23 + "1", "--yes"),
-    ("reflection", "delete", "e" * 24, "--yes"),
+    ("delete", "f" * 23 + "1", "--yes"),
+    ("delete", "e" * 24, "--yes"),
     ("consolidation", "edit", *MIRA_LENA, "--content", "New.", "--yes"),
     ("scope", "pause", *MIRA_LENA, "--scope", "user"),
     ("consolidate", "--force"),
@@ -34,7 +34,7 @@ READING = (
     ("scope", "list"),
     ("fact", "list", "--agent", "mira"),
     ("search", "whale lanterns", *MIRA_LENA, "--recipe", "text"),
-    ("context", "show", "first-visit"),
+    ("context", "first-visit"),
     ("cold", "status"),
     ("fact", "add", *MIRA_LENA, "--content", "New.", "--dry-run"),
 )
@@ -61,10 +61,10 @@ def test_every_byte_stays_whatever_is_run(cli: Cli) -> None:
 def test_a_profile_can_be_always_so(cli: Cli) -> None:
     (cli.cwd / "edenmem.toml").write_text("[profiles.production.store]\nread_only = true\n")
     cli("--profile", "production", "agent", "list").ok()
-    refused = cli("agent", "disable", "mira", env={"EDENMEM_PROFILE": "production"})
+    refused = cli("agent", "set", "mira", "--no-user-memory", env={"EDENMEM_PROFILE": "production"})
     assert refused.code == 2
     assert "edenmem.toml [profiles.production] sets store.read_only" in refused.err
-    cli("agent", "disable", "mira").ok()
+    cli("agent", "set", "mira", "--no-user-memory").ok()
 
 
 def test_no_model_is_paid_for_what_could_not_be_kept(cli: Cli) -> None:

@@ -19,13 +19,13 @@ from tests.support.builders import make_session
 
 @pytest.mark.parametrize("named", ["mira", "MIRA", MIRA, "aaaa"])
 def test_an_agent_is_known_by_name_id_or_prefix(named: str, inside: Inside) -> None:
-    (agent,) = inside.json("agent", "show", named)
+    (agent,) = inside.json("show", named)
     assert agent["id"] == MIRA
 
 
 @pytest.mark.parametrize("named", ["first-visit", VISIT, "cccc"])
 def test_a_session_is_known_by_name_id_or_prefix(named: str, inside: Inside) -> None:
-    (session,) = inside.json("session", "show", named)
+    (session,) = inside.json("show", named)
     assert session["id"] == VISIT
     assert len(session["messages"]) == 3
 
@@ -33,19 +33,17 @@ def test_a_session_is_known_by_name_id_or_prefix(named: str, inside: Inside) -> 
 @pytest.mark.parametrize(
     "command",
     [
-        ("agent", "show", "nobody"),
-        ("user", "show", "nobody"),
-        ("session", "show", "nothing"),
-        ("fact", "show", "0" * 24),
-        ("fact", "history", "0" * 24),
-        ("reflection", "show", "0" * 24),
+        ("show", "nobody"),
+        ("show", "nothing"),
+        ("show", "0" * 24),
+        ("history", "0" * 24),
         ("fact", "list", "--agent", "nobody"),
         ("fact", "list", "--agent", "mira", "--user", "nobody"),
         ("fact", "list", "--agent", "mira", "--shard", "nothing"),
         ("consolidation", "show", "--agent", "otto"),
-        ("consolidation", "restore", "--agent", "mira", "--user", "lena", "--version", "9"),
+        ("restore", "mira/user:lena", "--version", "9"),
         ("search", "x", "--agent", "nobody"),
-        ("context", "show", "nothing"),
+        ("context", "nothing"),
         ("form", "nothing"),
         ("fact", "add", "--agent", "nobody", "--content", "x"),
         ("fact", "add", "--agent", "mira", "--user", "nobody", "--content", "x"),
@@ -60,7 +58,7 @@ def test_what_is_not_there_is_exit_3_with_a_hint(command: tuple[str, ...], cli: 
 
 
 def test_an_ambiguous_prefix_lists_the_candidates(inside: Inside) -> None:
-    result = inside("fact", "show", "f" * 8)
+    result = inside("show", "f" * 8)
     assert result.code == 2
     assert "3 matches" in result.err
     assert "f" * 23 + "1" in result.err
@@ -70,7 +68,7 @@ def test_an_ambiguous_prefix_lists_the_candidates(inside: Inside) -> None:
 def test_the_ids_of_a_table_can_be_typed_back(inside: Inside) -> None:
     table = inside("fact", "list", "--agent", "mira").ok().out.splitlines()
     for line in table[1:]:
-        inside("fact", "show", line.split()[0]).ok()
+        inside("show", line.split()[0]).ok()
 
 
 def test_without_a_user_no_users_facts_are_seen(inside: Inside) -> None:
@@ -104,9 +102,9 @@ def test_with_a_user_their_facts_are_seen_and_no_other_agents(inside: Inside) ->
         (("scope", "show"), "--agent"),
         (("fact", "add", "--agent", "mira"), "--content"),
         (("fact", "edit", "f" * 23 + "1"), "--content"),
-        (("fact", "delete", "f" * 23 + "1"), "--yes"),
-        (("context", "show"), "--session"),
-        (("consolidation", "restore", "--agent", "mira", "--user", "lena"), "--version"),
+        (("delete", "f" * 23 + "1"), "--yes"),
+        (("context",), "--session"),
+        (("restore", "mira/user:lena"), "--version"),
     ],
 )
 def test_what_is_missing_in_a_pipe_is_an_error_that_names_the_option(
@@ -148,7 +146,7 @@ def test_scopes_show_sizes_beside_limits(inside: Inside) -> None:
 
 def test_history_and_diff_of_a_text(inside: Inside) -> None:
     scope = ("--agent", "mira", "--user", "lena")
-    versions = inside.json("consolidation", "history", *scope)
+    versions = inside.json("history", "mira/user:lena")
     assert [version["version"] for version in versions] == [1, 2]
     diff = inside("consolidation", "diff", *scope).ok().out
     assert diff.startswith("--- version 1\n+++ version 2\n")
@@ -274,3 +272,50 @@ def test_why_not_names_the_scope_that_was_not_searched(inside: Inside) -> None:
     assert "add --agent mira --user lena; " in other
     assert MIRA not in other
     assert LENA not in other
+
+
+def test_a_reference_is_an_id_a_scope_a_name_or_a_prefix(cli: Cli) -> None:
+    def kind(ref: str) -> str:
+        shown = cli.json("show", ref)[0]
+        return next(key for key in KEYS if key in shown)
+
+    for ref, key in (
+        (LENA, "accounts"),
+        (LENA[:6], "accounts"),
+        ("lena", "accounts"),
+        ("user:lena", "accounts"),
+        ("mira", "persona"),
+        ("agent:mira", "persona"),
+        (f"agent:{MIRA[:8]}", "persona"),
+        ("first-visit", "messages"),
+        ("session:first-visit", "messages"),
+        ("f" * 23 + "1", "quote"),
+        ("fact:" + "f" * 23 + "1", "quote"),
+        ("e" * 8, "absorbed"),
+        ("mira/user:lena", "consolidated_content"),
+        (f"{MIRA}/user:{LENA[:6]}", "consolidated_content"),
+        (cli.json("log", "--limit", "1")[0]["id"][:20], "undone_by"),
+    ):
+        assert kind(ref) == key, ref
+    cli("user", "add", "mira").ok()
+    both = cli("show", "mira")
+    assert (both.code, "agent:" in both.err, "user:" in both.err) == (2, True, True)
+    assert kind("agent:mira") == "persona"
+    for wrong, said in (
+        ("edit lena", "'lena' is a user"),
+        ("delete mira/user:lena", "is a scope"),
+        ("why first-visit", "is a session"),
+        ("show entry:lena", "entry not found"),
+        ("show user:" + "f" * 23 + "1", "user not found"),
+        ("show nobody/user:lena", "agent not found"),
+        ("show mira/user:", "reference not found"),
+    ):
+        refused = cli(*wrong.split())
+        assert said in refused.err, (wrong, refused.err)
+
+
+#: A key of what is shown that only one kind has.
+KEYS = (
+    *("accounts", "persona", "messages", "quote", "absorbed", "consolidated_content"),
+    "undone_by",
+)

@@ -54,7 +54,7 @@ def test_a_first_day(fresh: Cli) -> None:
         refused = fresh("agent", "add", "mira")
         assert (refused.code, "--owner USER" in refused.err) == (2, True)
     fresh("agent", "add", "mira", "--owner", "lena").ok()
-    fresh("session", "import", "-", input=json.dumps(SESSION)).ok()
+    fresh("import", "-", input=json.dumps(SESSION)).ok()
     (added,) = fresh.json("fact", "add", *USER, "--content", "Lena folds whales.")
     fresh("fact", "edit", added["id"], "--content", "Lena folds two whales.", "--yes").ok()
     facts = fresh.json("fact", "list", *USER, "--scope", "user")
@@ -62,20 +62,20 @@ def test_a_first_day(fresh: Cli) -> None:
     assert keys(facts) == FACT_FIELDS
     assert facts[0]["version"] == 2
     assert facts[0]["formed_at"].endswith("Z")
-    assert len(fresh.json("fact", "history", added["id"])) == 2
+    assert len(fresh.json("history", added["id"])) == 2
 
     fresh("reflection", "add", *USER, "--content", "Short answers.").ok()
     fresh("consolidation", "edit", *USER, "--content", "Lena folds.", "--yes").ok()
     (status,) = fresh.json("scope", "list", "--agent", "mira")
     assert (status["facts"], status["pending"], status["version"]) == (1, 1, 1)
-    (context,) = fresh.json("context", "show", "visit")
+    (context,) = fresh.json("context", "visit")
     for said in ("Lena folds two whales.", "Short answers.", "Lena folds."):
         assert said in context["xml"]
 
-    fresh("fact", "delete", added["id"], "--yes").ok()
-    fresh("fact", "restore", added["id"]).ok()
-    assert fresh.json("fact", "show", added["id"][:16])[0]["content"] == "Lena folds two whales."
+    fresh("delete", added["id"], "--yes").ok()
+    fresh("restore", added["id"]).ok()
+    assert fresh.json("show", added["id"][:16])[0]["content"] == "Lena folds two whales."
     (overview,) = fresh.json("status")
     assert overview["store"]["initialized"]
     assert overview["agents"][0]["facts"] == 1
-    assert fresh("fact", "show", "0" * 24).code == 3
+    assert fresh("show", "0" * 24).code == 3

@@ -59,11 +59,11 @@ def test_any_account_names_the_user_and_account_narrows(discord: str, here: Insi
     assert "herons" in exported.ok().out
     wrong = here("fact", "list", *MIRA_AND, "--user", "lena", "--account", "tomas")
     assert (wrong.code, "tomas is not an account of lena" in wrong.err) == (2, True)
-    (shown,) = here.json("user", "show", "lena-discord")
+    (shown,) = here.json("show", "lena-discord")
     assert shown["id"] == discord
     names = [account["username"] for account in shown["accounts"]]
     assert names == ["lena", "lena-discord"]
-    assert "lena, lena-discord" in here("user", "show", "lena").ok().out
+    assert "lena, lena-discord" in here("show", "lena").ok().out
 
 
 def test_a_merge_shows_asks_moves_and_is_taken_back(discord: str, here: Inside) -> None:

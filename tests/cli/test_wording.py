@@ -28,7 +28,7 @@ LONG = "The lantern of the whale " + "is carried by two and " * 8 + "lit at dusk
             "would set the policy of mira: agent\n",
         ),
         (
-            ("agent", "disable", "mira", "--user-memory"),
+            ("agent", "set", "mira", "--no-user-memory"),
             "set agent mira: user memory off, agent memory on\n",
         ),
         (("fact", "edit", FACT, "--private"), f"marked fact {FACT} private\n"),
@@ -40,14 +40,14 @@ def test_a_change_says_what_was_done_to_whom(command: tuple[str, ...], said: str
 
 
 def test_a_deleted_fact_is_told_from_one_that_never_was(cli: Cli) -> None:
-    cli("fact", "delete", FACT, "--yes").ok()
+    cli("delete", FACT, "--yes").ok()
     for command in ("show", "edit", "delete"):
-        result = cli("fact", command, FACT)
+        result = cli(command, FACT)
         assert result.code == 3
         assert f"the fact was deleted: {FACT}" in result.err
-        assert f"restore it with 'edenmem fact restore {FACT}'" in result.err
-    assert cli("fact", "restore", FACT).ok().out == f"restored fact {FACT}\n"
-    assert "deleted" not in cli("fact", "show", "0" * 24).err
+        assert f"restore it with 'edenmem restore {FACT}'" in result.err
+    assert cli("restore", FACT).ok().out == f"restored fact {FACT}\n"
+    assert "deleted" not in cli("show", "0" * 24).err
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_a_paused_scope_is_named_without_its_key(cli: Cli) -> None:
 
 
 def test_an_agent_that_takes_no_part_is_named(inside: Inside) -> None:
-    result = inside("context", "show", "first-visit", "--agent", "otto")
+    result = inside("context", "first-visit", "--agent", "otto")
     assert result.code == 3
     assert "agent 'otto' is not part of session 'first-visit'" in result.err
 
 
 def test_a_line_that_ends_too_early_is_told_by_its_end(cli: Cli) -> None:
-    result = cli("session", "import", "-", input='{"session": "x", "agent":\n')
+    result = cli("import", "-", input='{"session": "x", "agent":\n')
     assert result.code == 2
     assert "stdin:1: the line is not valid JSON (it ends early)" in result.err
 
@@ -129,7 +129,7 @@ def test_a_table_in_a_pipe_is_cut_only_where_columns_is_set(cli: Cli) -> None:
 
 def test_long_texts_break_between_words_on_a_terminal(cli: Cli) -> None:
     (added,) = cli.json("fact", "add", "--agent", "mira", "--content", LONG, "--allow-long")
-    lines = cli.on_terminal("fact", "show", added["id"], columns=40).ok().out.splitlines()
+    lines = cli.on_terminal("show", added["id"], columns=40).ok().out.splitlines()
     text = lines[lines.index("") + 1 :]
     assert len(text) > 3
     assert all(len(line) <= 40 for line in text)
@@ -145,7 +145,7 @@ def test_a_note_breaks_between_words_on_a_terminal(cli: Cli) -> None:
 
 def test_the_names_of_sessions_are_whole_in_80_columns(cli: Cli) -> None:
     sessions = Path(__file__).parents[2] / "examples" / "community" / "sessions.jsonl"
-    cli("session", "import", str(sessions), "--add-missing").ok()
+    cli("import", str(sessions), "--add-missing").ok()
     listed = cli("session", "list", "--agent", "mira").ok().out
     for name in ("lena-first-visit", "lena-progress", "samira-stewards", "jun-translation"):
         assert name in listed

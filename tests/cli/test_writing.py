@@ -30,7 +30,7 @@ def audit(cli: Cli) -> list[Any]:
 
 
 def content(cli: Cli, fact: str = FACT) -> str:
-    (found,) = cli.json("fact", "show", fact)
+    (found,) = cli.json("show", fact)
     return str(found["content"])
 
 
@@ -74,7 +74,7 @@ def test_people_and_agents_are_added_once(cli: Cli) -> None:
     assert cli("agent", "add", "nova").code == 4
     assert cli("agent", "add", "other", "--id", "D" * 24).code == 4
     (user,) = cli.json("user", "add", "jun")
-    assert cli.json("user", "show", user["id"][:20])[0]["username"] == "jun"
+    assert cli.json("show", user["id"][:20])[0]["username"] == "jun"
     assert cli("user", "add", "jun").code == 4
 
 
@@ -87,7 +87,7 @@ def test_adding_a_fact(cli: Cli) -> None:
     assert (report["action"], report["status"]) == ("add_fact", "applied")
     assert report["after"]["content"] == "Lena likes tea."
     assert "without a vector" in result.err
-    (fact,) = cli.json("fact", "show", report["id"])
+    (fact,) = cli.json("show", report["id"])
     assert (fact["scope"], fact["user_id"], fact["agent_id"]) == ("user", LENA, MIRA)
     entry = audit(cli)[0]
     assert entry.actor.name == "tester"
@@ -198,17 +198,17 @@ def test_nothing_reaches_the_store_on_a_dry_run(cli: Cli) -> None:
     for command in (
         ("fact", "add", *USER, "--content", "New."),
         ("fact", "edit", FACT, "--content", "Other."),
-        ("fact", "delete", FACT),
-        ("fact", "restore", FACT, "--version", "1"),
+        ("delete", FACT),
+        ("restore", FACT, "--version", "1"),
         ("reflection", "add", *USER, "--content", "New."),
-        ("reflection", "edit", "e" * 24, "--content", "Other."),
-        ("reflection", "delete", "e" * 24),
+        ("edit", "e" * 24, "--content", "Other."),
+        ("delete", "e" * 24),
         ("consolidation", "edit", *USER, "--content", "Other."),
-        ("consolidation", "restore", *USER, "--version", "1"),
+        ("restore", "mira/user:lena", "--version", "1"),
         ("scope", "policy", *USER, "--word-limit", "9"),
         ("scope", "policy", "--agent", "mira", "--shard", "new", "--memory-instructions", "x"),
         ("scope", "pause", *USER),
-        ("agent", "disable", "mira"),
+        ("agent", "set", "mira", "--no-user-memory"),
     ):
         result = cli(*command, "--dry-run").ok()
         assert "would" in result.out, command
@@ -227,7 +227,7 @@ def test_editing_shows_the_diff_and_needs_a_yes(cli: Cli) -> None:
     assert "+Lena folds eighty lanterns." in refused.err
     cli(*command, "--yes", "--reason", "counted again").ok()
     assert content(cli) == "Lena folds eighty lanterns."
-    versions = cli.json("fact", "history", FACT)
+    versions = cli.json("history", FACT)
     assert [version["version"] for version in versions] == [1, 2, 3]
     assert audit(cli)[0].reason == "counted again"
 
@@ -240,32 +240,32 @@ def test_text_that_did_not_change_is_nothing_to_do(cli: Cli) -> None:
 
 
 def test_deleting_and_restoring(cli: Cli) -> None:
-    assert cli("fact", "delete", FACT).code == 2
-    deleted = cli("fact", "delete", FACT, "f" * 23 + "2", "--yes", "--format", "json").ok()
+    assert cli("delete", FACT).code == 2
+    deleted = cli("delete", FACT, "f" * 23 + "2", "--yes", "--format", "json").ok()
     assert [report["status"] for report in deleted.data] == ["applied", "applied"]
-    gone = cli("fact", "show", FACT)
+    gone = cli("show", FACT)
     assert gone.code == 3
-    cli("fact", "restore", FACT).ok()
+    cli("restore", FACT).ok()
     assert content(cli) == "Lena folds ninety whale lanterns."
-    cli("fact", "restore", FACT, "--version", "1").ok()
+    cli("restore", FACT, "--version", "1", "--yes").ok()
     assert content(cli) == "Lena folds whale lanterns."
-    assert cli("fact", "restore", FACT, "--version", "99").code == 3
+    assert cli("restore", FACT, "--version", "99").code == 3
 
 
 def test_reflections_by_hand(cli: Cli) -> None:
     (report,) = cli.json("reflection", "add", *USER, "--content", "Lena reads on the phone.")
-    cli("reflection", "edit", report["id"], "--content", "Lena reads on paper.", "--yes").ok()
-    (found,) = cli.json("reflection", "show", report["id"])
+    cli("edit", report["id"], "--content", "Lena reads on paper.", "--yes").ok()
+    (found,) = cli.json("show", report["id"])
     assert (found["content"], found["absorbed"]) == ("Lena reads on paper.", False)
     listed = cli.json("reflection", "list", *USER, "--pending")
     assert report["id"] in [reflection["id"] for reflection in listed]
-    cli("reflection", "delete", report["id"], "--yes").ok()
-    assert cli("reflection", "show", report["id"]).code == 3
+    cli("delete", report["id"], "--yes").ok()
+    assert cli("show", report["id"]).code == 3
 
 
 def test_a_text_is_written_and_restored_as_new_versions(cli: Cli) -> None:
     cli("consolidation", "edit", *USER, "--content", "Lena is not new.", "--yes").ok()
-    cli("consolidation", "restore", *USER, "--version", "2", "--yes").ok()
+    cli("restore", "mira/user:lena", "--version", "2", "--yes").ok()
     (text,) = cli.json("consolidation", "show", *USER)
     assert (text["version"], text["consolidated_content"]) == (4, HOSTILE)
     cli("consolidation", "edit", "--agent", "otto", "--content", "The first.", "--yes").ok()
@@ -309,7 +309,7 @@ def test_a_shard_is_made_by_its_policy(cli: Cli) -> None:
     cli(*made).ok()
     assert "a new shard" not in cli(*made, "--orders", "--dry-run").ok().out
     cli("fact", "add", *shard, "--content", "Whale rhymes with trail.").ok()
-    assert cli.json("agent", "show", "mira")
+    assert cli.json("show", "mira")
 
 
 def test_a_paused_scope_takes_nothing_new(cli: Cli) -> None:
@@ -320,12 +320,12 @@ def test_a_paused_scope_takes_nothing_new(cli: Cli) -> None:
 
 
 def test_an_agents_memory_is_switched(cli: Cli) -> None:
-    cli("agent", "disable", "mira", "--user-memory").ok()
-    (agent,) = cli.json("agent", "show", "mira")
+    cli("agent", "set", "mira", "--no-user-memory").ok()
+    (agent,) = cli.json("show", "mira")
     assert (agent["user_memory_enabled"], agent["agent_memory_enabled"]) == (False, True)
-    cli("agent", "disable", "mira").ok()
-    cli("agent", "enable", "mira").ok()
-    (agent,) = cli.json("agent", "show", "mira")
+    cli("agent", "set", "mira", "--no-agent-memory").ok()
+    cli("agent", "set", "mira", "--user-memory", "--agent-memory").ok()
+    (agent,) = cli.json("show", "mira")
     assert (agent["user_memory_enabled"], agent["agent_memory_enabled"]) == (True, True)
 
 
@@ -341,24 +341,24 @@ GOOD = {
 
 def test_importing_is_all_or_none_unless_told(cli: Cli) -> None:
     lines = f"{json.dumps(GOOD)}\n{{broken\n"
-    refused = cli("session", "import", "-", input=lines)
+    refused = cli("import", "-", input=lines)
     assert refused.code in (1, 2)
     assert "stdin:2: " in refused.err
-    assert cli("session", "show", "tea").code == 3
-    partly = cli("session", "import", "-", "--skip-bad", input=lines)
+    assert cli("show", "tea").code == 3
+    partly = cli("import", "-", "--skip-bad", input=lines)
     assert partly.code == 1
     assert "stdin:2: " in partly.err
-    assert len(cli.json("session", "show", "tea")[0]["messages"]) == 1
+    assert len(cli.json("show", "tea")[0]["messages"]) == 1
 
 
 def test_importing_again_adds_only_what_is_new(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "sessions.jsonl"
     file.write_text(json.dumps(GOOD) + "\n")
-    first = cli.json("session", "import", str(file))[0]
-    again = cli.json("session", "import", str(file))[0]
+    first = cli.json("import", str(file))[0]
+    again = cli.json("import", str(file))[0]
     assert (first["new_sessions"], first["new_messages"]) == (1, 1)
     assert (again["new_sessions"], again["new_messages"]) == (0, 0)
-    assert cli("session", "import", str(tmp_path / "none.jsonl")).code == 3
+    assert cli("import", str(tmp_path / "none.jsonl")).code == 3
 
 
 # -- the editor ----------------------------------------------------------------------------------
@@ -476,11 +476,11 @@ def test_an_editor_that_is_not_there(cli: Cli) -> None:
 
 
 def test_a_person_is_asked_before_anything_is_destroyed(cli: Cli) -> None:
-    kept = cli.on_terminal("fact", "delete", FACT, answers=[("Delete 1 fact?", "n")])
+    kept = cli.on_terminal("delete", FACT, answers=[("Delete 1 fact?", "n")])
     assert kept.code == 0
     assert content(cli)
-    cli.on_terminal("fact", "delete", FACT, answers=[("Delete 1 fact?", "y")])
-    assert cli("fact", "show", FACT).code == 3
+    cli.on_terminal("delete", FACT, answers=[("Delete 1 fact?", "y")])
+    assert cli("show", FACT).code == 3
 
 
 def test_a_person_is_asked_for_what_is_missing(cli: Cli) -> None:
@@ -505,3 +505,27 @@ def test_a_person_is_asked_where_the_store_goes(empty_cli: Cli, tmp_path: Path) 
     assert result.code == 0, result.out
     assert file.exists()
     assert not (tmp_path / "data").exists()
+
+
+def test_each_change_says_how_to_undo_it_and_the_last_one_is_undone(cli: Cli) -> None:
+    changed = cli("edit", FACT, "--content", "Lena folds kites.", "--yes").ok()
+    entry = re.search("to undo: edenmem undo ([0-9a-f]{24})", changed.err)
+    assert entry
+    cli("undo", entry[1], "--yes").ok()
+    assert content(cli) == "Lena folds ninety whale lanterns."
+    deleted = cli("delete", FACT, "f" * 23 + "2", "e" * 24, "--yes").ok()
+    assert re.search("to undo: edenmem undo --run [0-9a-f]{24}", deleted.err)
+    cli("undo", "--last", "--yes").ok()
+    assert content(cli) == "Lena folds ninety whale lanterns."
+    cli("edit", "e" * 24, "--content", "Answers are long.", "--yes").ok()
+    cli("undo", "--last", "--yes").ok()
+    cli("delete", "e" * 24, "--yes").ok()
+    assert cli("show", "e" * 24).code == 3
+    cli("restore", "e" * 10, "--yes").ok()
+    assert cli.json("show", "e" * 24)[0]["content"] == HOSTILE
+    assert cli("restore", "e" * 24, "--yes").code == 2
+    assert "to undo" not in cli("edit", FACT, "--content", "x", "--dry-run").ok().err
+
+
+def test_without_a_reference_a_fact_to_delete_is_chosen(cli: Cli) -> None:
+    assert "REF is missing" in cli("delete").err

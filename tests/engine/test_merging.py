@@ -72,7 +72,7 @@ def merger(cast: Cast, embedder: FakeEmbedder | None, *, llm: FakeLLM | None = N
             cast.store,
             llm=llm,
             embedder=embedder,
-            actor=make_actor("fact dedup"),
+            actor=make_actor("fact merge"),
             clock=lambda: NOW,
         )
     )

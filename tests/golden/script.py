@@ -12,6 +12,7 @@ COMMUNITY = "examples/community/sessions.jsonl"
 V1 = "examples/v1_dump"
 
 LENA = "--agent mira --user lena"
+TEXT = "mira/user:lena"
 
 
 def live_through(day: Day) -> None:
@@ -41,26 +42,26 @@ def begin(day: Day) -> None:
     day("fact list --agent mira")
     day("init --yes")
     day("init --yes")
-    day(f"session import {COMMUNITY} --dry-run --add-missing --owner lena")
-    day(f"session import {COMMUNITY}")
-    day(f"session import {COMMUNITY} --add-missing --owner lena")
-    day(f"session import {COMMUNITY} --add-missing --owner lena")
-    day("session import - --add-missing --owner lena", stdin='{"agent": "mira"}\nnonsense\n')
+    day(f"import {COMMUNITY} --dry-run --add-missing --owner lena")
+    day(f"import {COMMUNITY}")
+    day(f"import {COMMUNITY} --add-missing --owner lena")
+    day(f"import {COMMUNITY} --add-missing --owner lena")
+    day("import - --add-missing --owner lena", stdin='{"agent": "mira"}\nnonsense\n')
 
 
 def people(day: Day) -> None:
     """Who there is."""
     day.chapter("people")
-    for line in ("agent list", "agent show mira", "user list", "user show lena", "session list"):
+    for line in ("agent list", "show agent:mira", "user list", "show user:lena", "session list"):
         day.formats(line)
-    day.formats("session show lena-first-visit")
+    day.formats("show lena-first-visit")
     day("agent add extra --owner lena --name Extra --persona 'Keeps quiet.'")
     day("agent add extra --owner lena")
     day("user add zoe")
-    day("agent disable extra --user-memory --dry-run")
-    day("agent disable extra --user-memory --reason 'not needed'")
-    day("agent disable extra --user-memory")
-    day("agent enable extra")
+    day("agent set extra --no-user-memory --dry-run")
+    day("agent set extra --no-user-memory --reason 'not needed'")
+    day("agent set extra --no-user-memory")
+    day("agent set extra --user-memory --agent-memory")
     day("session list --agent mira --user lena --limit 1")
 
 
@@ -96,17 +97,17 @@ def look(day: Day) -> None:
         f"reflection list {LENA}",
         "consolidation list",
         f"consolidation show {LENA}",
-        f"consolidation history {LENA}",
+        f"history {TEXT}",
         "stats",
         "embed status",
         "log --limit 30",
-        "context show lena-progress",
+        "context lena-progress",
     ):
         day.formats(line)
-    day("context show harbour-lights-second --message 'Is the permit there?' --recall always")
-    day(f"consolidation why {LENA}")
+    day("context harbour-lights-second --message 'Is the permit there?' --recall always")
+    day(f"why {TEXT}")
     fact = day.json(f"fact list {LENA}")[0]["id"]
-    for line in ("fact show", "fact why", "fact history"):
+    for line in ("show", "why", "history"):
         day.formats(f"{line} {fact}")
 
 
@@ -134,18 +135,18 @@ def facts(day: Day) -> None:
     day(f"fact edit {fact} --content 'Lena keeps six hives on the roof.' --yes --reason more")
     day(f"fact edit {fact} --content 'Lena keeps six hives on the roof.' --yes")
     day(f"fact edit {fact} --private --yes")
-    day.formats(f"fact history {fact}")
-    day(f"fact restore {fact} --version 1 --dry-run")
-    day(f"fact restore {fact} --version 1")
-    day(f"fact delete {fact} --dry-run")
-    day(f"fact delete {fact} --yes --reason 'wrong person'")
-    day(f"fact delete {fact} --yes")
-    day(f"fact show {fact}")
-    day(f"fact restore {fact} --version 2")
+    day.formats(f"history {fact}")
+    day(f"restore {fact} --version 1 --dry-run")
+    day(f"restore {fact} --version 1 --yes")
+    day(f"delete {fact} --dry-run")
+    day(f"delete {fact} --yes --reason 'wrong person'")
+    day(f"delete {fact} --yes")
+    day(f"show {fact}")
+    day(f"restore {fact} --version 2 --yes")
     day(f"fact add {LENA} --scope user --content 'Lena keeps six hives on the roof.'")
-    day(f"fact delete {fact} --yes")
+    day(f"delete {fact} --yes")
     day(f"fact add {LENA} --scope user --content 'Lena keeps six hives on the roof.'")
-    day(f"fact dedup {LENA} --scope user --dry-run --format json")
+    day(f"fact merge {LENA} --scope user --dry-run --format json")
     day(f"fact add {LENA} --scope user --content '{'word ' * 40}'")
 
 
@@ -156,11 +157,11 @@ def reflections(day: Day) -> None:
     day(f"reflection add {LENA} --scope user --content 'Lena likes mornings.' --dry-run")
     pending = f"reflection list {LENA} --scope user --pending"
     one = next(each["id"] for each in day.json(pending) if "mornings" in each["content"])
-    day(f"reflection edit {one} --content 'Lena likes early mornings.' --yes")
-    day.formats(f"reflection show {one}")
-    day(f"reflection delete {one} --dry-run")
-    day(f"reflection delete {one} --yes")
-    day(f"reflection delete {one} --yes")
+    day(f"edit {one} --content 'Lena likes early mornings.' --yes")
+    day.formats(f"show {one}")
+    day(f"delete {one} --dry-run")
+    day(f"delete {one} --yes")
+    day(f"delete {one} --yes")
     day(pending)
 
 
@@ -171,10 +172,10 @@ def texts(day: Day) -> None:
     day(f"consolidation edit {LENA} --content 'Lena is busy.' --yes --reason shorter")
     day(f"consolidation edit {LENA} --content 'Lena is busy.' --yes")
     day(f"consolidation diff {LENA} --from 1 --to 2")
-    day(f"consolidation restore {LENA} --version 1 --dry-run")
-    day(f"consolidation restore {LENA} --version 1 --yes")
-    day(f"consolidation restore {LENA} --version 99 --yes")
-    day.formats(f"consolidation history {LENA}")
+    day(f"restore {TEXT} --version 1 --dry-run")
+    day(f"restore {TEXT} --version 1 --yes")
+    day(f"restore {TEXT} --version 99 --yes")
+    day.formats(f"history {TEXT}")
 
 
 def scopes(day: Day) -> None:
@@ -202,8 +203,8 @@ def refuse(day: Day) -> None:
     for line in (
         "fact list --agent nobody",
         "fact list --agent mira --scope user",
-        "fact show 0000",
-        "fact show",
+        "show 0000",
+        "show",
         "fact add --agent mira --user nobody --content x",
         "fact edit 000000000000000000000000 --content x --yes",
         "scope policy --agent mira --consolidate-at none",
@@ -252,7 +253,7 @@ def undo(day: Day) -> None:
     day(f"undo --run {run} --dry-run --format json")
     day(f"undo --run {run} --yes")
     day(f"undo --run {run} --yes")
-    day(f"log {_entry(day)} --format json")
+    day(f"show {_entry(day)} --format json")
 
 
 def files(day: Day) -> None:

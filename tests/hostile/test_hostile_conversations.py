@@ -336,16 +336,16 @@ def test_no_list_obeys_what_it_lists(
 @pytest.mark.usefixtures("shell")
 def test_no_conversation_is_obeyed_when_it_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     for name in NAMES:
-        assert run(("session", "show", name)) == 0, name
+        assert run(("show", name)) == 0, name
         shown = capsys.readouterr()
         assert not controls(shown.out), name
-        assert run(("context", "show", name)) == 0, name
+        assert run(("context", name)) == 0, name
         assert ElementTree.fromstring(capsys.readouterr().out).tag == "MemoryContext", name
 
 
 @pytest.mark.parametrize(
     "command",
-    [("session", "show", "terminal"), ("fact", "list", "--agent", "mira", "--user", "mallory")],
+    [("show", "terminal"), ("fact", "list", "--agent", "mira", "--user", "mallory")],
     ids=lambda command: command[0],
 )
 def test_nor_on_a_terminal(command: tuple[str, ...], ruins: Ruins) -> None:

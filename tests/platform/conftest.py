@@ -175,7 +175,7 @@ class World:
         session = {"session": name, "agent": "mira", "users": list(users), "messages": messages}
         file = self.process.cwd / f"{name}.jsonl"
         file.write_text(json.dumps(session))
-        self.eden("session", "import", str(file)).ok()
+        self.eden("import", str(file)).ok()
 
     def platform(
         self, model: Callable[[Sequence[Message]], Learned] = learn, **later: float

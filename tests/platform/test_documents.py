@@ -60,7 +60,7 @@ def test_a_day_with_edenmem_leaves_documents_that_the_platform_loads(world: Worl
     eden("fact", "edit", swims["id"], "--content", "Anna dives.", "--yes").ok()
     [entry] = eden.json("log", "--limit", "1")
     eden("undo", entry["id"], "--yes").ok()
-    eden("context", "show", str(own)).ok()
+    eden("context", str(own)).ok()
     eden("forget", "--user", "bea", "--yes").ok()
     eden("forget", "--session", "of-nobody", "--yes").ok()
 
@@ -114,8 +114,8 @@ def test_looking_at_a_context_leaves_the_platforms_cache_alone(world: World) -> 
         world.eden("fact", "add", *owner, "--content", f"Secret of {name}.").ok()
     session = world.put_session(sentences("Anna", 1))
     before = world.database.sessions.find_one({"_id": session})
-    world.eden("context", "show", str(session), "--user", "bea").ok()
-    world.eden("context", "show", str(session), "--refresh").ok()
+    world.eden("context", str(session), "--user", "bea").ok()
+    world.eden("context", str(session), "--refresh").ok()
     assert world.database.sessions.find_one({"_id": session}) == before
     served = world.platform().context(session, world.anna)
     assert "Secret of anna." in served
@@ -148,6 +148,6 @@ def test_edenmem_shows_no_context_that_the_platform_built(world: World) -> None:
     platform = world.platform()
     session = world.put_session(sentences("Anna", *range(4)))
     assert platform.form(session)
-    shown = world.eden("context", "show", str(session)).ok().out
+    shown = world.eden("context", str(session)).ok().out
     assert shown.count("Anna keeps hive") >= 4
     assert "<MemoryContext>" in shown

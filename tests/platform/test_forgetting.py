@@ -281,7 +281,7 @@ def test_a_deleted_fact_of_the_platform_is_not_formed_again(world: World) -> Non
     session = world.put_session(sentences("Anna", *range(4)))
     assert world.platform().form(session)
     for fact in world.eden.json("fact", "list", "--agent", "mira", "--user", "anna"):
-        world.eden("fact", "delete", fact["id"], "--yes").ok()
+        world.eden("delete", fact["id"], "--yes").ok()
     world.database.memory2_reflections.delete_many({})
     world.age(minutes=30)
     world.eden("cold", "run").ok()

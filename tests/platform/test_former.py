@@ -83,7 +83,7 @@ def test_messages_that_nothing_read_are_named_and_formed_once(
     first = 130 - len(platform.read)
     assert 75 <= first <= 105
     assert readings(world)["unread"] == {str(session): first}
-    assert f"{first} messages" in world.eden("session", "show", str(session)).ok().out
+    assert f"{first} messages" in world.eden("show", str(session)).ok().out
     assert f"passed unread  {first} messages" in world.eden("status").ok().out
     world.eden("cold", "run").ok()
     assert world.read == []  # the platform may still be at work
@@ -192,7 +192,7 @@ def test_two_cold_runs_beside_two_of_the_platform(
     named = {
         str(session): each["twice"]
         for session in [key for key in made if str(key) in twice][:3] or list(made)[:2]
-        for each in world.eden.json("session", "show", str(session))[0]["readings"]
+        for each in world.eden.json("show", str(session))[0]["readings"]
         if each["twice"]
     }
     assert named.items() <= twice.items()

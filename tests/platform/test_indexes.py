@@ -80,11 +80,11 @@ def test_beside_the_narrow_index_only_adding_is_refused(world: World) -> None:
     assert world.facts() == kept
     assert world.eden.json("fact", "list", "--agent", "mira", "--user", "anna")
     assert world.eden.json("search", "hive", "--agent", "mira", "--user", "anna")
-    world.eden("context", "show", str(formed)).ok()
+    world.eden("context", str(formed)).ok()
     [fact] = world.eden.json("fact", "list", "--agent", "mira", "--user", "anna", "--limit", "1")
-    world.eden("fact", "delete", fact["id"], "--yes").ok()
+    world.eden("delete", fact["id"], "--yes").ok()
     kept.remove(fact["content"])
-    for command in ("doctor", "index list", "index status"):
+    for command in ("doctor", "index list", "index list --check"):
         result = world.eden(*command.split())
         assert "fact_dedup_idx" in result.out + result.err, command
 

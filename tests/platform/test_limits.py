@@ -92,7 +92,12 @@ def test_no_road_lowers_the_limit_of_a_text(world: World) -> None:
         assert f"{LIMITS[kind]}" in prompts[0]
         text = lines(words + 20, "Changed")
         world.eden("consolidation", "edit", *scopes[kind], "--yes", "--content", text).ok()
-        world.eden("consolidation", "restore", *scopes[kind], "--version", "1", "--yes").ok()
+        owner = {
+            "agent": "agent",
+            "user": f"user:{scopes['user'][3]}",
+            "session": f"session:{session}",
+        }
+        world.eden("restore", f"mira/{owner[kind]}", "--version", "1", "--yes").ok()
         assert limits(world)[kind] == LIMITS[kind]
     for entry in world.eden.json("log", "--limit", "20"):
         if entry["target_type"] == "consolidation":

@@ -31,7 +31,7 @@ def test_memory_of_a_linked_account_is_the_persons(world: World) -> None:
     )
     visit = world.put_session(["Hello."])
     for each in (visit, session):
-        assert world.eden("context", "show", str(each)).ok().out.count("keeps hive") >= 4
+        assert world.eden("context", str(each)).ok().out.count("keeps hive") >= 4
     assert world.eden("doctor").code == 0
 
 

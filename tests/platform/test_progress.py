@@ -84,7 +84,7 @@ def test_edenmem_forms_while_the_platform_waits_for_its_model(
         return
     assert world.read == sentences("Anna", *FIRST)
     assert "the platform may also read 4 messages" in seen[0].err
-    assert "4 messages for mira" in world.eden("session", "show", str(session)).ok().out
+    assert "4 messages for mira" in world.eden("show", str(session)).ok().out
     assert world.eden.json("doctor", "--check", "read-twice")[0]["count"] == 1
 
 

@@ -62,11 +62,11 @@ def test_no_backfill_replaces_the_platforms_vectors(formed: World) -> None:
 
 def test_a_switch_that_was_forced_is_not_ended_unforced(formed: World) -> None:
     eden = formed.eden
-    eden(*FORCED, "embed", "backfill", "--model", "mini", "--yes").ok()
-    refused = eden(*OTHER, "embed", "switch", "drop-old", "--yes")
+    eden(*FORCED, "embed", "use", "mini", "--yes").ok()
+    refused = eden(*OTHER, "embed", "use", "--drop-old", "--yes")
     assert refused.code == ExitCode.CONFLICT
     assert models(formed) == {PLATFORMS}
-    eden("embed", "switch", "back", "--yes").ok()
+    eden("embed", "use", "--back", "--yes").ok()
 
 
 def test_facts_by_hand_get_no_vector_of_another_model(formed: World) -> None:

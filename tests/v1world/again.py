@@ -254,7 +254,7 @@ def fact_deleted_here_stays_away(c: Case) -> None:
 @here
 def before_fact_deleted_here_stays_away(place: Any, c: Case, memory: Memory) -> None:
     fact = next(each for each in memory.facts if each.scope.agent == str(c.agent))
-    place.command("fact", "delete", fact.id, "--yes")
+    place.command("delete", fact.id, "--yes")
 
 
 @story(_user, kept=True)

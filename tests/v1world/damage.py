@@ -731,7 +731,7 @@ def deleted_fact_put_back(place: Any, whole: Whole) -> None:
     """The log says that it is gone."""
     fact = whole.fact("several_active_shards")
     place.copy("facts", fact.id, Scope("agent", NOBODY))
-    place.command("fact", "delete", fact.id, "--yes")
+    place.command("delete", fact.id, "--yes")
     ((kept, *_),) = [
         [each.id for each in place.read().facts if each.scope.agent == NOBODY],
     ]

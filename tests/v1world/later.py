@@ -48,7 +48,7 @@ def fact_edited_twice(place: Any, whole: Whole) -> None:
 
 @change
 def fact_deleted(place: Any, whole: Whole) -> None:
-    place.command("fact", "delete", whole.fact("several_active_shards").id, "--yes")
+    place.command("delete", whole.fact("several_active_shards").id, "--yes")
 
 
 @change
@@ -60,13 +60,13 @@ def fact_made_private_by_its_owner(place: Any, whole: Whole) -> None:
 @change
 def reflection_edited(place: Any, whole: Whole) -> None:
     item = whole.reflection("pending_directives_in_order")
-    place.command("reflection", "edit", item.id, "--content", "Be brief.", "--yes")
+    place.command("edit", item.id, "--content", "Be brief.", "--yes")
 
 
 @change
 def reflection_deleted(place: Any, whole: Whole) -> None:
     item = whole.reflection("pending_directives_in_order", place=2)
-    place.command("reflection", "delete", item.id, "--yes")
+    place.command("delete", item.id, "--yes")
 
 
 @change
@@ -89,7 +89,7 @@ def shard_resumed(place: Any, whole: Whole) -> None:
 @change
 def agent_memory_disabled(place: Any, whole: Whole) -> None:
     agent = whole.agent("several_active_shards")
-    place.command("agent", "disable", agent, "--agent-memory")
+    place.command("agent", "set", agent, "--no-agent-memory")
 
 
 @change

@@ -66,6 +66,13 @@ def _complete_ids(kind: ReferenceKind) -> Completer:
     return completer
 
 
+def _complete_refs(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
+    """Yield agents, users, sessions and memories, by name or ID."""
+    kinds: tuple[ReferenceKind, ...] = ("agent", "user", "session", "fact", "reflection")
+    for kind in kinds:
+        yield from islice(_complete_ids(kind)(run, ctx, incomplete), LIMIT)
+
+
 def _shards(run: Invocation, ctx: Any, incomplete: str) -> Iterable[str]:
     """Yield the shards of the given agent, or of all agents."""
     agent = ctx.params.get("agent")
@@ -119,7 +126,7 @@ COMPLETERS: dict[str, Completer] = {
     "TO": _complete_ids("user"),
     "SESSION": _complete_ids("session"),
     "FACT": _complete_ids("fact"),
-    "REFLECTION": _complete_ids("reflection"),
+    "REF": _complete_refs,
     "FORMATION": _complete_ids("formation"),
     "ENTRY": _entries,
     "GROUP": _groups,

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
+from typer.models import CommandInfo
 
 from edenmem.cli.app.invocation import Invocation, LogFormat, command_line
 from edenmem.cli.app.parameters import add_completion, lighten, spread_groups, suggest
@@ -33,8 +34,7 @@ def group(help: str) -> typer.Typer:
 
 def build_group(app: typer.Typer) -> Group:
     """Build the parser's group for an application that `group` returned."""
-    empty = typer.Typer(cls=Group, help=app.info.help, rich_markup_mode=None, add_completion=False)
-    made = get_group(empty)
+    made = get_group(group(str(app.info.help)))
     assert isinstance(made, Group)
     made.app = app
     made.params.extend(global_parameters(shown=_SHOWN))
@@ -43,14 +43,19 @@ def build_group(app: typer.Typer) -> Group:
 
 def build_command(info: Any) -> Any:
     """Build the parser's command for a registered one."""
-    holder, made = single(), copy(info)
+    holder, made = _single(), copy(info)
     made.callback = spread_groups(info.callback)
     add_completion(made.callback)
     holder.registered_commands.append(made)
     return get_command(holder)
 
 
-def single() -> typer.Typer:
+def command(name: str, callback: Any) -> Any:
+    """Build the parser's command for a function."""
+    return build_command(CommandInfo(name=name, cls=Command, callback=callback))
+
+
+def _single() -> typer.Typer:
     """Return a Typer application for one command without subcommands."""
     return typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -218,7 +223,7 @@ def _global_options(
 @cache
 def global_parameters(*, shown: frozenset[str] | None = None) -> tuple[Any, ...]:
     """Return the global options as parameters; help lists the ``shown`` ones (None: all)."""
-    holder = single()
+    holder = _single()
     add_completion(_global_options)
     holder.command()(_global_options)
     parameters = tuple(get_command(holder).params)
@@ -226,6 +231,22 @@ def global_parameters(*, shown: frozenset[str] | None = None) -> tuple[Any, ...]
         if shown is not None and parameter.name not in shown:
             parameter.hidden = True  # type: ignore[attr-defined]
     return parameters
+
+
+#: Words that people try → the command that they look for.
+_MEANT = {
+    "add": "fact add",
+    "config set": "config show",
+    "dedup": "fact merge",
+    "find": "search",
+    "get": "show",
+    "list": "fact list",
+    "ls": "fact list",
+    "recall": "search",
+    "remove": "delete",
+    "rm": "delete",
+    "rollback": "undo --run",
+}
 
 
 class Command(TyperCommand):
@@ -324,13 +345,21 @@ class Group(TyperGroup):
             raise typer.Exit(ExitCode.USAGE)
         return super().parse_args(ctx, args)
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Print the commands, then the options."""
+        self.format_commands(ctx, formatter)
+        TyperCommand.format_options(self, ctx, formatter)  # type: ignore[arg-type]
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the named command, or raise an error with the nearest names."""
         names = self.list_commands(ctx)
         if args and args[0] not in names and not args[0].startswith("-"):
-            within = " ".join(ctx.command_path.split()[1:])
+            words = " ".join([*ctx.command_path.split()[1:], args[0]])
+            meant = _MEANT.get(words)
+            if meant is None and args[0] in ctx.find_root().command.list_commands(ctx):
+                meant = args[0]
+            known = f"did you mean 'edenmem {meant}'?" if meant else suggest(args[0], names)
             raise UsageError(
-                f"no such command: {f'{within} {args[0]}'.strip()!r}",
-                hint=suggest(args[0], names) or f"see '{ctx.command_path} --help'",
+                f"no such command: {words!r}", hint=known or f"see '{ctx.command_path} --help'"
             )
         return super().resolve_command(ctx, args)

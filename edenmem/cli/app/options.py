@@ -14,6 +14,10 @@ from edenmem.models.ids import is_id, new_id
 from edenmem.models.scope import ScopeKind
 from edenmem.text import is_displayable, normalize_name
 
+Ref = Annotated[
+    str,
+    typer.Argument(metavar="REF", help="ID, ID prefix, name, or a scope such as mira/user:lena."),
+]
 Agent = Annotated[
     str | None,
     typer.Option("--agent", "-a", metavar="AGENT", help="Agent: username, ID, or ID prefix."),

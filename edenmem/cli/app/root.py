@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from typer.main import get_command
 
 from edenmem import __version__
 from edenmem.cli.app.failures import print_error, run_guarded
-from edenmem.cli.app.framework import Group, build_command, build_group, global_parameters
+from edenmem.cli.app.framework import Group, build_group, command, global_parameters
 from edenmem.cli.app.invocation import Invocation
 from edenmem.cli.terminal.encoding import adapt_stream
 from edenmem.cli.terminal.files import redirect_output
@@ -23,105 +24,82 @@ from edenmem.errors import ExitCode, StoreError
 
 
 class Entry(NamedTuple):
-    """A command or group: its section in the help, its package, its name and its help."""
+    """A command or group in the help.
+
+    Attributes:
+        section: The heading in the help.
+        module: The module under `edenmem.cli.commands`, with ``app`` for a group, else with a
+            function of the command's name (with an underscore after the name of a keyword).
+        name: The name.
+        help: A few words.
+        is_group: Whether it has subcommands.
+    """
 
     section: str
-    room: str
+    module: str
     name: str
     help: str
     is_group: bool = False
 
-    @property
-    def module(self) -> str:
-        """Return the module; the name of a Python keyword ends in an underscore."""
-        ending = "_" if iskeyword(self.name) else ""
-        return f"edenmem.cli.commands.{self.room}.{self.name}{ending}"
 
-
-_BEGIN, _WHO, _MEMORY, _WORK = "Getting started", "Agents, users, scopes", "Memory", "Operations"
-_SERVERS = "Servers"
+_START, _MEMORY, _LISTS = "Getting started", "Memory", "Lists and new entries"
+_WORK, _DATA, _SERVERS = "Operations", "Data", "Servers"
 
 COMMANDS: dict[str, Entry] = {
     entry.name: entry
     for entry in (
-        Entry(_BEGIN, "start", "demo", "Run an end-to-end demo in a new file."),
-        Entry(_BEGIN, "start", "init", "Create the store, or any missing parts of it."),
-        Entry(_BEGIN, "start", "status", "Show the store, its size, due work and failures."),
-        Entry(_BEGIN, "start", "stats", "Show growth, size, use and cost of memory."),
-        Entry(_BEGIN, "start", "doctor", "Check the store and its memory; make safe repairs."),
-        Entry(_BEGIN, "start", "config", "Show the settings and their origins.", True),
-        Entry(_BEGIN, "start", "help", "Show the help of a command, or a guide."),
-        Entry(_WHO, "people", "agent", "List, show, add, enable and disable agents.", True),
-        Entry(_WHO, "people", "user", "List, show, add and merge users.", True),
-        Entry(_WHO, "people", "session", "List, show and import sessions.", True),
-        Entry(_WHO, "people", "scope", "List and show scopes; set policies, pause, resume.", True),
-        Entry(
-            _MEMORY,
-            "memory",
-            "fact",
-            "List, edit, restore, explain and merge facts.",
-            True,
-        ),
-        Entry(
-            _MEMORY, "memory", "reflection", "List, show, add, edit and delete reflections.", True
-        ),
-        Entry(
-            _MEMORY,
-            "memory",
-            "consolidation",
-            "Show, edit, compare, restore and explain texts.",
-            True,
-        ),
-        Entry(_MEMORY, "memory", "log", "Show who changed what, when and why."),
-        Entry(_MEMORY, "memory", "undo", "Undo a change, or all changes of a run."),
-        Entry(_MEMORY, "memory", "browse", "Browse and edit memory in a full-screen view."),
-        Entry(_WORK, "search", "search", "Find facts by meaning and by words."),
-        Entry(_WORK, "search", "eval", "Measure search quality on labeled queries."),
-        Entry(
-            _WORK, "search", "context", "Show the context that goes into an agent's prompt.", True
-        ),
-        Entry(_WORK, "work", "form", "Form memories from sessions."),
-        Entry(_WORK, "work", "remember", "Extract facts from any text, and store the new ones."),
-        Entry(
-            _WORK,
-            "work",
-            "consolidate",
-            "Merge pending reflections into the texts of their scopes.",
-        ),
-        Entry(_WORK, "work", "cold", "Form memories from idle sessions, from cron.", True),
-        Entry(_WORK, "data", "forget", "Erase a user, session, group, agent or fact completely."),
-        Entry(
-            _WORK, "indexes", "embed", "Create vectors for facts; switch embedding models.", True
-        ),
-        Entry(_WORK, "data", "export", "Write memory to a backup, or to Markdown files."),
-        Entry(_WORK, "data", "import", "Read a backup, JSON Lines, or edited Markdown files."),
-        Entry(
-            _WORK,
-            "data",
-            "migrate",
-            "Migrate memory from v1, and the schema.",
-            True,
-        ),
-        Entry(
-            _WORK,
-            "indexes",
-            "index",
-            "Create, list, update and drop indexes.",
-            True,
-        ),
-        Entry(_SERVERS, "servers", "serve", "Serve a chat proxy with memory, and a REST API."),
-        Entry(_SERVERS, "servers", "token", "Create, list and revoke access tokens.", True),
-        Entry(_SERVERS, "servers", "mcp", "Serve memory as MCP tools."),
+        Entry(_START, "start.demo", "demo", "run an end-to-end demo"),
+        Entry(_START, "start.init", "init", "create the store"),
+        Entry(_START, "start.status", "status", "size, due work, failures"),
+        Entry(_START, "start.stats", "stats", "growth, use and cost"),
+        Entry(_START, "start.doctor", "doctor", "check and repair"),
+        Entry(_START, "start.config", "config", "settings, their origins", True),
+        Entry(_START, "start.help", "help", "a command, or a guide"),
+        Entry(_START, "memory.browse", "browse", "full-screen view"),
+        Entry(_MEMORY, "search.search", "search", "find facts"),
+        Entry(_MEMORY, "search.context", "context", "what goes into a prompt"),
+        Entry(_MEMORY, "memory.show", "show", "anything in full"),
+        Entry(_MEMORY, "memory.show", "why", "origin of a memory"),
+        Entry(_MEMORY, "memory.show", "history", "earlier versions"),
+        Entry(_MEMORY, "memory.edit", "edit", "change a memory"),
+        Entry(_MEMORY, "memory.edit", "delete", "delete memories"),
+        Entry(_MEMORY, "memory.edit", "restore", "bring a memory back"),
+        Entry(_MEMORY, "memory.log", "log", "who changed what"),
+        Entry(_MEMORY, "memory.undo", "undo", "undo a change or a run"),
+        Entry(_LISTS, "memory.fact", "fact", "list, add, merge", True),
+        Entry(_LISTS, "memory.reflection", "reflection", "list, add", True),
+        Entry(_LISTS, "memory.consolidation", "consolidation", "list, diff, edit texts", True),
+        Entry(_LISTS, "people.scope", "scope", "list, show, set, pause", True),
+        Entry(_LISTS, "people.agent", "agent", "list, add, set", True),
+        Entry(_LISTS, "people.user", "user", "list, add, merge", True),
+        Entry(_LISTS, "people.session", "session", "list", True),
+        Entry(_WORK, "work.form", "form", "memories from sessions"),
+        Entry(_WORK, "work.remember", "remember", "facts from any text"),
+        Entry(_WORK, "work.consolidate", "consolidate", "rewrite texts of scopes"),
+        Entry(_WORK, "work.cold", "cold", "idle sessions, by cron", True),
+        Entry(_WORK, "indexes.embed", "embed", "vectors of facts", True),
+        Entry(_WORK, "indexes.index", "index", "create, list, drop", True),
+        Entry(_WORK, "search.eval", "eval", "measure search quality"),
+        Entry(_DATA, "data.import_", "import", "backups, chats, notes"),
+        Entry(_DATA, "data.export", "export", "write memory to a file"),
+        Entry(_DATA, "data.export", "backup", "a dated, verified file"),
+        Entry(_DATA, "data.forget", "forget", "erase completely"),
+        Entry(_DATA, "data.migrate", "migrate", "from v1; the schema", True),
+        Entry(_SERVERS, "servers.serve", "serve", "chat proxy, REST API"),
+        Entry(_SERVERS, "servers.mcp", "mcp", "memory as MCP tools"),
+        Entry(_SERVERS, "servers.token", "token", "tokens of the server", True),
     )
 }
 
 
 def load(entry: Entry) -> Any:
     """Build the parser's command for an entry of the table."""
-    app = import_module(entry.module).app
-    command = build_group(app) if entry.is_group else build_command(app.registered_commands[0])
-    command.name = entry.name
-    return command
+    module = import_module(f"edenmem.cli.commands.{entry.module}")
+    if entry.is_group:
+        built = build_group(module.app)
+        built.name = entry.name
+        return built
+    return command(entry.name, getattr(module, entry.name + "_" * iskeyword(entry.name)))
 
 
 def every_command() -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -151,6 +129,13 @@ class Root(Group):
         entry = COMMANDS.get(cmd_name)
         return load(entry) if entry else None
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse arguments; without any, print all commands on one screen."""
+        if not args and not ctx.resilient_parsing:
+            sys.stdout.write("\n".join(_overview()) + "\n")
+            raise typer.Exit(ExitCode.OK)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command, or print the version to stdout or the file of ``-o``."""
         if not ctx.params["version"]:
@@ -168,6 +153,18 @@ class Root(Group):
                     [(e.name, e.help) for e in COMMANDS.values() if e.section == section],
                     col_max=16,
                 )
+
+
+def _overview() -> list[str]:
+    """Return all commands in two columns, for a screen of 80 by 24."""
+    cells = [f"  {entry.name:<14}{entry.help}" for entry in COMMANDS.values()]
+    half = (len(cells) + 1) // 2
+    rows = itertools.zip_longest(cells[:half], cells[half:], fillvalue="")
+    return [
+        "usage: edenmem COMMAND … (long-term memory for AI agents, in SQLite or MongoDB)",
+        *(f"{left:<40}{right}".rstrip() for left, right in rows),
+        "Try 'edenmem demo', 'edenmem help COMMAND'; options: 'edenmem --help'.",
+    ]
 
 
 app = typer.Typer(

@@ -23,6 +23,8 @@ from edenmem.models.changes import (
     ReviseFact,
 )
 from edenmem.models.formation import HELD, CallUsage, Decision, UsageTotal
+from edenmem.models.host import Session
+from edenmem.models.ids import derived_id
 from edenmem.models.memory import Consolidation, Fact, Held, HeldCount, Reflection
 from edenmem.models.scope import Scope
 from edenmem.text import ago, many
@@ -48,6 +50,15 @@ def scope_name(run: Invocation, scope: Scope, *, within_agent: bool = False) -> 
     """Return the label of a scope; see `Labels`."""
     labels = run.service.scopes.labels([scope])
     return labels.within_agent(scope) if within_agent else labels.full(scope)
+
+
+def origin(session: Session) -> str:
+    """Return "chat" for a session of 'edenmem serve', else "imported".
+
+    A chat has no title, and the ID of an import is derived from its name.
+    """
+    is_named = session.name is not None and session.id == derived_id("session", session.name)
+    return "imported" if is_named or session.title else "chat"
 
 
 def fact_columns(run: Invocation) -> Callable[[Sequence[Fact]], list[Column[Fact]]]:
@@ -191,6 +202,20 @@ def print_edits(
             run.out.line(edit_line(report, verbs=verbs, target=target))
 
     run.out.report(reports, show, data=edit_data)
+    note_undo(run, reports)
+
+
+def note_undo(run: Invocation, reports: Sequence[EditReport]) -> None:
+    """Print how to undo the changes that were made."""
+    done = [
+        report.result.change_id
+        for report in reports
+        if report.result and report.result.status is ChangeStatus.APPLIED and not report.dry_run
+    ]
+    if len(done) == 1:
+        run.out.note(f"to undo: edenmem undo {done[0]}")
+    elif done:
+        run.out.note(f"to undo: edenmem undo --run {run.actor.run_id}")
 
 
 def edit_data(report: EditReport) -> dict[str, Any]:

@@ -201,7 +201,7 @@ CATALOG: dict[str, Check] = {
             "the last scheduled backup is recent and intact",
             _WARNING,
             "Changes since the last good backup would be lost with the database.",
-            "edenmem export --keep 14, and check the logs of its schedule",
+            "edenmem backup --keep 14, and check the logs of its schedule",
         ),
         # -- search --------------------------------------------------------------------------
         Check(
@@ -220,7 +220,7 @@ CATALOG: dict[str, Check] = {
             "search indexes respond and match the facts",
             _PROBLEM,
             "Search misses facts, or finds deleted ones.",
-            "edenmem index create search, edenmem index update search --rebuild",
+            "edenmem index create search, edenmem index create --update search --rebuild",
             fixable=True,
         ),
         Check(
@@ -288,7 +288,7 @@ CATALOG: dict[str, Check] = {
             "each user's memory belongs to one account",
             _NOTE,
             "Memory stays with its account when account links change.",
-            "edenmem user show USER; edenmem user merge FROM TO moves it to one account",
+            "edenmem show user:USER; edenmem user merge FROM TO moves it to one account",
         ),
         Check(
             "sources",
@@ -304,7 +304,7 @@ CATALOG: dict[str, Check] = {
             "references of reflections are valid",
             _WARNING,
             "The text that absorbed a reflection, or the reflections it derives from, are missing.",
-            "edenmem reflection show ID, and decide whether to keep it",
+            "edenmem show ID, and decide whether to keep it",
         ),
         Check(
             "forgotten",
@@ -349,7 +349,7 @@ CATALOG: dict[str, Check] = {
             "no memory is blank",
             _WARNING,
             "A blank memory takes up space in contexts.",
-            "edenmem fact delete ID, edenmem reflection delete ID, edenmem consolidation restore",
+            "edenmem delete ID, edenmem restore REF --version N",
         ),
         Check(
             "limits",
@@ -365,7 +365,7 @@ CATALOG: dict[str, Check] = {
             "consolidations succeed",
             _WARNING,
             "The pending reflections stay pending, and the text does not change.",
-            "edenmem consolidation edit, edenmem reflection delete (for a contradiction),"
+            "edenmem consolidation edit, edenmem delete (for a contradiction),"
             " edenmem scope policy --word-limit N, or edenmem consolidate --force",
         ),
         Check(
@@ -374,7 +374,7 @@ CATALOG: dict[str, Check] = {
             "facts are confirmed by their conversations",
             _NOTE,
             "The source messages do not show all of the fact.",
-            "edenmem fact why ID, then edenmem fact edit ID or edenmem fact delete ID",
+            "edenmem why ID, then edenmem edit ID or edenmem delete ID",
         ),
         Check(
             "times",
@@ -390,7 +390,7 @@ CATALOG: dict[str, Check] = {
             "user memory comes from sessions with one person",
             _WARNING,
             "The memory may be about another person in the session.",
-            "edenmem fact show ID; then keep it, or edenmem fact delete ID",
+            "edenmem show ID; then keep it, or edenmem delete ID",
         ),
         Check(
             "versions",

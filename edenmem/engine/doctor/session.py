@@ -340,7 +340,9 @@ class Repairs:
                 refused.append(f"{finding.target_id}: edenmem index create --replace")
                 continue
             if "missing" not in finding.related:
-                refused.append(f"{finding.target_id}: edenmem index update {finding.target_id}")
+                refused.append(
+                    f"{finding.target_id}: edenmem index create --update {finding.target_id}"
+                )
                 continue
             try:
                 self._store.indexes.create_index(finding.target_id, wish)
@@ -352,7 +354,7 @@ class Repairs:
     def _search_indexes(self, findings: Sequence[Finding]) -> Outcome:
         info = self._context.info
         if info is None or info.kind != "sqlite":
-            command = "edenmem index create search, or edenmem index update search"
+            command = "edenmem index create search, or edenmem index create --update search"
             return Outcome(refused=tuple(f"{each.target_id}: {command}" for each in findings))
         wish = surroundings.wish_of(self._context)
         named = [finding for finding in findings if finding.target_type == "index"]

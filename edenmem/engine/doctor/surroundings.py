@@ -195,7 +195,9 @@ _INDEX_ADVICE = {
         "The platform fails or deletes facts because of this index.",
         "edenmem index create --replace",
     ),
-    "different": Advice("Queries are slow, or duplicates are stored.", "edenmem index update"),
+    "different": Advice(
+        "Queries are slow, or duplicates are stored.", "edenmem index create --update"
+    ),
     "unavailable": Advice(
         "Without this index, duplicates are stored.",
         "reshard the collection; edenmem/docs/mongodb.md lists valid shard keys",

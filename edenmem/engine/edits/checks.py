@@ -131,7 +131,7 @@ def check_session_known(store: Store, session_id: str) -> None:
     """
     if store.host.session(session_id) is None:
         raise NotFoundError(
-            f"session not found: {session_id}", hint="add sessions: edenmem session import FILE"
+            f"session not found: {session_id}", hint="add sessions: edenmem import FILE"
         )
 
 

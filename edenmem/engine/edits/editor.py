@@ -277,7 +277,7 @@ class Editor:
         if fact is None:
             raise NotFoundError(
                 f"fact not found: {fact_id}",
-                hint=f"restore a deleted fact: edenmem fact restore {fact_id}",
+                hint=f"restore a deleted fact: edenmem restore {fact_id}",
             )
         checks.check_version("fact", fact.version, expected_version)
         return fact
@@ -639,5 +639,5 @@ def _warn(text: str, scope: Scope, fact_id: str, dry_run: bool) -> tuple[str, ..
     elif secret:  # a deleted fact stays in the history
         remedy = f"; to erase it with all copies: 'edenmem forget --fact {fact_id}'"
     else:
-        remedy = f"; to delete it: 'edenmem fact delete {fact_id}'"
+        remedy = f"; to delete it: 'edenmem delete {fact_id}'"
     return (f"warning: {why}{remedy}",)

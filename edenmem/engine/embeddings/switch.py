@@ -273,7 +273,7 @@ def check_not_staged(store: Store, model: str) -> None:
     if under_way is not None and under_way.phase == "filling" and under_way.model == model:
         raise ConflictError(
             f"a switch to {model!r} is being prepared; {under_way.previous!r} is still in force",
-            hint="continue the switch with 'edenmem embed backfill --switch'",
+            hint="continue the switch with 'edenmem embed use'",
         )
 
 
@@ -321,7 +321,7 @@ class SwitchEnder:
         if switch is None:
             raise NotFoundError(
                 "no switch of the embedding model is under way",
-                hint="begin one with 'edenmem embed backfill --model NAME'",
+                hint="begin one with 'edenmem embed use NAME'",
             )
         if switch.phase not in phases:
             raise ConflictError(

@@ -71,7 +71,7 @@ async def remember(
             if not material.quotas.for_facts:
                 raise ScopeError(
                     f"no scope of {agent.username} takes a fact: its memory is off or paused",
-                    hint=f"'edenmem agent show {agent.username}' shows its switches",
+                    hint=f"'edenmem show agent:{agent.username}' shows its switches",
                 )
             try:
                 outcome = await pipeline.form_facts(asker, material)

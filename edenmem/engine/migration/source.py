@@ -98,7 +98,7 @@ def add_people(runtime: Runtime, plan: V1Plan) -> tuple[list[V1Problem], list[st
     if silent:
         notices.append(
             f"user memory is off for {join_names(silent)}, as in the "
-            "source: 'edenmem agent enable NAME --user-memory' turns it on"
+            "source: 'edenmem agent set NAME --user-memory' turns it on"
         )
     strangers = [person.id for person in unknown if person not in added]
     if strangers:

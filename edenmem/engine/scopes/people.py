@@ -59,7 +59,7 @@ def resolve_person(store: Store, user_id: str | None, account_id: str | None = N
         names = {id: known[id].username if id in known else id for id in (account_id, user_id)}
         raise UsageError(
             f"{names[account_id]} is not an account of {names[user_id]}",
-            hint="list the accounts of a user: edenmem user show USER",
+            hint="list the accounts of a user: edenmem show user:USER",
         )
     accounts = tuple(each for each in person.accounts if each.id == account_id)
     return Person(id=person.id, accounts=accounts, ids=(account_id,))

@@ -141,8 +141,8 @@ class MemoryReader:
                 raise
             raise NotFoundError(
                 f"the fact was deleted: {fact_id}",
-                hint=f"restore it with 'edenmem fact restore {fact_id}', "
-                f"or see 'edenmem fact history {fact_id}'",
+                hint=f"restore it with 'edenmem restore {fact_id}', "
+                f"or see 'edenmem history {fact_id}'",
             ) from None
 
     def texts(

@@ -2,16 +2,19 @@
 
 Every ID can be replaced by a username, the name of a session or shard, or a unique prefix of the
 ID. No match and several matches are errors. A missing option never widens a scope.
+
+`Resolver.target` resolves a reference to any kind of object.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 from edenmem.engine.scopes.people import person_of, person_with, resolve_person
-from edenmem.errors import AmbiguousReference, NotFoundError, ScopeError
+from edenmem.errors import AmbiguousReference, NotFoundError, ScopeError, UsageError
 from edenmem.invalid import nearest_word
 from edenmem.models.formation import Formation
 from edenmem.models.host import Agent, Session, User
@@ -35,7 +38,7 @@ _NAMED: frozenset[ReferenceKind] = frozenset({"agent", "user", "session"})
 _HINTS: dict[ReferenceKind, str] = {
     "agent": "list agents: edenmem agent list; add one: edenmem agent add NAME",
     "user": "list users: edenmem user list; add one: edenmem user add NAME",
-    "session": "list sessions: edenmem session list; add sessions: edenmem session import FILE",
+    "session": "list sessions: edenmem session list; add sessions: edenmem import FILE",
     "fact": "list facts: edenmem fact list --agent NAME",
     "reflection": "list reflections: edenmem reflection list --agent NAME",
     "formation": "list unfinished formations: edenmem cold status",
@@ -44,6 +47,31 @@ _HINTS: dict[ReferenceKind, str] = {
 
 #: Maximum number of names to compare an unknown name with.
 _COMPARED = 2_000
+
+TargetKind = Literal["fact", "reflection", "session", "agent", "user", "entry", "scope"]
+
+#: What a reference can name, in the order of the search.
+TARGETS: tuple[TargetKind, ...] = get_args(TargetKind)
+
+#: Kind of target → its noun with an article.
+NOUNS: dict[TargetKind, str] = {
+    **{kind: f"a {kind}" for kind in TARGETS},
+    "agent": "an agent",
+    "entry": "a log entry",
+}
+
+#: A scope as text; its last part may contain "/" and ":".
+_SCOPE = re.compile(
+    r"(?P<agent>.+?)/(?:agent|(?P<kind>user|group|shard|session):(?P<owner>.+))", re.DOTALL
+)
+
+
+class Target(NamedTuple):
+    """What a reference names: an object by ID, which may have been removed, or a scope."""
+
+    kind: TargetKind
+    id: str
+    scope: Scope | None = None
 
 
 class Resolver:
@@ -60,6 +88,119 @@ class Resolver:
     def suggesting(self) -> Resolver:
         """Return a resolver whose errors suggest similar names, for callers who may list names."""
         return Resolver(self._store, suggest=True)
+
+    def target(
+        self,
+        text: str,
+        kinds: Sequence[TargetKind] = TARGETS,
+        *,
+        removed: bool = False,
+        new_group: bool = False,
+    ) -> Target:
+        """Return what a reference names: an exact ID, a scope, a name, or an ID prefix.
+
+        ``user:lena`` names only users, ``mira/user:lena`` and ``mira/agent`` are scopes.
+
+        Args:
+            text: The reference.
+            kinds: The kinds of target that the caller accepts.
+            removed: Also accept IDs of removed facts and reflections.
+            new_group: Accept the scope of a group that does not exist yet.
+
+        Raises:
+            UsageError: the target is of another kind.
+        """
+        given = text.strip()
+        head, colon, rest = given.partition(":")
+        only = next((kind for kind in TARGETS if colon and kind == head), None)
+        name = rest.strip() if only else given
+        found = self._target(name, [only] if only else kinds, new_group)
+        if found is None and removed and only in (None, "fact", "reflection"):
+            found = self._removed(name)
+        if found is None and not only:  # a better error than "not found"
+            found = self._target(name, [kind for kind in TARGETS if kind not in kinds])
+        if found is None or only not in (None, found.kind):
+            raise self._no_target(name, only)
+        if found.kind not in kinds:
+            *others, last = (NOUNS[kind] for kind in kinds)
+            wanted = f"{', '.join(others)} or {last}" if others else last
+            raise UsageError(f"{given!r} is {NOUNS[found.kind]}", hint=f"expected {wanted}")
+        return found
+
+    def _target(
+        self, text: str, kinds: Sequence[TargetKind], new_group: bool = False
+    ) -> Target | None:
+        """Return the best match of these kinds, or None.
+
+        Raises:
+            AmbiguousReference: several targets match equally well.
+        """
+        if "scope" in kinds and (parts := _SCOPE.fullmatch(text)):
+            owner = {parts["kind"]: parts["owner"]}
+            scope = self.scope(
+                parts["kind"] or "agent",
+                agent=parts["agent"],
+                user=owner.get("user"),
+                group=owner.get("group"),
+                shard=owner.get("shard"),
+                session=owner.get("session"),
+                new_group=new_group,
+            )
+            return Target("scope", text, scope)
+        found: list[tuple[TargetKind, Reference]] = []
+        for kind in kinds:
+            if kind == "entry":
+                ids = () if object_to_id(text) else self._store.log.find_audited("entry", text)
+                found += [("entry", Reference(id=each, label="")) for each in ids]
+            elif kind != "scope":
+                found += [(kind, reference) for reference in self._find(kind, text)]
+        found = _best(text, found)
+        if not found:
+            return None
+        if len(found) > 1 and {kind for kind, _ in found} == {"user"}:
+            return Target("user", self.user(text).id)
+        if len(found) > 1:
+            if len({kind for kind, _ in found}) == 1:
+                raise AmbiguousReference(found[0][0], text, [_candidate(each) for _, each in found])
+            candidates = [f"{kind}:{_candidate(reference)}" for kind, reference in found]
+            raise AmbiguousReference("reference", text, candidates)
+        kind, reference = found[0]
+        return Target(kind, reference.id)
+
+    def _removed(self, text: str) -> Target | None:
+        """Return the removed fact or reflection with this ID or ID prefix, which the log knows."""
+        if object_to_id(text):
+            return None
+        wanted = text.lower()
+        ids = self._store.log.find_audited("target", wanted)
+        if wanted in ids or len(ids) == 1:
+            target_id = wanted if wanted in ids else ids[0]
+            for entry in self._store.log.audit(target_id=target_id, limit=1):
+                if entry.target_type == "fact":
+                    return Target("fact", target_id)
+                if entry.target_type == "reflection":
+                    return Target("reflection", target_id)
+        elif ids:
+            raise AmbiguousReference("reference", text, list(ids))
+        elif is_id(wanted) and self._store.history.versions("fact", wanted):
+            return Target("fact", wanted)
+        return None
+
+    def _no_target(self, text: str, only: TargetKind | None) -> NotFoundError:
+        if only is not None and only != "entry" and only != "scope":
+            return self._unknown(only, text)
+        is_short = len(text) < MIN_PREFIX and not set(text.lower()) - set("0123456789abcdef")
+        if text and is_short:
+            return NotFoundError(str(object_to_id(text)))
+        names = [name for kind in ("agent", "user", "session") for name in self._names(kind)]
+        near = nearest_word(text, names) if self._suggest else None
+        return NotFoundError(
+            f"{only or 'reference'} not found: {text!r}",
+            hint=f"did you mean {near!r}?"
+            if near
+            else "use an ID, an ID prefix of 4 or more digits, a name, or a scope such as"
+            " mira/user:lena",
+        )
 
     def agent(self, text: str) -> Agent:
         """Return the agent with this username, ID or ID prefix."""
@@ -346,6 +487,22 @@ def _check_options(
             )
     if not agent:
         raise ScopeError(f"--scope {kind} needs --agent")
+
+
+def _best(
+    text: str, found: Sequence[tuple[TargetKind, Reference]]
+) -> list[tuple[TargetKind, Reference]]:
+    """Return the best matches: by exact ID, else by name, else by ID prefix."""
+
+    def rank(reference: Reference) -> int:
+        wanted = text.lower()
+        if reference.id == wanted:
+            return 0
+        by_prefix = reference.id.startswith(wanted) and fold(reference.label) != fold(text)
+        return 2 if by_prefix else 1
+
+    best = min((rank(reference) for _, reference in found), default=0)
+    return [each for each in found if rank(each[1]) == best]
 
 
 def _candidate(reference: Reference) -> str:

@@ -1,4 +1,4 @@
-"""Parse the lines of `session import`.
+"""Parse the lines of `import`.
 
 A line is ``{"session": …, "agent": …, "users": […], "messages": […], …}``. Messages have edenmem's
 own form or that of OpenAI's chat API (content in parts, tool calls as functions, no names and no

@@ -62,7 +62,7 @@ def narrow(store: MongoStore, atlas: AtlasServer) -> None:
     ("spoil", "error", "stopped", "command"),
     [
         (without_vectors, SearchIndexUnusable, "database", "edenmem index create"),
-        (building, SearchIndexUnusable, "database", "edenmem index status --wait"),
+        (building, SearchIndexUnusable, "database", "edenmem index list --check --wait"),
         (narrow, FactKeyConflict, "conflict", "edenmem index create --replace"),
     ],
 )

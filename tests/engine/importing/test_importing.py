@@ -1,4 +1,4 @@
-"""`session import` on a real store."""
+"""`import` on a real store."""
 
 from __future__ import annotations
 
@@ -519,7 +519,7 @@ class TestReading:
 
 
 def test_added_accounts_have_audit_entries(store: Store) -> None:
-    actor = make_actor("session import", run_id=derived_id("run"))
+    actor = make_actor("import", run_id=derived_id("run"))
     report = import_sessions(
         make_runtime(store, actor=actor),
         [line(message(), agent="nora", users=["zoe"])],
@@ -528,7 +528,7 @@ def test_added_accounts_have_audit_entries(store: Store) -> None:
     assert (report.agents_added, report.users_added) == (("nora",), ("zoe",))
     entries = list(store.log.audit(run_id=derived_id("run")))
     assert {entry.action for entry in entries} == {"add_agent", "add_user"}
-    assert {entry.actor.command for entry in entries} == {"session import"}
+    assert {entry.actor.command for entry in entries} == {"import"}
 
 
 def test_an_owner_exists_or_is_added_by_the_lines(store: Store) -> None:

@@ -330,7 +330,7 @@ def test_escaped_copies_in_contexts_of_other_agents_are_emptied(store: Store) ->
 
 
 def test_facts_merged_into_a_fact_are_erased_with_it(store: Store) -> None:
-    """They cannot be found any more, and 'fact restore' brought the secret back."""
+    """They cannot be found any more, and 'restore' brought the secret back."""
     town = make_town(store)
     kept, gone, restored, other = (
         add_fact(store, town.his(), text)

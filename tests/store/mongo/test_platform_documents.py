@@ -283,7 +283,7 @@ VALUES: dict[str, Any] = {
 def test_known_failure_64_any_value_is_shown_formed_and_comes_back_equal(
     mongo: MongoStore, database: Any, open_mongo: OpenMongo, sqlite_store: Store
 ) -> None:
-    """Known failure 64: an Int64 in a tool call ended export and session show with a bug."""
+    """Known failure 64: an Int64 in a tool call ended export and show with a bug."""
     deep: Any = Int64(1)
     for _ in range(40):
         deep = [{"in": deep}]

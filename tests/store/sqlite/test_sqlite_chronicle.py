@@ -84,7 +84,7 @@ def test_a_fact_may_go_and_come_back_again_and_again(opened: SqliteStore) -> Non
     [
         ("form", "edit"),
         ("fact edit", "edit"),
-        ("fact restore", "restore"),
+        ("restore", "restore"),
         ("undo", "restore"),
         ("migrate v1", "migrate"),
         ("", "edit"),

@@ -91,7 +91,7 @@ def test_the_bytes_are_gone(store: SqliteStore, tmp_path: Path) -> None:
 def test_the_bytes_of_a_single_fact_are_gone(
     store: SqliteStore, tmp_path: Path, messages: bool
 ) -> None:
-    """A key stayed in the history and the log after 'fact delete', and in the file after that."""
+    """A key stayed in the history and the log after 'delete', and in the file after that."""
     leak = make_leak(store)
     town = leak.town
     tombstone = add_fact(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from edenmem.cli.app.failures import print_error
 from edenmem.cli.app.views import count_noun
 from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.files import file_name
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import line_place
 from edenmem.text import many
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from edenmem.engine.exchange.backups import BackupReport
     from edenmem.engine.exchange.exporter import ExportReport
     from edenmem.engine.exchange.importer import RestoreReport
+    from edenmem.engine.reports import ImportReport
 
 #: Outcomes of records, in the order of the columns.
 _WORDS = ("added", "replaced", "same", "differs", "kept", "refused", "left out")
@@ -104,6 +106,30 @@ def print_import(run: Invocation, report: RestoreReport, file: str) -> None:
         )
     if report.run_id and not report.dry_run:
         run.out.note(f"to undo this run: edenmem undo --run {report.run_id}")
+
+
+def print_sessions(
+    run: Invocation, report: ImportReport, file: str, *, dry_run: bool = False
+) -> None:
+    """Print the result of an import; invalid lines go to stderr."""
+    for number, problem in report.problems:
+        run.out.note(f"{line_place(number, file_name(file))}: {problem}")
+    if kept := report.owners_kept:
+        run.out.note(f"owners of {many(kept, 'existing session')} left unchanged")
+
+    def show() -> None:
+        run.out.line(
+            f"{'would import' if dry_run else 'imported'} {report.new_sessions} of "
+            f"{many(report.sessions, 'session')}, {report.new_messages} of"
+            f" {many(report.messages, 'message')}"
+        )
+        for what, added in (("agents", report.agents_added), ("users", report.users_added)):
+            if added:
+                run.out.fields([(f"  {what} added", list(added))])
+
+    run.out.report([report], show, data=lambda one: to_data(one) | {"dry_run": dry_run})
+    if report.new_messages and not dry_run:
+        run.out.note("next: form memories from them with 'edenmem cold run'")
 
 
 def _columns(words: list[str]) -> list[Column[tuple[str, dict[str, int]]]]:

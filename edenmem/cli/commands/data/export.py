@@ -1,4 +1,4 @@
-"""``edenmem export``: write memory to a file."""
+"""``edenmem export|backup``: write memory to a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import resolve_accounts
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.data.exchange_views import print_backup, print_export
 from edenmem.cli.terminal.output import OutputFormat
@@ -23,11 +22,13 @@ from edenmem.models.backup import RecordKind
 if TYPE_CHECKING:
     from edenmem.engine.exchange.exporter import ExportRequest
 
-app = single()
 
 Agents = Annotated[
     list[str] | None,
     typer.Option("--agent", "-a", metavar="AGENT", help="Only this agent (repeatable)."),
+]
+_Vectors = Annotated[
+    bool, typer.Option("--vectors/--no-vectors", help="Include the vectors of facts.")
 ]
 Types = Annotated[
     list[RecordKind] | None,
@@ -40,7 +41,6 @@ Types = Annotated[
 ]
 
 
-@app.command(cls=Command)
 def export(
     ctx: typer.Context,
     target: Annotated[
@@ -54,32 +54,13 @@ def export(
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Same as FILE.")
     ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="FOLDER",
-            help="Write a verified backup, named by its time, to a folder.",
-        ),
-    ] = None,
-    keep: Annotated[
-        int | None,
-        typer.Option(
-            "--keep",
-            metavar="N",
-            min=1,
-            help="With --to: keep the newest N backups and remove older ones.",
-        ),
-    ] = None,
     agent: Agents = None,
     user: options.User = None,
     account: options.Account = None,
     scope: options.Kinds = None,
     type_: Types = None,
     since: options.Since = None,
-    vectors: Annotated[
-        bool, typer.Option("--vectors/--no-vectors", help="Include the vectors of facts.")
-    ] = True,
+    vectors: _Vectors = True,
     compress: Annotated[
         bool, typer.Option("--gzip", help="Compress the file (implied by a .gz name).")
     ] = False,
@@ -102,7 +83,6 @@ def export(
     edenmem export mira.jsonl --agent mira --since 30d
     edenmem export facts.jsonl --type fact --scope user --no-vectors
     edenmem export notes --format markdown --agent mira
-    edenmem export --keep 14 --to /srv/backups
     edenmem export --salvage rest.jsonl
     """
     run = invocation(ctx)
@@ -115,13 +95,10 @@ def export(
             hint="use --format jsonl or markdown",
         )
     request = _request(run, agent, user, account, scope, type_, since, vectors)
-    if salvage and (to is not None or keep is not None or run.out.format is OutputFormat.MARKDOWN):
-        raise UsageError("--salvage supports neither --to nor --format markdown")
-    if to is not None or keep is not None:
-        _back_up(run, request, target, to, keep)
-        return
+    if salvage and run.out.format is OutputFormat.MARKDOWN:
+        raise UsageError("--salvage does not support --format markdown")
     if target is None:
-        raise Missing("FILE or --to")
+        raise Missing("FILE")
     if run.out.format is OutputFormat.MARKDOWN:
         from edenmem.cli.commands.data.markdown_views import export_folder
 
@@ -142,19 +119,34 @@ def export(
         raise typer.Exit(ExitCode.SOME_FAILED)
 
 
-def _back_up(
-    run: Invocation, request: ExportRequest, target: str | None, to: str | None, keep: int | None
+def backup(
+    ctx: typer.Context,
+    folder: Annotated[
+        str | None,
+        typer.Argument(metavar="[FOLDER]", help="Folder.  [default: backup.folder]"),
+    ] = None,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            "--keep", metavar="N", min=1, help="Keep the newest N backups, and remove older ones."
+        ),
+    ] = None,
+    agent: Agents = None,
+    vectors: _Vectors = True,
 ) -> None:
-    if target is not None:
-        raise UsageError("FILE and --to exclude each other", hint="--keep needs --to")
-    if run.out.format is OutputFormat.MARKDOWN:
-        raise UsageError("--to does not support --format markdown")
-    folder = to or run.settings.backup.folder
-    if not folder:
-        raise UsageError("--keep needs a folder", hint="add --to FOLDER, or set backup.folder")
+    """Write a verified backup, named by its time, to a folder. 'import' reads it.
+
+    \b
+    edenmem backup /srv/backups --keep 14
+    """
+    run = invocation(ctx)
+    target = folder or run.settings.backup.folder
+    if not target:
+        raise Missing("FOLDER", hint="name a folder, or set backup.folder")
+    request = _request(run, agent, None, None, None, None, None, vectors)
     with show_progress(run.out) as progress:
         report = run.service.exchange.back_up(
-            Path(folder),
+            Path(target),
             request,
             keep=keep or 0,
             progress=lambda done: progress.step("writing", done, 0),

@@ -8,7 +8,6 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.failures import print_error
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.data.forgetting_views import (
     MentionReview,
@@ -27,12 +26,10 @@ if TYPE_CHECKING:
 
     from edenmem.engine.erasure.reports import ForgetPlan, ForgetReport, MentionDecision
 
-app = single()
 
 _FOR_EVER = "This cannot be undone, not even with 'undo' or history. No memory will be formed from"
 
 
-@app.command(cls=Command)
 def forget(
     ctx: typer.Context,
     user: options.User = None,

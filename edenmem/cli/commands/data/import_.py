@@ -3,66 +3,53 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.framework import Command, single
-from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.app.parameters import suggest
-from edenmem.cli.commands.data.exchange_views import print_import
+from edenmem.cli.app.invocation import invocation
+from edenmem.cli.commands.data.exchange_views import print_import, print_sessions
 from edenmem.cli.terminal.files import file_name, name_file
-from edenmem.cli.terminal.output import OutputFormat
 from edenmem.cli.terminal.progress import show_progress
-from edenmem.errors import ExitCode, InputError, UsageError
-
-app = single()
-
-_MEM0 = "mem0"
-_ON_CONFLICT = ("keep", "replace", "fail")
+from edenmem.engine.exchange.kinds import FileKind
+from edenmem.errors import ExitCode, UsageError
 
 
-def _conflict_word(given: str) -> str:
-    if given not in _ON_CONFLICT:
-        raise UsageError(
-            f"--on-conflict takes one of {', '.join(_ON_CONFLICT)}, not {given!r}",
-            hint=suggest(given, _ON_CONFLICT),
-        )
-    return given
+class _OnConflict(StrEnum):
+    KEEP = "keep"
+    REPLACE = "replace"
+    FAIL = "fail"
 
 
-def _read_format(run: Invocation, given: str | None) -> bool:
-    """Return whether the file is in mem0's format; set other formats as the global option."""
-    if given is None or given == _MEM0:
-        return given == _MEM0
-    if given not in list(OutputFormat):
-        raise UsageError(
-            f"--format takes one of {', '.join((_MEM0, *OutputFormat))}, not {given!r}",
-            hint=suggest(given, (_MEM0, *OutputFormat)),
-        )
-    run.take("format", OutputFormat(given))
-    return False
-
-
-@app.command(cls=Command)
 def import_(
     ctx: typer.Context,
     source: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="JSON Lines (also gzipped), a folder of Markdown, or - for stdin."
+            metavar="FILE",
+            help="Backup, JSON Lines, conversations, or memories of mem0 (also gzipped, - = stdin),"
+            " or a folder of Markdown.",
         ),
     ],
+    kind: Annotated[
+        FileKind | None,
+        typer.Option(
+            "--as",
+            metavar="KIND",
+            help="Read the file as records, sessions, mem0 or notes.  [default: as it looks]",
+        ),
+    ] = None,
     on_conflict: Annotated[
-        str,
+        _OnConflict,
         typer.Option(
             "--on-conflict",
             metavar="HOW",
             help="For records that differ: keep the stored one, replace it, or fail.",
         ),
-    ] = "keep",
+    ] = _OnConflict.KEEP,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Import the valid lines only (exit 1).")
     ] = False,
@@ -82,49 +69,38 @@ def import_(
             help="Owner of agents and sessions without one (MongoDB).",
         ),
     ] = None,
-    file_format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="Format of the file: jsonl, mem0 or markdown.  [default: jsonl]  Or of the report:"
-            " table, json, jsonl, csv.",
-        ),
-    ] = None,
     agent: options.Agent = None,
     user: options.User = None,
     add_missing: Annotated[
-        bool, typer.Option("--add-missing", help="mem0: add unknown users.")
+        bool, typer.Option("--add-missing", help="Add unknown users, and agents of conversations.")
     ] = False,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Import a backup, JSON Lines, edited Markdown, or memories of mem0.
+    """Import a backup, JSON Lines, conversations, edited Markdown, or memories of mem0.
 
-    Checks the whole file first, and refuses a truncated or altered backup. Existing records are
-    kept; differing ones are reported, and replaced only with --on-conflict replace. Importing again
-    changes nothing, and completes an interrupted import. A full backup restores its history; other
-    lines are new changes that 'undo --run' can revert.
+    Says what the file contains, and checks all of it first. Existing records are kept; differing
+    ones are reported, and replaced only with --on-conflict replace. Importing again changes
+    nothing, adds only new messages, and completes an interrupted import. A truncated or altered
+    backup is refused. A full backup restores its history; other records are new changes that
+    'undo --run' can revert. --agent and --user are the defaults for memories of mem0 without them.
 
-    A minimal line:
+    A minimal record, and a conversation:
     {"type": "fact", "agent": "mira", "scope": "user", "user": "lena", "content": "…"}
-    For all fields, see 'edenmem help --guide import'. --agent and --user are the defaults for
-    memories of mem0 without them.
+    {"session": "first-visit", "agent": "mira", "users": ["lena"], "messages": [{"role": "user",
+    "name": "lena", "content": "Hi!", "created_at": "2026-11-02T09:14:00Z"}]}
+    For all fields, see 'edenmem help --guide import'.
 
     \b
+    edenmem import sessions.jsonl --add-missing
     edenmem import backup.jsonl.gz --dry-run
-    edenmem import memories.json --format mem0 --agent mira --add-missing
-    edenmem import facts.jsonl --on-conflict replace
-    edenmem import notes --format markdown
+    edenmem import memories.json --agent mira --add-missing
+    edenmem import notes
     """
     run = invocation(ctx)
-    is_mem0 = _read_format(run, file_format)
-    if not is_mem0 and (agent or user or add_missing):
-        raise UsageError("--agent, --user and --add-missing need --format mem0")
-    word = _conflict_word(on_conflict)
-    if run.out.format is OutputFormat.MARKDOWN or (
-        not is_mem0 and source != "-" and Path(source).is_dir()
-    ):
+    if source != "-" and Path(source).is_dir():
+        kind = FileKind.NOTES
+    if kind is FileKind.NOTES:
         from edenmem.cli.commands.data.markdown_views import import_folder
 
         import_folder(run, source, delete=delete, yes=yes, dry_run=dry_run, allow_long=allow_long)
@@ -135,14 +111,30 @@ def import_(
 
     from_pipe = source == "-"
     opened = Source.spool(sys.stdin.buffer, "stdin") if from_pipe else Source.open_file(source)
-    with opened as lines, name_file(source), show_progress(run.out) as progress:
+    with opened as file, name_file(source), show_progress(run.out) as progress:
         exchange = run.service.exchange
-        try:
+        kind = kind or exchange.kind_of(file)
+        run.out.note(f"{file_name(source)}: {kind.words}")
+        if kind is not FileKind.MEM0 and (agent or user):
+            raise UsageError("--agent and --user apply to memories of mem0 only")
+        if kind is FileKind.SESSIONS:
+            sessions = run.service.sessions.import_lines(
+                file.rewind(),
+                skip_bad=skip_bad,
+                add_missing=add_missing,
+                dry_run=dry_run,
+                owner=owner,
+            )
+            print_sessions(run, sessions, source, dry_run=dry_run)
+            is_complete = not sessions.problems
+        else:
+            if kind is FileKind.RECORDS and add_missing:
+                raise UsageError("--add-missing applies to conversations and mem0 only")
             report = exchange.importer.take(
-                exchange.read_mem0(lines, agent=agent, user=user, add_missing=add_missing)
-                if is_mem0
-                else lines,
-                on_conflict=word,  # type: ignore[arg-type]
+                exchange.read_mem0(file, agent=agent, user=user, add_missing=add_missing)
+                if kind is FileKind.MEM0
+                else file,
+                on_conflict=on_conflict.value,
                 skip_bad=skip_bad,
                 allow_incomplete=allow_incomplete,
                 allow_long=allow_long,
@@ -150,10 +142,7 @@ def import_(
                 dry_run=dry_run,
                 progress=progress.step,
             )
-        except InputError as error:
-            if not is_mem0 and exchange.may_be_mem0(lines):
-                error.add_hint("an export of mem0 needs --format mem0")
-            raise
-    print_import(run, report, file_name(source))
-    if report.failed or report.differing or report.damage:
+            print_import(run, report, file_name(source))
+            is_complete = not (report.failed or report.differing or report.damage)
+    if not is_complete:
         raise typer.Exit(ExitCode.SOME_FAILED)

@@ -243,5 +243,5 @@ def _note_absent(run: Invocation, plan: V1Plan) -> None:
         run.out.note(f"no memory in the source for: {', '.join(absent)}")
 
 
-for _rest in (ledger.up, ledger.down, ledger.status, ledger.verify, ledger.rollback):
+for _rest in (ledger.up, ledger.status, ledger.verify, ledger.rollback):
     app.command(_rest.__name__, cls=Command)(_rest)

@@ -1,4 +1,4 @@
-"""``edenmem migrate up|down|status|verify|rollback``: schema migrations and past runs."""
+"""``edenmem migrate up|status|verify|rollback``: schema migrations and past runs."""
 
 from __future__ import annotations
 
@@ -51,32 +51,6 @@ def up(ctx: typer.Context, dry_run: options.DryRun = False) -> None:
     run.must_write("migrate up")
     taken, made = run.service.migrations.step_up()
     _print_steps(run, taken, "applied", "the schema is up to date", also=made)
-
-
-def down(
-    ctx: typer.Context,
-    to: Annotated[
-        int, typer.Argument(metavar="NUMBER", help="Number of the last migration to keep.")
-    ],
-    dry_run: options.DryRun = False,
-    yes: options.Yes = False,
-) -> None:
-    """Revert schema migrations, for an older version of edenmem. Their data is lost.
-
-    \b
-    edenmem migrate down 9 --dry-run
-    """
-    run = invocation(ctx)
-    steps_back = run.service.migrations.steps_down(to)
-    if dry_run:
-        run.out.listing(steps_back, views.STEPS, empty="no migrations to revert")
-        return
-    run.must_write("migrate down")
-    if not confirm(f"Revert {many(len(steps_back), 'migration')}?", yes=yes):
-        run.out.note("nothing was changed")
-        return
-    taken = run.service.migrations.step_down(to)
-    _print_steps(run, taken, "reverted", "no migrations to revert")
 
 
 def _print_steps(

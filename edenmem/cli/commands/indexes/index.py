@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from edenmem.engine.indexes.manager import IndexAction, IndexKeeper
     from edenmem.engine.service import MemoryService
 
-app = group("Create, list, update and drop indexes.")
+app = group("Create, update, list and drop indexes.")
 
 #: States of an index that are not failures, including unsupported indexes.
 _FINE = frozenset({"ready", "stale", "unwanted", "unavailable", "foreign"})
@@ -69,6 +69,13 @@ def create(
         bool,
         typer.Option("--replace", help="First replace older unique indexes, after a confirmation."),
     ] = False,
+    update: Annotated[
+        bool,
+        typer.Option("--update", help="Instead, update indexes that differ from their definition."),
+    ] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="With --update: also indexes that do not differ.")
+    ] = False,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
 ) -> None:
@@ -81,16 +88,27 @@ def create(
     --replace replaces the platform's unique index on facts, on a live database. Duplicates are
     rejected throughout. An interrupted run can be repeated.
 
+    With --update, an Atlas search index answers with its old definition until the new one is
+    built; on SQLite, full text and quantized vectors are rebuilt from the facts.
+
     \b
     edenmem index create
+    edenmem index create vector --update --yes
     edenmem index create search --timeout 1h
     edenmem index create --replace --dry-run
     """
     run = invocation(ctx)
-    if replace and names:
-        raise UsageError("--replace and NAME exclude each other")
+    if replace and (names or update):
+        raise UsageError("--replace excludes NAME and --update")
+    if rebuild and not update:
+        raise UsageError("--rebuild needs --update")
     seconds = parse_duration(timeout, "--timeout").total_seconds()
     keeper = _keeper(run)
+    if update:
+        actions = _update(run, keeper, names or (), rebuild=rebuild, yes=yes, dry_run=dry_run)
+        if actions:
+            _finish(run, keeper, actions, wait=wait and not dry_run, timeout=seconds)
+        return
     replaced: list[IndexAction] = []
     if replace and (older := keeper.to_replace()):
         if not dry_run:
@@ -107,104 +125,55 @@ def create(
 
 
 @app.command("list", cls=Command)
-def list_(ctx: typer.Context, names: _Names = None) -> None:
-    """List the indexes of the store with their states.
-
-    \b
-    edenmem index list
-    """
-    run = invocation(ctx)
-    print_states(run, _keeper(run).states(names or ()))
-
-
-@app.command("status", cls=Command)
-def status(
+def list_(
     ctx: typer.Context,
     names: _Names = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until all indexes are built.")] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Only search indexes and those to replace; exit with 1 if one cannot be queried"
+            " or differs from its expected definition.",
+        ),
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="With --check: wait until all are built.")
+    ] = False,
     timeout: _Timeout = "15m",
+    conflicts: Annotated[
+        bool,
+        typer.Option("--conflicts", help="Facts that the platform's own index would delete."),
+    ] = False,
 ) -> None:
-    """Show the state of search indexes, and differing definitions.
-
-    Also lists unique indexes that need to be replaced. Exits with 1 if an index cannot be queried
-    or differs from the expected definition.
-
-    \b
-    edenmem index status
-    edenmem index status --wait --timeout 5m && edenmem search tea --agent mira
-    """
-    run = invocation(ctx)
-    seconds = parse_duration(timeout, "--timeout").total_seconds()
-    keeper = _keeper(run)
-    if names:
-        states = keeper.states(names)
-    else:
-        states = [s for s in keeper.states() if s.kind != "ordinary" or s.replaces]
-    if wait:
-        states = _wait(run, keeper, [state.name for state in states], seconds)
-    print_states(run, states)
-    wrong = [s for s in states if s.status not in _FINE]
-    if wrong:
-        raise typer.Exit(ExitCode.SOME_FAILED)
-
-
-@app.command("conflicts", cls=Command)
-def conflicts(ctx: typer.Context) -> None:
-    """List facts that the platform's own index would delete.
-
-    The platform deletes them when it recreates its index.
+    """List the indexes of the store with their states.
 
     The unique index of the platform allows each sentence once per agent. When the platform
     recreates it, for example after edenmem is removed, it keeps one fact per sentence and deletes
-    the others.
+    the others: --conflicts lists these.
 
     \b
-    edenmem index conflicts
-    edenmem index conflicts --format csv > lost.csv
+    edenmem index list
+    edenmem index list --wait && edenmem search tea --agent mira
+    edenmem index list --conflicts --format csv > lost.csv
     """
     run = invocation(ctx)
-    found = run.service.indexes.conflicts()
-    run.out.listing(
-        found, conflict_columns(run), data=conflict_data, empty="no facts would be deleted"
-    )
-
-
-@app.command("update", cls=Command)
-def update(
-    ctx: typer.Context,
-    names: _Names = None,
-    rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Rebuild indexes even if they match their definition.")
-    ] = False,
-    wait: _Wait = True,
-    timeout: _Timeout = "15m",
-    yes: options.Yes = False,
-    dry_run: options.DryRun = False,
-) -> None:
-    """Update indexes that differ from their expected definition.
-
-    An Atlas search index answers with its old definition until the new one is built. On SQLite,
-    this rebuilds full text and quantized vectors from the facts.
-
-    \b
-    edenmem index update --dry-run
-    edenmem index update vector --yes
-    """
-    run = invocation(ctx)
+    if conflicts:
+        found = run.service.indexes.conflicts()
+        run.out.listing(
+            found, conflict_columns(run), data=conflict_data, empty="no facts would be deleted"
+        )
+        return
     seconds = parse_duration(timeout, "--timeout").total_seconds()
     keeper = _keeper(run)
-    wanted = names or (("search",) if rebuild else ())
-    states = [s for s in keeper.states(wanted) if s.status == "different" or rebuild]
-    if not states:
-        run.out.note("all indexes match their definitions")
-        print_actions(run, [])
-        return
-    print_differences(run, states)
-    if not dry_run and not confirm(f"Update {_describe_indexes(states)}?", yes=yes):
-        run.out.note("nothing was changed")
-        return
-    actions = keeper.update(states, rebuild=rebuild, dry_run=dry_run)
-    _finish(run, keeper, actions, wait=wait and not dry_run, timeout=seconds)
+    states = keeper.states(names or ())
+    check = check or wait
+    if check and not names:
+        states = [state for state in states if state.kind != "ordinary" or state.replaces]
+    if wait:
+        states = _wait(run, keeper, [state.name for state in states], seconds)
+    print_states(run, states)
+    if check and any(state.status not in _FINE for state in states):
+        raise typer.Exit(ExitCode.SOME_FAILED)
 
 
 @app.command("drop", cls=Command)
@@ -244,6 +213,29 @@ def drop(
     print_actions(run, keeper.drop(names))
 
 
+def _update(
+    run: Invocation,
+    keeper: IndexKeeper,
+    names: Sequence[str],
+    *,
+    rebuild: bool,
+    yes: bool,
+    dry_run: bool,
+) -> Sequence[IndexAction]:
+    """Update indexes that differ, or all of them, after a confirmation."""
+    wanted = names or (("search",) if rebuild else ())
+    states = [s for s in keeper.states(wanted) if s.status == "different" or rebuild]
+    if not states:
+        run.out.note("all indexes match their definitions")
+        print_actions(run, [])
+        return []
+    print_differences(run, states)
+    if not dry_run and not confirm(f"Update {_describe_indexes(states)}?", yes=yes):
+        run.out.note("nothing was changed")
+        return []
+    return keeper.update(states, rebuild=rebuild, dry_run=dry_run)
+
+
 def _describe_indexes(states: Sequence[IndexState]) -> str:
     return f"{len(states)} indexes" if len(states) > 1 else "this index"
 
@@ -274,7 +266,7 @@ def _finish(
     late = [a.name for a in actions if wait and a.state.status == "building"]
     if late:
         run.out.note(
-            f"still building: {', '.join(late)}; keep waiting with 'edenmem index status --wait'"
+            f"still building: {', '.join(late)}; keep waiting with 'edenmem index list --wait'"
         )
     failed = [
         a for a in actions if a.outcome in ("different", "to_replace") or a.state.status == "failed"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _OUTCOMES = {
     "made": "created",
     "there": "exists",
-    "different": "differs from the expected definition; update with 'edenmem index update'",
+    "different": "differs from its definition; update with 'edenmem index create --update'",
     "to_replace": "unchanged; replace with 'edenmem index create --replace'",
     "left_out": "skipped",
     "updated": "updated",

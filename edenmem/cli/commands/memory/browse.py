@@ -8,17 +8,13 @@ from importlib.util import find_spec
 
 import typer
 
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import invocation
 from edenmem.cli.terminal.prompts import person_is_there
 from edenmem.engine.service import MemoryService
 from edenmem.errors import ConfigError, UsageError
 from edenmem.settings.installation import install_hint
 
-app = single()
 
-
-@app.command(cls=Command)
 def browse(ctx: typer.Context) -> None:
     """Browse and edit scopes, facts, reflections, texts and the log in a full-screen view.
 

@@ -11,23 +11,15 @@ from edenmem.cli.app.choosing import choose_scope, choose_scopes
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import invocation
 from edenmem.cli.app.views import (
-    HISTORY,
-    agent_name,
     consolidation_columns,
-    print_edit,
-    scope_name,
 )
-from edenmem.cli.commands.memory.why import text_why
-from edenmem.cli.terminal.editing import change_text, read_text_option, show_diff
-from edenmem.cli.terminal.prompts import confirm
-from edenmem.engine.reports import EditReport
-from edenmem.errors import NotFoundError
+from edenmem.cli.commands.memory.edit import edit_target
+from edenmem.cli.commands.memory.show import show_text
+from edenmem.cli.terminal.editing import read_text_option, show_diff
+from edenmem.engine.scopes.references import Target
 from edenmem.models.memory import Consolidation
-from edenmem.text import word_count
 
-app = group("Show, edit, compare, restore and explain consolidated texts.")
-
-_Version = Annotated[int, typer.Option("--version", min=1, metavar="N", help="Version to restore.")]
+app = group("List, show, compare and edit consolidated texts.")
 
 
 @app.command("list", cls=Command)
@@ -62,27 +54,7 @@ def show(
     edenmem consolidation show --agent mira --user lena
     """
     run = invocation(ctx)
-    scope = choose_scope(run, named)
-    text = run.service.memory.text(scope)
-    if text is None:
-        raise NotFoundError(
-            f"{scope_name(run, scope)} has no text yet",
-            hint="create one with 'edenmem consolidate'",
-        )
-    run.out.record(
-        text,
-        [
-            ("agent", agent_name(run, scope.agent_id)),
-            ("scope", scope_name(run, scope, within_agent=True)),
-            ("version", text.version or "no text yet"),
-            ("words", f"{word_count(text.consolidated_content)} of {text.word_limit}"),
-            ("pending", len(text.unabsorbed_ids)),
-            ("consolidated", text.last_consolidated_at),
-            ("updated", text.updated_at),
-            *(("fixed", f"{each.text} ({each.by})") for each in text.fixed),
-        ],
-        text=text.consolidated_content,
-    )
+    show_text(run, choose_scope(run, named))
 
 
 @app.command("edit", cls=Command)
@@ -104,46 +76,8 @@ def edit(
     """
     run = invocation(ctx)
     new = read_text_option(content, file)
-    scope = choose_scope(run, named, new_group=True)
-    stored = run.service.memory.text(scope)
-
-    def write(text: str, only_try: bool) -> EditReport:
-        return run.edit(
-            lambda editor: editor.edit_consolidation(
-                scope,
-                text,
-                expected_version=stored.version if stored else 0,
-                allow_long=allow_long,
-                reason=reason,
-                dry_run=only_try,
-            )
-        )
-
-    change_text(
-        run.out,
-        stored.consolidated_content if stored else "",
-        name=f"{scope.kind}-text",
-        given=new,
-        yes=yes,
-        dry_run=dry_run,
-        write=write,
-        show=lambda report: print_edit(run, report),
-    )
-
-
-@app.command("history", cls=Command)
-def history(
-    ctx: typer.Context,
-    named: options.OneScope,
-) -> None:
-    """List all versions of a text, oldest first.
-
-    \b
-    edenmem consolidation history --agent mira --user lena
-    """
-    run = invocation(ctx)
-    scope = choose_scope(run, named)
-    run.out.listing(run.service.history.text_versions(scope), HISTORY)
+    target = Target("scope", "", choose_scope(run, named, new_group=True))
+    edit_target(run, target, new, allow_long=allow_long, yes=yes, dry_run=dry_run, reason=reason)
 
 
 @app.command("diff", cls=Command)
@@ -186,35 +120,3 @@ def diff(
             "after": it.after,
         },
     )
-
-
-@app.command("restore", cls=Command)
-def restore(
-    ctx: typer.Context,
-    version: _Version,
-    named: options.OneScope,
-    yes: options.Yes = False,
-    dry_run: options.DryRun = False,
-    reason: options.Reason = "",
-) -> None:
-    """Restore an earlier version of a text as a new version.
-
-    \b
-    edenmem consolidation restore --agent mira --user lena --version 2
-    """
-    run = invocation(ctx)
-    scope = choose_scope(run, named)
-    latest = max(entry.version for entry in run.service.history.text_versions(scope))
-    change = run.service.history.compare_texts(scope, old=latest, new=version)
-    if not run.out.is_data:
-        show_diff(run.out, change.before, change.after, old="current", new=f"version {version}")
-    if not dry_run and not confirm("Restore it?", yes=yes):
-        run.out.note("nothing was changed")
-        return
-    report = run.edit(
-        lambda editor: editor.restore_consolidation(scope, version, reason=reason, dry_run=dry_run)
-    )
-    print_edit(run, report)
-
-
-app.command("why", cls=Command)(text_why)

@@ -6,49 +6,44 @@ import functools
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Annotated, Any
 
 import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of, choose_scope
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.parameters import suggest
-from edenmem.cli.commands.memory.change_views import (
-    entry_fields,
-    log_columns,
-    show_change,
-    where,
-)
 from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.editing import show_diff
 from edenmem.cli.terminal.output import OutputFormat
+from edenmem.cli.terminal.tables import Column
 from edenmem.cli.terminal.times import iso
-from edenmem.engine.history.descriptions import ACTIONS, action_words, summarize_entry
+from edenmem.engine.history.descriptions import (
+    ACTIONS,
+    action_words,
+    document_lines,
+    summarize_entry,
+)
 from edenmem.errors import ExitCode, UsageError
 from edenmem.models.changes import AuditEntry
 from edenmem.models.ids import utc_now
 from edenmem.text import one_line
-
-app = single()
 
 #: Polling interval of --follow in seconds, and the maximum delay of an entry.
 _INTERVAL = 1.0
 _LATE = timedelta(minutes=2)
 #: Maximum characters of the summary in a line of --follow.
 _SAYS = 200
+#: Minimum width for the columns of commands and runs.
+_WIDE = 130
 
 
-@app.command(cls=Command)
 def log(
     ctx: typer.Context,
-    entry: Annotated[
-        str | None,
-        typer.Argument(metavar="[ENTRY]", help="Show one entry in full: ID or ID prefix."),
-    ] = None,
-    *,
     named: options.OneScope,
     target: Annotated[
         str | None,
@@ -63,7 +58,7 @@ def log(
     command: Annotated[
         str | None,
         typer.Option(
-            "--command", metavar="WORDS", help="Only changes by this command, such as 'fact edit'."
+            "--command", metavar="WORDS", help="Only changes by this command, such as 'fact add'."
         ),
     ] = None,
     run_id: Annotated[
@@ -84,22 +79,16 @@ def log(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Keep printing new changes until Ctrl-C.")
     ] = False,
-    diff: Annotated[
-        bool | None, typer.Option("--diff/--no-diff", help="Show changes as diffs.")
-    ] = None,
+    diff: Annotated[bool, typer.Option("--diff", help="Show changes as diffs.")] = False,
 ) -> None:
-    """Show changes of memory, newest first, or one change in full.
+    """List changes of memory, newest first. 'show ENTRY' shows one in full.
 
     \b
     edenmem log --agent mira --user lena --since 7d
     edenmem log --target 65f3a1 --diff
     edenmem log --agent mira --follow
-    edenmem log 65f3a1b2
     """
     run = invocation(ctx)
-    if entry is not None:
-        _show(run, run.service.history.entry(entry), diff is not False)
-        return
     begin, end = options.period(since, until)
     one_scope = any((named.kind, named.user, named.group, named.shard, named.session))
     scope = choose_scope(run, named) if one_scope else None
@@ -123,7 +112,7 @@ def log(
                 f"--follow does not support --format {run.out.format}", hint="use --format jsonl"
             )
         try:
-            _follow(run, read, begin, limit, diff is True)
+            _follow(run, read, begin, limit, diff)
         except KeyboardInterrupt:  # the usual end
             raise SystemExit(int(ExitCode.INTERRUPTED)) from None
     entries = read(since=begin, limit=options.fetch(limit))
@@ -192,7 +181,7 @@ def _print_line(run: Invocation, entry: AuditEntry, diff: bool) -> None:
     if run.out.is_data:
         run.out.listing([entry], (), header=AuditEntry)
     elif diff:
-        _show(run, entry, diff=True)
+        show_entry(run, entry)
         run.out.line()
     else:
         place = where(run, [entry])(entry)
@@ -209,19 +198,94 @@ def _story(run: Invocation, entries: Iterator[AuditEntry], limit: int) -> None:
             return
         if number:
             run.out.line()
-        _show(run, each, diff=True)
+        show_entry(run, each)
 
 
-def _show(run: Invocation, entry: AuditEntry, diff: bool) -> None:
+def show_entry(run: Invocation, entry: AuditEntry) -> None:
+    """Show a change in full."""
     undone_by = run.service.history.undone_by(entry)
 
     def show() -> None:
-        run.out.fields(entry_fields(run, entry, undone_by or ""))
-        if diff:
-            show_change(run, entry.before, entry.after, to_stdout=True)
+        actor = entry.actor
+        run.out.fields(
+            [
+                ("entry", entry.id),
+                ("when", iso(entry.at)),
+                ("who", f"{actor.name} on {actor.host}"),
+                ("command", actor.command),
+                ("run", actor.run_id),
+                ("what", f"{action_words(entry)} {entry.target_id}"),
+                ("where", where(run, [entry])(entry)),
+                ("why", entry.reason),
+                ("undoes", entry.undoes),
+                ("undone by", undone_by),
+                ("status", entry.status if entry.status != "done" else ""),
+            ]
+        )
+        show_change(run, entry.before, entry.after, to_stdout=True)
 
     run.out.one(entry, show, data=lambda one: to_data(one) | {"undone_by": undone_by})
 
 
 def _id(run: Invocation, key: Any, text: str | None) -> str | None:
     return None if text is None else run.service.history.find_id(key, text)
+
+
+# -- views, also of an undo -----------------------------------------------------------------------
+
+
+def show_change(
+    run: Invocation,
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any] | None,
+    *,
+    to_stdout: bool,
+    old: str = "before",
+    new: str = "after",
+) -> None:
+    """Print a change of a document as a diff, colored on a terminal."""
+    then, now = ("\n".join(document_lines(each)) for each in (before, after))
+    show_diff(run.out, then, now, old=old, new=new, to_stdout=to_stdout)
+
+
+def where(run: Invocation, entries: Sequence[AuditEntry]) -> Callable[[AuditEntry], str]:
+    """Return a function from an entry to its owner: ``mira: user lena``."""
+    scopes = [entry.scope for entry in entries if entry.scope is not None]
+    agents = [entry.agent_id for entry in entries if entry.agent_id]
+    labels = run.service.scopes.labels([*scopes, *agents])
+
+    def place(entry: AuditEntry) -> str:
+        return labels[entry.agent_id] if entry.scope is None else labels.full(entry.scope)
+
+    return place
+
+
+def log_columns(
+    run: Invocation,
+) -> Callable[[Sequence[AuditEntry]], list[Column[AuditEntry]]]:
+    """Return the columns of a list of changes."""
+
+    def columns(entries: Sequence[AuditEntry]) -> list[Column[AuditEntry]]:
+        place = where(run, entries)
+        shown: list[Column[AuditEntry]] = [
+            Column("id", lambda entry: entry.id, "id"),
+            Column("when", lambda entry: entry.at, "time"),
+            Column("who", lambda entry: entry.actor.name),
+            Column("what", action_words),
+            Column("where", place),
+            Column("content", summarize_entry, "text"),
+        ]
+        if run.out.room >= _WIDE:  # values for 'undo --run' and --command
+            shown[3:3] = [
+                Column("command", _command),
+                Column("run", lambda entry: entry.actor.run_id, "id"),
+            ]
+        return shown
+
+    return columns
+
+
+def _command(entry: AuditEntry) -> str:
+    """Return the words of the command without its options."""
+    words = entry.actor.command.removeprefix("edenmem ").split()
+    return " ".join(takewhile(lambda word: word.isalnum(), words))

@@ -9,27 +9,20 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import choose_agent, choose_scope, resolve_accounts
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import invocation
 from edenmem.cli.app.views import (
-    agent_name,
     print_edit,
-    print_edits,
     reflection_columns,
-    scope_name,
 )
-from edenmem.cli.terminal.editing import change_text, read_text_option
-from edenmem.cli.terminal.prompts import ask_text, confirm
-from edenmem.engine.reports import EditReport
+from edenmem.cli.terminal.editing import read_text_option
+from edenmem.cli.terminal.prompts import ask_text
 from edenmem.models.memory import Reflection
 from edenmem.models.scope import Scope, ScopeKind
-from edenmem.text import many, one_line
 
 if TYPE_CHECKING:
-    from edenmem.engine.edits.editor import Editor
+    pass
 
-app = group("List, show, add, edit and delete reflections.")
-
-_Which = Annotated[str, typer.Argument(metavar="REFLECTION", help="ID or ID prefix.")]
+app = group("List and add reflections.")
 
 
 @app.command("list", cls=Command)
@@ -96,36 +89,6 @@ def list_reflections(
     )
 
 
-@app.command("show", cls=Command)
-def show(ctx: typer.Context, reflection: _Which) -> None:
-    """Show a reflection in full.
-
-    \b
-    edenmem reflection show 65a1f0
-    """
-    run = invocation(ctx)
-    found = run.resolver.reflection(reflection)
-    run.out.record(found, _fields(run, found), text=found.content)
-
-
-def _fields(run: Invocation, reflection: Reflection) -> list[tuple[str, object]]:
-    return [
-        ("id", reflection.id),
-        ("agent", agent_name(run, reflection.agent_id)),
-        ("scope", scope_name(run, reflection.home, within_agent=True)),
-        ("said", reflection.said_at),
-        ("formed", reflection.formed_at),
-        ("updated", reflection.updated_at),
-        ("version", reflection.version),
-        ("private", reflection.private),
-        ("session", reflection.session_id),
-        ("messages", list(reflection.source_message_ids)),
-        ("state", "absorbed" if reflection.absorbed else "pending"),
-        ("absorbed", reflection.absorbed_at),
-        ("derived from", list(reflection.propagated_from)),
-    ]
-
-
 @app.command("add", cls=Command)
 def add(
     ctx: typer.Context,
@@ -157,84 +120,3 @@ def add(
         )
     )
     print_edit(run, report)
-
-
-@app.command("edit", cls=Command)
-def edit(
-    ctx: typer.Context,
-    reflection: _Which,
-    content: options.Content = None,
-    file: options.File = None,
-    allow_long: options.AllowLong = False,
-    yes: options.Yes = False,
-    dry_run: options.DryRun = False,
-    reason: options.Reason = "",
-) -> None:
-    """Edit a pending reflection, in $EDITOR or with --content.
-
-    \b
-    edenmem reflection edit 65a1f0 --content "Prefers short answers."
-    """
-    run = invocation(ctx)
-    found = run.resolver.reflection(reflection)
-
-    def write(text: str, only_try: bool) -> EditReport:
-        return run.edit(
-            lambda editor: editor.edit_reflection(
-                found.id,
-                text,
-                expected_version=found.version,
-                allow_long=allow_long,
-                reason=reason,
-                dry_run=only_try,
-            )
-        )
-
-    change_text(
-        run.out,
-        found.content,
-        name=f"reflection-{found.id}",
-        given=read_text_option(content, file),
-        yes=yes,
-        dry_run=dry_run,
-        write=write,
-        show=lambda report: print_edit(run, report),
-    )
-
-
-@app.command("delete", cls=Command)
-def delete(
-    ctx: typer.Context,
-    reflections: Annotated[
-        list[str], typer.Argument(metavar="REFLECTION…", help="IDs or ID prefixes.")
-    ],
-    yes: options.Yes = False,
-    dry_run: options.DryRun = False,
-    reason: options.Reason = "",
-) -> None:
-    """Delete reflections. 'edenmem undo' brings them back.
-
-    \b
-    edenmem reflection delete 65a1f0 --yes
-    """
-    run = invocation(ctx)
-    found = [run.resolver.reflection(reflection) for reflection in reflections]
-    for reflection in found:
-        run.out.note(f"{reflection.id}  {one_line(reflection.content, 60)}")
-    count = many(len(found), "reflection")
-    if not dry_run and not confirm(f"Delete {count}?", yes=yes):
-        run.out.note("nothing was changed")
-        return
-
-    def work(editor: Editor) -> list[EditReport]:
-        return [
-            editor.delete_reflection(
-                reflection.id,
-                expected_version=reflection.version,
-                reason=reason,
-                dry_run=dry_run,
-            )
-            for reflection in found
-        ]
-
-    print_edits(run, run.edit(work))

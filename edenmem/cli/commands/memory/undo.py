@@ -9,26 +9,24 @@ from typing import Annotated, Any
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
-from edenmem.cli.commands.memory.change_views import show_change, where
+from edenmem.cli.commands.memory.log import show_change, where
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import Missing, confirm
 from edenmem.cli.terminal.times import ago
 from edenmem.engine.history.descriptions import action_words
 from edenmem.engine.history.undo import UndoOutcome, UndoStep
-from edenmem.errors import ConflictError, ExitCode, UsageError
+from edenmem.errors import ConflictError, ExitCode, NotFoundError, UsageError
 from edenmem.models.changes import AuditEntry
 from edenmem.text import one_line
 
-app = single()
-
 #: Maximum number of planned entries to show.
 _SHOWN = 10
+#: Maximum number of entries that --last looks at.
+_SEARCHED = 1000
 
 
-@app.command(cls=Command)
 def undo(
     ctx: typer.Context,
     entry: Annotated[
@@ -39,6 +37,9 @@ def undo(
         str | None,
         typer.Option("--run", metavar="RUN", help="Undo all changes of this run of a command."),
     ] = None,
+    last: Annotated[
+        bool, typer.Option("--last", help="Undo your latest run of a command that changed memory.")
+    ] = False,
     force: Annotated[
         bool,
         typer.Option("--force", help="Also overwrite later changes, which stay in history."),
@@ -53,28 +54,54 @@ def undo(
     is itself a change that can be undone.
 
     \b
+    edenmem undo --last
     edenmem undo 65f3a1b2 --dry-run
     edenmem undo --run 65f3a1b2 --yes
     """
 
     run = invocation(ctx)
-    if entry is not None and run_id is not None:
-        raise UsageError("ENTRY and --run exclude each other")
-    if entry is None and run_id is None:
-        raise Missing("ENTRY or --run", hint="list entries: edenmem log")
+    if (entry is not None) + (run_id is not None) + last > 1:
+        raise UsageError("ENTRY, --run and --last exclude each other")
+    if last:
+        run_id, entry = _latest(run)
     if entry is not None:
-        _one(run, run.service.history.find_id("entry", entry), force, yes, dry_run, reason)
-    else:
-        whole = run.service.history.find_id("run", run_id or "")
+        found = run.service.history.find_id("entry", entry)
+        undo_entry(run, found, force=force, yes=yes, dry_run=dry_run, reason=reason)
+    elif run_id is not None:
+        whole = run.service.history.find_id("run", run_id)
         _all(run, whole, force, yes, dry_run, reason)
+    else:
+        raise Missing("ENTRY, --run or --last", hint="list entries: edenmem log")
+
+
+def _latest(run: Invocation) -> tuple[str | None, str | None]:
+    """Return the latest run of this user that is not undone, or its only entry.
+
+    Raises:
+        NotFoundError: The log has no such run.
+    """
+    for newest in run.service.history.entries(actor=run.actor.name, limit=_SEARCHED):
+        if newest.undoes or run.service.history.undone_by(newest):
+            continue
+        run_id = newest.actor.run_id
+        entries = list(run.service.history.entries(run_id=run_id, limit=2))
+        return (run_id, None) if len(entries) > 1 else (None, newest.id)
+    raise NotFoundError(
+        f"no change by {run.actor.name} to undo", hint="list all changes: edenmem log"
+    )
 
 
 # -- one entry -----------------------------------------------------------------------------------
 
 
-def _one(
-    run: Invocation, entry_id: str, force: bool, yes: bool, dry_run: bool, reason: str
+def undo_entry(
+    run: Invocation, entry_id: str, *, force: bool, yes: bool, dry_run: bool, reason: str = ""
 ) -> None:
+    """Show what undoing an entry changes, confirm, and undo it.
+
+    Raises:
+        ConflictError: Later changes prevent it.
+    """
     plan = run.service.undo.plan(entry_id, force=force)
     if plan.outcome is UndoOutcome.REFUSED:
         _refuse(run, plan)
@@ -121,7 +148,7 @@ def _refuse(run: Invocation, step: UndoStep) -> None:
     elif step.in_the_way:
         hint = f"undo the later change first: edenmem undo {step.in_the_way[0].id}"
     else:
-        hint = f"see 'edenmem log {step.entry.id}'"
+        hint = f"see 'edenmem show {step.entry.id}'"
     raise ConflictError(f"cannot undo {step.entry.id}: {step.why}", hint=hint)
 
 

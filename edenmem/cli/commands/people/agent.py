@@ -9,18 +9,15 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import NO_AGENTS
 from edenmem.cli.app.framework import Command, group
-from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.invocation import invocation
 from edenmem.cli.app.views import note_quoting, print_edit
+from edenmem.cli.terminal.prompts import Missing
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import ConflictError
 from edenmem.models.host import Agent
 from edenmem.models.ids import utc_now
 
-app = group("List, show, add, enable and disable agents.")
-
-_Who = Annotated[str, typer.Argument(metavar="AGENT", help="Username, ID, or ID prefix.")]
-_UserMemory = Annotated[bool, typer.Option("--user-memory", help="Only memory about users.")]
-_AgentMemory = Annotated[bool, typer.Option("--agent-memory", help="Only the agent's own memory.")]
+app = group("List and add agents, and set what they remember.")
 
 _COLUMNS: list[Column[Agent]] = [
     Column("id", lambda a: a.id, "id"),
@@ -45,31 +42,6 @@ def list_agents(ctx: typer.Context, limit: options.Limit = 50) -> None:
         limit=limit,
         empty=NO_AGENTS,
         header=Agent,
-    )
-
-
-@app.command("show", cls=Command)
-def show(ctx: typer.Context, agent: _Who) -> None:
-    """Show an agent with its shards and persona.
-
-    \b
-    edenmem agent show mira
-    """
-    run = invocation(ctx)
-    found = run.resolver.agent(agent)
-    run.out.record(
-        found,
-        [
-            ("id", found.id),
-            ("username", found.username),
-            ("name", found.name),
-            ("owner", found.owner),
-            ("user memory", "on" if found.user_memory_enabled else "off"),
-            ("agent memory", "on" if found.agent_memory_enabled else "off"),
-            ("created", found.created_at),
-            ("shards", [policy.shard for policy in run.service.host.shards(found.id)]),
-        ],
-        text=found.persona,
     )
 
 
@@ -121,50 +93,35 @@ def add(
     note_quoting(run, agent.username)
 
 
-@app.command("enable", cls=Command)
-def enable(
+@app.command("set", cls=Command)
+def set_agent(
     ctx: typer.Context,
-    agent: _Who,
-    user_memory: _UserMemory = False,
-    agent_memory: _AgentMemory = False,
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Username, ID, or ID prefix.")],
+    user_memory: Annotated[
+        bool | None, typer.Option("--user-memory/--no-user-memory", help="Keep memory about users.")
+    ] = None,
+    agent_memory: Annotated[
+        bool | None,
+        typer.Option("--agent-memory/--no-agent-memory", help="Keep the agent's own memory."),
+    ] = None,
     dry_run: options.DryRun = False,
     reason: options.Reason = "",
 ) -> None:
-    """Enable an agent's memory (user, agent, or both).
+    """Enable or disable an agent's memory. Nothing is removed.
 
     \b
-    edenmem agent enable mira --user-memory
+    edenmem agent set mira --no-user-memory --dry-run
+    edenmem agent set mira --user-memory --agent-memory
     """
-    _switch(invocation(ctx), agent, True, user_memory, agent_memory, dry_run, reason)
-
-
-@app.command("disable", cls=Command)
-def disable(
-    ctx: typer.Context,
-    agent: _Who,
-    user_memory: _UserMemory = False,
-    agent_memory: _AgentMemory = False,
-    dry_run: options.DryRun = False,
-    reason: options.Reason = "",
-) -> None:
-    """Disable an agent's memory (user, agent, or both). Nothing is removed.
-
-    \b
-    edenmem agent disable mira --user-memory --dry-run
-    """
-    _switch(invocation(ctx), agent, False, user_memory, agent_memory, dry_run, reason)
-
-
-def _switch(
-    run: Invocation, name: str, on: bool, user: bool, agent: bool, dry_run: bool, reason: str
-) -> None:
-    both = user == agent
-    found = run.resolver.agent(name)
+    run = invocation(ctx)
+    if user_memory is None and agent_memory is None:
+        raise Missing("--user-memory or --agent-memory")
+    found = run.resolver.agent(agent)
     report = run.edit(
         lambda editor: editor.set_agent(
             found.id,
-            user_memory=on if user or both else None,
-            agent_memory=on if agent or both else None,
+            user_memory=user_memory,
+            agent_memory=agent_memory,
             reason=reason,
             dry_run=dry_run,
         )

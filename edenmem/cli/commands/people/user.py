@@ -11,7 +11,6 @@ from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import agent_name, note_quoting
-from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.prompts import confirm
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import ConflictError, ExitCode
@@ -21,7 +20,7 @@ from edenmem.models.ids import utc_now
 if TYPE_CHECKING:
     from edenmem.engine.edits.user_merging import AccountMerge
 
-app = group("List, show, add and merge users.")
+app = group("List, add and merge users.")
 
 _COLUMNS: list[Column[User]] = [
     Column("id", lambda u: u.id, "id"),
@@ -45,36 +44,6 @@ def list_users(ctx: typer.Context, limit: options.Limit = 50) -> None:
         limit=limit,
         empty="no users; add one with 'edenmem user add NAME'",
         header=User,
-    )
-
-
-@app.command("show", cls=Command)
-def show(
-    ctx: typer.Context,
-    user: Annotated[str, typer.Argument(metavar="USER", help="Username, ID, or ID prefix.")],
-) -> None:
-    """Show an account, and all accounts of the same person.
-
-    \b
-    edenmem user show lena
-    """
-
-    run = invocation(ctx)
-    found = run.resolver.user(user)
-    person = run.service.host.person(found.id)
-    accounts = [{"id": each.id, "username": each.username} for each in person.accounts]
-    run.out.record(
-        found,
-        [
-            ("id", found.id),
-            ("username", found.username),
-            ("same person as", found.eden_user_id),
-            ("accounts", list(person.names.values())),
-            ("tier", found.subscription_tier),
-            ("flags", list(found.feature_flags)),
-            ("created", found.created_at),
-        ],
-        data=lambda one: to_data(one) | {"accounts": accounts},
     )
 
 

@@ -9,7 +9,6 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of
-from edenmem.cli.app.framework import Command, group
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column, plain_table
@@ -17,8 +16,6 @@ from edenmem.cli.terminal.times import parse_when
 from edenmem.engine.reports import ContextPart, ContextReport
 from edenmem.errors import UsageError
 from edenmem.models.host import Session
-
-app = group("Show the context that goes into an agent's prompt.")
 
 
 class Recall(StrEnum):
@@ -30,8 +27,7 @@ class Recall(StrEnum):
     ALWAYS = "always"
 
 
-@app.command("show", cls=Command)
-def show(
+def context(
     ctx: typer.Context,
     name: Annotated[
         str | None, typer.Argument(metavar="[SESSION]", help="Name, title, ID, or ID prefix.")
@@ -67,9 +63,9 @@ def show(
     Never writes the cache that agents are served from.
 
     \b
-    edenmem context show lena-progress
-    edenmem context show lena-progress --message "Which paste?" --recall always
-    edenmem context show lena-progress --as-of 2d --format json
+    edenmem context lena-progress
+    edenmem context lena-progress --message "Which paste?" --recall always
+    edenmem context lena-progress --as-of 2d --format json
     """
     run = invocation(ctx)
     if name and session and name != session:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import to_data
 from edenmem.cli.terminal.files import file_name, lines_of
@@ -19,11 +18,8 @@ if TYPE_CHECKING:
     from edenmem.engine.evaluation.queries import LabeledSet
     from edenmem.engine.evaluation.tuning import Tuning
 
-app = single()
 
-
-@app.command(cls=Command)
-def evaluate(
+def eval(
     ctx: typer.Context,
     file: Annotated[str, typer.Argument(metavar="QUERIES", help="JSON Lines (- = stdin).")],
     recipes: Annotated[

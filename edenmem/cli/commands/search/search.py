@@ -13,7 +13,6 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import Reader, check_hold_facts, choose_agent, choose_reader
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.app.views import describe_doubt
@@ -183,10 +182,6 @@ def _scope_advice(scope: Scope, labels: Mapping[str, str], agent: Agent) -> str:
     return f"add {shlex.join(words)}; {include}" if words else include
 
 
-app = single()
-
-
-@app.command(cls=Command)
 def search(
     ctx: typer.Context,
     queries: Annotated[

@@ -21,6 +21,6 @@ def await_search(run: Invocation, fact_id: str, *, wait: bool, seconds: float) -
     if not run.service.indexes.await_fact(fact_id, timeout=seconds):
         run.out.note(
             f"the fact is stored, but search did not find it within {seconds:g} seconds;"
-            " see 'edenmem index status'"
+            " see 'edenmem index list --check'"
         )
         raise typer.Exit(ExitCode.SOME_FAILED)

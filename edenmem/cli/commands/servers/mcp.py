@@ -13,7 +13,6 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import choose_agent
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.data import to_json
 from edenmem.cli.terminal.prompts import Missing
@@ -25,13 +24,11 @@ if TYPE_CHECKING:
     from edenmem.engine.service import MemoryService
     from edenmem.mcp.client_config import Client
 
-app = single()
 
 #: Default address of --http.
 _HOST, _PORT = "127.0.0.1", 8378
 
 
-@app.command(cls=Command)
 def mcp(
     ctx: typer.Context,
     words: Annotated[

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.engine.runtime.runtime import no_llm
 from edenmem.engine.service import MemoryService
@@ -19,10 +18,7 @@ from edenmem.models.host import Agent, User
 from edenmem.models.ids import derived_id, utc_now
 from edenmem.settings.installation import install_hint
 
-app = single()
 
-
-@app.command(cls=Command)
 def serve(
     ctx: typer.Context,
     agent: options.Agent = None,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.tables import style
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from edenmem.engine.history.why import FactWhy
     from edenmem.engine.service import MemoryService
 
-app = single()
 
 #: Paths in a wheel and in a checkout.
 _PLACES = ("_examples/community", "../examples/community")
@@ -42,7 +40,6 @@ class _Story(NamedTuple):
     failed: int
 
 
-@app.command(cls=Command)
 def demo(
     ctx: typer.Context,
     folder: Annotated[
@@ -196,7 +193,7 @@ async def _form(run: Invocation, service: MemoryService) -> _Story:
 
 def _print_why(run: Invocation, why: FactWhy) -> None:
     """Print the latest source of the fact, and the decision of the model."""
-    _print(run, "Why", f"edenmem fact why {why.fact.id}", command=True)
+    _print(run, "Why", f"edenmem why {why.fact.id}", command=True)
     messages = (why.source, *why.other_sources)[-1].messages
     known = run.service.scopes.labels([each.sender for each in messages if each.sender])
     for message in messages:

@@ -8,7 +8,6 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
@@ -19,10 +18,7 @@ from edenmem.settings.paths import is_mongodb
 if TYPE_CHECKING:
     from edenmem.engine.doctor.report import DoctorReport
 
-app = single()
 
-
-@app.command(cls=Command)
 def doctor(
     ctx: typer.Context,
     check: Annotated[

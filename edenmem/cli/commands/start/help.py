@@ -10,14 +10,11 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import invocation
 from edenmem.cli.app.parameters import suggest
 from edenmem.cli.terminal.output import Output, OutputFormat
 from edenmem.cli.terminal.tables import page, page_text, wrap_text
 from edenmem.errors import NotFoundError
-
-app = single()
 
 _GUIDES = files("edenmem") / "docs"
 
@@ -34,8 +31,7 @@ def guide_names() -> list[str]:
     return sorted(name.removesuffix(".md") for name in names if name.endswith(".md"))
 
 
-@app.command("help", cls=Command)
-def show(
+def help(
     ctx: typer.Context,
     topic: Annotated[
         list[str] | None,

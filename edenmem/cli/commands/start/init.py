@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edenmem.cli.app import options
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.indexes.index_views import summarize_steps
 from edenmem.cli.terminal.prompts import ask_text, confirm, person_is_there
@@ -20,10 +19,7 @@ from edenmem.models.indexes import INDEX_STEP, Preparation
 if TYPE_CHECKING:
     from edenmem.engine.service import MemoryService
 
-app = single()
 
-
-@app.command(cls=Command)
 def init(
     ctx: typer.Context,
     yes: options.Yes = False,
@@ -72,6 +68,11 @@ def init(
     _print_preparation(run, location, setup.plan(), made=made)
     if target.exists():
         _warn_overridden(run, target)
+    if next(iter(run.service.host.agents()), None) is None:
+        run.out.note(
+            "next: add an agent with 'edenmem agent add NAME', or import conversations with"
+            " 'edenmem import FILE --add-missing'"
+        )
 
 
 def _print_preparation(

@@ -11,7 +11,6 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import describe_held, dollars, token_count
 from edenmem.cli.terminal.charts import draw_stacked_bars
@@ -25,13 +24,10 @@ from edenmem.models.memory import Fact
 from edenmem.models.statistics import BufferAge, FactUse, KindCount, UsageOnDay
 from edenmem.text import many
 
-app = single()
-
 #: Default period: as many weeks as fit on a screen.
 _PERIOD = timedelta(weeks=12)
 
 
-@app.command(cls=Command)
 def stats(
     ctx: typer.Context,
     agent: options.Agent = None,

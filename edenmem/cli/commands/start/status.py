@@ -9,7 +9,6 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import NO_AGENTS, agent_id_of
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import count_noun, describe_former, describe_held, dollars, token_count
 from edenmem.cli.commands.indexes.switch_views import standing
@@ -24,10 +23,7 @@ from edenmem.text import many
 if TYPE_CHECKING:
     from edenmem.engine.cold.sessions import SharingReport
 
-app = single()
 
-
-@app.command(cls=Command)
 def status(ctx: typer.Context, agent: options.Agent = None) -> None:
     """Show the store, its size, due work and failures.
 

@@ -9,7 +9,6 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of, choose_scope
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import usage_line
 from edenmem.cli.terminal.editing import show_diff
@@ -22,10 +21,7 @@ from edenmem.text import many
 if TYPE_CHECKING:
     from edenmem.engine.service import MemoryService
 
-app = single()
 
-
-@app.command(cls=Command)
 def consolidate(
     ctx: typer.Context,
     agent: options.Agent = None,

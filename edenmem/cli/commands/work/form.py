@@ -12,7 +12,6 @@ import typer
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import agent_id_of
 from edenmem.cli.app.failures import print_error
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.app.views import change_line, print_judgments, usage_line
 from edenmem.cli.terminal.data import to_data
@@ -42,7 +41,6 @@ from edenmem.text import many
 if TYPE_CHECKING:
     from edenmem.engine.service import MemoryService
 
-app = single()
 
 #: Errors that affect every session.
 _FOR_ALL = (
@@ -60,7 +58,6 @@ _FOR_ALL = (
 _OUTCOMES = {"not_due": "nothing new", "dry_run": "would apply"}
 
 
-@app.command(cls=Command)
 def form(
     ctx: typer.Context,
     sessions: Annotated[
@@ -315,7 +312,7 @@ def _print_rejected(run: Invocation, reports: Sequence[FormationReport], *, verb
         run.out.note(f"unconfirmed: {items}; see 'edenmem fact list --unconfirmed'")
     if counts:
         by_rule = ", ".join(f"{rule or 'other'} {count}" for rule, count in counts.most_common())
-        more = "" if verbose else "; listed by --verbose and 'edenmem fact why'"
+        more = "" if verbose else "; listed by --verbose and 'edenmem why'"
         run.out.note(f"rejected by rule: {by_rule}{more}")
 
 
@@ -333,7 +330,7 @@ def _print_switched_off(
         if agent is None or agent.user_memory_enabled or agent.agent_memory_enabled:
             continue
         label, done = labels[session_id], outcome == "applied"
-        advice = f"'edenmem agent enable {quote(agent.username)}'"
+        advice = f"'edenmem agent set {quote(agent.username)} --user-memory --agent-memory'"
         if done:
             again = f"'edenmem form {quote(label)} --again'"
             advice = f"to repeat: {advice}, then {again}"

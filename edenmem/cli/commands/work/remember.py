@@ -8,7 +8,6 @@ import typer
 
 from edenmem.cli.app import options
 from edenmem.cli.app.choosing import choose_agent
-from edenmem.cli.app.framework import Command, single
 from edenmem.cli.app.invocation import invocation
 from edenmem.cli.app.views import describe_doubt, print_judgments, usage_line
 from edenmem.cli.terminal.editing import read_text_option
@@ -16,8 +15,6 @@ from edenmem.cli.terminal.prompts import ask_text
 from edenmem.cli.terminal.tables import Column
 from edenmem.errors import UsageError
 from edenmem.models.formation import Decision
-
-app = single()
 
 #: Decision → outcome, and outcome of a dry run.
 _OUTCOMES = {
@@ -30,7 +27,6 @@ _OUTCOMES = {
 }
 
 
-@app.command(cls=Command)
 def remember(
     ctx: typer.Context,
     text: Annotated[

@@ -21,7 +21,7 @@ def replace_index(db: Connection, name: str) -> None:
     require_writable(db)
     if name != FACT_KEY.name:
         raise ConflictError(
-            f"index cannot be replaced: {name}", hint="'edenmem index update' rebuilds it"
+            f"index cannot be replaced: {name}", hint="'edenmem index create --update' rebuilds it"
         )
     with lease_schema(db):
         for _ in range(_ROUNDS):

@@ -97,7 +97,7 @@ class MongoIndexes:
         if name == STAGED.index and self._staged_wish() is not None:
             raise ConflictError(
                 f"index is in use by the switch of the embedding model in progress: {name}",
-                hint="'edenmem embed switch' has 'drop-old', 'back' and 'abandon'",
+                hint="'edenmem embed use' has --drop-old, --back and --abandon",
             )
         configured = (self._db.settings.vector_index, self._db.settings.text_index)
         if name in (names.VECTOR_INDEX, names.TEXT_INDEX, *configured):

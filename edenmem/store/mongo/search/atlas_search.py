@@ -368,7 +368,7 @@ class AtlasSearch:
         if others:
             raise SearchIndexUnusable(
                 f"search index has {dimensions} dimensions, the query {min(others)}: {own.name}",
-                hint="'edenmem index update' rebuilds it for the configured embedding model",
+                hint="'edenmem index create --update' rebuilds it for the embedding model",
             )
         return _Index(own.name, vector_filter(filter, model, slot, said=_has_said_at(found)))
 
@@ -475,13 +475,13 @@ def _require_usable(
     if lacking := _lacking(wanted, found, but):
         raise SearchIndexUnusable(
             f"search index has the wrong definition: {wanted.name} ({'; '.join(lacking)})",
-            hint="'edenmem index update' updates it",
+            hint="'edenmem index create --update' updates it",
         )
     if found.get("queryable") is not True:
         why = found.get("message") or str(found.get("status") or "not ready").lower()
         raise SearchIndexUnusable(
             f"search index cannot be queried yet: {wanted.name} ({why})",
-            hint="'edenmem index status --wait' waits until it can",
+            hint="'edenmem index list --check --wait' waits until it can",
         )
 
 

@@ -158,7 +158,7 @@ class Indexes(Part):
             return
         raise ConflictError(
             f"{name} is part of the file and cannot be dropped",
-            hint=f"'edenmem index update {name} --rebuild' rebuilds it",
+            hint=f"'edenmem index create --update {name} --rebuild' rebuilds it",
         )
 
     def replace_index(self, name: str) -> None:

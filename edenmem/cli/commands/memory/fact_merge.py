@@ -1,4 +1,4 @@
-"""``edenmem fact dedup``: find near-duplicate facts of a scope, and merge them."""
+"""``edenmem fact merge``: find near-duplicate facts of a scope, and merge them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def dedup(
+def merge(
     ctx: typer.Context,
     named: options.Scopes,
     floor: Annotated[
@@ -55,12 +55,12 @@ def dedup(
 
     Compares the facts of each scope by words and vectors. For each group of near-duplicates, choose
     the fact to keep or write one sentence for all; with --llm, a model proposes the sentence. The
-    oldest fact keeps its ID and history. 'fact restore' brings the others back.
+    oldest fact keeps its ID and history. 'restore' brings the others back.
 
     \b
-    edenmem fact dedup --agent mira --dry-run
-    edenmem fact dedup --agent mira --user lena --llm
-    edenmem fact dedup --agent mira --llm --yes --format json
+    edenmem fact merge --agent mira --dry-run
+    edenmem fact merge --agent mira --user lena --llm
+    edenmem fact merge --agent mira --llm --yes --format json
     """
     run = invocation(ctx)
     check_hold_facts(named.kinds or ())

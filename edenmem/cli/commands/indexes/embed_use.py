@@ -1,15 +1,17 @@
-"""``edenmem embed backfill --switch``: switch all memory to another embedding model."""
+"""``edenmem embed use``: switch all memory to another embedding model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 import typer
 
-from edenmem.cli.app.invocation import Invocation
+from edenmem.cli.app import options
+from edenmem.cli.app.invocation import Invocation, invocation
 from edenmem.cli.commands.indexes.backfill_views import (
     cost_of,
     print_failures,
@@ -17,19 +19,29 @@ from edenmem.cli.commands.indexes.backfill_views import (
     progress_of,
     report_data,
 )
-from edenmem.cli.commands.indexes.switch_views import comparison_data, print_comparison, standing
+from edenmem.cli.commands.indexes.switch_views import (
+    comparison_data,
+    print_comparison,
+    print_ending,
+    print_standing,
+    standing,
+    standing_data,
+)
 from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.files import file_name, lines_of
+from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
+from edenmem.cli.terminal.times import parse_duration
 from edenmem.errors import EdenmemError, ExitCode, UsageError, line_place
 from edenmem.text import many
 
 if TYPE_CHECKING:
     from edenmem.engine.embeddings.backfill import BackfillReport
-    from edenmem.engine.embeddings.switch import SwitchPlan
+    from edenmem.engine.embeddings.switch import Progress, SwitchEnder, SwitchEnding, SwitchPlan
     from edenmem.engine.evaluation.queries import LabeledSet
     from edenmem.engine.evaluation.tuning import Comparison
     from edenmem.engine.service import MemoryService
+    from edenmem.models.switch import SwitchPhase
     from edenmem.settings.schema import Settings
 
 
@@ -46,6 +58,148 @@ class SwitchOptions(msgspec.Struct, frozen=True, kw_only=True):
     patience: float
     yes: bool
     dry_run: bool
+
+
+def use(
+    ctx: typer.Context,
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODEL]", help="Model.  [default: the configured one]"),
+    ] = None,
+    back: Annotated[
+        bool, typer.Option("--back", help="Switch back to the old model at once.")
+    ] = False,
+    drop_old: Annotated[
+        bool, typer.Option("--drop-old", help="Complete the switch: drop the old vectors for good.")
+    ] = False,
+    abandon: Annotated[
+        bool, typer.Option("--abandon", help="Remove the new vectors before the switch.")
+    ] = False,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to",
+            metavar="NAME=VALUE",
+            help="Setting of [embedding] for the new model (repeatable).",
+        ),
+    ] = None,
+    to_profile: Annotated[
+        str | None,
+        typer.Option(
+            "--to-profile", metavar="NAME", help="Profile with the settings of the new model."
+        ),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            metavar="QUERIES",
+            help="Compare both models on labeled queries before the switch (see eval).",
+        ),
+    ] = None,
+    max_loss: Annotated[
+        float,
+        typer.Option(
+            "--max-loss", min=0, max=1, metavar="X", help="Maximum loss of recall for the switch."
+        ),
+    ] = 0.02,
+    force: Annotated[
+        bool, typer.Option("--force", help="Switch regardless of the comparison.")
+    ] = False,
+    prepare_only: Annotated[
+        bool, typer.Option("--prepare-only", help="Create and compare vectors without switching.")
+    ] = False,
+    timeout: Annotated[
+        str,
+        typer.Option("--timeout", metavar="TIME", help="Maximum time to wait for a search index."),
+    ] = "15m",
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, max=64, metavar="N", help="Concurrent batches.")
+    ] = 4,
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Switch all memory to another embedding model; revert or complete a switch.
+
+    The new vectors are stored next to the old ones while searches use the old model. Once all facts
+    have one, all searches switch to the new model; with --compare, only if recall falls by at most
+    --max-loss. Then add the new model to the configuration. Processes with the old model keep
+    working until --drop-old, which on MongoDB also replaces the field that the platform reads.
+
+    An interrupted command can be repeated. --back, --drop-old and --abandon call no model.
+
+    \b
+    edenmem embed use text-embedding-3-large --compare queries.jsonl
+    edenmem embed use --to local_model=multilingual-e5-small --prepare-only
+    edenmem embed use --back --yes
+    edenmem embed use --drop-old
+    """
+    run = invocation(ctx)
+    patience = parse_duration(timeout, "--timeout").total_seconds()
+    changes = changes_of(model, to or ())
+    endings = [end for end, given in zip(_ENDINGS, (back, drop_old, abandon), strict=True) if given]
+    if len(endings) > 1 or (endings and (changes or to_profile)):
+        raise UsageError("MODEL, --back, --drop-old and --abandon exclude each other")
+    if endings:
+        _end(run, endings[0], patience=patience, yes=yes, dry_run=dry_run)
+        return
+    chosen = SwitchOptions(
+        changes=changes,
+        profile=to_profile,
+        compare=compare,
+        max_loss=max_loss,
+        force=force,
+        prepare_only=prepare_only,
+        concurrency=concurrency,
+        patience=patience,
+        yes=yes,
+        dry_run=dry_run,
+    )
+    _switch(run, chosen)
+
+
+class _Ending(NamedTuple):
+    """How to revert or complete a switch."""
+
+    name: str
+    phases: tuple[SwitchPhase, ...]
+    question: str
+    go: Callable[[SwitchEnder, Progress], SwitchEnding]
+
+
+_ENDINGS = (
+    _Ending("back", ("switched",), "Switch back to {old}?", lambda ender, progress: ender.back()),
+    _Ending(
+        "drop-old",
+        ("switched", "settling", "clearing"),
+        "Drop the vectors of {old} permanently?",
+        lambda ender, progress: ender.drop_old(progress),
+    ),
+    _Ending(
+        "abandon",
+        ("filling", "abandoning"),
+        "Remove the prepared vectors of {new}?",
+        lambda ender, progress: ender.abandon(progress),
+    ),
+)
+
+
+def _end(run: Invocation, way: _Ending, *, patience: float, yes: bool, dry_run: bool) -> None:
+    """Confirm and end a switch; ``patience`` is the limit for a search index, in seconds."""
+    ender = run.service.embeddings.ender(timeout=patience)
+    under_way = ender.expect(*way.phases)
+    found = run.service.embeddings.switch_status() if dry_run else None
+    if found is not None:
+        data = {"dry_run": True, "action": way.name, **standing_data(*found)}
+        run.out.report([data], partial(print_standing, run, *found), data=dict)
+        return
+    question = way.question.format(old=under_way.previous, new=under_way.model)
+    if not confirm(question, yes=yes):
+        run.out.note("nothing was changed")
+        return
+    with show_progress(run.out) as progress:
+        ending = way.go(ender, progress.step)
+    print_ending(run, ending)
 
 
 def changes_of(model: str | None, to: Sequence[str]) -> dict[str, str]:
@@ -74,7 +228,7 @@ def changes_of(model: str | None, to: Sequence[str]) -> dict[str, str]:
     return changes
 
 
-def switch(run: Invocation, chosen: SwitchOptions) -> None:
+def _switch(run: Invocation, chosen: SwitchOptions) -> None:
     """Prepare, compare and commit a switch, as far as the options ask for it."""
     settings = _settings_after(run, chosen)
     labeled = _read_labeled_set(run, chosen.compare)
@@ -197,7 +351,7 @@ def _refuse_loss(comparison: Comparison, chosen: SwitchOptions) -> None:
         f"with {comparison.new_model}, recall@{comparison.top_k} of recipe {pair.recipe!r} falls "
         f"from {pair.old.recall:.3f} to {pair.new.recall:.3f}, by more than {chosen.max_loss:g}; "
         f"{comparison.old_model} is still in use",
-        hint="allow the loss with --max-loss or --force, or run 'edenmem embed switch abandon'",
+        hint="allow the loss with --max-loss or --force, or run 'edenmem embed use --abandon'",
     )
 
 
@@ -266,8 +420,8 @@ def _print_configuration(run: Invocation, plan: SwitchPlan, chosen: SwitchOption
     if values:
         run.out.note(f"add to [embedding] in edenmem.toml: {values}")
     run.out.note(
-        f"processes with {plan.switch.previous} keep working until 'edenmem embed switch drop-old';"
-        " 'edenmem embed switch back' reverts the switch"
+        f"processes with {plan.switch.previous} keep working until 'edenmem embed use --drop-old';"
+        " 'edenmem embed use --back' reverts the switch"
     )
 
 

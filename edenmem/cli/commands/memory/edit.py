@@ -1,0 +1,278 @@
+"""``edenmem edit|delete|restore``: change what a reference names."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.choosing import choose_agent
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.views import print_edit, print_edits
+from edenmem.cli.commands.memory.undo import undo_entry
+from edenmem.cli.commands.search.searchable import await_search
+from edenmem.cli.terminal.editing import change_text, read_text_option, show_diff
+from edenmem.cli.terminal.prompts import Missing, ask_choice, confirm, person_is_there
+from edenmem.cli.terminal.times import parse_duration
+from edenmem.engine.scopes.references import Target, TargetKind
+from edenmem.errors import NotFoundError, UsageError
+from edenmem.models.memory import Fact, Reflection
+from edenmem.models.search import FactFilter
+from edenmem.text import many, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from edenmem.engine.edits.editor import Editor
+    from edenmem.engine.reports import EditReport
+
+_EDITED: tuple[TargetKind, ...] = ("fact", "reflection", "scope")
+_DELETED: tuple[TargetKind, ...] = ("fact", "reflection")
+#: Maximum number of facts to choose from.
+_OFFERED = 50
+
+
+def edit(
+    ctx: typer.Context,
+    ref: options.Ref,
+    content: options.Content = None,
+    file: options.File = None,
+    allow_long: options.AllowLong = False,
+    private: Annotated[
+        bool | None, typer.Option("--private/--no-private", help="Forbid or allow propagation.")
+    ] = None,
+    wait: options.Wait = False,
+    timeout: options.WaitTimeout = "60s",
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Edit a fact, a pending reflection, or the text of a scope, in $EDITOR or with --content.
+
+    Concurrent edits conflict (exit 4). 'fact edit' is the same command.
+
+    \b
+    edenmem edit 65f3a0c2
+    edenmem fact edit 65f3a0c2 --content "It starts at 18:00." --yes --reason new
+    edenmem edit mira/user:lena --file lena.md
+    """
+    run = invocation(ctx)
+    seconds = parse_duration(timeout, "--timeout").total_seconds()
+    target = run.resolver.target(ref, _EDITED, removed=True, new_group=True)
+    new = read_text_option(content, file)
+    if private is not None:
+        kind = target.kind
+        if kind == "scope":
+            raise UsageError(
+                "--private does not apply to a text", hint="see 'edenmem scope policy --private'"
+            )
+        assert kind == "fact" or kind == "reflection"
+        print_edit(
+            run,
+            run.edit(
+                lambda editor: editor.set_private(
+                    kind, target.id, private, reason=reason, dry_run=dry_run
+                )
+            ),
+        )
+        if new is None:
+            return
+    written = edit_target(
+        run, target, new, allow_long=allow_long, yes=yes, dry_run=dry_run, reason=reason
+    )
+    if written is not None and target.kind == "fact":
+        await_search(run, target.id, wait=wait, seconds=seconds)
+
+
+def edit_target(
+    run: Invocation,
+    target: Target,
+    new: str | None,
+    *,
+    allow_long: bool,
+    yes: bool,
+    dry_run: bool,
+    reason: str,
+) -> EditReport | None:
+    """Edit a fact, reflection or text; ``new`` is the text, or None to open the editor.
+
+    Returns:
+        The report of the change, or None if nothing was written.
+    """
+    memory: Fact | Reflection
+    if target.scope is not None:
+        text = run.service.memory.text(target.scope)
+        before, version = (text.consolidated_content, text.version) if text else ("", 0)
+    else:
+        if target.kind == "fact":
+            memory = run.service.memory.find_fact(target.id)
+        else:
+            memory = run.resolver.reflection(target.id)
+        before, version = memory.content, memory.version
+
+    def method(editor: Editor) -> Callable[..., EditReport]:
+        if target.scope is not None:
+            return partial(editor.edit_consolidation, target.scope)
+        change = editor.edit_fact if target.kind == "fact" else editor.edit_reflection
+        return partial(change, target.id)
+
+    def write(after: str, only_try: bool) -> EditReport:
+        return run.edit(
+            lambda editor: method(editor)(
+                after,
+                expected_version=version,
+                allow_long=allow_long,
+                reason=reason,
+                dry_run=only_try,
+            ),
+            embed=target.kind == "fact" and not only_try,
+        )
+
+    return change_text(
+        run.out,
+        before,
+        name=f"{target.scope.kind}-text" if target.scope else f"{target.kind}-{target.id}",
+        given=new,
+        yes=yes,
+        dry_run=dry_run,
+        write=write,
+        show=partial(print_edit, run),
+    )
+
+
+def delete(
+    ctx: typer.Context,
+    refs: Annotated[
+        list[str] | None, typer.Argument(metavar="[REF]…", help="IDs or ID prefixes.")
+    ] = None,
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Delete facts and reflections. 'restore' brings them back; 'forget --fact' erases facts.
+
+    Without REF, choose a fact from a list on a terminal.
+
+    \b
+    edenmem delete 65a1f0 --dry-run
+    edenmem delete 65a1f0 65b2c4 --yes --reason "said in jest"
+    """
+    run = invocation(ctx)
+    chosen = refs or [_choose_fact(run)]
+    targets = [run.resolver.target(ref, _DELETED, removed=True) for ref in chosen]
+    found = [
+        run.service.memory.find_fact(target.id)
+        if target.kind == "fact"
+        else run.resolver.reflection(target.id)
+        for target in targets
+    ]
+    for memory in found:
+        run.out.note(f"{memory.id}  {one_line(memory.content, 60)}")
+    kinds = [target.kind for target in targets]
+    words = (kinds[0],) if len({*kinds}) == 1 else ("memory", "memories")
+    count = many(len(found), *words)
+    if not dry_run and not confirm(f"Delete {count}?", yes=yes):
+        run.out.note("nothing was changed")
+        return
+
+    def work(editor: Editor) -> Sequence[EditReport]:
+        return [
+            (editor.delete_fact if kind == "fact" else editor.delete_reflection)(
+                memory.id, expected_version=memory.version, reason=reason, dry_run=dry_run
+            )
+            for kind, memory in zip(kinds, found, strict=True)
+        ]
+
+    print_edits(run, run.edit(work))
+
+
+def _choose_fact(run: Invocation) -> str:
+    if not person_is_there():
+        raise Missing("REF")
+    agent = choose_agent(run, None)
+    scopes = run.service.scopes.of_agent(agent.id, [])
+    facts = run.service.memory.facts(FactFilter(scopes=scopes), limit=_OFFERED)
+    choices = [(fact.id, fact.content) for fact in facts]
+    if not choices:
+        raise NotFoundError("no facts to delete")
+    return ask_choice("fact to delete", "REF", choices)
+
+
+def restore(
+    ctx: typer.Context,
+    ref: options.Ref,
+    version: Annotated[
+        int | None, typer.Option("--version", min=1, metavar="N", help="Version to restore.")
+    ] = None,
+    wait: options.Wait = False,
+    timeout: options.WaitTimeout = "60s",
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+    reason: options.Reason = "",
+) -> None:
+    """Restore a deleted fact or reflection, or an earlier version of a fact or text.
+
+    \b
+    edenmem restore 65a1f0
+    edenmem restore mira/user:lena --version 2
+    """
+    run = invocation(ctx)
+    seconds = parse_duration(timeout, "--timeout").total_seconds()
+    target = run.resolver.target(ref, _EDITED, removed=True)
+    if target.kind == "reflection":
+        if version is not None:
+            raise UsageError("a reflection has no versions", hint="see 'edenmem history REF'")
+        undo_entry(run, _removal(run, target.id), force=False, yes=yes, dry_run=dry_run)
+        return
+    scope = target.scope
+    if scope is not None and version is None:
+        known = [str(each.version) for each in run.service.history.text_versions(scope)]
+        raise Missing("--version", hint=f"versions: {', '.join(known)}")
+
+    def work(editor: Editor, only_try: bool) -> EditReport:
+        if scope is not None:
+            assert version is not None
+            return editor.restore_consolidation(scope, version, reason=reason, dry_run=only_try)
+        return editor.restore_fact(target.id, version=version, reason=reason, dry_run=only_try)
+
+    verbs = ("restore", "restored") if scope is None else None
+    tried = run.edit(lambda editor: work(editor, True))
+    if not run.out.is_data:
+        _show_restored(run, tried)
+    if dry_run:
+        print_edit(run, tried, verbs=verbs)
+        return
+    if tried.before is not None and not confirm("Restore it?", yes=yes):
+        run.out.note("nothing was changed")
+        return
+    report = run.edit(lambda editor: work(editor, False), embed=scope is None)
+    print_edit(run, report, verbs=verbs)
+    if scope is None:
+        await_search(run, target.id, wait=wait, seconds=seconds)
+
+
+def _show_restored(run: Invocation, report: EditReport) -> None:
+    """Print what a restored version changes."""
+    before, after = (
+        str(document.get("consolidated_content") or document.get("content") or "")
+        for document in (report.before or {}, report.after or {})
+    )
+    show_diff(run.out, before, after, old="current", new="restored")
+
+
+def _removal(run: Invocation, reflection_id: str) -> str:
+    """Return the ID of the entry that deleted a reflection.
+
+    Raises:
+        UsageError: The reflection is not deleted.
+    """
+    if run.service.memory.reflection(reflection_id) is not None:
+        raise UsageError(f"the reflection is not deleted: {reflection_id}")
+    entries = run.service.history.entries(
+        target_id=reflection_id, actions=["remove_reflection"], limit=1
+    )
+    for entry in entries:
+        return entry.id
+    raise NotFoundError(f"the log has no deletion of reflection {reflection_id}")

@@ -1,0 +1,322 @@
+"""``edenmem show|why|history``: anything that a reference names, its origin and its past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edenmem.cli.app import options
+from edenmem.cli.app.invocation import Invocation, invocation
+from edenmem.cli.app.views import HISTORY, agent_name, origin, scope_name, usage_line
+from edenmem.cli.commands.memory.log import log_columns, show_entry
+from edenmem.cli.terminal.data import to_data
+from edenmem.cli.terminal.times import iso
+from edenmem.engine.history.descriptions import (
+    Section,
+    fact_fields,
+    fact_sections,
+    senders_of,
+    text_sections,
+)
+from edenmem.errors import NotFoundError
+from edenmem.models.changes import AuditEntry
+from edenmem.models.formation import Reading
+from edenmem.models.scope import Scope
+from edenmem.text import many, word_count
+
+if TYPE_CHECKING:
+    from edenmem.engine.history.why import FactWhy, TextWhy
+
+
+def show(
+    ctx: typer.Context,
+    ref: options.Ref,
+    limit: Annotated[
+        int,
+        typer.Option(
+            "--limit", "-n", min=0, metavar="N", help="Messages of a session (0 = no limit)."
+        ),
+    ] = 20,
+    vectors: options.Vectors = False,
+) -> None:
+    """Show a fact, reflection, session, agent, user, log entry, or the text of a scope.
+
+    user:lena names only a user, agent:mira only an agent. mira/user:lena and mira/agent are
+    scopes.
+
+    \b
+    edenmem show 65a1f0
+    edenmem show mira/user:lena
+    edenmem show lena-first-visit --limit 0
+    """
+    run = invocation(ctx)
+    target = run.resolver.target(ref, removed=True)
+    match target.kind:
+        case "fact":
+            _show_fact(run, target.id, vectors)
+        case "reflection":
+            _show_reflection(run, target.id)
+        case "session":
+            _show_session(run, target.id, limit)
+        case "agent":
+            _show_agent(run, target.id)
+        case "user":
+            _show_user(run, target.id)
+        case "entry":
+            show_entry(run, run.service.history.entry(target.id))
+        case "scope":
+            assert target.scope is not None
+            show_text(run, target.scope)
+
+
+def why(
+    ctx: typer.Context,
+    ref: options.Ref,
+    version: Annotated[
+        int | None, typer.Option("--version", min=1, metavar="N", help="Only version N of a text.")
+    ] = None,
+) -> None:
+    """Show the origin of a fact, or of each version of a text, newest first.
+
+    For a fact: its messages, the decision, and what it replaced.
+
+    \b
+    edenmem why 65f3a1b2
+    edenmem why mira/user:lena --version 3
+    """
+    run = invocation(ctx)
+    target = run.resolver.target(ref, ("fact", "scope"), removed=True)
+    if target.scope is None:
+        fact = run.service.history.fact_why(target.id)
+        run.out.one(fact, lambda: print_fact_why(run, fact))
+    else:
+        texts = run.service.history.text_why(target.scope, version)
+        run.out.report(texts, lambda: print_text_why(run, texts))
+
+
+def history(ctx: typer.Context, ref: options.Ref, limit: options.Limit = 0) -> None:
+    """List the versions of a fact or text, oldest first, or the changes of anything else.
+
+    \b
+    edenmem history 65a1f0
+    edenmem history mira/user:lena
+    """
+    run = invocation(ctx)
+    target = run.resolver.target(
+        ref, ("fact", "scope", "reflection", "agent", "user"), removed=True
+    )
+    if target.scope is not None:
+        versions = run.service.history.text_versions(target.scope)
+        run.out.listing(versions, HISTORY, limit=limit)
+    elif target.kind == "fact":
+        versions = run.service.history.fact_versions(target.id)
+        run.out.listing(versions, HISTORY, limit=limit, empty="no earlier versions")
+    else:
+        entries = run.service.history.entries(target_id=target.id, limit=options.fetch(limit))
+        run.out.listing(
+            entries, log_columns(run), limit=limit, empty="no changes", header=AuditEntry
+        )
+
+
+# -- what is shown of each kind ------------------------------------------------------------------
+
+
+def _show_fact(run: Invocation, fact_id: str, vectors: bool) -> None:
+    fact = run.service.memory.find_fact(fact_id)
+    if vectors:
+        fact = run.service.memory.fact(fact.id, with_vector=True) or fact
+    retrieved = {0: None, 1: "once"}.get(fact.access_count, f"{fact.access_count:,} times")
+    run.out.record(
+        fact,
+        [
+            ("id", fact.id),
+            ("agent", agent_name(run, fact.agent_id)),
+            ("scope", scope_name(run, fact.home, within_agent=True)),
+            ("said", fact.said_at),
+            ("formed", fact.formed_at),
+            ("updated", fact.updated_at),
+            ("version", fact.version),
+            ("private", fact.private),
+            ("quote", fact.quote or None),
+            ("unconfirmed", fact.unconfirmed or None),
+            ("session", fact.session_id),
+            ("messages", list(fact.source_message_ids)),
+            ("retrieved", retrieved),
+            ("last retrieved", fact.last_accessed_at),
+            ("vector model", fact.embedding_model or "none yet"),
+            ("before", fact.previous_content),
+        ],
+        text=fact.content,
+        data=lambda one: to_data(one, vectors=vectors),
+    )
+
+
+def _show_reflection(run: Invocation, reflection_id: str) -> None:
+    reflection = run.resolver.reflection(reflection_id)
+    run.out.record(
+        reflection,
+        [
+            ("id", reflection.id),
+            ("agent", agent_name(run, reflection.agent_id)),
+            ("scope", scope_name(run, reflection.home, within_agent=True)),
+            ("said", reflection.said_at),
+            ("formed", reflection.formed_at),
+            ("updated", reflection.updated_at),
+            ("version", reflection.version),
+            ("private", reflection.private),
+            ("session", reflection.session_id),
+            ("messages", list(reflection.source_message_ids)),
+            ("state", "absorbed" if reflection.absorbed else "pending"),
+            ("absorbed", reflection.absorbed_at),
+            ("derived from", list(reflection.propagated_from)),
+        ],
+        text=reflection.content,
+    )
+
+
+def show_text(run: Invocation, scope: Scope) -> None:
+    """Show the text of a scope.
+
+    Raises:
+        NotFoundError: The scope has no text yet.
+    """
+    text = run.service.memory.text(scope)
+    if text is None:
+        raise NotFoundError(
+            f"{scope_name(run, scope)} has no text yet",
+            hint="create one with 'edenmem consolidate'",
+        )
+    run.out.record(
+        text,
+        [
+            ("agent", agent_name(run, scope.agent_id)),
+            ("scope", scope_name(run, scope, within_agent=True)),
+            ("version", text.version or "no text yet"),
+            ("words", f"{word_count(text.consolidated_content)} of {text.word_limit}"),
+            ("pending", len(text.unabsorbed_ids)),
+            ("consolidated", text.last_consolidated_at),
+            ("updated", text.updated_at),
+            *(("fixed", f"{each.text} ({each.by})") for each in text.fixed),
+        ],
+        text=text.consolidated_content,
+    )
+
+
+def _show_agent(run: Invocation, agent_id: str) -> None:
+    agent = run.resolver.agent(agent_id)
+    run.out.record(
+        agent,
+        [
+            ("id", agent.id),
+            ("username", agent.username),
+            ("name", agent.name),
+            ("owner", agent.owner),
+            ("user memory", "on" if agent.user_memory_enabled else "off"),
+            ("agent memory", "on" if agent.agent_memory_enabled else "off"),
+            ("created", agent.created_at),
+            ("shards", [policy.shard for policy in run.service.host.shards(agent.id)]),
+        ],
+        text=agent.persona,
+    )
+
+
+def _show_user(run: Invocation, user_id: str) -> None:
+    """Show an account, and all accounts of the same person."""
+    user = run.resolver.user(user_id)
+    person = run.service.host.person(user.id)
+    accounts = [{"id": each.id, "username": each.username} for each in person.accounts]
+    run.out.record(
+        user,
+        [
+            ("id", user.id),
+            ("username", user.username),
+            ("same person as", user.eden_user_id),
+            ("accounts", list(person.names.values())),
+            ("tier", user.subscription_tier),
+            ("flags", list(user.feature_flags)),
+            ("created", user.created_at),
+        ],
+        data=lambda one: to_data(one) | {"accounts": accounts},
+    )
+
+
+def _show_session(run: Invocation, session_id: str, limit: int) -> None:
+    """Show a session and its newest messages."""
+    session = run.resolver.session(session_id)
+    messages = list(run.service.host.messages(session.id, newest=options.fetch(limit)))
+    cut = limit and len(messages) > limit
+    messages = messages[-limit:] if limit else messages
+    accounts = run.service.scopes.labels([*session.agents, *session.users])
+    readings = run.service.cold.readings(session)
+    run.out.record(
+        session,
+        [
+            ("id", session.id),
+            ("name", session.name),
+            ("title", session.title),
+            ("agents", [accounts[id] for id in session.agents]),
+            ("users", [accounts[id] for id in session.users]),
+            ("group", session.group_id),
+            ("status", session.status),
+            ("origin", origin(session) if session.imported else None),
+            ("incognito", session.incognito or None),
+            ("last activity", session.last_activity),
+            ("passed unread", _counts(readings, accounts, lambda each: each.unread)),
+            ("read twice", _counts(readings, accounts, lambda each: each.twice)),
+        ],
+        data=lambda one: (
+            to_data(one)
+            | {
+                "messages": [to_data(message) for message in messages],
+                "readings": [to_data(reading) for reading in readings],
+            }
+        ),
+    )
+    if not run.out.is_data:
+        for message in messages:
+            run.out.line()
+            run.out.passage(
+                f"{message.name or message.role} ({message.role}, {iso(message.created_at)})",
+                message.content,
+            )
+    if cut:
+        run.out.note(f"showing the newest {many(limit, 'message')}; --limit 0 shows all")
+
+
+def _counts(
+    readings: Sequence[Reading], accounts: Mapping[str, str], of: Callable[[Reading], int]
+) -> list[str]:
+    """Count messages for each agent: read by neither edenmem nor the platform, or by both."""
+    return [
+        f"{many(of(each), 'message')} for {accounts[each.agent_id]}"
+        for each in readings
+        if of(each)
+    ]
+
+
+# -- origins -------------------------------------------------------------------------------------
+
+
+def print_fact_why(run: Invocation, found: FactWhy) -> None:
+    """Print the origin of a fact."""
+    place = scope_name(run, found.fact.home)
+    cost = usage_line(found.models) if found.models else ""
+    run.out.fields([*fact_fields(found, place), ("cost", cost)])
+    names = run.service.scopes.labels(senders_of(found))
+    _print_sections(run, fact_sections(found, names))
+
+
+def print_text_why(run: Invocation, found: Sequence[TextWhy]) -> None:
+    """Print the sources of the versions of a text."""
+    run.out.fields([("where", scope_name(run, found[0].scope))])
+    _print_sections(run, text_sections(found))
+
+
+def _print_sections(run: Invocation, sections: Iterable[Section]) -> None:
+    for section in sections:
+        run.out.line()
+        run.out.paragraph("", section.title, indent=2)
+        for lead, text in section.paragraphs:
+            run.out.paragraph(lead, text, indent=4)
