@@ -25,7 +25,7 @@ from edenmem.engine.service import MemoryService
 from edenmem.models.changes import AuditEntry
 from edenmem.models.memory import Fact, Reflection
 from edenmem.settings.schema import Settings
-from edenmem.text import printable
+from edenmem.text import many, printable
 
 #: Width below which the list of scopes is narrower.
 _NARROW = 70
@@ -240,7 +240,7 @@ class Browser(App[None]):
         parts: list[Any] = [("edenmem ", "bold")]
         if self._is_read_only:
             parts.append((" read-only ", "reverse"))
-        text = text or words.count(len(self._places), "scope")
+        text = text or many(len(self._places), "scope")
         self._static("heading").update(Content.assemble(*parts, " ", text))
 
     # -- tabs ------------------------------------------------------------------------------------

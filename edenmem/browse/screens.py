@@ -21,7 +21,7 @@ from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.service import MemoryService
 from edenmem.errors import ConflictError, EdenmemError, NotFoundError
 from edenmem.models.host import Session
-from edenmem.text import ago, printable, word_count
+from edenmem.text import ago, many, printable, word_count
 
 _CLOSE: list[BindingType] = [
     Binding("escape,q", "dismiss(None)", "Close"),
@@ -143,7 +143,7 @@ class TextEditor(ModalScreen[EditReport | None]):
     @on(TextArea.Changed)
     def count_words(self) -> None:
         """Show the number of words."""
-        self._tell(Content.styled(words.count(word_count(self.text), "word"), "dim"))
+        self._tell(Content.styled(many(word_count(self.text), "word"), "dim"))
 
     def _tell(self, message: Content) -> None:
         self.query_one("#message", Static).update(message)

@@ -25,7 +25,7 @@ from edenmem.engine.reports import ContextReport, MemoryHit, ScopeStatus, Search
 from edenmem.models.changes import AuditEntry, HistoryEntry
 from edenmem.models.memory import UNCONFIRMED, Consolidation, Fact, Reflection
 from edenmem.models.scope import ScopeKind
-from edenmem.text import ago, iso, one_line, printable
+from edenmem.text import ago, iso, many, one_line, printable
 
 #: Maximum characters of a text.
 _MOST = 20_000
@@ -52,11 +52,6 @@ class TextVersion(NamedTuple):
 
     version: HistoryEntry
     before: str
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 fact``, ``12 facts``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def shown(text: str) -> str:
@@ -105,7 +100,7 @@ def scope_row(label: str, status: ScopeStatus) -> Content:
 
 def sizes(status: ScopeStatus) -> str:
     """Return the sizes of a scope on one line."""
-    parts = [] if status.scope.kind is ScopeKind.SESSION else [count(status.facts, "fact")]
+    parts = [] if status.scope.kind is ScopeKind.SESSION else [many(status.facts, "fact")]
     parts.append(f"{status.pending}/{status.consolidate_at} pending")
     if status.version:
         parts.append(f"text v{status.version}, {status.words}/{status.word_limit} words")
@@ -164,7 +159,7 @@ def _fact_detail(fact: Fact) -> Content:
             ("private", "yes" if fact.private else ""),
             ("quote", f"“{fact.quote}”" if fact.quote else ""),
             (UNCONFIRMED, fact.unconfirmed),
-            ("accessed", count(fact.access_count, "time") if fact.access_count else ""),
+            ("accessed", many(fact.access_count, "time") if fact.access_count else ""),
         ],
     )
 
@@ -355,4 +350,4 @@ def dropped_summary(stages: Sequence[str]) -> str:
     if not stages:
         return ""
     at = ", ".join(f"{stages.count(stage)} at {stage}" for stage in dict.fromkeys(stages))
-    return f"{count(len(stages), 'candidate')} dropped: {at}"
+    return f"{many(len(stages), 'candidate')} dropped: {at}"

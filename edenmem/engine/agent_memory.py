@@ -15,7 +15,7 @@ import msgspec
 
 from edenmem.engine.edits.checks import find_objection
 from edenmem.engine.edits.editor import make_edit
-from edenmem.engine.history.why import Source, fact_why
+from edenmem.engine.history.reader import Source, fact_why
 from edenmem.engine.runtime.concurrency import in_thread
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes import lookups
@@ -51,7 +51,7 @@ class FactOrigin(msgspec.Struct, frozen=True, kw_only=True):
     quote: str = ""
 
 
-class _Place(msgspec.Struct, frozen=True, kw_only=True):
+class _Access(msgspec.Struct, frozen=True, kw_only=True):
     """The agent, session and scopes of one call."""
 
     agent: Agent
@@ -107,8 +107,8 @@ class AgentMemory:
             ProviderError: embedding the query failed.
         """
         texts = (queries,) if isinstance(queries, str) else queries
-        place = await in_thread(self._place)
-        return await self._searcher.search(texts, place.view.reads, top_k=top_k)
+        access = await in_thread(self._access)
+        return await self._searcher.search(texts, access.view.reads, top_k=top_k)
 
     async def context(
         self, *, message: str | None = None, recall: RecallMode | None = None
@@ -119,11 +119,11 @@ class AgentMemory:
             message: Message to recall memories for.
             recall: "off", "heuristic", "llm" or "always" (None: ``context.recall``).
         """
-        place = await in_thread(self._place)
+        access = await in_thread(self._access)
         is_stored = self.session_id is not None
         return await self._contexts.build(
-            place.session,
-            place.agent,
+            access.session,
+            access.agent,
             speaker=self.user_id,
             message=message,
             recall=recall,
@@ -164,11 +164,11 @@ class AgentMemory:
         """
         from edenmem.engine.formation.notes import remember
 
-        place = await in_thread(self._place)
-        user = place.view.user
-        is_open = any(scope.user_id for scope in place.view.writes_facts)
+        access = await in_thread(self._access)
+        user = access.view.user
+        is_open = any(scope.user_id for scope in access.view.writes_facts)
         return await remember(
-            self._runtime, text, place.agent, user if is_open else None, dry_run=dry_run
+            self._runtime, text, access.agent, user if is_open else None, dry_run=dry_run
         )
 
     async def add_fact(self, content: str, *, shared: bool | None = None) -> EditReport:
@@ -183,8 +183,8 @@ class AgentMemory:
             UsageError: the text is empty, too long, a secret, or an order to the agent.
             ScopeError: the scope is not writable.
         """
-        place = await in_thread(self._place)
-        scope = self._scope_for(place, shared)
+        access = await in_thread(self._access)
+        scope = self._scope_for(access, shared)
         _check_content(content, scope)
         return await make_edit(
             self._runtime,
@@ -224,7 +224,7 @@ class AgentMemory:
 
     # -- in a thread ---------------------------------------------------------------------------
 
-    def _place(self) -> _Place:
+    def _access(self) -> _Access:
         agent = lookups.existing_agent(self._store, self.agent_id)
         if self.session_id is not None:
             session = lookups.existing_session(self._store, self.session_id)
@@ -234,15 +234,16 @@ class AgentMemory:
         view = current_view(
             self._store, session, agent, speaker=self.user_id, own_only=self._own_only
         )
-        return _Place(agent=agent, session=session, view=view)
+        return _Access(agent=agent, session=session, view=view)
 
     def _facts(self, limit: int, wanted: str) -> list[Fact]:
-        scopes = _fact_scopes(self._place().view.reads)
+        reads = self._access().view.reads
+        scopes = tuple(scope for scope in reads if scope.kind is not ScopeKind.SESSION)
         found = self._store.memory.facts(FactFilter(scopes=scopes), limit=None if wanted else limit)
         return list(islice((each for each in found if wanted in each.content.casefold()), limit))
 
     def _why(self, fact_id: str) -> FactOrigin:
-        view = self._place().view
+        view = self._access().view
         try:
             found = fact_why(self._store, fact_id)
         except NotFoundError:
@@ -278,22 +279,22 @@ class AgentMemory:
         return session.id == self.session_id or bool(own & people)
 
     def _check_writable(self, fact_id: str) -> Scope:
-        view = self._place().view
+        view = self._access().view
         fact = self._store.memory.fact(fact_id)
         if fact is None or fact.home not in view.reads:
             raise _unknown(fact_id)
         self._check_open(fact.home, view)
         return fact.home
 
-    def _scope_for(self, place: _Place, shared: bool | None) -> Scope:
+    def _scope_for(self, access: _Access, shared: bool | None) -> Scope:
         """Return the scope of a new fact."""
-        user = place.view.user
+        user = access.view.user
         if shared is False and user is None:
             raise UsageError("cannot store a fact for one user: the session has several or none")
         is_shared = shared or user is None
-        agent_id = place.agent.id
+        agent_id = access.agent.id
         scope = Scope.agent(agent_id) if is_shared or not user else Scope.user(agent_id, user.id)
-        self._check_open(scope, place.view)
+        self._check_open(scope, access.view)
         return scope
 
     def _check_open(self, scope: Scope, view: SessionView) -> None:
@@ -301,10 +302,6 @@ class AgentMemory:
             raise ScopeError(f"{scope.kind} memory is shared and not editable by users")
         if scope not in view.writes_facts:
             raise ScopeError(f"{scope.kind} memory is not writable: switched off or paused")
-
-
-def _fact_scopes(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
-    return tuple(scope for scope in scopes if scope.kind is not ScopeKind.SESSION)
 
 
 def _check_content(content: str, scope: Scope) -> None:

@@ -191,9 +191,8 @@ class Exchange:
     """Export and import memory, complete or as Markdown for editing."""
 
     def __init__(self, runtime: Runtime) -> None:
-        from edenmem.engine.exchange.backups import BackupWriter
         from edenmem.engine.exchange.edits import plan_edits
-        from edenmem.engine.exchange.exporter import Exporter
+        from edenmem.engine.exchange.exporter import BackupWriter, Exporter
         from edenmem.engine.exchange.folders import FolderExporter
 
         self._runtime = runtime

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         ScopeStatus,
         SearchReport,
     )
-    from edenmem.engine.scopes.readers import HostReader, MemoryReader, ScopeReader
+    from edenmem.engine.scopes.lookups import HostReader, MemoryReader, ScopeReader
     from edenmem.engine.scopes.references import Resolver
     from edenmem.engine.search.searcher import Searcher
     from edenmem.engine.search.why_not import Detective
@@ -939,21 +939,21 @@ class MemoryService:
     @cached_property
     def host(self) -> HostReader:
         """Read agents, accounts, sessions and messages."""
-        from edenmem.engine.scopes.readers import HostReader
+        from edenmem.engine.scopes.lookups import HostReader
 
         return HostReader(self._store)
 
     @cached_property
     def scopes(self) -> ScopeReader:
         """Read scopes with their labels, sizes, limits and policies."""
-        from edenmem.engine.scopes.readers import ScopeReader
+        from edenmem.engine.scopes.lookups import ScopeReader
 
         return ScopeReader(self._store, self._settings)
 
     @cached_property
     def memory(self) -> MemoryReader:
         """Read current facts, reflections and texts."""
-        from edenmem.engine.scopes.readers import MemoryReader
+        from edenmem.engine.scopes.lookups import MemoryReader
 
         return MemoryReader(self._store, self._settings)
 

@@ -11,7 +11,7 @@ import asyncio
 import random
 import re
 import warnings
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -240,7 +240,8 @@ class OpenAILLM:
         fixed = self._settings.max_output_tokens
         limit = fixed or OUTPUT_TOKENS.get(request.task, DEFAULT_OUTPUT_TOKENS)
         completion = await self._complete(request, messages, usage, limit)
-        if _was_cut(completion) and not fixed and self._has_more_room(request, limit, usage[-1]):
+        was_cut = field(completion, "choices", "finish_reason") == "length"
+        if was_cut and not fixed and self._has_more_room(request, limit, usage[-1]):
             completion = await self._complete(request, messages, usage, 2 * limit)
         return _content(completion, request, self._endpoint)
 
@@ -318,7 +319,14 @@ class OpenAILLM:
             **parameters,
         }
         if dialect.format == "json_schema":
-            body["response_format"] = _schema_format(request)
+            body["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {
+                    "name": schema_name(request.answer),
+                    "schema": answer_schema(request.answer),
+                    "strict": True,
+                },
+            }
         elif dialect.format == "json_object":
             body["response_format"] = {"type": "json_object"}
         return await self._endpoint.post(
@@ -388,17 +396,6 @@ class OpenAILLM:
         )
 
 
-def _schema_format(request: LLMRequest[Any]) -> Mapping[str, Any]:
-    return {
-        "type": "json_schema",
-        "json_schema": {
-            "name": schema_name(request.answer),
-            "schema": answer_schema(request.answer),
-            "strict": True,
-        },
-    }
-
-
 def _with_schema(request: LLMRequest[Any], messages: list[Message]) -> list[Message]:
     system, *others = messages
     told = f"{system['content']}\n\n{schema_instruction(request.answer)}"
@@ -447,10 +444,6 @@ def _content(completion: object, request: LLMRequest[Any], endpoint: Endpoint) -
         )
     content = message.get("content")
     return content if isinstance(content, str) else ""
-
-
-def _was_cut(completion: object) -> bool:
-    return bool(field(completion, "choices", "finish_reason") == "length")
 
 
 def _about(request: LLMRequest[Any]) -> str:

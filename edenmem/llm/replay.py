@@ -37,7 +37,7 @@ class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     usage: list[dict[str, Any]] | None = None
 
     @property
-    def place(self) -> tuple[str, str]:
+    def request(self) -> tuple[str, str]:
         """Return task and key of the request."""
         return self.task, self.key
 
@@ -61,15 +61,15 @@ def read_answers(path: Path) -> dict[tuple[str, str], RecordedAnswer]:
             answer = msgspec.convert(item, RecordedAnswer)
         except msgspec.ValidationError as error:
             raise InputError(explain_value(error), line=number, file=str(path)) from error
-        if answer.place in answers:
+        if answer.request in answers:
             raise InputError(
                 f"task {answer.task!r} of {answer.key!r} is answered in line"
-                f" {first_lines[answer.place]} already",
+                f" {first_lines[answer.request]} already",
                 line=number,
                 file=str(path),
             )
-        answers[answer.place] = answer
-        first_lines[answer.place] = number
+        answers[answer.request] = answer
+        first_lines[answer.request] = number
     return answers
 
 
@@ -212,12 +212,12 @@ def _keep(path: Path, recorded: RecordedAnswer) -> None:
     with _lock(path) as file:
         content = path.read_bytes()
         answers = read_answers(path)
-        if recorded.place not in answers and not content.lstrip().startswith(b"["):
+        if recorded.request not in answers and not content.lstrip().startswith(b"["):
             # A single write: a crash leaves a complete line or none.
             left_open = content and not content.endswith(b"\n")
             os.write(file, b"\n" * bool(left_open) + line_of(recorded).encode())
             return
-        answers[recorded.place] = recorded
+        answers[recorded.request] = recorded
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as new:

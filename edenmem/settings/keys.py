@@ -15,6 +15,7 @@ import msgspec
 
 from edenmem.errors import ConfigError
 from edenmem.invalid import nearest_word
+from edenmem.settings import schema
 from edenmem.settings.paths import redact_uri
 from edenmem.settings.schema import DEFAULTS, NOT_SETTINGS, SECRETS, Settings
 
@@ -246,3 +247,41 @@ def _bounds(low: float | None, above: float | None, high: float | None) -> str:
     if above is not None:
         return f" above {above:g}"
     return f" of at least {low:g}" if low is not None else ""
+
+
+@functools.cache
+def descriptions() -> Mapping[str, str]:
+    """Return the Markdown description of each dotted key, in the order of the schema.
+
+    A description is the string below a field. Few commands need descriptions, so they are parsed
+    from the source on demand, as Pydantic does for ``use_attribute_docstrings``.
+    """
+    import ast
+    import inspect
+
+    classes: dict[str, dict[str, str]] = {}
+    for node in ast.parse(inspect.getsource(schema)).body:
+        if isinstance(node, ast.ClassDef):
+            found = classes[node.name] = {}
+            for field, text in zip(node.body, node.body[1:], strict=False):
+                match field, text:
+                    case (
+                        ast.AnnAssign(target=ast.Name(id=name)),
+                        ast.Expr(value=ast.Constant(value=str(description))),
+                    ):
+                        found[name] = " ".join(inspect.cleandoc(description).split())
+    return dict(_describe(Settings(), classes))
+
+
+def _describe(
+    section: msgspec.Struct, classes: Mapping[str, Mapping[str, str]], prefix: str = ""
+) -> Iterator[tuple[str, str]]:
+    texts = classes[type(section).__name__]
+    for name in section.__struct_fields__:
+        if name in NOT_SETTINGS:
+            continue
+        value = getattr(section, name)
+        if isinstance(value, msgspec.Struct):
+            yield from _describe(value, classes, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", texts.get(name, "")

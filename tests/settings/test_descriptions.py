@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edenmem.settings.descriptions import descriptions
-from edenmem.settings.keys import accepted_values, defaults
+from edenmem.settings.keys import accepted_values, defaults, descriptions
 
 
 def test_every_setting_is_described() -> None:

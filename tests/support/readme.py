@@ -92,8 +92,7 @@ def exit_code_table() -> str:
 
 def settings_table() -> str:
     """Return tables of settings with description, accepted values and default."""
-    from edenmem.settings.descriptions import descriptions
-    from edenmem.settings.keys import accepted_values, defaults
+    from edenmem.settings.keys import accepted_values, defaults, descriptions
     from edenmem.settings.schema import DEFAULTS
 
     lines: list[str] = []

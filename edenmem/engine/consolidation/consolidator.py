@@ -254,7 +254,7 @@ class Consolidator:
             if not dry_run:
                 await in_thread(self._store.database.require_writable)
             taken = _fitting(state, self._settings.formation.max_characters)
-            asker = self._asker(state)
+            asker = Asker(require_llm(self._llm), state.key)
             try:
                 draft = await self._draft(state, taken, asker, force=force)
             except _NeedsReview as review:
@@ -483,9 +483,6 @@ class Consolidator:
             fixed=work.fixed,
         )
         return consolidation_draft.review_draft(answer.text, work)
-
-    def _asker(self, state: _State) -> Asker:
-        return Asker(require_llm(self._llm), state.key)
 
 
 def _or_raise(result: ConsolidationReport | BaseException) -> ConsolidationReport:

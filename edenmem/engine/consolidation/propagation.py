@@ -336,10 +336,11 @@ class Propagator:
         changes: dict[str, AddReflection] = {}
         decisions: list[Decision] = []
         known = set(limits.known)
+        everybody = batch.target.kind is ScopeKind.AGENT
         for item in items:
             content = tidy(item.content, self._settings.formation.reflection_words)
             source = _find_reflection(batch, item.reflection)
-            why = _refusal(content, source, limits, known, everybody=_is_for_everybody(batch))
+            why = _refusal(content, source, limits, known, everybody=everybody)
             if why is None and source is not None and source.id in changes:
                 why = "second proposal from the same reflection"
             if why is not None or source is None:
@@ -365,12 +366,12 @@ class Propagator:
     def _addition(
         self, batch: Batch, source: Reflection, content: str, at: datetime
     ) -> AddReflection:
-        place = (batch.text_id, str(batch.version), batch.target.key, source.id)
+        key = (batch.text_id, str(batch.version), batch.target.key, source.id)
         target = batch.target
         return AddReflection(
-            id=derived_id("propagation", *place),
+            id=derived_id("propagation", *key),
             reflection=Reflection(
-                id=derived_id("propagated", *place),
+                id=derived_id("propagated", *key),
                 scope=target.kind,
                 agent_id=target.agent_id,
                 group_id=target.group_id,
@@ -383,10 +384,6 @@ class Propagator:
             word_limit=word_limit_of(self._store, self._settings, target, batch.target_policy),
             reason=f"propagated from a {batch.source.kind} scope",
         )
-
-
-def _is_for_everybody(batch: Batch) -> bool:
-    return batch.target.kind is ScopeKind.AGENT
 
 
 def _find_reflection(batch: Batch, number: int) -> Reflection | None:

@@ -1,15 +1,24 @@
-"""The context of an examination, with cached lookups of owners, accounts and policies."""
+"""The context of an examination: the configured models, and cached lookups.
+
+Models are tested on request; a misconfigured model is a finding.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Generic, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from edenmem.engine.doctor.providers import Providers
+from edenmem.engine.doctor.report import Advice, CheckFinding, Remark, State
 from edenmem.engine.erasure.sweep import Sweep
+from edenmem.engine.factory import LLM_HINT, embedder_hint, open_embedder, open_llm
+from edenmem.engine.runtime.llm_session import ping
+from edenmem.errors import EdenmemError
+from edenmem.llm import NO_LLM
 from edenmem.models.backup import Document, RecordKind, Selection
 from edenmem.models.integrity import Finding, PresenceKind
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
@@ -17,6 +26,131 @@ from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.database import StoreInfo
 from edenmem.store.protocol.store import Store, batched
+
+if TYPE_CHECKING:
+    from edenmem.embed.protocol import Embedder
+    from edenmem.llm.protocol import LLM
+
+_CHECK = "providers"
+_NO_LLM = Advice("Formation and consolidation need a language model.", LLM_HINT)
+
+
+class Providers:
+    """The embedding model and the language model, with one event loop for both."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._faults: list[Finding] = []
+        self._runner: asyncio.Runner | None = None
+        self.embedder: Embedder | None = None
+        self.llm: LLM | None = None
+        self.dimensions: int | None = None
+
+    def __enter__(self) -> Providers:
+        self._runner = asyncio.Runner()
+        try:
+            self.embedder = open_embedder(self._settings)
+            self.dimensions = None if self.embedder is None else self.embedder.dimensions
+        except EdenmemError as error:
+            self._fault("embedding", error)
+        try:
+            self.llm = open_llm(self._settings)
+        except EdenmemError as error:
+            self._fault("llm", error)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._runner is None:
+            return
+        for provider in (self.embedder, self.llm):
+            if provider is not None:
+                self._runner.run(provider.close())
+        self._runner.close()
+
+    def _fault(self, what: str, error: EdenmemError) -> None:
+        self._faults.append(_failure(what, error))
+
+    def look(self, *, online: bool) -> Iterator[CheckFinding | Remark]:
+        """Yield the configured models and, if ``online``, whether they respond."""
+        for fault in self._faults:
+            yield CheckFinding(_CHECK, fault, State.PROBLEM)
+        names = []
+        faulty = {fault.target_id for fault in self._faults}
+        if self.embedder is not None:
+            names.append(self.embedder.model)
+        elif "embedding" not in faulty:
+            finding = _finding("embedding", "no embedding model")
+            advice = Advice("Search by meaning needs an embedding model.", embedder_hint())
+            yield CheckFinding(_CHECK, finding, State.NOTE, advice)
+        if self.llm is not None:
+            names.append(self.llm.description)
+        elif "llm" not in faulty:
+            finding = _finding("llm", NO_LLM)
+            yield CheckFinding(_CHECK, finding, State.NOTE, _NO_LLM)
+        if not online:
+            yield from self._name_untested(names)
+            return
+        failures = list(self._test())
+        yield from failures
+        if self.llm is not None and self.llm.is_scripted:
+            yield Remark(_CHECK, f"{self.llm.description} was not tested")
+            names.pop()
+        if names and not failures:
+            yield Remark(_CHECK, f"{', '.join(names)} {'respond' if names[1:] else 'responds'}")
+
+    def _name_untested(self, names: Sequence[str]) -> Iterator[Remark]:
+        """Yield the models, of which only a script needs no test."""
+        called = list(names)
+        script = called.pop() if self.llm is not None and self.llm.is_scripted else ""
+        if called:
+            these = "them" if called[1:] else "it"
+            untested = f"{', '.join(called)} not called; --online calls {these}"
+            text = f"{untested}; {script}" if script else untested
+            yield Remark(_CHECK, text, state=State.UNTESTED)
+        elif script:
+            yield Remark(_CHECK, script)
+
+    def _test(self) -> Iterator[CheckFinding]:
+        assert self._runner is not None
+        if self.embedder is not None:
+            try:
+                self._runner.run(self.embedder.embed(["Is anybody there?"], role="query"))
+            except EdenmemError as error:
+                yield CheckFinding(_CHECK, _failure("embedding", error), State.PROBLEM)
+        if self.llm is not None and not self.llm.is_scripted:
+            for model in dict.fromkeys(
+                (self._settings.llm.fast_model, self._settings.llm.slow_model)
+            ):
+                try:
+                    self._runner.run(ping(self.llm, model))
+                except EdenmemError as error:
+                    yield CheckFinding(_CHECK, _failure(model, error), State.PROBLEM)
+
+    def vectors(self, texts: Sequence[str]) -> Sequence[bytes | None]:
+        """Return the vectors of texts; None for each without an embedding model.
+
+        Raises:
+            ProviderError: the model is unavailable.
+        """
+        if self.embedder is None or not texts:
+            return [None] * len(texts)
+        assert self._runner is not None
+        return self._runner.run(self.embedder.embed(list(texts), role="passage")).vectors
+
+
+def _failure(what: str, error: EdenmemError) -> Finding:
+    hint = f"; {error.hint}" if error.hint else ""
+    return _finding(what, f"{error.message}{hint}")
+
+
+def _finding(what: str, detail: str) -> Finding:
+    return Finding(target_type="provider", target_id=what, detail=detail)
+
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -28,17 +162,25 @@ _BATCH = 1000
 
 
 class _Lookup(Generic[_K, _V]):
-    """Cached answers; all are dropped when the cache is full."""
+    """Cached answers; all are dropped when the cache is full.
 
-    def __init__(self) -> None:
+    ``query`` finds the answers for keys; a key that it leaves out has the answer of ``default``.
+    """
+
+    def __init__(
+        self, query: Callable[[list[_K]], Mapping[_K, _V]], default: Callable[[_K], _V]
+    ) -> None:
+        self._query = query
+        self._default = default
         self._held: dict[_K, _V] = {}
 
-    def get(self, keys: Collection[_K], query: Callable[[list[_K]], dict[_K, _V]]) -> dict[_K, _V]:
-        """Return the answers for keys; ``query`` answers the keys that are not cached."""
+    def __call__(self, keys: Collection[_K]) -> dict[_K, _V]:
+        """Return the answers for keys."""
         answers = {key: self._held[key] for key in keys if key in self._held}
         new: dict[_K, _V] = {}
         for part in batched((key for key in dict.fromkeys(keys) if key not in answers), _BATCH):
-            new |= query(part)
+            found = self._query(part)
+            new |= {key: found[key] if key in found else self._default(key) for key in part}
         if len(self._held) > _KEPT:
             self._held.clear()
         self._held |= new
@@ -46,51 +188,32 @@ class _Lookup(Generic[_K, _V]):
 
 
 class Cache:
-    """Cached lookups in a store for one examination."""
+    """Cached lookups in a store for one examination.
+
+    Attributes:
+        persons: Account → canonical ID of its user; an unknown account maps to itself.
+        people: Session → its users; None for a missing session.
+        policies: Scope → its policy, if any.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._present: dict[PresenceKind, _Lookup[str, bool]] = {}
-        self._person_ids: _Lookup[str, str] = _Lookup()
-        self._people: _Lookup[str, frozenset[str] | None] = _Lookup()
-        self._policies: _Lookup[Scope, Policy | None] = _Lookup()
+        host = store.host
+        self.persons = _Lookup[str, str](
+            lambda ids: {id: user.person_id for id, user in host.users_by_ids(ids).items()}, str
+        )
+        self.people = _Lookup[str, frozenset[str] | None](host.people_of, lambda _: None)
+        self.policies = _Lookup[Scope, Policy | None](store.memory.policies, lambda _: None)
 
     def missing(self, kind: PresenceKind, ids: Collection[str]) -> set[str]:
         """Return the IDs that do not exist."""
-
-        def query(part: list[str]) -> dict[str, bool]:
-            found = self._store.walk.present(kind, part)
-            return {key: key in found for key in part}
-
-        answers = self._present.setdefault(kind, _Lookup()).get(ids, query)
-        return {key for key in ids if not answers[key]}
-
-    def person_ids(self, account_ids: Collection[str]) -> dict[str, str]:
-        """Return account → canonical ID of its user; an unknown account maps to itself."""
-
-        def query(part: list[str]) -> dict[str, str]:
-            found = self._store.host.users_by_ids(part)
-            return {key: found[key].person_id if key in found else key for key in part}
-
-        return self._person_ids.get(account_ids, query)
-
-    def people(self, session_ids: Collection[str]) -> dict[str, frozenset[str] | None]:
-        """Return session → its users; None for a missing session."""
-
-        def query(part: list[str]) -> dict[str, frozenset[str] | None]:
-            found = self._store.host.people_of(part)
-            return {key: found.get(key) for key in part}
-
-        return self._people.get(session_ids, query)
-
-    def policies(self, scopes: Collection[Scope]) -> dict[Scope, Policy | None]:
-        """Return scope → its policy, if any."""
-
-        def query(part: list[Scope]) -> dict[Scope, Policy | None]:
-            found = self._store.memory.policies(part)
-            return {scope: found.get(scope) for scope in part}
-
-        return self._policies.get(scopes, query)
+        if kind not in self._present:
+            self._present[kind] = _Lookup(
+                lambda part: dict.fromkeys(self._store.walk.present(kind, part), True),
+                lambda _: False,
+            )
+        return {id for id, is_present in self._present[kind](ids).items() if not is_present}
 
 
 #: Tolerated difference between the clocks of hosts.
@@ -134,19 +257,26 @@ class DoctorContext:
         self.cache = Cache(self.store)
 
 
-def about(
-    item: Owned, detail: str, *, target_type: str = "", related: tuple[str, ...] = ()
-) -> Finding:
-    """Return a finding about a memory."""
+def note(
+    check: str,
+    item: Owned,
+    detail: str,
+    state: State | None = None,
+    advice: Advice | None = None,
+    *,
+    related: Iterable[str] = (),
+) -> CheckFinding:
+    """Return a finding of a check about a memory; see `CheckFinding`."""
     text = item.consolidated_content if isinstance(item, Consolidation) else ""
     if isinstance(item, Fact | Reflection):
         text = item.content
-    return Finding(
-        target_type=target_type or type(item).__name__.lower(),
+    finding = Finding(
+        target_type=type(item).__name__.lower(),
         target_id=item.id,
         detail=detail,
         agent_id=item.agent_id,
         scope=item.home,
         text=text,
-        related=related,
+        related=tuple(related),
     )
+    return CheckFinding(check, finding, state, advice)

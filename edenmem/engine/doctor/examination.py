@@ -18,6 +18,7 @@ from edenmem.engine.doctor.report import (
     worse,
 )
 from edenmem.errors import EdenmemError, StoreUnreachable
+from edenmem.models.backup import RecordKind
 from edenmem.models.integrity import Finding
 
 #: Maximum number of examples per check; all findings are counted.
@@ -51,48 +52,60 @@ _OF_MEMORY = frozenset(
 EXAMINATIONS = (
     Examination("permissions", frozenset({"permissions"}), surroundings.permissions),
     Examination("the database", frozenset({"file"}), surroundings.database),
-    Examination("counters", frozenset({"counters"}), surroundings.counters),
-    Examination("cached contexts", frozenset({"contexts"}), surroundings.contexts),
+    Examination("counters", frozenset({"counters"}), surroundings.stored("counters")),
+    Examination("cached contexts", frozenset({"contexts"}), surroundings.stored("contexts")),
     Examination("backups", frozenset({"backups"}), surroundings.backups),
     Examination("indexes", frozenset({"indexes", "search-indexes"}), surroundings.indexes),
     Examination("vectors", frozenset({"vectors"}), surroundings.vectors),
     Examination("languages", frozenset({"vectors"}), surroundings.languages),
-    Examination("vectors as stored", frozenset({"vector-damage"}), surroundings.vector_damage),
+    Examination(
+        "vectors as stored", frozenset({"vector-damage"}), surroundings.stored("vector-damage")
+    ),
     Examination(
         "the local model",
         frozenset({"local-model"}),
         surroundings.local_model,
         needs_store=False,
     ),
-    Examination("facts", _OF_MEMORY | {"hashes", "duplicates", "versions"}, memory.facts),
-    Examination("reflections", _OF_MEMORY | {"links", "buffers"}, memory.reflections),
+    Examination(
+        "facts", _OF_MEMORY | {"hashes", "duplicates", "versions"}, memory.examine(RecordKind.FACT)
+    ),
+    Examination(
+        "reflections", _OF_MEMORY | {"links", "buffers"}, memory.examine(RecordKind.REFLECTION)
+    ),
     Examination(
         "texts",
         _OF_MEMORY - {"sources", "group-sessions", "accounts"}
         | {"versions", "buffers", "propagation", "drafts"},
-        memory.texts,
+        memory.examine(RecordKind.CONSOLIDATION),
     ),
     Examination(
         "policies",
         frozenset({"readable", "stored-form", "owners", "times", "policies"}),
-        memory.policies,
+        memory.examine(RecordKind.POLICY),
     ),
     Examination("forgotten memory", frozenset({"forgotten"}), memory.find_returned),
     Examination("accounts", frozenset({"accounts"}), memory.find_linked_accounts),
-    Examination("twins", frozenset({"duplicates"}), memory.twins),
+    Examination("twins", frozenset({"duplicates"}), surroundings.stored("duplicates")),
     Examination("linked twins", frozenset({"duplicates"}), memory.twins_of_accounts),
     Examination(
         "formations",
         frozenset({"readable", "stored-form", "claims", "recorded", "failed"}),
-        memory.formations,
+        memory.examine(RecordKind.FORMATION),
     ),
     Examination("migrations", frozenset({"migrations"}), surroundings.migrations),
-    Examination("shared messages", frozenset({"messages-once"}), memory.find_shared_messages),
-    Examination("usage", frozenset({"usage"}), memory.find_damaged_usage),
-    Examination("platform progress", frozenset({"progress"}), memory.find_lost_progress),
+    Examination(
+        "shared messages", frozenset({"messages-once"}), surroundings.stored("messages-once")
+    ),
+    Examination("usage", frozenset({"usage"}), surroundings.stored("usage")),
+    Examination("platform progress", frozenset({"progress"}), surroundings.stored("progress")),
     Examination("readings", frozenset({"unread", "read-twice"}), surroundings.readings),
     Examination("the former", frozenset({"former"}), surroundings.former),
-    Examination("history and audit", frozenset({"readable", "stored-form"}), memory.records),
+    Examination(
+        "history and audit",
+        frozenset({"readable", "stored-form"}),
+        memory.examine(RecordKind.HISTORY, RecordKind.AUDIT),
+    ),
 )
 
 

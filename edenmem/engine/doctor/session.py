@@ -16,9 +16,8 @@ from typing import NamedTuple
 import msgspec
 
 from edenmem.engine.doctor import surroundings
-from edenmem.engine.doctor.context import DoctorContext
+from edenmem.engine.doctor.context import DoctorContext, Providers
 from edenmem.engine.doctor.examination import Doctor, describe_error
-from edenmem.engine.doctor.providers import Providers
 from edenmem.engine.doctor.report import DoctorReport, FixReport, Repair
 from edenmem.engine.edits.user_merging import join_fact
 from edenmem.engine.embeddings.choice import settle
@@ -53,11 +52,15 @@ class Outcome(NamedTuple):
 RepairBatch = Callable[[Sequence[Finding]], Outcome]
 
 
-class Repairs:
-    """The repairs of one run by ``actor``."""
+class DoctorSession:
+    """The examination of a store, and its repairs in one run by ``actor``.
 
-    def __init__(self, context: DoctorContext, *, actor: Actor) -> None:
+    Blocks, so that Ctrl-C ends it immediately.
+    """
+
+    def __init__(self, context: DoctorContext, checks: frozenset[str], *, actor: Actor) -> None:
         self._context = context
+        self._checks = checks
         self._store = context.store
         self._actor = msgspec.structs.replace(actor, run_id=actor.run_id or new_id())
         self._worker = worker_id()
@@ -68,8 +71,18 @@ class Repairs:
                 "create missing triggers; rewrite a damaged file, if all rows can be read",
                 self._file,
             ),
-            "recorded": ("apply recorded formations", self._finish_recorded),
-            "claims": ("release for the next run", self._claims),
+            "recorded": (
+                "apply recorded formations",
+                self._take_over(lambda id: apply_recorded(self._store, id, now=self._context.now)),
+            ),
+            "claims": (
+                "release for the next run",
+                self._take_over(
+                    lambda id: self._store.formations.release(
+                        id, worker=self._worker, now=self._context.now, count=False
+                    )
+                ),
+            ),
             "readable": ("move unreadable documents into the log", self._set_aside),
             "forgotten": ("remove for good", self._forgotten),
             "duplicates": (
@@ -80,23 +93,54 @@ class Repairs:
             "hashes": ("hash and embed the text as a new version", self._hashes),
             "buffers": ("rebuild the buffer from pending reflections", self._buffers),
             "counters": ("recount", self._counters),
-            "vector-damage": ("remove, so that a backfill recreates them", self._vectors),
+            "vector-damage": (
+                "remove, so that a backfill recreates them",
+                lambda found: Outcome(self._store.vectors.drop_vectors(_ids(found))),
+            ),
             "search-indexes": ("rebuild from the facts", self._search_indexes),
-            "contexts": ("drop", self._contexts),
-            "usage": ("store as 0, marked as estimated", self._usage),
-            "progress": ("move the platform's cursor forward", self._progress),
+            "contexts": (
+                "drop",
+                lambda found: Outcome(
+                    self._store.contexts.drop_contexts(
+                        [(each.target_id, agent) for each in found for agent in each.related]
+                    )
+                ),
+            ),
+            "usage": (
+                "store as 0, marked as estimated",
+                lambda found: Outcome(self._store.usage.repair_usage(found)),
+            ),
+            "progress": (
+                "move the platform's cursor forward",
+                lambda found: Outcome(sum(map(self._store.formations.advance_cursor, _ids(found)))),
+            ),
         }
 
+    def examine(self, *, online: bool = False) -> DoctorReport:
+        """Run the checks; ``online`` also tests the models."""
+        return Doctor(self._context, self._checks, online=online).examine()
+
+    def examine_again(self, report: DoctorReport, fixed: FixReport) -> DoctorReport:
+        """Return the report with fresh results of the repaired checks."""
+        self._context.reset_cache()
+        done = frozenset(repair.check for repair in fixed.repairs)
+        # These repairs can remove vectors.
+        if "file" in done:  # damage stopped the others
+            done = self._checks
+        done |= {"vectors"} & self._checks if done & {"hashes", "vector-damage"} else frozenset()
+        after = {c.name: c for c in Doctor(self._context, done).examine().checks} if done else {}
+        checks = tuple(after.get(check.name, check) for check in report.checks)
+        return DoctorReport(location=report.location, checks=checks, reachable=report.reachable)
+
     @property
-    def run_id(self) -> str:
-        """Return the run ID for `log` and `undo`."""
+    def _run_id(self) -> str:
         return self._actor.run_id or ""
 
     def plan(self, report: DoctorReport) -> FixReport:
         """Return the repairs for a report's findings, without writing."""
         found = {check.name: check for check in report.checks if check.fixable}
         return FixReport(
-            run_id=self.run_id,
+            run_id=self._run_id,
             dry_run=True,
             repairs=tuple(
                 Repair(
@@ -110,11 +154,11 @@ class Repairs:
             ),
         )
 
-    def run(self, plan: FixReport) -> FixReport:
-        """Execute a plan on the current findings of its checks."""
+    def repair(self, plan: FixReport) -> FixReport:
+        """Execute a plan on the current findings; a failed repair does not stop the others."""
         doctor = Doctor(self._context, frozenset())
         done = tuple(self._repair(doctor, repair) for repair in plan.repairs)
-        return FixReport(run_id=self.run_id, dry_run=False, repairs=done)
+        return FixReport(run_id=self._run_id, dry_run=False, repairs=done)
 
     def _repair(self, doctor: Doctor, repair: Repair) -> Repair:
         self._context.progress(f"repairing {repair.check}", 0)
@@ -140,9 +184,6 @@ class Repairs:
             sum(result.ok for result in results),
             tuple(f"{r.target_id}: {r.detail}" for r in results if not r.ok),
         )
-
-    def _usage(self, findings: Sequence[Finding]) -> Outcome:
-        return Outcome(self._store.usage.repair_usage(findings))
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -182,7 +223,12 @@ class Repairs:
             fact, kept = (
                 self._store.memory.fact(each) for each in (finding.target_id, *finding.related)
             )
-            if fact is None or kept is None or not self._is_twin(fact, kept):
+            if (
+                fact is None
+                or kept is None
+                or fact.content != kept.content
+                or fact.home not in (kept.home, *other_scopes(self._store, kept.home))
+            ):
                 refused.append(f"{finding.target_id}: its duplicate is gone or was changed")
                 continue
             twins.setdefault(kept.id, (kept, []))[1].append(fact)
@@ -192,11 +238,6 @@ class Repairs:
             repaired += outcome.repaired
             refused += outcome.refused
         return Outcome(repaired, tuple(refused))
-
-    def _is_twin(self, fact: Fact, kept: Fact) -> bool:
-        """Return whether both have the same text, in the same scope or of one person."""
-        homes = {kept.home, *other_scopes(self._store, kept.home)}
-        return fact.content == kept.content and fact.home in homes
 
     def _join(self, kept: Fact, facts: Sequence[Fact]) -> Outcome:
         """Add the sources of facts to their twin, and remove these facts."""
@@ -271,38 +312,23 @@ class Repairs:
 
     # -- work --------------------------------------------------------------------------------
 
-    def _finish_recorded(self, findings: Sequence[Finding]) -> Outcome:
-        return self._take_over(
-            findings, lambda id: apply_recorded(self._store, id, now=self._context.now)
-        )
+    def _take_over(self, finish: Callable[[str], object]) -> RepairBatch:
+        """Return the repair that finishes formations of workers that are gone."""
 
-    def _claims(self, findings: Sequence[Finding]) -> Outcome:
-        return self._take_over(
-            findings,
-            lambda id: self._store.formations.release(
-                id, worker=self._worker, now=self._context.now, count=False
-            ),
-        )
+        def repair(findings: Sequence[Finding]) -> Outcome:
+            refused = []
+            now, seconds = self._context.now, self._context.settings.formation.lease_seconds
+            for id in _ids(findings):
+                claim = self._store.formations.reclaim(
+                    id, worker=self._worker, now=now, lease_until=now + timedelta(seconds=seconds)
+                )
+                if claim is None:
+                    refused.append(f"{id}: taken over by another worker")
+                else:
+                    finish(id)
+            return Outcome(len(findings) - len(refused), tuple(refused))
 
-    def _take_over(self, findings: Sequence[Finding], finish: Callable[[str], object]) -> Outcome:
-        refused = []
-        lease = self._context.now + timedelta(
-            seconds=self._context.settings.formation.lease_seconds
-        )
-        for finding in findings:
-            claim = self._store.formations.reclaim(
-                finding.target_id, worker=self._worker, now=self._context.now, lease_until=lease
-            )
-            if claim is None:
-                refused.append(f"{finding.target_id}: taken over by another worker")
-            else:
-                finish(finding.target_id)
-        return Outcome(len(findings) - len(refused), tuple(refused))
-
-    def _progress(self, findings: Sequence[Finding]) -> Outcome:
-        return Outcome(
-            sum(self._store.formations.advance_cursor(each.target_id) for each in findings)
-        )
+        return repair
 
     # -- derived data ------------------------------------------------------------------------
 
@@ -322,15 +348,6 @@ class Repairs:
         )
         self._store.statistics.recount()
         return Outcome(len(findings) if not outcome.refused else 0, outcome.refused)
-
-    def _vectors(self, findings: Sequence[Finding]) -> Outcome:
-        return Outcome(
-            self._store.vectors.drop_vectors([finding.target_id for finding in findings])
-        )
-
-    def _contexts(self, findings: Sequence[Finding]) -> Outcome:
-        pairs = [(finding.target_id, agent) for finding in findings for agent in finding.related]
-        return Outcome(self._store.contexts.drop_contexts(pairs))
 
     def _indexes(self, findings: Sequence[Finding]) -> Outcome:
         wish = surroundings.wish_of(self._context)
@@ -374,42 +391,13 @@ class Repairs:
                     self._store.indexes.update_index(state.name, wish)
 
 
+def _ids(findings: Iterable[Finding]) -> list[str]:
+    return [finding.target_id for finding in findings]
+
+
 def _scopes(findings: Iterable[Finding]) -> Iterator[Scope]:
     """Yield the distinct scopes of findings."""
     yield from dict.fromkeys(finding.scope for finding in findings if finding.scope is not None)
-
-
-class DoctorSession:
-    """The examination of a store. Blocks, so that Ctrl-C ends it immediately."""
-
-    def __init__(self, context: DoctorContext, checks: frozenset[str], *, actor: Actor) -> None:
-        self._context = context
-        self._checks = checks
-        self._repairs = Repairs(context, actor=actor)
-
-    def examine(self, *, online: bool = False) -> DoctorReport:
-        """Run the checks; ``online`` also tests the models."""
-        return Doctor(self._context, self._checks, online=online).examine()
-
-    def plan(self, report: DoctorReport) -> FixReport:
-        """Return the repairs for a report's findings, without writing."""
-        return self._repairs.plan(report)
-
-    def repair(self, plan: FixReport) -> FixReport:
-        """Execute the repairs of a plan; a failed repair does not stop the others."""
-        return self._repairs.run(plan)
-
-    def examine_again(self, report: DoctorReport, fixed: FixReport) -> DoctorReport:
-        """Return the report with fresh results of the repaired checks."""
-        self._context.reset_cache()
-        done = frozenset(repair.check for repair in fixed.repairs)
-        # These repairs can remove vectors.
-        if "file" in done:  # damage stopped the others
-            done = self._checks
-        done |= {"vectors"} & self._checks if done & {"hashes", "vector-damage"} else frozenset()
-        after = {c.name: c for c in Doctor(self._context, done).examine().checks} if done else {}
-        checks = tuple(after.get(check.name, check) for check in report.checks)
-        return DoctorReport(location=report.location, checks=checks, reachable=report.reachable)
 
 
 @contextmanager

@@ -6,11 +6,11 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
-from edenmem.engine.doctor.context import DoctorContext, about
+from edenmem.engine.doctor.context import DoctorContext, note
 from edenmem.engine.doctor.report import Advice, CheckFinding, Remark, State
 from edenmem.engine.embeddings.status import (
     BACKFILL,
@@ -18,8 +18,12 @@ from edenmem.engine.embeddings.status import (
     multilingual_hint,
     vector_advice,
 )
-from edenmem.engine.exchange.backups import backup_series, list_backups, verify_backup
-from edenmem.engine.exchange.exporter import ExportRequest
+from edenmem.engine.exchange.exporter import (
+    ExportRequest,
+    backup_series,
+    list_backups,
+    verify_backup,
+)
 from edenmem.engine.factory import check_local_model
 from edenmem.engine.formation.sharing import former_in_force
 from edenmem.errors import ConfigError, ProviderError, StoreDamaged, StoreError
@@ -56,9 +60,9 @@ def connection(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     milliseconds = (time.perf_counter() - begun) * 1000
     if info.write_obstacle:
         detail = f"{info.write_obstacle}; 'A replica set' in edenmem/docs/mongodb.md has the steps"
-        yield CheckFinding("connection", _place(info.location, detail))
+        yield CheckFinding("connection", _finding(info.location, detail))
     if not info.initialized and not any(info.counts.values()):
-        yield CheckFinding("connection", _place(info.location, "no edenmem database yet"))
+        yield CheckFinding("connection", _finding(info.location, "no edenmem database yet"))
         return
     server = f" ({info.server_version})" if info.server_version else ""
     yield Remark("connection", f"{info.location}{server} responds in {milliseconds:.0f} ms")
@@ -102,7 +106,7 @@ def permissions(context: DoctorContext) -> Iterator[CheckFinding]:
         mode = stat.S_IMODE(file.stat().st_mode)
         if mode & 0o077:
             detail = f"mode is {mode:03o}, expected 600"
-            yield CheckFinding("permissions", _place(str(file), detail))
+            yield CheckFinding("permissions", _finding(str(file), detail))
 
 
 def _has_secret(path: Path) -> bool:
@@ -120,20 +124,6 @@ def database(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
         yield CheckFinding("file", finding)
 
 
-def counters(context: DoctorContext) -> Iterator[CheckFinding]:
-    """Yield wrong counts."""
-    for finding in context.store.statistics.miscounts():
-        if context.agent_id in (None, finding.agent_id):
-            yield CheckFinding("counters", finding)
-
-
-def contexts(context: DoctorContext) -> Iterator[CheckFinding]:
-    """Yield unreachable cached contexts."""
-    for finding in context.store.contexts.stray_contexts():
-        if context.agent_id in (None, finding.agent_id):
-            yield CheckFinding("contexts", finding)
-
-
 def backups(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     """Check the age and the checksums of the newest scheduled backup of all memory."""
     wanted = context.settings.backup
@@ -147,21 +137,21 @@ def backups(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
     try:
         found = list_backups(folder, *series, until=context.now)
     except OSError as error:
-        yield CheckFinding("backups", _place(str(folder), f"unreadable: {error.strerror}"))
+        yield CheckFinding("backups", _finding(str(folder), f"unreadable: {error.strerror}"))
         return
     if not found:
-        yield CheckFinding("backups", _place(str(folder), "has no backup of this store"))
+        yield CheckFinding("backups", _finding(str(folder), "has no backup of this store"))
         return
     newest = found[0]
     hours = (context.now - newest.made_at) / timedelta(hours=1)
     age = f"{hours:.0f} hours" if hours < _HOURS_OF_DAYS else f"{hours / 24:.0f} days"
     if hours > wanted.max_age_hours:
         detail = f"is {age} old; the limit is {wanted.max_age_hours} hours"
-        yield CheckFinding("backups", _place(str(newest.path), detail))
+        yield CheckFinding("backups", _finding(str(newest.path), detail))
     context.progress("the newest backup", 0)
     damage = verify_backup(newest.path)
     if damage:
-        finding = _place(str(newest.path), f"is damaged: {damage}")
+        finding = _finding(str(newest.path), f"is damaged: {damage}")
         yield CheckFinding("backups", finding, State.PROBLEM)
     yield Remark("backups", f"the last of {len(found)} is {age} old")
 
@@ -259,7 +249,7 @@ def _trial(context: DoctorContext) -> Iterator[CheckFinding]:
     try:
         context.store.search.text_candidates(filter, ["memory"], limit=1)
     except StoreError as error:
-        yield CheckFinding("search-indexes", _place("text search", error.message))
+        yield CheckFinding("search-indexes", _finding("text search", error.message))
 
 
 def _index(state: IndexState, detail: str) -> Finding:
@@ -268,7 +258,7 @@ def _index(state: IndexState, detail: str) -> Finding:
     )
 
 
-def _place(where: str, detail: str) -> Finding:
+def _finding(where: str, detail: str) -> Finding:
     return Finding(target_type="place", target_id=where, detail=detail)
 
 
@@ -296,7 +286,7 @@ def vectors(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
         else:
             others.add(other)
             detail = f"vector of {other}, but the configured model is {embedder.model}"
-        yield CheckFinding("vectors", about(fact, detail))
+        yield note("vectors", fact, detail)
     advice = vector_advice(context.store, context.settings, embedder.model, others)
     if advice != BACKFILL:
         yield Remark("vectors", "", remedy=advice)
@@ -308,13 +298,7 @@ def languages(context: DoctorContext) -> Iterator[CheckFinding]:
     notice = language_notice(context.store, embedder.model) if embedder else ""
     if notice:
         advice = Advice("These facts are found by words, rarely by meaning.", multilingual_hint())
-        yield CheckFinding("vectors", _place("language", notice), State.NOTE, advice)
-
-
-def vector_damage(context: DoctorContext) -> Iterator[CheckFinding]:
-    """Yield invalid vectors, such as zeros stored for a failed embedding (known failure 27)."""
-    for finding in context.store.vectors.vector_faults(agent_id=context.agent_id):
-        yield CheckFinding("vector-damage", finding)
+        yield CheckFinding("vectors", _finding("language", notice), State.NOTE, advice)
 
 
 def local_model(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
@@ -323,10 +307,31 @@ def local_model(context: DoctorContext) -> Iterator[CheckFinding | Remark]:
         checked = check_local_model(context.settings)
     except (ConfigError, ProviderError) as error:
         hint = f"; {error.hint}" if error.hint else ""
-        yield CheckFinding("local-model", _place("local model", f"{error.message}{hint}"))
+        yield CheckFinding("local-model", _finding("local model", f"{error.message}{hint}"))
         return
     if not checked:
         yield Remark("local-model", "no local model is in use")
+
+
+def _of_agent(context: DoctorContext, findings: Iterable[Finding]) -> Iterator[Finding]:
+    return (each for each in findings if context.agent_id in (None, each.agent_id))
+
+
+#: Checks that a store makes by itself.
+STORED: Mapping[str, Callable[[DoctorContext], Iterable[Finding]]] = {
+    "counters": lambda c: _of_agent(c, c.store.statistics.miscounts()),
+    "contexts": lambda c: _of_agent(c, c.store.contexts.stray_contexts()),
+    "vector-damage": lambda c: c.store.vectors.vector_faults(agent_id=c.agent_id),
+    "duplicates": lambda c: c.store.memory.duplicate_facts(agent_id=c.agent_id),
+    "messages-once": lambda c: c.store.formations.find_shared_messages(agent_id=c.agent_id),
+    "usage": lambda c: c.store.usage.find_damaged_usage(agent_id=c.agent_id),
+    "progress": lambda c: c.store.host.find_lost_progress(agent_id=c.agent_id),
+}
+
+
+def stored(check: str) -> Callable[[DoctorContext], Iterator[CheckFinding]]:
+    """Return the examination that reports the store's own findings for a check."""
+    return lambda context: (CheckFinding(check, found) for found in STORED[check](context))
 
 
 def readings(context: DoctorContext) -> Iterator[CheckFinding]:

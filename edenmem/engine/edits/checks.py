@@ -95,7 +95,9 @@ def check_scope_known(store: Store, scope: Scope, *, new_shard: bool = False) ->
     """
     check_agent_known(store, scope.agent_id)
     policy = store.memory.policies([scope]).get(scope)
-    if scope.user_id is not None and not _has_account(store, scope.user_id):
+    if scope.user_id is not None and all(
+        account.deleted for account in store.host.accounts_of(scope.user_id)
+    ):
         raise NotFoundError(
             f"user not found: {scope.user_id}",
             hint=f"edenmem user add NAME --id {scope.user_id}",
@@ -133,11 +135,6 @@ def check_session_known(store: Store, session_id: str) -> None:
         raise NotFoundError(
             f"session not found: {session_id}", hint="add sessions: edenmem import FILE"
         )
-
-
-def _has_account(store: Store, user_id: str) -> bool:
-    """Check for an account with this ID or linked to it."""
-    return any(not account.deleted for account in store.host.accounts_of(user_id))
 
 
 def check_open(policy: Policy | None, scope: Scope) -> None:

@@ -142,14 +142,14 @@ def _group_facts(
                 join(first, other, 1.0)
     taken: set[str] = set()
     order = sorted(scores, key=lambda fact_id: (seen[fact_id].formed_at, fact_id))
-    place = {fact_id: number for number, fact_id in enumerate(order)}
+    rank = {fact_id: number for number, fact_id in enumerate(order)}
     for seed in order:
         if seed in taken:
             continue
         members = [other for other in scores[seed] if other not in taken]
         if members:
             taken.update((seed, *members))
-            members.sort(key=place.__getitem__)
+            members.sort(key=rank.__getitem__)
             yield {seed: 1.0} | {other: scores[seed][other] for other in members}
 
 
@@ -342,7 +342,18 @@ class FactMerger:
         if first:
             for result in self._apply_all(first):
                 checks.check_result(result, "fact")
-        results = self._apply_all([self._removal(fact, merge) for fact in merge.removed])
+        results = self._apply_all(
+            [
+                RemoveFact(
+                    scope=merge.scope,
+                    fact_id=fact.id,
+                    expected_version=fact.version,
+                    at=self._clock(),
+                    reason=merge_reason(merge.kept.id, merge.reason),
+                )
+                for fact in merge.removed
+            ]
+        )
         return MergeReport(
             merge=merge,
             removed=tuple(result.target_id for result in results if result.ok),
@@ -401,15 +412,6 @@ class FactMerger:
                 )
             )
         return changes
-
-    def _removal(self, fact: Fact, merge: Merge) -> Change:
-        return RemoveFact(
-            scope=merge.scope,
-            fact_id=fact.id,
-            expected_version=fact.version,
-            at=self._clock(),
-            reason=merge_reason(merge.kept.id, merge.reason),
-        )
 
     def _apply_all(self, changes: Sequence[Change]) -> Sequence[ChangeResult]:
         changed = ChangeSet(actor=self._runtime.actor, at=self._clock(), changes=tuple(changes))

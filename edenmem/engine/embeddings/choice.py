@@ -78,7 +78,6 @@ def open_embedder_for(
     """
     if not is_open(settings.embedding):
         return open_embedder(settings, budget=budget)
-    from edenmem.engine.embeddings.choice import DeferredEmbedder
 
     def open_settled() -> Embedder:
         opened = open_embedder(settle(settings, store), budget=budget)

@@ -73,7 +73,8 @@ class ModelSwitcher:
         dimensions = await self._dimensions(under_way)
         backfill = await in_thread(self._backfiller.plan)
         if under_way is None:
-            previous = _commonest(backfill.status.total.others)
+            models = backfill.status.total.others
+            previous = max(models, key=lambda name: (models[name], name), default="")
             if not previous:
                 raise UsageError(
                     f"no fact has a vector of another model than {model!r}",
@@ -217,10 +218,6 @@ class ModelSwitcher:
 def count_missing(report: BackfillReport) -> int:
     """Count the facts without a vector, except blank ones."""
     return sum(len(batch.fact_ids) for batch in report.failed if not batch.blank)
-
-
-def _commonest(models: dict[str, int]) -> str:
-    return max(models, key=lambda name: (models[name], name), default="")
 
 
 def _join_reports(reports: Sequence[BackfillReport]) -> BackfillReport:

@@ -75,70 +75,60 @@ def validate_rewrite(subject: Subject, mention: Mention, text: str) -> MentionDe
     return MentionDecision(mention=mention, treatment="rewrite", text=text)
 
 
-class Rewriter:
-    """Draft and write new texts of mentions; see `Forgetter`."""
+async def draft_rewrite(runtime: Runtime, subject: Subject, mention: Mention) -> MentionDecision:
+    """Let the model rewrite a mention without the subject, or propose to remove it.
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._llm = runtime.llm
-        self._settings = runtime.settings
-        self._runtime = runtime
-        self._store = runtime.store
-        self._clock = runtime.clock
+    Writes nothing.
 
-    async def draft(self, subject: Subject, mention: Mention) -> MentionDecision:
-        """Let the model rewrite a mention without the subject, or propose to remove it.
-
-        Writes nothing.
-
-        Raises:
-            RewritingRefused: the answer is invalid, or still names the subject.
-            ConfigError: no language model is configured.
-            ProviderError: the model failed.
-        """
-        llm = require_llm(
-            self._llm,
-            otherwise="keep the texts (--mentions keep, --learned keep), or edit them (ask)",
+    Raises:
+        RewritingRefused: the answer is invalid, or still names the subject.
+        ConfigError: no language model is configured.
+        ProviderError: the model failed.
+    """
+    llm = require_llm(
+        runtime.llm,
+        otherwise="keep the texts (--mentions keep, --learned keep), or edit them (ask)",
+    )
+    text = mention.text or ""
+    asker = Asker(llm, f"forget/{mention.target_type}/{mention.target_id}")
+    try:
+        answer = await asker.ask(
+            "forget",
+            TextAnswer,
+            model=runtime.settings.llm.slow_model,
+            names=subject.names,
+            statements=subject.kind == "fact",
+            removed=mention.removed,
+            learned=bool(mention.learned),
+            text=text,
+            words=word_count(text),
+            word_limit=max(mention.word_limit, word_count(text)),
         )
-        text = mention.text or ""
-        limit = max(mention.word_limit, word_count(text))
-        asker = Asker(llm, f"forget/{mention.target_type}/{mention.target_id}")
-        try:
-            answer = await asker.ask(
-                "forget",
-                TextAnswer,
-                model=self._settings.llm.slow_model,
-                names=subject.names,
-                statements=subject.kind == "fact",
-                removed=mention.removed,
-                learned=bool(mention.learned),
-                text=text,
-                words=word_count(text),
-                word_limit=limit,
-            )
-        finally:
-            agent_id = mention.scope.agent_id if mention.scope is not None else ""
-            await keep_usage(self._store, agent_id, "forgetting", asker.spent, at=self._clock())
-        written = without_version(clean(answer.text)).strip()
-        if not written and mention.removable:
-            return MentionDecision(mention=mention, treatment="remove")
-        if written == text.strip() and not names_of(subject).are_in(written):
-            # An interrupted run may have rewritten the text already.
-            treatment: Treatment = "redact" if mention.removed else "keep"
-            return MentionDecision(mention=mention, treatment=treatment, text=written)
-        return validate_rewrite(subject, mention, written)
+    finally:
+        agent_id = mention.scope.agent_id if mention.scope is not None else ""
+        await keep_usage(runtime.store, agent_id, "forgetting", asker.spent, at=runtime.clock())
+    written = without_version(clean(answer.text)).strip()
+    if not written and mention.removable:
+        return MentionDecision(mention=mention, treatment="remove")
+    if written == text.strip() and not names_of(subject).are_in(written):
+        # An interrupted run may have rewritten the text already.
+        treatment: Treatment = "redact" if mention.removed else "keep"
+        return MentionDecision(mention=mention, treatment=treatment, text=written)
+    return validate_rewrite(subject, mention, written)
 
-    async def write(self, decision: MentionDecision) -> str | None:
-        """Write a decision as an audited edit, and return the error, or None."""
+
+async def write_decision(runtime: Runtime, decision: MentionDecision) -> str | None:
+    """Write a decision as an audited edit, and return the error, or None."""
+    try:
         try:
-            try:
-                await make_edit(self._runtime, lambda editor: _write(editor, decision))
-            except ProviderError:  # remove the name now, and embed the text later
-                alone = msgspec.structs.replace(self._runtime, embedder=None)
-                await make_edit(alone, lambda editor: _write(editor, decision))
-        except (ConflictError, NotFoundError, UsageError) as error:
-            mention = decision.mention
-            return f"{mention.target_type} {mention.target_id}: {error.message}"
-        return None
+            await make_edit(runtime, lambda editor: _write(editor, decision))
+        except ProviderError:  # remove the name now, and embed the text later
+            alone = msgspec.structs.replace(runtime, embedder=None)
+            await make_edit(alone, lambda editor: _write(editor, decision))
+    except (ConflictError, NotFoundError, UsageError) as error:
+        mention = decision.mention
+        return f"{mention.target_type} {mention.target_id}: {error.message}"
+    return None
 
 
 def _write(editor: Editor, decision: MentionDecision) -> None:
@@ -189,7 +179,6 @@ class Forgetter:
         self._actor = runtime.actor
         self._clock = runtime.clock
         self._shelf = runtime.query_shelf
-        self._rewriter = Rewriter(runtime)
         self._prober = Prober(runtime)
         self.find_subject = partial(find_subject, runtime.store)
         self.check_conversations = partial(check_conversations, runtime.store)
@@ -199,8 +188,8 @@ class Forgetter:
         return await in_thread(Survey(self._store, self._settings, subject).plan)
 
     async def draft(self, plan: ForgetPlan, mention: Mention) -> MentionDecision:
-        """Let the model rewrite a mention without the subject; see `Rewriter.draft`."""
-        return await self._rewriter.draft(plan.subject, mention)
+        """Let the model rewrite a mention without the subject; see `draft_rewrite`."""
+        return await draft_rewrite(self._runtime, plan.subject, mention)
 
     async def forget(
         self,
@@ -335,13 +324,9 @@ class Forgetter:
             self._store.erasure.begin_forgetting(msgspec.structs.replace(begun, blocks=blocks))
 
     async def _write(self, decisions: Sequence[MentionDecision], treatment: Treatment) -> list[str]:
-        failures: list[str] = []
-        for decision in decisions:
-            if decision.treatment == treatment:
-                why = await self._rewriter.write(decision)
-                if why is not None:
-                    failures.append(why)
-        return failures
+        chosen = (one for one in decisions if one.treatment == treatment)
+        failures = [await write_decision(self._runtime, one) for one in chosen]
+        return [why for why in failures if why is not None]
 
     def _apply_recorded(self, decisions: Sequence[MentionDecision], at: datetime) -> None:
         """Apply the outcomes of formations whose records will be emptied."""

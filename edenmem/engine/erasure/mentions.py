@@ -15,7 +15,7 @@ from edenmem.engine.erasure.passages import trace_reflections, walk_passages
 from edenmem.engine.erasure.reports import Learned, Mention
 from edenmem.engine.scopes.overview import word_limit_of
 from edenmem.models.forgetting import Passage, Subject, Traces
-from edenmem.models.memory import Reflection
+from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
@@ -171,7 +171,12 @@ class MentionSurvey:
             mention
             for mention in current
             if mention is not None
-            and not self._is_removed_anyway(mention, by_source)
+            # Of these sessions, the traces are removed from all scopes.
+            and not (
+                by_source
+                and (memory := self._memory(mention)) is not None
+                and memory.session_id in by_source
+            )
             and not self._is_settled(mention, traces)
         ]
         merged = {mention.key: mention for mention in kept}
@@ -223,17 +228,13 @@ class MentionSurvey:
                     parents[one.id] = learned
                     yield mention
 
-    def _is_removed_anyway(self, mention: Mention, sources: frozenset[str]) -> bool:
-        """Check for a session whose traces are removed from all scopes."""
-        if not sources or mention.text is None:
-            return False
-        if mention.target_type == "fact":
-            fact = self._store.memory.fact(mention.target_id)
-            return fact is not None and fact.session_id in sources
-        if mention.target_type == "reflection":
-            reflection = self._store.memory.reflection(mention.target_id)
-            return reflection is not None and reflection.session_id in sources
-        return False
+    def _memory(self, mention: Mention) -> Fact | Reflection | None:
+        """Return the mentioned fact or reflection, if its current text mentions the subject."""
+        if mention.text is None or mention.target_type not in ("fact", "reflection"):
+            return None
+        memory = self._store.memory
+        read = memory.fact if mention.target_type == "fact" else memory.reflection
+        return read(mention.target_id)
 
     def _is_settled(self, mention: Mention, traces: Traces) -> bool:
         """Check for the record of a formation that is emptied anyway."""
@@ -247,29 +248,24 @@ class MentionSurvey:
         if formation.session_id not in traces.shared:
             return False
         ids = (*formation.message_ids, *formation.superseded_message_ids)
-        said = self._store.host.messages(formation.session_id, ids=ids)
         return any(
-            message.sender in traces.accounts or message.id in traces.messages for message in said
+            message.sender in traces.accounts or message.id in traces.messages
+            for message in self._store.host.messages(formation.session_id, ids=ids)
         )
 
     def _current(self, mention: Mention) -> Mention | None:
         """Return the mention with the current state of its target."""
-        scope = mention.scope
-        if mention.target_type == "fact":
-            fact = self._store.memory.fact(mention.target_id)
-            if fact is not None and mention.text is not None:
-                limit = self._settings.formation.fact_words
-                return msgspec.structs.replace(mention, version=fact.version, word_limit=limit)
-        elif mention.target_type == "reflection":
-            reflection = self._store.memory.reflection(mention.target_id)
-            if reflection is not None and mention.text is not None:
-                return msgspec.structs.replace(
-                    mention,
-                    version=reflection.version,
-                    word_limit=self._settings.formation.reflection_words,
-                    fixed=reflection.absorbed,
-                )
-        elif mention.target_type == "consolidation" and scope is not None:
+        scope, limits = mention.scope, self._settings.formation
+        memory = self._memory(mention)
+        if memory is not None:
+            is_fact = isinstance(memory, Fact)
+            return msgspec.structs.replace(
+                mention,
+                version=memory.version,
+                word_limit=limits.fact_words if is_fact else limits.reflection_words,
+                fixed=isinstance(memory, Reflection) and memory.absorbed,
+            )
+        if mention.target_type == "consolidation" and scope is not None:
             text = self._store.memory.consolidations((scope,)).get(scope)
             if text is not None and mention.text is not None:
                 limit = word_limit_of(self._store, self._settings, scope, None, text)
@@ -287,20 +283,20 @@ class MentionSurvey:
         """Yield texts of other scopes that absorbed removed or learned memory."""
         whole = frozenset(traces.scopes)
         elsewhere = (one for one in trace_reflections(self._store, traces) if one.home not in whole)
-        said: dict[Scope, list[str]] = {}
+        lost: dict[Scope, list[str]] = {}
         goes: set[Scope] = set()
         learned: dict[Scope, set[Learned]] = {}
         for reflection in (*derived, *elsewhere):
             if reflection.absorbed:
-                said.setdefault(reflection.home, []).append(reflection.content)
+                lost.setdefault(reflection.home, []).append(reflection.content)
                 goes.add(reflection.home)
         for mention in mentions:
             is_absorbed = mention.target_type == "reflection" and mention.fixed
             if mention.learned and is_absorbed and mention.scope and mention.text:
-                said.setdefault(mention.scope, []).append(mention.text)
+                lost.setdefault(mention.scope, []).append(mention.text)
                 learned.setdefault(mention.scope, set()).add(mention.learned)
-        texts = self._store.memory.consolidations(tuple(said))
-        for scope, removed in said.items():
+        texts = self._store.memory.consolidations(tuple(lost))
+        for scope, removed in lost.items():
             text = texts.get(scope)
             if text is not None and text.consolidated_content:
                 how = learned.get(scope, set())
@@ -388,8 +384,8 @@ def _note(
     if contexts and not mention.contexts:
         mention = msgspec.structs.replace(mention, contexts=contexts)
     if passage.place == passage.target_type and passage.place != "formation":
-        said = passage.text if mention.text is None else f"{mention.text}\n{passage.text}"
-        mention = msgspec.structs.replace(mention, text=said)
+        lost = passage.text if mention.text is None else f"{mention.text}\n{passage.text}"
+        mention = msgspec.structs.replace(mention, text=lost)
     else:
         mention = msgspec.structs.replace(mention, copies=mention.copies + 1)
     found[key] = mention

@@ -6,15 +6,15 @@ Read-only; all functions block.
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from edenmem.models.backup import Document, RecordKind, Selection, StoredVersion
-from edenmem.models.changes import AuditEntry, ChangeSet, merged_into
+from edenmem.models.changes import AuditEntry, merged_into
 from edenmem.models.forgetting import FORGOTTEN, Passage, Traces, list_texts, origin_in
-from edenmem.models.formation import Decision, Formation
+from edenmem.models.formation import Formation
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.scope import Scope
 from edenmem.store.protocol.store import Store
@@ -37,11 +37,10 @@ def walk_passages(store: Store) -> Iterator[Passage]:
     An unreadable document is a passage with all its texts and IDs.
     """
     for document in store.walk.documents(_WITH_TEXTS):
-        read = _READERS.get(type(document.record))
-        if document.fault:
-            yield from _passages(document, None, document.raw, place="unreadable")
-        elif read is not None:
-            yield from read(document, document.record)
+        if not document.fault:
+            yield from _passages(document)
+        elif document.raw:
+            yield _passage(document, document.raw, place="unreadable")
     for context in store.contexts.cached_texts():
         # As other texts have it: "&amp;" would be a word between the words of a name.
         yield msgspec.structs.replace(context, text=html.unescape(context.text))
@@ -49,84 +48,76 @@ def walk_passages(store: Store) -> Iterator[Passage]:
 
 def walk_traces(store: Store, traces: Traces) -> Iterator[Passage]:
     """Walk the readable facts, reflections and texts among the traces."""
-    for kind in (RecordKind.FACT, RecordKind.REFLECTION, RecordKind.CONSOLIDATION):
-        for document in _trace(store, kind, traces):
+    kinds = (RecordKind.FACT, RecordKind.REFLECTION, RecordKind.CONSOLIDATION)
+    for kind in kinds:
+        for document in store.walk.documents((kind,), Selection(traces=traces)):
             match document.record:
-                case Fact() | Reflection() as found:
-                    yield from _passages(document, found.home, found.content)
-                case Consolidation() as text:
-                    yield from _passages(document, text.home, text.consolidated_content)
+                case Fact(content=text) | Reflection(content=text) if text:
+                    yield _passage(document, text, document.record)
+                case Consolidation(consolidated_content=text) if text:
+                    yield _passage(document, text, document.record)
 
 
 def trace_reflections(store: Store, traces: Traces) -> Iterator[Reflection]:
     """Walk the readable reflections among the traces, including absorbed ones."""
-    for document in _trace(store, RecordKind.REFLECTION, traces):
+    for document in store.walk.documents((RecordKind.REFLECTION,), Selection(traces=traces)):
         if isinstance(document.record, Reflection):
             yield document.record
 
 
-def _trace(store: Store, kind: RecordKind, traces: Traces) -> Iterator[Document]:
-    return store.walk.documents((kind,), Selection(traces=traces))
+def _passages(document: Document) -> Iterator[Passage]:
+    """Yield the texts of a readable document."""
+    match record := document.record:
+        case Fact():
+            yield from _texts(document, record, record.content)
+            if record.previous_content:
+                yield _passage(document, record.previous_content, record, place="previous")
+        case Reflection():
+            yield from _texts(document, record, record.content)
+        case Consolidation():
+            content = record.consolidated_content
+            unwritten = [each.text for each in record.fixed if each.text not in content]
+            yield from _texts(document, record, content, *unwritten)
+        case Policy():
+            instructions = (record.memory_instructions, record.consolidation_instructions)
+            yield from _texts(document, record, *instructions)
+        case Formation():
+            yield from _texts(document, None, _wording(record))
+        case StoredVersion(content=content, snapshot=snapshot):
+            fields = None if snapshot is None else msgspec.structs.asdict(snapshot)
+            text = "\n".join((content, *list_texts(fields)))
+            if text and text != FORGOTTEN:
+                yield _of_entry(document, record, text, fields)
+        case AuditEntry(before=before, after=after, reason=reason):
+            if text := "\n".join((*list_texts(before, after), reason)).strip():
+                yield _of_entry(document, record, text, before, after)
 
 
-def _passages(
-    document: Document,
-    scope: Scope | None,
-    *texts: str | None,
-    place: str = "",
-    of: Fact | Reflection | None = None,
+def _texts(
+    document: Document, of: Fact | Reflection | Consolidation | Policy | None, *texts: str | None
 ) -> Iterator[Passage]:
-    for text in texts:
-        if text:
-            yield Passage(
-                place=place or document.kind.value,
-                id=document.id,
-                target_type=document.kind.value,
-                target_id=document.id,
-                text=text,
-                scope=scope,
-                session_id=of.session_id if of else None,
-                source_message_ids=of.source_message_ids if of else (),
-                related_users=of.related_users if of else (),
-            )
+    return (_passage(document, text, of) for text in texts if text)
 
 
-def _of_fact(document: Document, fact: Fact) -> Iterator[Passage]:
-    home = fact.home
-    yield from _passages(document, home, fact.content, of=fact)
-    yield from _passages(document, home, fact.previous_content, place="previous", of=fact)
-
-
-def _of_reflection(document: Document, found: Reflection) -> Iterator[Passage]:
-    return _passages(document, found.home, found.content, of=found)
-
-
-def _of_text(document: Document, text: Consolidation) -> Iterator[Passage]:
-    unwritten = (each.text for each in text.fixed if each.text not in text.consolidated_content)
-    return _passages(document, text.home, text.consolidated_content, *unwritten)
-
-
-def _of_policy(document: Document, policy: Policy) -> Iterator[Passage]:
-    texts = (policy.memory_instructions, policy.consolidation_instructions)
-    return _passages(document, policy.home, *texts)
-
-
-def _of_formation(document: Document, formation: Formation) -> Iterator[Passage]:
-    text = _wording(formation.decisions, formation.error, formation.changes)
-    return _passages(document, None, text)
-
-
-def _of_version(document: Document, entry: StoredVersion) -> Iterator[Passage]:
-    snapshot = None if entry.snapshot is None else msgspec.structs.asdict(entry.snapshot)
-    text = "\n".join((entry.content, *list_texts(snapshot)))
-    if text and text != FORGOTTEN:
-        yield _of_entry(document, entry, text, snapshot)
-
-
-def _of_audit(document: Document, entry: AuditEntry) -> Iterator[Passage]:
-    text = "\n".join((*list_texts(entry.before, entry.after), entry.reason)).strip()
-    if text:
-        yield _of_entry(document, entry, text, entry.before, entry.after)
+def _passage(
+    document: Document,
+    text: str,
+    of: Fact | Reflection | Consolidation | Policy | None = None,
+    *,
+    place: str = "",
+) -> Passage:
+    source = of if isinstance(of, Fact | Reflection) else None
+    return Passage(
+        place=place or document.kind.value,
+        id=document.id,
+        target_type=document.kind.value,
+        target_id=document.id,
+        text=text,
+        scope=of.home if of else None,
+        session_id=source.session_id if source else None,
+        source_message_ids=source.source_message_ids if source else (),
+        related_users=source.related_users if source else (),
+    )
 
 
 def _of_entry(
@@ -149,26 +140,15 @@ def _of_entry(
     )
 
 
-_READERS: dict[type, Callable[[Document, Any], Iterator[Passage]]] = {
-    Fact: _of_fact,
-    Reflection: _of_reflection,
-    Consolidation: _of_text,
-    Policy: _of_policy,
-    Formation: _of_formation,
-    StoredVersion: _of_version,
-    AuditEntry: _of_audit,
-}
-
-
-def _wording(decisions: Sequence[Decision], error: str | None, changes: ChangeSet | None) -> str:
+def _wording(formation: Formation) -> str:
     """Return all texts of decisions, an error and recorded changes, one per line."""
-    texts = [part for each in decisions for part in (each.content, each.explanation)]
-    for change in changes.changes if changes is not None else ():
+    texts = [text for each in formation.decisions for text in (each.content, each.explanation)]
+    for change in formation.changes.changes if formation.changes is not None else ():
         texts.append(getattr(change, "content", ""))
         for name in ("fact", "or_add", "reflection", "held"):
             added = getattr(change, name, None)
             texts += list_texts(msgspec.to_builtins(added)) if added is not None else []
-    return "\n".join(part for part in (*texts, error or "") if part)
+    return "\n".join(text for text in (*texts, formation.error or "") if text)
 
 
 class FactTraces(msgspec.Struct, frozen=True, kw_only=True):

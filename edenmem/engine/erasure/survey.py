@@ -19,9 +19,9 @@ from edenmem.engine.scopes.references import Resolver
 from edenmem.errors import NotFoundError, ScopeError, UsageError
 from edenmem.models.backup import RecordKind
 from edenmem.models.forgetting import Forgetting, Subject, SubjectKind, Traces, block
-from edenmem.models.host import Agent, Session
+from edenmem.models.host import Session
 from edenmem.models.ids import is_id
-from edenmem.models.memory import Held, Reflection, ScopeSummary
+from edenmem.models.memory import Held, Reflection
 from edenmem.models.scope import Scope
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store
@@ -117,7 +117,8 @@ class Survey:
         agents = store.host.find_agent_ids() if subject.agent_id is None else [subject.agent_id]
         whole = [Scope.user(agent, id) for agent in agents for id in accounts]
         with_them = {agent for session in (*own, *shared) for agent in session.agents}
-        with_them.update(summary.scope.agent_id for summary in self._summaries(accounts))
+        summaries = store.memory.scopes(agent_id=subject.agent_id, user_ids=accounts)
+        with_them.update(summary.scope.agent_id for summary in summaries)
         return Traces(
             scopes=(*whole, *self._talks(own)),
             own=_ids(own),
@@ -126,9 +127,6 @@ class Survey:
             agent_id=subject.agent_id,
             agents=tuple(sorted(with_them if subject.agent_id is None else {subject.agent_id})),
         )
-
-    def _summaries(self, accounts: Sequence[str]) -> Iterator[ScopeSummary]:
-        yield from self._store.memory.scopes(agent_id=self._subject.agent_id, user_ids=accounts)
 
     def _is_alone(self, session: Session) -> bool:
         """Check that all participants of a session are accounts of the user."""
@@ -197,7 +195,7 @@ class Survey:
         They are removed without a question, since they are not memory.
         """
         names, sessions = names_of(self._subject), {*traces.own, *traces.sources}
-        said = {
+        messages = {
             *traces.messages,
             *self._store.host.find_message_ids(traces.accounts, traces.shared),
         }
@@ -208,7 +206,7 @@ class Survey:
             texts = (held.content, held.quote, held.reasons)
             if (
                 held.session_id in sessions
-                or not said.isdisjoint(held.source_message_ids)
+                or not messages.isdisjoint(held.source_message_ids)
                 or any(map(names.are_in, texts))
             ):
                 yield held.id
@@ -278,7 +276,8 @@ def find_subject(
         UsageError: the options have no subject, or several.
         NotFoundError: the subject does not exist.
     """
-    given = [f"--{kind}" for kind, value in _pair_kinds(user, session, group) if value]
+    named = {"--user": user, "--session": session, "--group": group}
+    given = [option for option, value in named.items() if value]
     if facts:
         given += ["--agent", "--fact"] if agent else ["--fact"]
     if len(given) > 1:
@@ -289,7 +288,7 @@ def find_subject(
     of = resolver.agent(agent) if agent else None
     try:
         if user:
-            return _user(store, resolver, user, of, names)
+            return _user(store, resolver, user, of.id if of else None, names)
         if session:
             if of is not None:
                 raise UsageError("--session cannot be combined with --agent", hint="omit --agent")
@@ -326,16 +325,9 @@ def check_conversations(store: Store, subject: Subject) -> None:
         )
 
 
-def _pair_kinds(
-    user: str | None, session: str | None, group: str | None
-) -> Iterable[tuple[SubjectKind, str | None]]:
-    return (("user", user), ("session", session), ("group", group))
-
-
 def _user(
-    store: Store, resolver: Resolver, text: str, agent: Agent | None, names: Sequence[str]
+    store: Store, resolver: Resolver, text: str, agent_id: str | None, names: Sequence[str]
 ) -> Subject:
-    agent_id = agent.id if agent is not None else None
     person = person_of(store, resolver.user_id(text, agent_id=agent_id))
     accounts = accounts_ever_of(store, person)
     ids = _once((*person.ids, *(account.id for account in accounts)))
@@ -379,7 +371,10 @@ def _facts(
             fact_id = resolver.fact_id(reference)
         except NotFoundError:
             if known is None and not _is_in_log(store, reference):
-                if _is_interrupted(store):
+                if any(
+                    one.kind == "fact" and one.closed_at is None
+                    for one in store.erasure.forgettings()
+                ):  # another prefix does not find it
                     raise NotFoundError(
                         f"fact not found: {reference!r}; an erasure of facts was interrupted",
                         hint="to finish it, run its command again, with the same IDs",
@@ -407,11 +402,6 @@ def _facts(
     )
 
 
-def _is_interrupted(store: Store) -> bool:
-    """Check whether a forgetting of facts is incomplete, which another prefix does not find."""
-    return any(one.kind == "fact" and one.closed_at is None for one in store.erasure.forgettings())
-
-
 def _is_in_log(store: Store, fact_id: str) -> bool:
     """Check whether the log has entries of a fact, which may hold its text."""
     entries = store.log.audit(target_id=fact_id) if is_id(fact_id) else iter(())
@@ -437,10 +427,8 @@ def _find_forgotten(store: Store, text: str, names: Sequence[str]) -> Subject | 
 def _find_forgetting(store: Store, text: str, kinds: Collection[SubjectKind]) -> Forgetting | None:
     """Return the forgetting of a subject with this former name."""
     called = block("called", text.strip().casefold())
-    for forgetting in store.erasure.forgettings():
-        if called in forgetting.blocks and forgetting.kind in kinds:
-            return forgetting
-    return None
+    found = store.erasure.forgettings()
+    return next((one for one in found if called in one.blocks and one.kind in kinds), None)
 
 
 def _once(names: Iterable[str]) -> tuple[str, ...]:

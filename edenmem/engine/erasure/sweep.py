@@ -65,14 +65,16 @@ class Sweep:
         forgettings = self._store.erasure.forgettings()
         if not forgettings:
             return
-        since = self._since(min(each.begun_at for each in forgettings))
+        since = min(each.begun_at for each in forgettings)
+        if self._recent is not None:
+            since = max(since, self._now - self._recent)
         blocks = _Blocks(forgettings)
         for page in batched(self._store.erasure.find_returned(since), _AT_ONCE):
             ids = tuple({id for memory in page for id in memory.source_message_ids})
-            said = {each.id: each for each in self._store.host.messages_by_ids(ids)}
+            known = {each.id: each for each in self._store.host.messages_by_ids(ids)}
             for memory in page:
                 if self._agent_id in (None, memory.agent_id):
-                    why = blocks.judge(memory, said)
+                    why = blocks.judge(memory, known)
                     if why is not None:
                         yield Returned(
                             target_type=type(memory).__name__.lower(),
@@ -118,9 +120,6 @@ class Sweep:
                         why="the platform wrote it during a forgetting; check or edit the text",
                     )
 
-    def _since(self, begun: datetime) -> datetime:
-        return begun if self._recent is None else max(begun, self._now - self._recent)
-
     def run(self) -> tuple[int, int]:
         """Remove what came back; return the numbers of removed and of remaining items."""
         removed = left = 0
@@ -159,14 +158,13 @@ class Sweep:
         if agents:
             traces = Traces(facts=tuple(ids["fact"]), agents=tuple(sorted(agents)))
             erasure.erase(traces, ids["reflection"], at=self._now)
-        erasure.redact([_context_of(id) for id in ids["session"]])
+        erasure.redact(
+            [
+                Passage(place="context", id=id, target_type="session", target_id=id, text="")
+                for id in ids["session"]
+            ]
+        )
         return len(found)
-
-
-def _context_of(session_id: str) -> Passage:
-    return Passage(
-        place="context", id=session_id, target_type="session", target_id=session_id, text=""
-    )
 
 
 def _deleted(id: str, memory: Fact | Reflection) -> Message:
@@ -190,9 +188,9 @@ class _Blocks:
             for key in forgetting.blocks:
                 self._by_key.setdefault(key, []).append(forgetting)
 
-    def judge(self, memory: Fact | Reflection, said: dict[str, Message]) -> str | None:
+    def judge(self, memory: Fact | Reflection, known: dict[str, Message]) -> str | None:
         """Return why memory must stay although it is forgotten, "" if it can go, else None."""
-        messages = [said.get(id) or _deleted(id, memory) for id in memory.source_message_ids]
+        messages = [known.get(id) or _deleted(id, memory) for id in memory.source_message_ids]
         forgotten = [each for each in messages if self._is_forgotten(memory, each)]
         if not forgotten:
             return None
@@ -201,7 +199,7 @@ class _Blocks:
         home = {block("scope", memory.home.key), block("session", memory.session_id or "")}
         if any(self._holds(key, memory) for key in home):
             return ""
-        people = [each for each in messages if each.id in said and each.role == "user"]
+        people = [each for each in messages if each.id in known and each.role == "user"]
         if any(each not in forgotten for each in people):
             return "it may also come from messages of others"
         return ""
@@ -216,8 +214,8 @@ class _Blocks:
         ]
         found = [each for key in keys for each in self._by_key.get(key, ())]
         if self._of_facts:
-            said = (block("message", each.id) for each in store.host.messages(session.id))
-            found += (each for key in said for each in self._by_key.get(key, ()))
+            messages = (block("message", each.id) for each in store.host.messages(session.id))
+            found += (each for key in messages for each in self._by_key.get(key, ()))
         return any(each.closed_at is not None and cached_at < each.closed_at for each in found)
 
     def _is_forgotten(self, memory: Fact | Reflection, message: Message) -> bool:
@@ -226,12 +224,12 @@ class _Blocks:
         keys = [block("session", message.session_id)]
         if message.sender is not None:
             keys.append(block("scope", Scope.user(memory.agent_id, message.sender).key))
-        return any(self._holds(key, memory, said=message.created_at) for key in keys)
+        return any(self._holds(key, memory, sent=message.created_at) for key in keys)
 
-    def _holds(self, key: str, memory: Fact | Reflection, *, said: datetime | None = None) -> bool:
+    def _holds(self, key: str, memory: Fact | Reflection, *, sent: datetime | None = None) -> bool:
         """Return whether a forgetting before the memory, and after the message, has the block."""
         return any(
             each.begun_at <= memory.formed_at
-            and (said is None or each.closed_at is None or said <= each.closed_at)
+            and (sent is None or each.closed_at is None or sent <= each.closed_at)
             for each in self._by_key.get(key, ())
         )

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from edenmem.engine.exchange import records as lines
-from edenmem.engine.exchange.exporter import is_whole
 from edenmem.engine.exchange.files import Lines
-from edenmem.engine.exchange.records import Digest, Parser, take_origin
+from edenmem.engine.exchange.records import Digest, Parser, is_whole, take_origin
 from edenmem.errors import InputError, line_place
 from edenmem.invalid import MISSING, OBJECT, explain_json
 from edenmem.models.backup import Record, RecordKind
@@ -29,31 +28,13 @@ class Problem(NamedTuple):
     reason: str
 
 
-class FileCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of checking a file.
-
-    ``header`` is empty for a handwritten file. ``whole``: a backup with its own history, which is
-    restored unchanged. ``last``: the last readable line, if the file is damaged. ``bad`` counts
-    invalid lines; ``unreadable`` those among them that are damage of a backup.
-    """
-
-    header: dict[str, Any]
-    whole: bool
-    records: int
-    counts: dict[str, int]
-    problems: tuple[Problem, ...]
-    bad: int
-    unreadable: int = 0
-    last: int | None = None
-    damage: str = ""
-
-
-class Line(NamedTuple):
-    """A line with a record."""
+class Good(NamedTuple):
+    """A record of a file with its line number and stated origin."""
 
     number: int
     kind: RecordKind
-    data: dict[str, Any]
+    record: Record
+    origin: str
 
 
 def read_header(source: Lines) -> dict[str, Any]:
@@ -79,57 +60,71 @@ def read_header(source: Lines) -> dict[str, Any]:
     return {}
 
 
-class Checker:
-    """One pass through a file."""
+class FileCheck:
+    """The lines of a file: their check, and then the valid records.
+
+    Attributes:
+        header: The header; empty for a handwritten file.
+        whole: Whether the file is a backup with its own history, which is restored unchanged.
+        digest: The numbers of records, and the checksum.
+        problems: The first invalid lines.
+        bad: Number of invalid lines.
+        unreadable: Number of those that are damage of a backup.
+        damage: The damage of the file, or "".
+    """
 
     def __init__(self, source: Lines, *, allow_incomplete: bool = False) -> None:
-        self._source = source
+        self.source = source
         self._allow_incomplete = allow_incomplete
         self.header = read_header(source)
         self.whole = bool(self.header) and is_whole(self.header.get("types") or ())
-        self._digest = Digest()
-        self._problems: list[Problem] = []
-        self._bad = 0
-        self._unreadable = 0
-        self._damage = ""
+        self.digest = Digest()
+        self.problems: list[Problem] = []
+        self.bad = 0
+        self.unreadable = 0
+        self.damage = ""
+        self._last: int | None = None
 
-    def check(
-        self, parser: Parser, *, progress: Callable[[int], None] = lambda done: None
-    ) -> FileCheck:
+    def check(self, parser: Parser, *, progress: Callable[[int], None] = lambda done: None) -> None:
         """Parse every line of the file.
 
         Raises:
             InputError: a backup is damaged, and ``allow_incomplete`` is not set.
         """
-        last = None
         try:
-            for line in self._verify():
+            for number, kind, data in self._verify():
                 try:
-                    take_origin(line.kind, line.data, whole=self.whole)
-                    parser.parse(line.kind, line.data)
+                    self._parse(number, kind, data, parser)
                 except InputError as error:
-                    self._note(line.number, error.message)
-                progress(self._digest.records)
+                    self._note(number, error.message)
+                progress(self.digest.records)
         except InputError as error:
             if not self.header or error.line is None:
                 raise
             if not self._allow_incomplete:
                 error.add_hint(_ALLOW)
                 raise
-            last = error.line - 1
-            error.name_file(self._source.name)
-            self._damage = error.message
-        return FileCheck(
-            header=self.header,
-            whole=self.whole,
-            records=self._digest.records,
-            counts=self._digest.counts,
-            problems=tuple(self._problems),
-            bad=self._bad,
-            unreadable=self._unreadable,
-            last=last,
-            damage=self._damage,
-        )
+            self._last = error.line - 1
+            error.name_file(self.source.name)
+            self.damage = error.message
+
+    def records(self, parser: Parser) -> Iterator[Good]:
+        """Yield the valid records of a checked file."""
+        for number, raw in islice(self.source.lines(), self._last):
+            text = raw.strip()
+            if not text or (number == 1 and self.header):
+                continue
+            try:
+                data = _object(text)
+                type_ = data.pop("type", None)
+                if isinstance(type_, str) and type_ in _KINDS:
+                    yield self._parse(number, RecordKind(type_), data, parser)
+            except InputError:
+                continue  # reported by the check
+
+    def _parse(self, number: int, kind: RecordKind, data: dict[str, Any], parser: Parser) -> Good:
+        origin = take_origin(kind, data, whole=self.whole)
+        return Good(number, kind, parser.parse(kind, data), origin)
 
     def verify(self) -> int:
         """Compare a backup with its own checksums; return the number of its records.
@@ -141,18 +136,21 @@ class Checker:
             raise InputError("not an edenmem backup")
         for _ in self._verify():
             pass
-        return self._digest.records
+        return self.digest.records
 
     def _note(self, number: int, reason: str) -> None:
-        self._bad += 1
-        if len(self._problems) < MAX_PROBLEMS:
-            self._problems.append(Problem(number, reason))
+        self.bad += 1
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(Problem(number, reason))
 
-    def _verify(self) -> Iterator[Line]:
-        """Yield the lines with records, and compare checkpoints with the lines before them."""
+    def _verify(self) -> Iterator[tuple[int, RecordKind, dict[str, Any]]]:
+        """Yield number, kind and fields of the lines with records.
+
+        Checkpoints are compared with the lines before them.
+        """
         checkpoint, ended = 1, False
         number = 0
-        for number, raw in self._source.lines():
+        for number, raw in self.source.lines():
             text = raw.rstrip(b"\r\n")
             if not text or (number == 1 and self.header):
                 continue
@@ -163,18 +161,18 @@ class Checker:
             except InputError as error:
                 if self.header:
                     self._record_damage(number, error.message)
-                    self._unreadable += 1
+                    self.unreadable += 1
                 self._note(number, error.message)
                 continue
             type_ = data.pop("type", None)
             if self.header and type_ in (lines.CHECKPOINT, lines.TRAILER):
                 self._compare(data, number, checkpoint)
                 checkpoint, ended = number, type_ == lines.TRAILER
-            self._digest.add(text)
+            self.digest.add(text)
             if isinstance(type_, str) and type_ in _KINDS:
                 kind = RecordKind(type_)
-                self._digest.count(kind)
-                yield Line(number, kind, data)
+                self.digest.count(kind)
+                yield number, kind, data
             elif not self.header or type_ not in (lines.CHECKPOINT, lines.TRAILER):
                 known = isinstance(type_, str) and type_
                 self._note(number, f"unknown type: {type_!r:.60}" if known else f"type {MISSING}")
@@ -182,8 +180,8 @@ class Checker:
             self._record_damage(number + 1, "the backup is truncated")
 
     def _compare(self, mark: dict[str, Any], number: int, since: int) -> None:
-        if mark.get("sha256") == self._digest.sha256 and mark.get("records") == (
-            self._digest.records
+        if mark.get("sha256") == self.digest.sha256 and mark.get("records") == (
+            self.digest.records
         ):
             return
         self._record_damage(number, f"wrong checksum of lines {since + 1} to {number - 1}")
@@ -191,7 +189,7 @@ class Checker:
     def _record_damage(self, number: int, reason: str) -> None:
         if not self._allow_incomplete:
             raise InputError(reason, line=number)
-        self._damage = self._damage or f"{line_place(number, self._source.name)}: {reason}"
+        self.damage = self.damage or f"{line_place(number, self.source.name)}: {reason}"
 
 
 def _object(text: bytes) -> dict[str, Any]:
@@ -202,29 +200,3 @@ def _object(text: bytes) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InputError(f"the line {OBJECT}")
     return data
-
-
-class Good(NamedTuple):
-    """A record of a file with its line number and stated origin."""
-
-    number: int
-    kind: RecordKind
-    record: Record
-    origin: str
-
-
-def good_lines(source: Lines, checked: FileCheck, parser: Parser) -> Iterator[Good]:
-    """Yield the valid records of a checked file."""
-    for number, raw in islice(source.lines(), checked.last):
-        text = raw.strip()
-        if not text or (number == 1 and checked.header):
-            continue
-        try:
-            data = _object(text)
-            type_ = data.pop("type", None)
-            if isinstance(type_, str) and type_ in _KINDS:
-                kind = RecordKind(type_)
-                origin = take_origin(kind, data, whole=checked.whole)
-                yield Good(number, kind, parser.parse(kind, data), origin)
-        except InputError:
-            continue  # reported by the check

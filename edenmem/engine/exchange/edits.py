@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Literal
 
 import msgspec
 
 from edenmem.engine.edits.editor import Editor, make_edit
-from edenmem.engine.exchange.folders import FileProblem, FolderFile, read_files
-from edenmem.engine.exchange.markdown import Item
+from edenmem.engine.exchange.folders import FileProblem, FolderFile, Item, read_files
 from edenmem.engine.reports import EditReport
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import EdenmemError, UnavailableError
@@ -29,52 +28,6 @@ from edenmem.store.protocol.store import Store
 from edenmem.text import clean
 
 _ACTIONS = ("add", "edit", "delete")
-
-
-class _Edit(Protocol):
-    @property
-    def action(self) -> str: ...
-    @property
-    def target(self) -> str: ...
-    @property
-    def scope(self) -> Scope: ...
-    @property
-    def before(self) -> str: ...
-    @property
-    def after(self) -> str: ...
-
-
-_T = TypeVar("_T", bound=_Edit)
-
-
-def order_edits(edits: Iterable[_T]) -> tuple[list[_T], list[_T]]:
-    """Sort edits for execution; return them and those that block each other.
-
-    Deletions come last, except where an old text would conflict with a new one.
-    """
-    pending = sorted(edits, key=lambda edit: _ACTIONS.index(edit.action))
-    used = Counter(_old_text(edit) for edit in pending if _frees_text(edit))
-    ready: list[_T] = []
-    while True:
-        later: list[_T] = []
-        for edit in pending:
-            if edit.target == "fact" and edit.after and used[edit.scope, edit.after.strip()]:
-                later.append(edit)
-                continue
-            ready.append(edit)
-            if _frees_text(edit):
-                used[_old_text(edit)] -= 1
-        if not later or len(later) == len(pending):
-            return ready, later
-        pending = later
-
-
-def _frees_text(edit: _Edit) -> bool:
-    return edit.target == "fact" and bool(edit.before)
-
-
-def _old_text(edit: _Edit) -> tuple[Scope, str]:
-    return edit.scope, edit.before.strip()
 
 
 Target = Literal["fact", "reflection", "consolidation"]
@@ -97,6 +50,34 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     before: str = ""
     after: str = ""
     line: int | None = None
+
+    @property
+    def freed(self) -> tuple[Scope, str] | None:
+        """Return the text of a fact that other facts of its scope may then have."""
+        has_text = self.target == "fact" and bool(self.before)
+        return (self.scope, self.before.strip()) if has_text else None
+
+
+def order_edits(edits: Iterable[Edit]) -> tuple[list[Edit], list[Edit]]:
+    """Sort edits for execution; return them and those that block each other.
+
+    Deletions come last, except where an old text would conflict with a new one.
+    """
+    pending = sorted(edits, key=lambda edit: _ACTIONS.index(edit.action))
+    used = Counter(edit.freed for edit in pending if edit.freed)
+    ready: list[Edit] = []
+    while True:
+        later: list[Edit] = []
+        for edit in pending:
+            if edit.target == "fact" and edit.after and used[edit.scope, edit.after.strip()]:
+                later.append(edit)
+                continue
+            ready.append(edit)
+            if edit.freed:
+                used[edit.freed] -= 1
+        if not later or len(later) == len(pending):
+            return ready, later
+        pending = later
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

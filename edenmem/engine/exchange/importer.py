@@ -18,11 +18,9 @@ import msgspec
 from edenmem.engine.edits import checks as edit_checks
 from edenmem.engine.exchange.checking import (
     MAX_PROBLEMS,
-    Checker,
     FileCheck,
     Good,
     Problem,
-    good_lines,
 )
 from edenmem.engine.exchange.files import Lines
 from edenmem.engine.exchange.records import Parser
@@ -147,10 +145,23 @@ def replacement(kind: RecordKind, stored: Record, given: Record, at: datetime) -
     fields = set(differences(kind, stored, given))
     match stored, given:
         case Fact() | Reflection(), Fact() | Reflection() if fields <= {"content", "private"}:
-            rewritten = _rewritten(stored, given, at) if "content" in fields else []
-            if "content" in fields and not rewritten:
-                return []
-            return rewritten + (_privacy(kind, stored, given, at) if "private" in fields else [])
+            changes: list[Change] = []
+            if "content" in fields:
+                if isinstance(stored, Reflection) and stored.absorbed:
+                    return []
+                changes.append(_rewrite(stored, given, at))
+            if "private" in fields:
+                changes.append(
+                    SetPrivacy(
+                        scope=stored.home,
+                        target_type=kind.value,
+                        target_id=stored.id,
+                        private=given.private,
+                        at=at,
+                        reason=_REASON,
+                    )
+                )
+            return changes
         case Consolidation(), Consolidation() if fields == {"consolidated_content"}:
             return [
                 WriteConsolidation(
@@ -180,48 +191,26 @@ def replacement(kind: RecordKind, stored: Record, given: Record, at: datetime) -
     return []
 
 
-def _rewritten(stored: Fact | Reflection, given: Fact | Reflection, at: datetime) -> list[Change]:
-    match stored, given:
-        case Fact(), Fact():
-            return [
-                ReviseFact(
-                    scope=stored.home,
-                    fact_id=stored.id,
-                    expected_version=stored.version,
-                    content=given.content,
-                    at=at,
-                    embedding=given.embedding,
-                    embedding_model=given.embedding_model,
-                    reason=_REASON,
-                )
-            ]
-        case Reflection(), Reflection() if not stored.absorbed:
-            return [
-                ReviseReflection(
-                    scope=stored.home,
-                    reflection_id=stored.id,
-                    expected_version=stored.version,
-                    content=given.content,
-                    at=at,
-                    reason=_REASON,
-                )
-            ]
-    return []
-
-
-def _privacy(
-    kind: RecordKind, stored: Fact | Reflection, given: Fact | Reflection, at: datetime
-) -> list[Change]:
-    return [
-        SetPrivacy(
+def _rewrite(stored: Fact | Reflection, given: Fact | Reflection, at: datetime) -> Change:
+    if isinstance(stored, Fact) and isinstance(given, Fact):
+        return ReviseFact(
             scope=stored.home,
-            target_type=kind.value,
-            target_id=stored.id,
-            private=given.private,
+            fact_id=stored.id,
+            expected_version=stored.version,
+            content=given.content,
             at=at,
+            embedding=given.embedding,
+            embedding_model=given.embedding_model,
             reason=_REASON,
         )
-    ]
+    return ReviseReflection(
+        scope=stored.home,
+        reflection_id=stored.id,
+        expected_version=stored.version,
+        content=given.content,
+        at=at,
+        reason=_REASON,
+    )
 
 
 OnConflict = Literal["keep", "replace", "fail"]
@@ -248,8 +237,8 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an import, or of a dry run.
+class RestoreReport(msgspec.Struct, kw_only=True):
+    """The result of an import, or of a dry run; filled record by record.
 
     Attributes:
         dry_run: Whether nothing was written.
@@ -266,9 +255,9 @@ class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     dry_run: bool
-    counts: dict[str, dict[str, int]]
-    conflicts: tuple[Conflict, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    counts: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    conflicts: list[Conflict] = msgspec.field(default_factory=list)
+    problems: list[Problem] = msgspec.field(default_factory=list)
     failed: int = 0
     differing: int = 0
     damage: str = ""
@@ -280,6 +269,29 @@ class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
     def total(self, what: str) -> int:
         """Return the number of records with this result."""
         return sum(counts.get(what, 0) for counts in self.counts.values())
+
+    def add(self, kind: RecordKind, word: str, number: int = 1) -> None:
+        """Count records with this result."""
+        counts = self.counts.setdefault(kind.value, {})
+        counts[word] = counts.get(word, 0) + number
+
+    def note(self, line: Good, record: Record, answer: LoadResult, word: str) -> None:
+        """Note the result of one record."""
+        self.add(line.kind, word)
+        if answer.status is LoadStatus.DIFFERS:
+            self.differing += 1
+            if len(self.conflicts) < MAX_PROBLEMS:
+                self.conflicts.append(
+                    Conflict(
+                        line=line.number, type=line.kind.value, id=record.id, detail=answer.detail
+                    )
+                )
+        elif answer.status is LoadStatus.REFUSED:
+            self.failed += 1
+            if len(self.problems) < MAX_PROBLEMS:
+                self.problems.append(Problem(line.number, answer.detail))
+        elif word == "added" and isinstance(record, Fact) and record.embedding is None:
+            self.without_vector += 1
 
 
 class Importer:
@@ -315,29 +327,29 @@ class Importer:
             NotFoundError: neither the store nor the file has the owner.
         """
         owner_id = self._user_id(source, owner) if owner else None
-        checker = Checker(source, allow_incomplete=allow_incomplete)
+        file = FileCheck(source, allow_incomplete=allow_incomplete)
 
         def parser() -> Parser:
             return Parser(
                 self._store,
                 self._runtime.settings,
                 now=self._runtime.clock(),
-                whole=checker.whole,
+                whole=file.whole,
                 allow_long=allow_long,
                 owner_id=owner_id,
             )
 
-        checked = checker.check(parser(), progress=lambda done: progress("checking", done, 0))
-        if checked.bad > checked.unreadable and not skip_bad:
+        file.check(parser(), progress=lambda done: progress("checking", done, 0))
+        if file.bad > file.unreadable and not skip_bad:
             raise InvalidLines(
-                checked.problems,
-                checked.bad,
+                file.problems,
+                file.bad,
                 unit=source.unit,
                 hint="nothing was changed; import the others with --skip-bad",
             )
-        work = _Work(self._runtime, checked, source)
+        work = _Work(self._runtime, file)
         if on_conflict == "fail" and not dry_run:
-            look = work.run(good_lines(source, checked, parser()), "keep", True, progress)
+            look = work.run(file.records(parser()), "keep", True, progress)
             if look.differing:
                 first = look.conflicts[0]
                 more = f"; {look.differing:,} differ in all" if look.differing > 1 else ""
@@ -346,7 +358,7 @@ class Importer:
                     f"{first.type} {first.id}, {first.detail}{more}",
                     hint="nothing was changed; list all with --dry-run",
                 )
-        return work.run(good_lines(source, checked, parser()), on_conflict, dry_run, progress)
+        return work.run(file.records(parser()), on_conflict, dry_run, progress)
 
     def _user_id(self, source: Lines, name: str) -> str:
         user = People(self._store).user(name)
@@ -373,14 +385,13 @@ class _UserLine(msgspec.Struct):
 class _Work:
     """One pass through the records of a checked file."""
 
-    def __init__(self, runtime: Runtime, checked: FileCheck, source: Lines) -> None:
+    def __init__(self, runtime: Runtime, file: FileCheck) -> None:
         self._store = runtime.store
         self._embedder = runtime.embedder
-        self._source = source
         self._settings = runtime.settings
         self._actor = runtime.actor
         self._clock = runtime.clock
-        self._checked = checked
+        self._file = file
 
     def run(
         self,
@@ -390,41 +401,33 @@ class _Work:
         progress: Callable[[str, int, int], None],
     ) -> RestoreReport:
         """Store all records, or compare them only (``dry_run``)."""
-        self._tally = _Tally()
+        self._report = report = RestoreReport(
+            dry_run=dry_run,
+            problems=list(self._file.problems),
+            failed=self._file.bad,
+            damage=self._file.damage,
+            unit=self._file.source.unit,
+        )
         self._dry_run = dry_run
         self._replaces = on_conflict == "replace"
-        self._changed = False
         self._closed: dict[Scope, str] = {}
         self._misfits: dict[str, bool] = {}
         self._lengths: dict[str, int] = {}
-        self._forgotten = Forgotten(self._store, self._checked.header)
+        self._forgotten = Forgotten(self._store, self._file.header)
         done = 0
         for kind, of_kind in groupby(lines, key=lambda line: line.kind):
             for batch in batched(of_kind, _BATCH):
                 self._take(kind, batch)
                 done += len(batch)
-                progress("comparing" if dry_run else "storing", done, self._checked.records)
-        tally = self._tally
-        if self._source.left_out:
-            tally.add(RecordKind.FACT, "left out", self._source.left_out)
-        return RestoreReport(
-            dry_run=dry_run,
-            counts=tally.counts,
-            conflicts=tuple(tally.conflicts),
-            problems=(*self._checked.problems, *tally.problems)[:MAX_PROBLEMS],
-            failed=self._checked.bad + tally.failed,
-            differing=tally.differing,
-            damage=self._checked.damage,
-            run_id=self._actor.run_id if self._changed else None,
-            without_vector=tally.without_vector,
-            vectors_left_out=tally.vectors_left_out,
-            unit=self._source.unit,
-        )
+                progress("comparing" if dry_run else "storing", done, self._file.digest.records)
+        if self._file.source.left_out:
+            report.add(RecordKind.FACT, "left out", self._file.source.left_out)
+        return report
 
     def _take(self, kind: RecordKind, lines: Sequence[Good]) -> None:
-        news = not self._checked.whole and isinstance(lines[0].record, _NEWS)
-        if not self._checked.whole and kind in _PAST:
-            self._tally.add(kind, "left out", len(lines))
+        news = not self._file.whole and isinstance(lines[0].record, _NEWS)
+        if not self._file.whole and kind in _PAST:
+            self._report.add(kind, "left out", len(lines))
             return
         records = [self._searchable(line.record) for line in lines]
         answers = self._load(kind, records, dry_run=self._dry_run or news)
@@ -437,7 +440,7 @@ class _Work:
                 if self._is_from_here(record, answer):
                     answer = LoadResult(status=LoadStatus.ADDED)
                 word = answer.status.value
-            self._tally.note(line.number, kind, record, answer, word)
+            self._report.note(line, record, answer, word)
 
     def _is_from_here(self, record: Record, answer: LoadResult) -> bool:
         """Return whether a fact's version exists only because this import added the fact.
@@ -448,7 +451,7 @@ class _Work:
             isinstance(record, StoredVersion)
             and record.target_type == "fact"
             and answer.status is LoadStatus.SAME
-            and self._tally.counts.get(RecordKind.FACT.value, {}).keys() == {"added"}
+            and self._report.counts.get(RecordKind.FACT.value, {}).keys() == {"added"}
         )
 
     def _searchable(self, record: Record) -> Record:
@@ -458,9 +461,10 @@ class _Work:
         model = record.embedding_model
         if model and model not in self._misfits:
             self._misfits[model] = bool(self._store.switches.platform_model(model))
-        reason = "" if self._checked.header else self._why_unusable(record.embedding, model)
+        reason = "" if self._file.header else self._why_unusable(record.embedding, model)
         if reason:
-            self._tally.leave_out_vector(reason)
+            left_out = self._report.vectors_left_out
+            left_out[reason] = left_out.get(reason, 0) + 1
         elif not model or not self._misfits[model]:
             return record
         return msgspec.structs.replace(record, embedding=None, embedding_model=None)
@@ -514,17 +518,17 @@ class _Work:
         """Add new records as changes, and return the updated answers."""
         found = list(answers)
         changes: dict[int, Change] = {}
-        for place, (record, answer) in enumerate(zip(records, answers, strict=True)):
+        for index, (record, answer) in enumerate(zip(records, answers, strict=True)):
             if answer.status is not LoadStatus.ADDED:
                 continue
             assert isinstance(record, _NEWS)
             closed = self._is_closed(record)
             if closed:
-                found[place] = LoadResult(status=LoadStatus.REFUSED, detail=closed)
+                found[index] = LoadResult(status=LoadStatus.REFUSED, detail=closed)
             elif not self._dry_run:
-                changes[place] = self._addition(record, origins[place])
-        for place, result in zip(changes, self._apply(changes.values()), strict=True):
-            found[place] = _answer(result)
+                changes[index] = self._addition(record, origins[index])
+        for index, result in zip(changes, self._apply(changes.values()), strict=True):
+            found[index] = _answer(result)
         return found
 
     def _addition(self, record: Fact | Reflection | Consolidation | Policy, origin: str) -> Change:
@@ -564,21 +568,20 @@ class _Work:
                     edit_checks.check_open(policy, scope)
                 self._closed[scope] = ""
             except EdenmemError as error:
-                if self._dry_run and self._adds_owners():
+                adds = self._file.digest.counts
+                # The file itself may add a missing owner, which a dry run does not.
+                if self._dry_run and any(
+                    adds.get(kind) for kind in ("agent", "user", "policy", "session")
+                ):
                     return ""
                 self._closed[scope] = f"{error.message}; {error.hint}"
         return self._closed[scope]
-
-    def _adds_owners(self) -> bool:
-        """Return whether the file itself may add a missing owner, which a dry run does not."""
-        adds = self._checked.counts
-        return any(adds.get(kind) for kind in ("agent", "user", "policy", "session"))
 
     def _apply(self, changes: Iterable[Change]) -> list[ChangeResult]:
         made = tuple(changes)
         if not made:
             return []
-        self._changed = True
+        self._report.run_id = self._actor.run_id
         return self._store.changes.apply(
             ChangeSet(actor=self._actor, at=self._clock(), changes=made)
         )
@@ -599,46 +602,6 @@ class _Work:
                 if not result.ok:
                     return msgspec.structs.replace(answer, detail=result.detail), "differs"
         return LoadResult(status=LoadStatus.ADDED), "replaced"
-
-
-class _Tally:
-    """The results of the records so far."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, dict[str, int]] = {}
-        self.conflicts: list[Conflict] = []
-        self.problems: list[Problem] = []
-        self.failed = 0
-        self.differing = 0
-        self.without_vector = 0
-        self.vectors_left_out: dict[str, int] = {}
-
-    def leave_out_vector(self, reason: str) -> None:
-        """Count an unusable vector."""
-        self.vectors_left_out[reason] = self.vectors_left_out.get(reason, 0) + 1
-
-    def add(self, kind: RecordKind, word: str, number: int = 1) -> None:
-        """Count records with this result."""
-        counts = self.counts.setdefault(kind.value, {})
-        counts[word] = counts.get(word, 0) + number
-
-    def note(
-        self, number: int, kind: RecordKind, record: Record, answer: LoadResult, word: str
-    ) -> None:
-        """Note the result of one record."""
-        self.add(kind, word)
-        if answer.status is LoadStatus.DIFFERS:
-            self.differing += 1
-            if len(self.conflicts) < MAX_PROBLEMS:
-                self.conflicts.append(
-                    Conflict(line=number, type=kind.value, id=record.id, detail=answer.detail)
-                )
-        elif answer.status is LoadStatus.REFUSED:
-            self.failed += 1
-            if len(self.problems) < MAX_PROBLEMS:
-                self.problems.append(Problem(number, answer.detail))
-        elif word == "added" and isinstance(record, Fact) and record.embedding is None:
-            self.without_vector += 1
 
 
 def _answer(result: ChangeResult) -> LoadResult:

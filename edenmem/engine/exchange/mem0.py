@@ -76,7 +76,9 @@ class Mem0Lines:
             if not isinstance(item, dict):
                 yield number, item if isinstance(item, bytes) else _encode(item)
                 continue
-            if item.get("replaced_by") or self._is_expired(item):
+            last_day = item.get("expiration_date")
+            is_expired = isinstance(last_day, str) and last_day[:10] < self._today
+            if item.get("replaced_by") or is_expired:
                 self.left_out += 1
                 continue
             line = self._line(item)
@@ -86,10 +88,6 @@ class Mem0Lines:
                 if people.user(user) is None:
                     yield number, _encode({"type": "user", "username": user})
             yield number, _encode(line)
-
-    def _is_expired(self, item: dict[str, Any]) -> bool:
-        day = item.get("expiration_date")
-        return isinstance(day, str) and day[:10] < self._today
 
     def _line(self, item: dict[str, Any]) -> dict[str, Any]:
         agent, user = item.get("agent_id"), item.get("user_id")

@@ -8,6 +8,7 @@ gives the same record.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -95,6 +96,12 @@ def restore_scope(kind: RecordKind, fields: dict[str, Any]) -> dict[str, Any]:
     if kind is RecordKind.HISTORY:
         rest.pop("agent_id")
     return {**rest, "scope": msgspec.to_builtins(scope)}
+
+
+def is_whole(kinds: Sequence[str]) -> bool:
+    """Return whether a file of these kinds contains its own history, and is restored unchanged."""
+    memory = {kind.value for kind in OF_SCOPES}
+    return not memory & set(kinds) or {"audit", "history"} <= set(kinds)
 
 
 class Digest:
@@ -224,7 +231,10 @@ class Parser:
             data["embedding"] = _pack_embedding(data.get("embedding"))
         self._complete(kind, data)
         record = msgspec.convert(restore_scope(kind, data), RECORD_TYPES[kind])
-        record = _in_utc(record, _TIMES[kind])
+        times = {name: at for name in _TIMES[kind] if (at := getattr(record, name)) is not None}
+        if times:
+            times = {name: as_utc(at) for name, at in times.items()}
+            record = msgspec.structs.replace(record, **times)
         _check_ids(record)
         if isinstance(record, _OWNED):
             record = self._validate(record)
@@ -385,11 +395,6 @@ def _pack_embedding(embedding: object) -> object:
 
     with np.errstate(over="ignore"):  # overflow becomes infinite, and is left out later
         return np.array(embedding, dtype=np.float64).astype("<f4").tobytes()
-
-
-def _in_utc(record: Any, names: tuple[str, ...]) -> Any:
-    times = {name: as_utc(value) for name in names if (value := getattr(record, name)) is not None}
-    return msgspec.structs.replace(record, **times) if times else record
 
 
 def _check_ids(record: Any) -> None:

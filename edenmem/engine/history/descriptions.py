@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
-from edenmem.engine.history.why import FactWhy, Source, TextWhy
+from edenmem.engine.history.reader import FactWhy, Source, TextWhy
 from edenmem.models.changes import AuditEntry, Change, HistoryEntry
 from edenmem.models.formation import Decision, FormationStatus
 from edenmem.models.host import Message
@@ -105,15 +105,15 @@ def describe_rejection(decision: Decision) -> str:
     return f"rejected{rule}: {decision.content or 'a text'} ({decision.explanation})"
 
 
-def fact_fields(why: FactWhy, place: str) -> list[tuple[str, object]]:
-    """Return the labeled fields of a fact; ``place`` is the label of its scope."""
+def fact_fields(why: FactWhy, scope_label: str) -> list[tuple[str, object]]:
+    """Return the labeled fields of a fact; ``scope_label`` is the label of its scope."""
     fact = why.fact
     return [
         ("fact", fact.id),
         ("content", fact.content),
         ("quote", f"“{fact.quote}”" if fact.quote else ""),
         ("state", _state(why)),
-        ("where", place),
+        ("where", scope_label),
         ("version", fact.version),
         ("session", _session(why.source)),
         ("from", "a text given to 'edenmem remember'" if why.is_note else ""),

@@ -236,7 +236,9 @@ class UndoState:
         for scope, since in wanted.reverts.items():
             self.past.reverts[scope] = self._reverts(scope, since)
         for scope in wanted.contents:
-            self.past.contents[scope] = self._count(scope)
+            facts = self._store.memory.facts(FactFilter(scopes=(scope,)))
+            reflections = self._store.memory.reflections([scope])
+            self.past.contents[scope] = sum(1 for _ in facts) + sum(1 for _ in reflections)
 
     def _load_versions(self, scopes: set[Scope]) -> None:
         for scope in scopes - self.past.versions.keys():
@@ -258,11 +260,6 @@ class UndoState:
             for each in reverts
             if each.undoes in undone and undone[each.undoes].action == "write_consolidation"
         )
-
-    def _count(self, scope: Scope) -> int:
-        """Count the facts and reflections of a scope."""
-        facts = self._store.memory.facts(FactFilter(scopes=(scope,)))
-        return sum(1 for _ in facts) + sum(1 for _ in self._store.memory.reflections([scope]))
 
 
 def _part(state: State, wanted: Needs) -> State:
@@ -443,8 +440,8 @@ class _Work:
         if changes and not self._dry_run:
             context = msgspec.structs.replace(context, changes=tuple(changes.values()))
             results = self._store.changes.apply(context)
-            for (place, change), result in zip(changes.items(), results, strict=True):
-                steps[place] = _settle(steps[place], change, result, UndoOutcome.DONE)
+            for (index, change), result in zip(changes.items(), results, strict=True):
+                steps[index] = _settle(steps[index], change, result, UndoOutcome.DONE)
         yield from steps
 
     def _put_back(self, entry: AuditEntry, of: AuditEntry, at: datetime) -> UndoStep:
@@ -481,7 +478,11 @@ class _Work:
             self._known.load_for(inverse.change, context.at)
             change = msgspec.structs.replace(inverse.change, reason=self._reason)
             effect = plan(change, self._known.state, context)
-            if not inverse.differs and self._is_overridden(of, inverse):
+            if not inverse.differs and any(
+                # Undoing overrides a later entry, although the states are equal.
+                is_overridden_by(of, each, inverse.now)
+                for each in self._in_force_since(of)
+            ):
                 inverse = msgspec.structs.replace(inverse, differs=True)
             if effect.entry is not None:
                 step = msgspec.structs.replace(
@@ -522,11 +523,6 @@ class _Work:
             others += self._store.log.audit(target_id=inverse.rival, limit=_READ_OF_RIVAL)
         found = [*others, *self._in_force_since(of)]
         return tuple(found[:_SHOWN]), len(found[_SHOWN:])
-
-    def _is_overridden(self, of: AuditEntry, inverse: Inverse) -> bool:
-        """Return whether undoing an entry overrides a later one, although the states are equal."""
-        later = self._in_force_since(of)
-        return any(is_overridden_by(of, each, inverse.now) for each in later)
 
     def _in_force_since(self, of: AuditEntry) -> list[AuditEntry]:
         """Return the later entries in force, newest first; of an undo and redo, the last one."""
@@ -601,15 +597,15 @@ def chains_of(store: Store, entries: Sequence[AuditEntry]) -> dict[str, list[Aud
 
 def _latest_first(store: Store, entries: Sequence[AuditEntry]) -> list[AuditEntry]:
     """Sort entries of one target and time newest first: MongoDB's log does not keep their order."""
-    places: dict[tuple[str, datetime], list[int]] = {}
-    for place, entry in enumerate(entries):
-        places.setdefault((entry.target_id, entry.at), []).append(place)
+    indexes: dict[tuple[str, datetime], list[int]] = {}
+    for index, entry in enumerate(entries):
+        indexes.setdefault((entry.target_id, entry.at), []).append(index)
     ordered = list(entries)
-    for same in places.values():
+    for same in indexes.values():
         if len(same) > 1:
-            earliest = _in_order(store, [entries[place] for place in reversed(same)])
-            for place, entry in zip(same, reversed(earliest), strict=True):
-                ordered[place] = entry
+            earliest = _in_order(store, [entries[index] for index in reversed(same)])
+            for index, entry in zip(same, reversed(earliest), strict=True):
+                ordered[index] = entry
     return ordered
 
 
@@ -621,11 +617,12 @@ def _in_order(store: Store, entries: Sequence[AuditEntry]) -> list[AuditEntry]:
     """
     marks = [entry for entry in entries if entry.action == _PRIVACY]
     steps = sorted((entry for entry in entries if entry.action != _PRIVACY), key=_age)
-    if _is_of_lives(steps):
+    facts = [entry for entry in steps if entry.target_type == "fact"]
+    if any(each.before is None for each in facts) and any(each.after is None for each in steps):
         history = store.history.versions("fact", steps[0].target_id, scope=steps[0].scope)
-        places = {version.change_id: place for place, version in enumerate(history)}
+        indexes = {version.change_id: index for index, version in enumerate(history)}
         # History starts with the first replaced version; other entries are older.
-        steps.sort(key=lambda entry: places.get(entry.id, -1))
+        steps.sort(key=lambda entry: indexes.get(entry.id, -1))
     if not marks:
         return steps
     begin = _look((steps or marks)[0].before)
@@ -633,11 +630,6 @@ def _in_order(store: Store, entries: Sequence[AuditEntry]) -> list[AuditEntry]:
     if begin is not None and len(found) < len(entries):
         found = _chain(steps, marks, (*begin[:2], not begin[2]))
     return [*found, *(mark for mark in marks if mark not in found)]
-
-
-def _is_of_lives(entries: Sequence[AuditEntry]) -> bool:
-    comes = any(each.target_type == "fact" and each.before is None for each in entries)
-    return comes and any(each.after is None for each in entries)
 
 
 def _chain(

@@ -58,7 +58,7 @@ class AtlasWorld:
         self.scores = {fact.id: (1 + math.cos(_angle(n))) / 2 for fact, n in self._places}
 
     def _fact(
-        self, scope: Scope, content: str, place: int, *, said_at: datetime | None = None
+        self, scope: Scope, content: str, position: int, *, said_at: datetime | None = None
     ) -> Fact:
         fact = Fact(
             id=new_id(),
@@ -68,12 +68,12 @@ class AtlasWorld:
             session_id=new_id(),
             content=content,
             hash=content_hash(content),
-            embedding=_vector(_angle(place)),
+            embedding=_vector(_angle(position)),
             embedding_model=MODEL,
             formed_at=utc_now(),
             said_at=said_at,
         )
-        self._places.append((fact, place))
+        self._places.append((fact, position))
         return fact
 
     def ids_of(self, *scopes: Scope) -> set[str]:
@@ -81,9 +81,9 @@ class AtlasWorld:
         return {fact.id for fact in self.facts if fact.home in scopes}
 
 
-def _angle(place: int) -> float:
+def _angle(position: int) -> float:
     """Return an angle; neighbors are far enough apart that rounding keeps the order."""
-    return place * math.pi / 7
+    return position * math.pi / 7
 
 
 def _vector(angle: float) -> bytes:

@@ -12,7 +12,7 @@ from edenmem.engine.edits.checks import add_account
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.lookups import add_messages, existing_session
 from edenmem.engine.scopes.references import Resolver
-from edenmem.engine.sessions.format import BadLine, ParsedMessage, parse_message
+from edenmem.engine.sessions.format import BadLine, parse_message
 from edenmem.engine.sessions.people import People
 from edenmem.errors import ConflictError, InputError, UsageError
 from edenmem.models.host import STORED, Agent, Message, Session, User, owner_of
@@ -137,12 +137,12 @@ def store_messages(
     senders = _Senders(runtime.store, session, user=user, agent=agent)
     now = runtime.clock()
     messages = []
-    for place, each in enumerate(given):
-        path = f"messages[{place}]"
+    for index, each in enumerate(given):
+        path = f"messages[{index}]"
         if isinstance(each, Message):
             messages.append(_resolve_sender(each, session, senders, path))
         elif isinstance(each, Mapping):
-            at = now + timedelta(milliseconds=place)
+            at = now + timedelta(milliseconds=index)
             messages.append(_convert(each, session, senders, path, at))
         else:
             raise UsageError(f"{path} must be a Message or a dict: {type(each).__name__}")
@@ -209,12 +209,13 @@ def _convert(
         parsed = parse_message(given, path)
     except BadLine as error:
         raise InputError(str(error)) from None
+    sent = given.get("created_at")
     return Message(
         id=_id_of(given.get("id"), session, path),
         session_id=session.id,
         role=parsed.role,
         content=parsed.content,
-        created_at=_time_of(given.get("created_at"), parsed, path) or at,
+        created_at=as_utc(sent) if isinstance(sent, datetime) else parsed.at or at,
         sender=senders.of(parsed.role, parsed.name, path),
         name=parsed.name,
         tool_calls=parsed.tool_calls,
@@ -228,10 +229,6 @@ def _id_of(key: object, session: Session, path: str) -> str:
     if not isinstance(key, str) or not key.strip():
         raise InputError(f"{path}.id: expected a text")
     return key if is_id(key) else derived_id("message", session.id, key)
-
-
-def _time_of(given: object, parsed: ParsedMessage, path: str) -> datetime | None:
-    return as_utc(given) if isinstance(given, datetime) else parsed.at
 
 
 def require_key(what: str, given: object) -> str:

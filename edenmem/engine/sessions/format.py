@@ -213,7 +213,7 @@ def parse(data: bytes) -> ParsedSession:
         platform=clean(line.platform).strip() or None if line.platform else None,
         created_at=_time(line.created_at, "created_at"),
         messages=tuple(
-            _message(message, f"messages[{place}]") for place, message in enumerate(line.messages)
+            _message(message, f"messages[{index}]") for index, message in enumerate(line.messages)
         ),
     )
 
@@ -261,8 +261,8 @@ def _message(message: _Message, path: str) -> ParsedMessage:
         name=(clean(message.name).strip() or None) if message.name else None,
         at=_time(message.created_at, f"{path}.created_at"),
         tool_calls=tuple(
-            _tool_call(call, f"{path}.tool_calls[{place}]")
-            for place, call in enumerate(message.tool_calls or ())
+            _tool_call(call, f"{path}.tool_calls[{index}]")
+            for index, call in enumerate(message.tool_calls or ())
         ),
     )
 
@@ -274,17 +274,17 @@ def _content(content: str | list[Any] | msgspec.UnsetType | None, path: str) -> 
     if not isinstance(content, list):
         return ""
     texts: list[str] = []
-    for place, part in enumerate(content):
+    for index, part in enumerate(content):
         if isinstance(part, str):
             texts.append(part)
             continue
         if not isinstance(part, dict):
-            raise BadLine(f"{path}[{place}] must be text or a JSON object with a 'type'")
+            raise BadLine(f"{path}[{index}] must be text or a JSON object with a 'type'")
         text = part.get("text", part.get("refusal"))
         if isinstance(text, str):
             texts.append(text)
         elif part.get("type") in ("text", "input_text", "output_text"):
-            raise BadLine(f"{path}[{place}].text must be text")
+            raise BadLine(f"{path}[{index}].text must be text")
     return clean("\n".join(texts))
 
 

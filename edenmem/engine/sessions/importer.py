@@ -89,7 +89,12 @@ def session_of(
     The session is marked as imported, and its status keeps the platform's cold run away, unless
     it is an existing session of the platform.
     """
-    ours = stored is None or stored.imported or _is_named(stored)
+    # An import before imports were marked derived the ID from the name.
+    ours = (
+        stored is None
+        or stored.imported
+        or (stored.name is not None and stored.id == derived_id("session", stored.name))
+    )
     session = Session(
         id=session_id,
         agents=tuple(dict.fromkeys(agent.id for agent in agents)),
@@ -105,11 +110,6 @@ def session_of(
         status=STORED if ours else "active",
     )
     return msgspec.structs.replace(session, owner=owner_of(session, agents))
-
-
-def _is_named(stored: Session) -> bool:
-    """Return whether an import created the session, maybe before imports were marked."""
-    return stored.name is not None and stored.id == derived_id("session", stored.name)
 
 
 def messages_of(
@@ -131,16 +131,16 @@ def messages_of(
             sender=_sender(message, speakers, agents),
             name=message.name,
             tool_calls=tuple(
-                _convert_call(call, id, place) for place, call in enumerate(message.tool_calls)
+                _convert_call(call, id, index) for index, call in enumerate(message.tool_calls)
             ),
         )
         for id, at, message in zip(ids, times, parsed.messages, strict=True)
     ]
 
 
-def _convert_call(call: ToolCall, message_id: str, place: int) -> ToolCall:
+def _convert_call(call: ToolCall, message_id: str, index: int) -> ToolCall:
     plain = msgspec.structs.replace(call, args=literal(call.args), result=literal(call.result))
-    return plain.loadable(message_id, place)
+    return plain.loadable(message_id, index)
 
 
 def user_speakers(
@@ -169,9 +169,9 @@ def user_speakers(
     unknown = [name for name in names if name is not None and name not in known]
     only = users[0].id if len(users) == 1 else None
     if only is not None and unknown and len({name for name in names if name} | earlier()) > 1:
-        place = next(i for i, m in enumerate(parsed.messages) if m.name == unknown[0])
+        index = next(i for i, m in enumerate(parsed.messages) if m.name == unknown[0])
         raise BadLine(
-            f"messages[{place}].name: {unknown[0]!r} is not among the session's users; "
+            f"messages[{index}].name: {unknown[0]!r} is not among the session's users; "
             "list all people of the session in 'users'"
         )
     return {name: known.get(name, only) for name in names}
@@ -198,9 +198,9 @@ def times_of(
             at = _shift(at, (ties[at] - 1) * _TIE)
         known.append(stored.get(id, at))
     times: list[datetime] = []
-    for place, at in enumerate(known):
+    for index, at in enumerate(known):
         if at is None:
-            at = _between(times, known, place, parsed.created_at, now)
+            at = _between(times, known, index, parsed.created_at, now)
         times.append(at)
     return times
 
@@ -208,11 +208,11 @@ def times_of(
 def _between(
     before: Sequence[datetime],
     known: Sequence[datetime | None],
-    place: int,
+    index: int,
     begun: datetime | None,
     now: datetime,
 ) -> datetime:
-    ahead = next(((i, at) for i, at in enumerate(known[place:]) if at is not None), None)
+    ahead = next(((i, at) for i, at in enumerate(known[index:]) if at is not None), None)
     if before:
         at = _shift(before[-1], _STEP)
         return _shift(before[-1], _TIE) if ahead is not None and at >= ahead[1] else at
@@ -294,7 +294,7 @@ def import_sessions(
             judged.refuse()
         if not dry_run:
             job.people.add(runtime)
-        totals = _Totals()
+        totals: Counter[str] = Counter()
         for line in source.again():
             try:
                 plan = job.plan(line)
@@ -304,13 +304,13 @@ def import_sessions(
                 continue
             job.carry_out(plan, totals, dry_run=dry_run)
     return ImportReport(
-        sessions=totals.sessions,
-        new_sessions=totals.new_sessions,
-        messages=totals.messages,
-        new_messages=totals.new_messages,
+        sessions=totals["sessions"],
+        new_sessions=totals["new_sessions"],
+        messages=totals["messages"],
+        new_messages=totals["new_messages"],
         agents_added=tuple(job.people.new_agents),
         users_added=tuple(job.people.new_users),
-        owners_kept=totals.owners_kept,
+        owners_kept=totals["owners_kept"],
         problems=judged.report(),
     )
 
@@ -334,15 +334,6 @@ class _Plan(msgspec.Struct, frozen=True):
     users: list[User]
     speakers: dict[str | None, str | None]
     owner_id: str | None
-
-
-class _Totals:
-    def __init__(self) -> None:
-        self.sessions = 0
-        self.new_sessions = 0
-        self.messages = 0
-        self.new_messages = 0
-        self.owners_kept = 0
 
 
 class _Import:
@@ -419,7 +410,7 @@ class _Import:
             raise BadLine(f"{reason}; specify a user with --owner, or in the line's 'owner'")
 
     def _check_messages(self, parsed: ParsedSession, session_id: str) -> None:
-        for place, message in enumerate(parsed.messages):
+        for index, message in enumerate(parsed.messages):
             reason = self._store.host.refusal(
                 Message(
                     id=session_id,
@@ -432,7 +423,7 @@ class _Import:
                 )
             )
             if reason:
-                raise BadLine(f"messages[{place}]: {reason}")
+                raise BadLine(f"messages[{index}]: {reason}")
 
     def _names_in(self, stored: Session | None) -> set[str]:
         """Return the display names in the stored messages of a session."""
@@ -441,7 +432,7 @@ class _Import:
         spoken = self._store.host.messages(stored.id)
         return {message.name for message in spoken if message.role == "user" and message.name}
 
-    def carry_out(self, plan: _Plan, totals: _Totals, *, dry_run: bool) -> None:
+    def carry_out(self, plan: _Plan, totals: Counter[str], *, dry_run: bool) -> None:
         """Store a line's session and messages, and count them."""
         ids = message_ids(plan.parsed, plan.session_id)
         existing: dict[str, datetime] = {}
@@ -461,17 +452,17 @@ class _Import:
             owner=plan.owner_id,
         )
         messages = messages_of(plan.parsed, plan.session_id, ids, times, plan.speakers, plan.agents)
-        totals.sessions += 1
+        totals["sessions"] += 1
         wanted, stored = plan.owner_id, plan.stored
-        totals.owners_kept += bool(wanted and stored is not None and stored.owner != wanted)
-        totals.messages += len(messages)
+        totals["owners_kept"] += bool(wanted and stored is not None and stored.owner != wanted)
+        totals["messages"] += len(messages)
         if dry_run:
-            totals.new_sessions += plan.stored is None
-            totals.new_messages += len(set(ids) - existing.keys())
+            totals["new_sessions"] += plan.stored is None
+            totals["new_messages"] += len(set(ids) - existing.keys())
         else:
-            totals.new_sessions += self._store.host.put_session(session)
+            totals["new_sessions"] += self._store.host.put_session(session)
             if messages:
-                totals.new_messages += self._store.host.add_messages(session.id, messages)
+                totals["new_messages"] += self._store.host.add_messages(session.id, messages)
 
     def _people(self, parsed: ParsedSession) -> tuple[list[Agent], list[User]]:
         if self._add_missing:

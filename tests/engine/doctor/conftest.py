@@ -26,7 +26,7 @@ def _embedder(monkeypatch: pytest.MonkeyPatch) -> None:
         EMBEDDER.closed = False
         return EMBEDDER
 
-    monkeypatch.setattr("edenmem.engine.doctor.providers.open_embedder", opened)
+    monkeypatch.setattr("edenmem.engine.doctor.context.open_embedder", opened)
 
 
 @pytest.fixture(scope="session")

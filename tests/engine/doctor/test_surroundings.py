@@ -262,7 +262,7 @@ def test_facts_in_another_language_with_an_english_model(
     """Determined from a sample; only a note, since search by words works."""
     model = "all-MiniLM-L6-v2-int8"
     monkeypatch.setattr(
-        "edenmem.engine.doctor.providers.open_embedder", lambda settings: FakeEmbedder(model=model)
+        "edenmem.engine.doctor.context.open_embedder", lambda settings: FakeEmbedder(model=model)
     )
 
     def remedy() -> str:

@@ -16,8 +16,7 @@ import pytest
 
 from edenmem.engine.doctor.report import CheckResult, State
 from edenmem.engine.doctor.session import open_session
-from edenmem.engine.exchange.backups import BackupWriter, verify_backup
-from edenmem.engine.exchange.exporter import ExportRequest
+from edenmem.engine.exchange.exporter import BackupWriter, ExportRequest, verify_backup
 from edenmem.engine.exchange.files import PARTIAL, Source, open_for_writing
 from edenmem.engine.exchange.folders import FolderExporter
 from edenmem.engine.exchange.importer import Importer

@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 
 from edenmem.engine.exchange.edits import ApplyReport, Plan, apply_edits, plan_edits
 from edenmem.engine.exchange.exporter import ExportRequest
-from edenmem.engine.exchange.folders import FolderExporter, file_names, fold_name
-from edenmem.engine.exchange.markdown import Item, Page, parse, render
+from edenmem.engine.exchange.folders import (
+    FolderExporter,
+    Item,
+    Page,
+    file_names,
+    fold_name,
+    parse,
+    render,
+)
 from edenmem.errors import ConflictError, InputError
 from edenmem.models.changes import (
     AddFact,

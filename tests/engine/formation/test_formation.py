@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.history.why import fact_why
+from edenmem.engine.history.reader import fact_why
 from edenmem.engine.reports import FormationReport
 from edenmem.errors import ConfigError
 from edenmem.models.changes import ReviseFact, SetAgentToggles

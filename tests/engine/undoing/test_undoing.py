@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from edenmem.engine.history.reader import fact_why, text_why
 from edenmem.engine.history.undo import Undoer, UndoOutcome, undo_id
-from edenmem.engine.history.why import fact_why, text_why
 from edenmem.errors import NotFoundError, StoreError
 from edenmem.models.changes import (
     AddFact,

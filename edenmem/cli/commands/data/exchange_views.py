@@ -15,8 +15,7 @@ from edenmem.text import many
 
 if TYPE_CHECKING:
     from edenmem.cli.app.invocation import Invocation
-    from edenmem.engine.exchange.backups import BackupReport
-    from edenmem.engine.exchange.exporter import ExportReport
+    from edenmem.engine.exchange.exporter import BackupReport, ExportReport
     from edenmem.engine.exchange.importer import RestoreReport
     from edenmem.engine.reports import ImportReport
 

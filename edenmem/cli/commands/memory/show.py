@@ -27,7 +27,7 @@ from edenmem.models.scope import Scope
 from edenmem.text import many, word_count
 
 if TYPE_CHECKING:
-    from edenmem.engine.history.why import FactWhy, TextWhy
+    from edenmem.engine.history.reader import FactWhy, TextWhy
 
 
 def show(

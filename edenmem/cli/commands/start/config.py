@@ -122,8 +122,7 @@ def _value(row: _Row) -> str:
 
 
 def _described_data(row: _Row) -> dict[str, Any]:
-    from edenmem.settings.descriptions import descriptions
-    from edenmem.settings.keys import accepted_values, defaults
+    from edenmem.settings.keys import accepted_values, defaults, descriptions
 
     key = row[0]
     return {

@@ -18,7 +18,7 @@ from edenmem.errors import ConflictError, ExitCode, NotFoundError, ProviderError
 from edenmem.text import printable
 
 if TYPE_CHECKING:
-    from edenmem.engine.history.why import FactWhy
+    from edenmem.engine.history.reader import FactWhy
     from edenmem.engine.service import MemoryService
 
 
