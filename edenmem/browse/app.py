@@ -14,7 +14,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Input, OptionList, Static, Tab, Tabs
 
 from edenmem.browse import memory, words
-from edenmem.browse.memory import LISTS, Place
+from edenmem.browse.memory import LISTS, LabeledScope
 from edenmem.browse.rows import Rows, guard
 from edenmem.browse.screens import ContextScreen, Question, Reader, TextEditor
 from edenmem.browse.words import TextVersion
@@ -69,9 +69,9 @@ _EMPTY = {
 }
 
 
-def _scope_detail(place: Place) -> Content:
+def _scope_detail(labeled: LabeledScope) -> Content:
     """Describe a scope before it is opened: its name and sizes."""
-    about = [("scope", place.name), ("size", words.sizes(place.status))]
+    about = [("scope", labeled.name), ("size", words.sizes(labeled.status))]
     return Content.assemble(words.fields(about), ("\n\nPress Enter to open it.", "dim"))
 
 
@@ -105,8 +105,8 @@ class Browser(App[None]):
         self._is_read_only = settings.store.read_only
         # Browsing never pays for a language model.
         self._recall = "off" if settings.context.recall == "llm" else None
-        self._places: list[Place] = []
-        self._chosen: Place | None = None
+        self._scopes: list[LabeledScope] = []
+        self._chosen: LabeledScope | None = None
         self._found = ""
         self._search_info = ""
 
@@ -171,36 +171,36 @@ class Browser(App[None]):
     @work(exclusive=True, group="scopes")
     async def read_scopes(self) -> None:
         """Read the scopes in batches, and show the first batch immediately."""
-        batches = memory.read_places(self._service)
-        places: list[Place] = []
+        batches = memory.read_labeled(self._service)
+        scopes: list[LabeledScope] = []
 
-        def read() -> list[Place]:
+        def read() -> list[LabeledScope]:
             return next(batches, [])
 
         while (batch := await guard(self, in_thread(read))) != []:
             if batch is None:
                 self._update_heading("loading failed; press r to retry")
                 return
-            is_first = not places and not self._places
-            places += batch
+            is_first = not scopes and not self._scopes
+            scopes += batch
             if is_first:
-                self._places = sorted(places, key=lambda place: place.order)
+                self._scopes = sorted(scopes, key=lambda labeled: labeled.order)
                 self.filter_scopes()
-        self._places = sorted(places, key=lambda place: place.order)
+        self._scopes = sorted(scopes, key=lambda labeled: labeled.order)
         self._chosen = self._now(self._chosen)
         self.filter_scopes()
         self._update_heading()
 
-    def _now(self, chosen: Place | None) -> Place | None:
+    def _now(self, chosen: LabeledScope | None) -> LabeledScope | None:
         """Return the open scope with its current sizes; an emptied scope stays open."""
         scope = chosen.scope if chosen is not None else None
-        return next((place for place in self._places if place.scope == scope), chosen)
+        return next((labeled for labeled in self._scopes if labeled.scope == scope), chosen)
 
     @on(Input.Changed, "#filter")
     def filter_scopes(self) -> None:
         """Show the scopes that match the filter."""
         typed = self._main.query_one("#filter", Input).value.casefold().split()
-        found = (place.row for place in self._places if place.matches(typed))
+        found = (labeled.row for labeled in self._scopes if labeled.matches(typed))
         self._rows("scopes").show_now(found, keep=True)
 
     @on(Input.Submitted, "#filter")
@@ -240,7 +240,7 @@ class Browser(App[None]):
         parts: list[Any] = [("edenmem ", "bold")]
         if self._is_read_only:
             parts.append((" read-only ", "reverse"))
-        text = text or many(len(self._places), "scope")
+        text = text or many(len(self._scopes), "scope")
         self._static("heading").update(Content.assemble(*parts, " ", text))
 
     # -- tabs ------------------------------------------------------------------------------------
@@ -251,31 +251,31 @@ class Browser(App[None]):
 
     def show_tab(self, *, keep: bool = False) -> None:
         """Reload the tab; ``keep`` keeps the highlighted row."""
-        tab, place = self._tab, self._chosen
+        tab, opened = self._tab, self._chosen
         rows = self._rows("items")
-        rows.display = tab != "text" and place is not None
+        rows.display = tab != "text" and opened is not None
         self._static("info").display = rows.display
-        self._main.query_one("#query").display = tab == "search" and place is not None
-        if place is None:
+        self._main.query_one("#query").display = tab == "search" and opened is not None
+        if opened is None:
             self._show_detail()
         elif tab == "text":
             rows.show_now([])
-            self.show_text(place)
+            self.show_text(opened)
         elif tab == "search":
             if self._found:
                 self.run_search(self._found, keep=keep)
             else:
                 rows.show_now([])
         else:
-            scope = place.scope
+            scope = opened.scope
             rows.show(lambda: LISTS[tab](self._service, scope), keep=keep)
 
     @work(exclusive=True, group="detail")
-    async def show_text(self, place: Place) -> None:
+    async def show_text(self, opened: LabeledScope) -> None:
         """Show the text of a scope."""
 
         async def read() -> Content:
-            return words.text_detail(await in_thread(self._service.memory.text, place.scope))
+            return words.text_detail(await in_thread(self._service.memory.text, opened.scope))
 
         text = await guard(self, read())
         if text is not None:
@@ -304,9 +304,9 @@ class Browser(App[None]):
         assert self._chosen is not None
         number = len(rows.rows)
         total = self._chosen.status.facts if self._tab == "facts" else 0
-        place = (rows.highlighted or 0) + 1 if rows.rows else 0
+        index = (rows.highlighted or 0) + 1 if rows.rows else 0
         more = f"{max(total, number):,}" if total else f"{number:,}{'+' if rows.has_more else ''}"
-        info = f"{place:,} of {more}" if rows.rows else _EMPTY[self._tab]
+        info = f"{index:,} of {more}" if rows.rows else _EMPTY[self._tab]
         self._static("info").update(Content(info))
 
     # -- keys ------------------------------------------------------------------------------------
@@ -379,7 +379,7 @@ class Browser(App[None]):
         self.show_tab(keep=True)
 
     @property
-    def _open_place(self) -> Place:
+    def _open_scope(self) -> LabeledScope:
         """Return the open scope, for keys that are dimmed without one."""
         assert self._chosen is not None
         return self._chosen
@@ -400,18 +400,18 @@ class Browser(App[None]):
     @work(exclusive=True, group="search")
     async def run_search(self, query: str, *, keep: bool = False) -> None:
         """Search, and show each result with its explanation."""
-        place = self._chosen
-        if place is None:
+        opened = self._chosen
+        if opened is None:
             return
         self._static("info").update("searching …")
-        report = await guard(self, memory.search(self._service, place.scope, query))
+        report = await guard(self, memory.search(self._service, opened.scope, query))
         if report is None:
             self._static("info").update("")
             return
         for notice in report.notices:
             self.notify(printable(notice), severity="warning", markup=False)
         found = await guard(self, in_thread(memory.hit_rows, self._service, report))
-        if found is None or self._chosen is not place or self._tab != "search":
+        if found is None or self._chosen is not opened or self._tab != "search":
             return
         self._found = query
         milliseconds = sum(report.timings_ms.values())
@@ -432,7 +432,7 @@ class Browser(App[None]):
     @work(exclusive=True, group="change")
     async def action_edit(self) -> None:
         """Edit the highlighted item or the text."""
-        place = self._open_place
+        chosen = self._open_scope
         target = await self._read_target()
         if isinstance(target, Fact):
             draft = memory.fact_draft(self._service, target)
@@ -443,7 +443,7 @@ class Browser(App[None]):
             draft = memory.reflection_draft(self._service, target)
         elif self._tab == "text":
             opened = await guard(
-                self, in_thread(memory.text_draft, self._service, place.scope, place.name)
+                self, in_thread(memory.text_draft, self._service, chosen.scope, chosen.name)
             )
             if opened is None:
                 return
@@ -485,13 +485,13 @@ class Browser(App[None]):
     @work(exclusive=True, group="change")
     async def action_undo(self) -> None:
         """Undo the highlighted log entry, or the latest change in the scope."""
-        place = self._open_place
+        opened = self._open_scope
         item = self._item
         if self._tab == "log" and isinstance(item, AuditEntry):
             entry: AuditEntry | None = item
         else:
             entry = await guard(
-                self, in_thread(memory.find_latest_change, self._service, place.scope)
+                self, in_thread(memory.find_latest_change, self._service, opened.scope)
             )
         if entry is None:
             self.notify("Nothing to undo in this scope.")
@@ -527,7 +527,7 @@ class Browser(App[None]):
     @work(exclusive=True, group="why")
     async def action_why(self) -> None:
         """Show the origin of the highlighted item or the text."""
-        place = self._open_place
+        opened = self._open_scope
         service, item = self._service, self._item
         target = await self._read_target()
         if isinstance(target, Fact):
@@ -538,7 +538,7 @@ class Browser(App[None]):
             text = await guard(self, in_thread(memory.explain_fact, service, item.target_id))
         elif self._tab in ("text", "history"):
             version = item.version.version if isinstance(item, TextVersion) else None
-            text = await guard(self, in_thread(memory.explain_text, service, place.scope, version))
+            text = await guard(self, in_thread(memory.explain_text, service, opened.scope, version))
         else:
             self.notify("Highlight a fact, reflection or text to see its origin.")
             return
@@ -547,12 +547,12 @@ class Browser(App[None]):
 
     def action_context(self) -> None:
         """Show the context of a session."""
-        place = self._open_place
-        scope, service = place.scope, self._service
+        opened = self._open_scope
+        scope, service = opened.scope, self._service
         self.push_screen(
             ContextScreen(
                 service,
-                f"Context of {words.line(place.agent)}",
+                f"Context of {words.line(opened.agent)}",
                 scope.agent_id,
                 lambda: memory.sessions_of(service, scope),
                 recall=self._recall,

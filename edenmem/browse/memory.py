@@ -35,7 +35,7 @@ _RECENT = 200
 _KINDS = list(ScopeKind)
 
 
-class Place(NamedTuple):
+class LabeledScope(NamedTuple):
     """A scope with its labels and sizes."""
 
     agent: str
@@ -69,13 +69,13 @@ class Place(NamedTuple):
         return Row(self.scope.key, words.scope_row(self.name, self.status), self)
 
 
-def read_places(service: MemoryService) -> Iterator[list[Place]]:
+def read_labeled(service: MemoryService) -> Iterator[list[LabeledScope]]:
     """Read all scopes in batches."""
     statuses = service.scopes.statuses()
     while batch := list(islice(statuses, _BATCH)):
         labels = service.scopes.labels([status.scope for status in batch])
         yield [
-            Place(labels[status.scope.agent_id], labels.within_agent(status.scope), status)
+            LabeledScope(labels[status.scope.agent_id], labels.within_agent(status.scope), status)
             for status in batch
         ]
 
@@ -224,9 +224,9 @@ def find_latest_change(service: MemoryService, scope: Scope) -> AuditEntry | Non
 def explain_fact(service: MemoryService, fact_id: str) -> Content:
     """Describe the origin of a fact."""
     why = service.history.fact_why(fact_id)
-    place = service.scopes.labels([why.fact.home]).full(why.fact.home)
+    label = service.scopes.labels([why.fact.home]).full(why.fact.home)
     names = service.scopes.labels(senders_of(why))
-    return words.sections(fact_sections(why, names), words.fields(fact_fields(why, place)))
+    return words.sections(fact_sections(why, names), words.fields(fact_fields(why, label)))
 
 
 def explain_reflection(service: MemoryService, reflection: Reflection) -> Content:

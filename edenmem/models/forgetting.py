@@ -110,14 +110,14 @@ class Forgetting(msgspec.Struct, frozen=True, kw_only=True):
 class Passage(msgspec.Struct, frozen=True, kw_only=True):
     """A stored text of memory, or of records about memory.
 
-    ``place``: "fact", "reflection", "consolidation", "policy" (the document), "previous" (the
+    ``kind``: "fact", "reflection", "consolidation", "policy" (the document), "previous" (the
     earlier text of a fact), "history", "audit", "formation" (decisions and errors), "context"
     (cached with a session), or "unreadable" (all of a document). ``target_type`` and ``target_id``
     identify the target of the text. ``session_id`` and ``source_message_ids`` are the source of a
     fact or reflection, ``related_users`` its users in v1.
     """
 
-    place: str
+    kind: str
     id: str
     target_type: str
     target_id: str

@@ -11,8 +11,6 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from edenmem.acceptance.rules import object_to
-from edenmem.acceptance.secrets import find_secret
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.errors import ConflictError, NotFoundError, UsageError
 from edenmem.invalid import explain_value
@@ -75,6 +73,8 @@ def find_objection(
             scope, the rules of shared memory apply.
         takes_orders: Whether the scope (a shard) accepts orders.
     """
+    from edenmem.acceptance.rules import object_to  # reads tables
+
     if not content.strip():
         return None
     why = object_to(content, takes_orders=takes_orders)
@@ -83,6 +83,8 @@ def find_objection(
 
 def find_secret_in(content: str, what: str) -> str | None:
     """Return why a text must not be stored if it has a secret, or None."""
+    from edenmem.acceptance.secrets import find_secret  # reads tables
+
     kind = find_secret(content)
     return f"the {what} contains {kind}, which must not be remembered" if kind else None
 

@@ -355,10 +355,10 @@ class Forgetter:
         def find_copies() -> Iterator[Passage]:
             for passage in walk_passages(self._store):
                 key = (passage.target_type, passage.target_id)
-                if passage.place not in _COPIES or key in kept:
+                if passage.kind not in _COPIES or key in kept:
                     continue
                 if passage.text != replaced.get(key, passage.text) or (
-                    (key in treated or passage.place == "context")
+                    (key in treated or passage.kind == "context")
                     and names
                     and names.are_in(passage.text)
                 ):

@@ -149,10 +149,10 @@ class MentionSurvey:
         origins = _Origins(self._store, traces)
         found: dict[tuple[str, str], Mention] = {}
         for passage in walk_passages(self._store) if names or origins else ():
-            if passage.place == "unreadable":
+            if passage.kind == "unreadable":
                 self.unreadable.append(passage)
                 continue
-            if passage.scope in whole or passage.target_id in gone or passage.place == "context":
+            if passage.scope in whole or passage.target_id in gone or passage.kind == "context":
                 continue
             contexts = names.contexts(passage.text)
             if origins.note(passage) or contexts:
@@ -383,7 +383,7 @@ def _note(
     )
     if contexts and not mention.contexts:
         mention = msgspec.structs.replace(mention, contexts=contexts)
-    if passage.place == passage.target_type and passage.place != "formation":
+    if passage.kind == passage.target_type and passage.kind != "formation":
         lost = passage.text if mention.text is None else f"{mention.text}\n{passage.text}"
         mention = msgspec.structs.replace(mention, text=lost)
     else:

@@ -40,7 +40,7 @@ def walk_passages(store: Store) -> Iterator[Passage]:
         if not document.fault:
             yield from _passages(document)
         elif document.raw:
-            yield _passage(document, document.raw, place="unreadable")
+            yield _passage(document, document.raw, kind="unreadable")
     for context in store.contexts.cached_texts():
         # As other texts have it: "&amp;" would be a word between the words of a name.
         yield msgspec.structs.replace(context, text=html.unescape(context.text))
@@ -71,7 +71,7 @@ def _passages(document: Document) -> Iterator[Passage]:
         case Fact():
             yield from _texts(document, record, record.content)
             if record.previous_content:
-                yield _passage(document, record.previous_content, record, place="previous")
+                yield _passage(document, record.previous_content, record, kind="previous")
         case Reflection():
             yield from _texts(document, record, record.content)
         case Consolidation():
@@ -104,11 +104,11 @@ def _passage(
     text: str,
     of: Fact | Reflection | Consolidation | Policy | None = None,
     *,
-    place: str = "",
+    kind: str = "",
 ) -> Passage:
     source = of if isinstance(of, Fact | Reflection) else None
     return Passage(
-        place=place or document.kind.value,
+        kind=kind or document.kind.value,
         id=document.id,
         target_type=document.kind.value,
         target_id=document.id,
@@ -128,7 +128,7 @@ def _of_entry(
 ) -> Passage:
     origin = origin_in(*documents)
     return Passage(
-        place=document.kind.value,
+        kind=document.kind.value,
         id=document.id,
         target_type=entry.target_type,
         target_id=entry.target_id,

@@ -93,24 +93,24 @@ class Prober:
         derived = frozenset(plan.derived)
         count = 0
         for passage in walk_passages(self._store):
-            if passage.place == "unreadable":
+            if passage.kind == "unreadable":
                 if may_concern(plan.subject, plan.traces, passage):
                     unreadable.append(name_unreadable(passage))
                 continue
             count += 1
             if passage.text in former and passage.scope not in plan.traces.scopes:
                 alive.add(passage.text)
-            if passage.target_id in derived and passage.place != "context":
+            if passage.target_id in derived and passage.kind != "context":
                 found["derived texts"] += 1
             elif self._is_left(passage, names, kept):
-                found[f"names in {_PLACES.get(passage.place, passage.place)}"] += 1
+                found[f"names in {_KINDS.get(passage.kind, passage.kind)}"] += 1
         return count, frozenset(alive)
 
     @staticmethod
     def _is_left(passage: Passage, names: Names, kept: frozenset[tuple[str, str]]) -> bool:
         if (passage.target_type, passage.target_id) in kept:
             return False
-        if passage.place == "context" and kept:
+        if passage.kind == "context" and kept:
             return False  # contexts may show kept memory
         return bool(names) and names.are_in(passage.text)
 
@@ -184,7 +184,7 @@ class Prober:
                     yield session, agent
 
 
-_PLACES = {
+_KINDS = {
     "fact": "facts",
     "previous": "earlier texts of facts",
     "reflection": "reflections",

@@ -160,7 +160,7 @@ class Sweep:
             erasure.erase(traces, ids["reflection"], at=self._now)
         erasure.redact(
             [
-                Passage(place="context", id=id, target_type="session", target_id=id, text="")
+                Passage(kind="context", id=id, target_type="session", target_id=id, text="")
                 for id in ids["session"]
             ]
         )

@@ -14,7 +14,6 @@ import msgspec
 
 from edenmem.engine.scopes.references import Resolver, load_labels, unknown_version
 from edenmem.errors import AmbiguousReference, NotFoundError
-from edenmem.memory.inverse import undo_id
 from edenmem.models.changes import AuditEntry, HistoryEntry
 from edenmem.models.formation import CallUsage, Decision, Formation
 from edenmem.models.host import Message, Session
@@ -297,6 +296,8 @@ class HistoryReader:
 
     def undone_by(self, entry: AuditEntry) -> str | None:
         """Return the ID of the entry that undid this one."""
+        from edenmem.memory.inverse import undo_id
+
         undone = self._store.log.audit_entry(undo_id(entry.id))
         return undone.id if undone else None
 

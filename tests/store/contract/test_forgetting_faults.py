@@ -94,7 +94,7 @@ def _outcome(store: Any, plan: ForgetPlan) -> dict[str, Any]:
     del left["audit"], left["history"]
     sessions = store.walk.documents([RecordKind.SESSION])
     left["progress"] = {one.id: one.record.last_memory_message_id for one in sessions}
-    left["passages"] = sorted({(p.place, p.text) for p in walk_passages(store)})
+    left["passages"] = sorted({(p.kind, p.text) for p in walk_passages(store)})
     return left
 
 

@@ -146,7 +146,7 @@ def test_invalid_utf8_is_a_fault_of_its_document_only(mongo: MongoStore) -> None
     assert (good.record is None, good.fault) == (False, "")
     assert (bad.record, bad.agent_id) == (None, SCOPE.agent_id)
     assert "utf-8" in bad.fault
-    unread = [each for each in walk_passages(garbled) if each.place == "unreadable"]
+    unread = [each for each in walk_passages(garbled) if each.kind == "unreadable"]
     (fact,) = (each for each in unread if each.target_type == "fact")
     assert fact.target_id == bad.id
     assert SCOPE.agent_id in fact.text

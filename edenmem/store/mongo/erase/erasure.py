@@ -393,9 +393,9 @@ class MongoErasure:
             "context": (self._db.sessions, UNCACHED),
         }
         for place, (collection, update) in places.items():
-            for part in id_parts(p.id for p in passages if p.place == place):
+            for part in id_parts(p.id for p in passages if p.kind == place):
                 emptied += collection.update_many({"_id": {"$in": part}}, update)
-        changed = (p.scope for p in passages if p.place == "previous" and p.scope is not None)
+        changed = (p.scope for p in passages if p.kind == "previous" and p.scope is not None)
         touch(self._db, dict.fromkeys(changed))
         return emptied
 

@@ -78,7 +78,7 @@ class MongoContexts:
             for xml in cached:
                 if isinstance(xml, str) and xml:
                     yield Passage(
-                        place="context",
+                        kind="context",
                         id=session_id,
                         target_type="session",
                         target_id=session_id,

@@ -311,16 +311,16 @@ class Erasure(Part):
     def redact(self, passages: Sequence[Passage]) -> int:
         emptied = 0
         for place, statement in _EMPTYING.items():
-            ids = list(dict.fromkeys(p.id for p in passages if p.place == place))
+            ids = list(dict.fromkeys(p.id for p in passages if p.kind == place))
             with self._db.writing() as connection:
                 emptied += connection.execute(statement, (json_array(ids),)).rowcount
-        contexts = [tuple(p.id.split("/")) for p in passages if p.place == "context"]
+        contexts = [tuple(p.id.split("/")) for p in passages if p.kind == "context"]
         with self._db.writing() as connection:
             for cached in contexts:
                 emptied += connection.execute(
                     "DELETE FROM cached_contexts WHERE session_id = ? AND agent_id = ?", cached
                 ).rowcount
-        changed = {p.scope for p in passages if p.place == "previous" and p.scope is not None}
+        changed = {p.scope for p in passages if p.kind == "previous" and p.scope is not None}
         with self._db.writing() as connection:
             for number in scopes.numbers_of(connection, changed).values():
                 connection.execute(

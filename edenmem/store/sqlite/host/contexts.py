@@ -48,7 +48,7 @@ class Contexts(Part):
                 ).fetchall()
             for session_id, agent_id, xml in rows:
                 yield Passage(
-                    place="context",
+                    kind="context",
                     id=f"{session_id}/{agent_id}",
                     target_type="session",
                     target_id=session_id,
