@@ -6,6 +6,7 @@ demand.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,8 +17,6 @@ from edenmem.rerank import RERANKER_HINT
 from edenmem.settings.paths import sqlite_path, user_cache_folder, user_data_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from edenmem.embed.e5 import E5Files
     from edenmem.embed.model_files import ModelFiles
     from edenmem.embed.protocol import Embedder
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
     from edenmem.endpoint.budget import Budget
     from edenmem.engine.migration.source import FindAgent, Progress, StagedPlan
     from edenmem.llm.protocol import LLM
-    from edenmem.models.host import User
     from edenmem.models.v1 import V1Options
     from edenmem.rerank.protocol import Reranker
     from edenmem.settings.schema import EmbeddingSettings, Settings
     from edenmem.store.protocol.store import Store
+    from edenmem.store.v1.protocol import V1Source, V1Stage
 
 __all__ = [
     "LLM_HINT",
@@ -266,21 +265,20 @@ def open_v1_plan(
     location: str | None,
     options: V1Options,
     *,
-    folder: Path | None = None,
-    users: Iterable[User] = (),
+    store: Store | None = None,
     find_agent: FindAgent | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> StagedPlan:
     """Read memory of v1, and plan its migration. Blocks.
 
-    Writes only a temporary file, which is deleted with the plan.
+    Writes only a temporary file, which is deleted with the plan, unless its run is interrupted:
+    the next plan of the same source and options reuses the file.
 
     Args:
         settings: Location of the configured store, and connection options for MongoDB.
         location: MongoDB URI, file or folder (None: the configured MongoDB).
         options: Options of the migration.
-        folder: Folder of the temporary file (default: the system's).
-        users: Users of the target store, to match accounts of one person.
+        store: The target store, whose users match accounts of one person.
         find_agent: Finds agents of the target store, for names unknown to the source.
         progress: Called with the number of documents read, and their total.
 
@@ -293,18 +291,47 @@ def open_v1_plan(
         StoreError: the database is unreachable, or the disk is full.
     """
     from edenmem.engine.migration.source import open_plan
-    from edenmem.store.sqlite.v1.staging import SqliteV1Stage
     from edenmem.store.v1.source import open_source
 
     source = open_source(location, settings.store, database=options.database, files=options.files)
     return open_plan(
         source,
-        SqliteV1Stage(folder),
+        _open_stage(source, options, store),
         options,
-        users=users,
+        users=store.host.users() if store is not None else (),
         find_agent=find_agent,
         progress=progress,
     )
+
+
+#: Age in days after which the stage of an interrupted run is removed.
+_OLD_STAGE = 7
+
+
+def _open_stage(source: V1Source, options: V1Options, store: Store | None) -> V1Stage:
+    """Open the stage of an interrupted run of the same source and options, or an empty one.
+
+    With a store, the stage is a file until its run is finished.
+    """
+    import msgspec
+
+    from edenmem.engine.migration.source import is_of
+    from edenmem.models.ids import derived_id
+    from edenmem.store.sqlite.v1.staging import SqliteV1Stage
+
+    if store is None:
+        return SqliteV1Stage()
+    folder = user_cache_folder() / "migration"
+    for file in folder.glob("*.stage"):
+        if time.time() - file.stat().st_mtime > _OLD_STAGE * 86_400:
+            file.unlink(missing_ok=True)
+    given = msgspec.json.encode(options).decode()
+    key = derived_id("stage", store.database.info().location, source.location, given)
+    stage = SqliteV1Stage(folder / f"{key}.stage")
+    if stage.note and not is_of(stage, source, store.migrations.migration_runs()):
+        stage.close()
+        stage = SqliteV1Stage(folder / f"{key}.stage")
+    return stage
 
 
 def open_query_shelf(settings: Settings) -> QueryFile | None:

@@ -5,7 +5,9 @@ document each), ``memory_user`` (a text per agent and user, with the IDs of pend
 ``memory_agent`` (a shard of an agent, with the IDs of its facts and pending suggestions).
 
 A plan is a sequence of `V1Item`. Every v1 document is among the ``sources`` of at least one item,
-so that no document is lost; every object in v2 is the ``target`` of exactly one item.
+so that no document is lost; every object in v2 is the ``target`` of exactly one item. The ID of a
+target is derived from its kind, its v1 document and its scope, that of a fact from its scope and
+its text.
 """
 
 from __future__ import annotations
@@ -63,6 +65,7 @@ class V1ProblemKind(StrEnum):
     ASSEMBLED_TEXT = "assembled_text"  # the text is only in fully_formed_memory
     NAME_TAKEN = "name_taken"  # the username is taken; the account is not added
     NOT_AN_ID = "not_an_id"  # a list of IDs has an invalid entry
+    NO_PLACE = "no_place"  # unknown fields, and no memory in v2 whose log entry could keep them
 
 
 class V1Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,8 +140,7 @@ class V1Text(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
     """The consolidated text of a scope.
 
     ``version`` is the number in the ``VERSION:`` line (default 1), which is not in ``content``.
-    ``words`` may exceed ``word_limit``; the caller may condense the text. ``earlier`` are replaced
-    texts, oldest first.
+    ``words`` may exceed ``word_limit``. ``earlier`` are replaced texts, oldest first.
     """
 
     scope: Scope
@@ -189,8 +191,6 @@ class V1Item(msgspec.Struct, frozen=True, kw_only=True):
     """The migration of some v1 documents.
 
     Attributes:
-        key: Unique sort key of items (plain string comparison), the same in every process for the
-            same source and options.
         kind: The step of the agent's migration.
         agent_id: The agent; empty if unknown.
         shard: Name of the source shard, if there is exactly one.
@@ -204,7 +204,6 @@ class V1Item(msgspec.Struct, frozen=True, kw_only=True):
             ``{"collection/id": {field: value}}``, with values in relaxed Extended JSON; or empty.
     """
 
-    key: str
     kind: V1ItemKind
     agent_id: str
     sources: tuple[V1Ref, ...]
@@ -245,7 +244,6 @@ class V1Options(msgspec.Struct, frozen=True, kw_only=True):
             otherwise they are left behind.
         episodes: "leave" episodes behind, or "keep" them as reflections of their sessions.
         agents: Only these agents (empty: all), as IDs or names; a plan has IDs.
-        active_since: Leave behind scopes without a write since this time.
         fact_words: Word limit of facts; longer facts are reported, and migrated in full.
         reflection_words: Word limit of directives, suggestions and episodes.
         user_words: Word limit of a user's text; the other three limits likewise.
@@ -257,7 +255,6 @@ class V1Options(msgspec.Struct, frozen=True, kw_only=True):
     provenance: bool = False
     episodes: Literal["leave", "keep"] = "leave"
     agents: tuple[str, ...] = ()
-    active_since: datetime | None = None
     fact_words: int = 30
     reflection_words: int = 35
     user_words: int = 300

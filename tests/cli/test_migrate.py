@@ -123,7 +123,7 @@ def test_one_agent_alone_and_other_ways_of_asking(new_cli: Inside, dump: Path) -
     (plan,) = new_cli.json("migrate", "v1", "--from", str(dump), "--dry-run")
     agent = plan["rows"][0]["agent_id"]
     options = ("--agent", agent, "--shards", "keep", "--provenance", "--episodes", "keep")
-    command = ("migrate", "v1", "--from", str(dump), "--yes", "--active-since", "20y", *options)
+    command = ("migrate", "v1", "--from", str(dump), "--yes", *options)
     new_cli(*command).ok()
     scopes = new_cli.json("scope", "list")
     assert {scope["agent_id"] for scope in scopes} == {agent}

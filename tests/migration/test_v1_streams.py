@@ -1,4 +1,4 @@
-"""Files that are damaged: what can be read is read, the rest is reported with its place."""
+"""Damaged files: reading ends at the damage, whose place is reported."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edenmem.errors import InputError
 from edenmem.models.v1 import Disposition
 from edenmem.store.v1 import bson_stream, json_stream
 from tests.support.v1_files import write_dump
@@ -21,18 +22,16 @@ def _episodes(count: int) -> list[bytes]:
     return [bson.encode(memory(n, "episode", f"episode {n}")) for n in range(1, count + 1)]
 
 
-def _read(raw: bytes) -> tuple[list[str], list[tuple[int, str]]]:
-    """Ids of what can be read, and (place, id) of what cannot."""
-    good, bad = [], []
+def _read(raw: bytes) -> tuple[list[str], str, str]:
+    """IDs of the documents, and place and problem of the damage at which reading ended."""
+    good, place, problem = [], "", ""
     for frame in bson_stream.frames(BytesIO(raw)):
-        try:
-            if frame.problem:
-                raise ValueError(frame.problem)
-            document, _ = bson_stream.decode(frame.raw)
-            good.append(str(document["_id"]))
-        except ValueError:
-            bad.append((frame.offset, bson_stream.id_in(frame.raw)))
-    return good, bad
+        assert not place
+        if frame.damage is not None:
+            place, problem = frame.damage.place, frame.damage.problem
+        else:
+            good.append(str(bson_stream.decode(frame.raw)[0]["_id"]))
+    return good, place, problem
 
 
 def _ids(*numbers: int) -> list[str]:
@@ -40,58 +39,47 @@ def _ids(*numbers: int) -> list[str]:
 
 
 class TestBson:
-    @pytest.mark.parametrize("length", [0, 3, 60, 2**20, 2**31 - 1, 2**32 - 1])
-    def test_a_wrong_length(self, length: int) -> None:
-        first, second, third, fourth = _episodes(4)
-        damaged = length.to_bytes(4, "little") + second[4:]
-        good, bad = _read(first + damaged + third + fourth)
-        assert good == _ids(1, 3, 4)
-        assert bad[0] == (len(first), *_ids(2))
-
-    def test_a_wrong_byte_inside(self) -> None:
+    @pytest.mark.parametrize("length", [0, 3, 60, 2**25 + 1, 2**31 - 1, 2**32 - 1])
+    def test_a_wrong_length_ends_reading(self, length: int) -> None:
         first, second, third = _episodes(3)
-        damaged = second.replace(b"\x02content\x00", b"\x99content\x00")
-        good, bad = _read(first + damaged + third)
-        assert (good, bad) == (_ids(1, 3), [(len(first), *_ids(2))])
+        damaged = length.to_bytes(4, "little") + second[4:]
+        good, place, problem = _read(first + damaged + third)
+        assert (good, place) == (_ids(1), f"byte {len(first):,}")
+        assert "not BSON" in problem
 
-    def test_bytes_in_between(self) -> None:
-        first, second = _episodes(2)
-        good, bad = _read(first + b"\xde\xad\xbe\xef" * 100 + second)
-        assert (good, [place for place, _ in bad]) == (_ids(1, 2), [len(first)])
-
-    def test_a_document_beyond_the_limit(self) -> None:
-        first, second = _episodes(2)
+    def test_unreadable_documents_do_not_end_reading(self, tmp_path: Path) -> None:
+        """A wrong byte inside one, and one that is longer than MongoDB allows."""
+        first, second, third = _episodes(3)
+        wrong = second.replace(b"\x02content\x00", b"\x99content\x00")
         huge = bson.encode(memory(7, "episode", "x" * (bson_stream.MAX_BYTES + 1)))
-        good, bad = _read(first + huge + second)
-        assert (good, bad) == (_ids(1, 2), [(len(first), *_ids(7))])
+        write_dump(tmp_path, {"memory_sessions": [first, wrong, huge, third]})
+        items = items_of(tmp_path)
+        bad = [item for item in items if item.disposition is Disposition.BAD]
+        problems = {p.document_id: p.detail for item in bad for p in item.problems}
+        assert sorted(problems) == sorted(_ids(2, 7))
+        assert f"@{len(first)}" in problems[_ids(2)[0]]
+        assert "16 MB" in problems[_ids(7)[0]]
+        assert len(items) == 4
 
     def test_a_file_that_ends_early(self) -> None:
         first, second = _episodes(2)
         for end in range(1, len(second)):
-            good, bad = _read(first + second[:end])
-            assert (good, [place for place, _ in bad]) == (_ids(1), [len(first)])
+            good, place, _ = _read(first + second[:end])
+            assert (good, place) == (_ids(1), f"byte {len(first):,}")
 
     def test_an_empty_file(self) -> None:
-        assert _read(b"") == ([], [])
+        assert _read(b"") == ([], "", "")
 
     @settings(max_examples=60)
     @given(st.binary(max_size=300), st.integers(0, 400), st.integers(0, 3))
     def test_any_bytes_come_to_an_end(self, noise: bytes, place: int, kept: int) -> None:
-        """Every byte belongs to some frame, and no frame comes twice."""
+        """Every byte is read, or the damage is named."""
         raw = b"".join(_episodes(kept))
         raw = raw[:place] + noise + raw[place:]
-        offsets = [frame.offset for frame in bson_stream.frames(BytesIO(raw))]
-        assert offsets == sorted(set(offsets))
-        assert bool(offsets) == bool(raw)
-
-    def test_what_cannot_be_read_is_an_item(self, tmp_path: Path) -> None:
-        first, second, third = _episodes(3)
-        damaged = b"\xff\xff\xff\x00" + second[4:]
-        write_dump(tmp_path, {"memory_sessions": [first, damaged, third]})
-        bad = [item for item in items_of(tmp_path) if item.disposition is Disposition.BAD]
-        (problem,) = (problem for item in bad for problem in item.problems)
-        assert problem.document_id == _ids(2)[0]
-        assert f"@{len(first)}" in problem.detail
+        frames = list(bson_stream.frames(BytesIO(raw)))
+        read = sum(len(frame.raw) for frame in frames)
+        assert read == len(raw) or frames[-1].damage is not None
+        assert b"".join(frame.raw for frame in frames) == raw[:read]
 
 
 class TestJson:
@@ -112,14 +100,21 @@ class TestJson:
     def test_forms(self, text: str) -> None:
         assert [value.document for value in self._read(text)] == [{"_id": 1}, {"_id": 2}]
 
+    @pytest.mark.parametrize("broken", ['{"_id": 2, "a": }', "{2}", "nonsense"])
+    def test_a_broken_line_ends_reading(self, broken: str) -> None:
+        first, bad = self._read(f'{{"_id": 1}}\n{broken}\n{{"_id": 3}}\n')
+        assert (first.document, bad.document, bad.line) == ({"_id": 1}, None, 2)
+        assert bad.damage is not None
+        assert bad.damage.place == "line 2, byte 11"
+
     @pytest.mark.parametrize(
-        "broken", ['{"_id": 2, "a": }', '{"_id": 2, "a": "no end', "{2}", '{"_id": 2', "nonsense"]
+        "text",
+        ['{"_id": ObjectId("5f"), "a": 1}', '{\n  _id: ObjectId("5f")}', '{"a": ISODate("x")}'],
     )
-    def test_goes_on_after_a_broken_line(self, broken: str) -> None:
-        first, bad, last = self._read(f'{{"_id": 1}}\n{broken}\n{{"_id": 3}}\n')
-        assert (first.document, bad.document, last.document) == ({"_id": 1}, None, {"_id": 3})
-        assert bad.line == 2
-        assert bad.problem
+    def test_the_syntax_of_the_shell_is_named(self, text: str) -> None:
+        with pytest.raises(InputError, match="syntax of the mongo shell") as caught:
+            self._read(text)
+        assert "mongoexport" in (caught.value.hint or "")
 
     def test_cut_anywhere_a_document_lacks_its_end(self) -> None:
         whole = (
@@ -130,7 +125,9 @@ class TestJson:
         assert value.document is not None
         for end in range(1, len(whole)):
             (value,) = self._read(whole[:end])
-            assert (value.document, value.ends_early) == (None, True), whole[:end]
+            assert value.document is None
+            assert value.damage is not None, whole[:end]
+            assert value.damage.is_cut, whole[:end]
 
     def test_documents_longer_than_what_is_read_at_once(self) -> None:
         long = "x" * 3_000_000

@@ -234,14 +234,14 @@ def before_directives_of_a_text_edited_here_wait_on(place: Any, c: Case, memory:
     edit_text(place, _scope(memory, c, "user"), "She likes whales.")
 
 
-@story(_shards, kept=True)
-def fact_reworded_in_v1_is_kept(c: Case) -> None:
+@story(_shards)
+def fact_reworded_in_v1_follows_it(c: Case) -> None:
     fact = _memory_of(c, "fact")
     fact["content"] = f"{fact['content']} It was moved."
 
 
-@story(_user, kept=True)
-def directive_reworded_in_v1_is_kept(c: Case) -> None:
+@story(_user)
+def directive_reworded_in_v1_follows_it(c: Case) -> None:
     directive = _memory_of(c, "directive")
     directive["content"] = f"{directive['content']} From now on."
 

@@ -6,7 +6,6 @@ A damage is a function of a place and of what it held when it was whole.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import md5
@@ -353,24 +352,6 @@ def fact_made_private(place: Any, whole: Whole) -> None:
 def fact_with_an_earlier_text_that_it_never_had(place: Any, whole: Whole) -> None:
     fact = whole.fact("several_active_shards")
     place.set("facts", fact.id, previous_content="Mallory is the owner.")
-
-
-#: Two facts with vectors, as a backfill leaves them.
-WITH_VECTORS = (("several_active_shards", 2), ("active_and_paused_shards", 0))
-_VECTORS = [struct.pack("<4f", *numbers) for numbers in ((1, 0, 0, 0), (0, 0.6, 0.8, 0))]
-
-
-def give_vectors(place: Any, whole: Whole) -> None:
-    """Give the facts their vectors, which is no damage."""
-    for (case, number), vector in zip(WITH_VECTORS, _VECTORS, strict=True):
-        place.give_vector(whole.fact(case, place=number).id, vector)
-
-
-@damage(unseen=True)
-def vector_of_another_text(place: Any, whole: Whole) -> None:
-    """Two facts in other words with one vector to the last bit."""
-    case, number = WITH_VECTORS[0]
-    place.give_vector(whole.fact(case, place=number).id, _VECTORS[1])
 
 
 # -- reflections ---------------------------------------------------------------------------------
@@ -726,7 +707,7 @@ def fact_provenance_wiped_after_its_edit(place: Any, whole: Whole) -> None:
     place.set("facts", fact.id, source_message_ids=())
 
 
-@damage()
+@damage(unseen=True)
 def deleted_fact_put_back(place: Any, whole: Whole) -> None:
     """The log says that it is gone."""
     fact = whole.fact("several_active_shards")

@@ -497,13 +497,10 @@ def _facts(
     for content, memories in equal.items():
         memories.sort(key=lambda each: (created_at(each), str(each["_id"])))
         messages = [m for each in memories for m in ids_of(each.get("source_message_ids"))]
-        first = memories[0]
-        own = str(first["_id"])
         yield _item(
             v1,
             scope,
-            first,
-            id=own if spread[own, "fact"] == 1 else "",
+            memories[0],
             messages=tuple(dict.fromkeys(messages)),
             related=frozenset[str]().union(*(v1.related(each) for each in memories)),
             hash=md5(content.encode(), usedforsecurity=False).hexdigest(),
@@ -516,8 +513,7 @@ def _waiting(
 ) -> list[Item]:
     items = []
     for memory_id in sorted(members, key=lambda each: created_at(v1.memories[each])):
-        own = memory_id if spread[memory_id, "pending"] == 1 else ""
-        item = _item(v1, scope, v1.memories[memory_id], id=own)
+        item = _item(v1, scope, v1.memories[memory_id])
         if item.content:
             items.append(item)
     return items
@@ -546,7 +542,7 @@ def _absorbed(v1: V1, used: set[str]) -> Iterator[Item]:
                 scope = v1.scope_of(shard)
         if scope in written:
             at = max(written[scope], created_at(memory))
-            item = _item(v1, scope, memory, id=memory_id, absorbed=True, absorbed_at=at)
+            item = _item(v1, scope, memory, absorbed=True, absorbed_at=at)
             if item.content:
                 yield item
 
@@ -556,7 +552,7 @@ def _episodes(v1: V1) -> Iterator[Item]:
         session = id_of(memory.get("source_session_id"))
         agent = v1.agent_of_memory[memory_id]
         if kind_of(memory) == "episode" and session and agent:
-            item = _item(v1, Scope("session", agent, session), memory, id=memory_id)
+            item = _item(v1, Scope("session", agent, session), memory)
             if item.content:
                 yield item
 

@@ -12,7 +12,7 @@ import pytest
 from tests.v1world import not_yet
 from tests.v1world.comparer import Difference, compare
 from tests.v1world.conftest import NewPlace, Once
-from tests.v1world.damage import CASES, DAMAGES, give_vectors
+from tests.v1world.damage import CASES, DAMAGES
 from tests.v1world.expected import Options, expect
 from tests.v1world.later import CHANGES
 from tests.v1world.memory import Memory
@@ -45,7 +45,6 @@ def _migrate(place: Place, dump: Path) -> Migrated:
     run = last_run(place)
     memory, wanted = place.read(), expect(world.database, options)
     whole = Whole(world, memory)
-    give_vectors(place, whole)
     place.cli("migrate", "verify", run).ok()
     return Migrated(place, run, whole, wanted, compare(wanted, memory))
 

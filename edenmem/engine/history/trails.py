@@ -6,14 +6,11 @@ consolidation marks of a reflection follow from the entries of the text that abs
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
-from hashlib import blake2b
 from itertools import groupby
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -38,27 +35,6 @@ _LOOSE: dict[type, frozenset[str]] = {
     User: frozenset({"created_at", "subscription_tier", "feature_flags"}),
 }
 
-#: Fields that the store sets when it writes documents of a run.
-_GIVEN: dict[type, frozenset[str]] = {
-    Fact: frozenset({"version"}),
-    Reflection: frozenset({"version", "place"}),  # earlier versions wrote no place
-    Consolidation: frozenset(
-        {"id", "consolidated_content", "version", "absorbed_ids", "last_consolidated_at"}
-    ),
-    Policy: frozenset({"id", "version", "updated_at"}),
-    Agent: frozenset({"agent_memory_enabled"}),
-    User: frozenset(),
-}
-
-#: Log actions of a run.
-_ACTIONS: dict[type, str] = {
-    Fact: "add_fact",
-    Reflection: "add_reflection",
-    Consolidation: "write_consolidation",
-    Policy: "write_policy",
-    Agent: "set_agent_toggles",
-}
-
 #: Consolidation marks of a reflection.
 MARKS = frozenset({"absorbed", "absorbed_at", "consolidated_into"})
 
@@ -80,21 +56,6 @@ def fields_of(kind: type, without: frozenset[str] = frozenset()) -> tuple[str, .
     """Return the compared fields of a kind of document."""
     names: Sequence[str] = kind.__struct_fields__  # type: ignore[attr-defined]
     return tuple(name for name in names if name not in _LOOSE[kind] | without)
-
-
-@cache
-def _values_of(kind: type, without: frozenset[str]) -> Any:
-    return attrgetter(*fields_of(kind, without))
-
-
-def fingerprint(model: Remembered, without: frozenset[str] = frozenset()) -> int:
-    """Return an 8-byte hash of the compared fields."""
-    return digest(msgspec.json.encode(_values_of(type(model), without)(model)))
-
-
-def digest(raw: bytes) -> int:
-    """Return an 8-byte hash."""
-    return int.from_bytes(blake2b(raw, digest_size=8).digest(), "big")
 
 
 def differing(
@@ -132,20 +93,6 @@ def _in_milliseconds(model: Remembered) -> Remembered:
     return msgspec.structs.replace(model, **times) if times else model
 
 
-def is_written(entry: AuditEntry, expected: Remembered) -> bool:
-    """Check that an entry wrote the expected document, except for fields set by the store."""
-    found = read_after(entry)
-    if type(found) is not type(expected) or found is None or found.id != entry.target_id:
-        return False
-    if not isinstance(expected, Agent | User) and entry.scope != expected.home:
-        return False
-    owner = expected.id if isinstance(expected, Agent | User) else expected.agent_id
-    if (entry.action, entry.agent_id, entry.undoes) != (_ACTIONS[type(expected)], owner, None):
-        return False
-    given = _GIVEN[type(expected)]
-    return fingerprint(found, given) == fingerprint(expected, given)
-
-
 class Trails:
     """Read the log of single targets, for one check of a store.
 
@@ -175,6 +122,17 @@ class Trails:
     def is_emptied(self, entry: AuditEntry) -> bool:
         """Check whether a forgetting emptied an entry."""
         return self._has_forgotten and entry.before is None and entry.after is None
+
+    def has_emptied(self, entries: Sequence[AuditEntry]) -> bool:
+        """Check whether a forgetting emptied one of these entries."""
+        return any(map(self.is_emptied, entries))
+
+    def with_marks(self, reflection: Reflection, at: datetime) -> Reflection:
+        """Return a reflection as later consolidations and reverts since ``at`` left it."""
+        absorbed, absorbed_at, into = self._marks_of(reflection, at)
+        return msgspec.structs.replace(
+            reflection, absorbed=absorbed, absorbed_at=absorbed_at, consolidated_into=into
+        )
 
     def leads(
         self,
@@ -265,44 +223,3 @@ class Trails:
 
 def _marks(reflection: Reflection) -> _Marks:
     return reflection.absorbed, reflection.absorbed_at, reflection.consolidated_into
-
-
-class Logged:
-    """Targets of one kind that the log has in a scope, with 8 bytes per target."""
-
-    def __init__(self, store: Store, trails: Trails, kind: str, agents: Sequence[str]) -> None:
-        import numpy as np
-
-        here, gone = array("Q"), array("Q")
-        for agent_id in agents:
-            for entry in store.log.audit(agent_id=agent_id, unreadable=trails.unreadable):
-                if entry.target_type != kind or entry.scope is None:
-                    continue
-                marks = here if entry.after is not None else gone
-                marks.append(_mark_of_place(entry.target_id, entry.scope))
-        self._here = np.unique(np.frombuffer(here, dtype=np.uint64))
-        self._gone = np.unique(np.frombuffer(gone, dtype=np.uint64))
-        self._trails = trails
-        self._kind = kind
-
-    def has(self, memory: Fact | Reflection | Consolidation | Policy) -> bool:
-        """Check whether the log has the target in its scope."""
-        wanted = _mark_of_place(memory.id, memory.home)
-        if not is_among(self._here, wanted):
-            return False
-        if not is_among(self._gone, wanted):
-            return True
-        entries = self._trails.entries(self._kind, memory.id)  # added and removed
-        return bool(entries) and entries[-1].after is not None
-
-
-def is_among(sorted_marks: Any, wanted: int) -> bool:
-    """Check whether a sorted array contains a number."""
-    import numpy as np
-
-    place = int(np.searchsorted(sorted_marks, np.uint64(wanted)))
-    return place < len(sorted_marks) and int(sorted_marks[place]) == wanted
-
-
-def _mark_of_place(target_id: str, scope: Scope) -> int:
-    return digest(f"{target_id} {scope.key}".encode("utf-8", "surrogatepass"))

@@ -1,4 +1,4 @@
 """Migrate v1 memory into a v2 store.
 
-May import: consolidation, embeddings, factory, history, runtime, scopes.
+May import: embeddings, factory, history, runtime, scopes.
 """

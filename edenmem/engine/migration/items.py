@@ -1,166 +1,48 @@
-"""Convert the v1 items of a plan to v2 changes: IDs, reasons, outcomes.
-
-The ID of a change is derived from the item and the content of its documents. An interrupted run
-therefore resumes without duplicates, and a later run recognizes items already migrated, even if
-they were edited or deleted since: migrating again never reverts later edits. After a rollback the
-IDs change (with the number of the ``round``), so that the items can be migrated again.
-"""
+"""Identify the items of a plan: their targets in v2, reasons in the log, and outcomes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
-from types import TracebackType
-from typing import Any, Protocol, Self
+from functools import cache
+from hashlib import blake2b
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import msgspec
 
-from edenmem.engine.history.undo import chains_of
-from edenmem.models.changes import (
-    AddFact,
-    AddReflection,
-    AuditEntry,
-    Change,
-    SetAgentToggles,
-    WriteConsolidation,
-    WritePolicy,
-)
+from edenmem.engine.history.trails import fields_of
 from edenmem.models.forgetting import Forgetting, Subject, block
 from edenmem.models.ids import derived_id, is_id
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
-from edenmem.models.migration import TAKEN_BACK, MigrationRun, RunState
 from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.v1 import (
     Disposition,
-    V1Damage,
-    V1EarlierText,
     V1Fact,
     V1Item,
-    V1Options,
-    V1Person,
     V1Policy,
-    V1Problem,
     V1Ref,
     V1Reflection,
     V1Text,
     V1Toggles,
 )
-from edenmem.store.protocol.store import Store
 
-
-class V1Plan(Protocol):
-    """The items of a source.
-
-    Reading them writes only to a temporary file, which is removed when the plan is closed or the
-    process ends. Blocks. Not thread-safe.
-    """
-
-    @property
-    def location(self) -> str:
-        """Return the location of the source, without secrets."""
-
-    @property
-    def options(self) -> V1Options:
-        """Return the options, with the IDs of the selected agents."""
-
-    @property
-    def incomplete(self) -> Sequence[V1Damage]:
-        """Return the missing or unreadable parts of the source."""
-
-    @property
-    def totals(self) -> Mapping[str, int]:
-        """Return the number of documents of the selected agents by collection.
-
-        Documents without an owner count too. These are exactly the sources of all items.
-        """
-
-    @property
-    def not_asked(self) -> Mapping[str, int]:
-        """Return the number of documents of other agents by collection."""
-
-    @property
-    def unknown_fields(self) -> Mapping[str, int]:
-        """Return ``collection.field`` → number of documents with this unknown field."""
-
-    def item_total(self, progress: Callable[[int], None] = ...) -> int:
-        """Return the number of items; the first call counts them and reports progress."""
-
-    def fates(self) -> Mapping[str, int]:
-        """Return the number of documents that are "used", "left_behind" or "bad".
-
-        Each document counts once: the sum is that of `totals`. Counted with `item_total`.
-        """
-
-    def agents(self) -> Sequence[V1Person]:
-        """Return the agents in the order of their items."""
-
-    def users(self, agent_id: str | None = None) -> Iterator[V1Person]:
-        """Yield the users that memory of an agent (default: all selected) belongs to or names.
-
-        The other accounts of a user follow that user.
-        """
-
-    def items(self, *, after: str | None = None, agent_id: str | None = None) -> Iterator[V1Item]:
-        """Yield items by agent, kind and key; with ``after``, only those with greater keys."""
-
-    def problems(self) -> Iterator[V1Problem]:
-        """Yield the problems of all items, in their order."""
-
-    def source_text(self, ref: V1Ref) -> str | None:
-        """Return the text of a v1 document, or None if the document is missing."""
-
-    def find_absorbed(self, item: V1Item, memory_ids: Sequence[str]) -> set[str]:
-        """Return those of these v1 memories that are no longer pending for the item's text."""
-
-    def close(self) -> None:
-        """Remove the temporary file."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-
-#: Maximum number of characters in a batch of items.
-_CHARACTERS = 2_000_000
-
-
-def batched_items(items: Iterable[V1Item], size: int) -> Iterator[list[V1Item]]:
-    """Yield batches of up to ``size`` items, and fewer where texts are long."""
-    batch: list[V1Item] = []
-    characters = 0
-    for item in items:
-        batch.append(item)
-        characters += _length(item)
-        if len(batch) >= size or characters >= _CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
-
-
-def _length(item: V1Item) -> int:
-    match item.target:
-        case V1Fact(fact=memory) | V1Reflection(reflection=memory):
-            length = len(memory.content)
-        case V1Text(content=content, earlier=earlier):
-            length = len(content) + sum(len(each.content) for each in earlier)
-        case _:
-            length = 0
-    return length + len(item.extra)
-
+Memory = Fact | Reflection | Consolidation | Policy
+#: The types of targets, as in the log; the switch of an agent is of type "agent".
+TYPES: dict[type, str] = {
+    Policy: "policy",
+    Consolidation: "consolidation",
+    Fact: "fact",
+    Reflection: "reflection",
+}
+SWITCH = "agent"
 
 #: Maximum number of sources named in an audit entry; more are counted.
 _NAMED_SOURCES = 20
+#: Number of leading digits of an ID that encode its time.
+_TIME = 8
 
 # Reasons of versions in the log. Stored logs contain them: never change these.
-#: A model shortened the text.
-SHORTENED = "shortened to the limit of its scope; the version before is the whole text"
 #: v1 has a later text of the same owner.
 REPLACED_LATER = "replaced by a later text of the same owner"
 #: v1 has absorbed memories without changing the text.
@@ -172,186 +54,150 @@ class Outcome(StrEnum):
 
     MIGRATED = "migrated"
     MERGED = "merged"
-    ALREADY = "already"  # moved by an earlier run, or identical in v2
+    ALREADY = "already"  # unchanged in v1 since an earlier run, or identical in v2
     KEPT = "kept"  # v2 has another version, which was kept
     LEFT_BEHIND = "left_behind"
     BAD = "bad"
     FAILED = "failed"
 
 
-#: Number of leading digits of an ID that encode its time.
-_TIME = 8
-
-#: Outcomes of items moved by the run itself.
-MOVED = (Outcome.MIGRATED, Outcome.MERGED)
-
-
 class Treatment(StrEnum):
-    """How a run resolves a conflict with existing v2 memory."""
+    """How a run treats a difference between v1 and existing v2 memory."""
 
     FOLLOWED = "followed"
     KEPT = "kept"
-    APPENDED = "appended"
     REPLACED = "replaced"
+    REMOVED = "removed"
 
 
-class Done(msgspec.Struct, frozen=True):
-    """An item and its outcome.
+# -- identity ------------------------------------------------------------------------------------
 
-    ``detail`` is the reason, if it differs from the item's own; ``treatment`` is how a conflict
-    was resolved, if there was one.
+
+def target_id(kind: str, document_id: str, scope: Scope) -> str:
+    """Return the ID in v2 of a v1 document in a scope.
+
+    IDs begin with the time of the document: an index takes IDs in ascending order faster.
     """
-
-    item: V1Item
-    outcome: Outcome
-    detail: str = ""
-    treatment: Treatment | None = None
+    own = derived_id("v1", kind, document_id, scope.key)
+    return document_id[:_TIME] + own[_TIME:] if is_id(document_id) else own
 
 
-class Rounds:
-    """The rounds of items: how often each was migrated and rolled back.
-
-    An item enters its next round only if its own change was reverted. For a partly rolled-back
-    run, the log decides.
-    """
-
-    def __init__(self, runs: Iterable[MigrationRun]) -> None:
-        self._all_agents = 0
-        self._agents: dict[str, int] = {}
-        self._rolled_back: dict[str, RunState] = {}
-        self._of: dict[str, int] = {}
-        ids = set[str]()
-        for run in runs:
-            ids.add(run.id)
-            if run.state not in (*TAKEN_BACK, RunState.PARTLY):
-                continue
-            self._rolled_back[run.id] = run.state
-            agents = run.options.get("agents") or ()
-            self._all_agents += not agents
-            for agent_id in agents:
-                self._agents[agent_id] = self._agents.get(agent_id, 0) + 1
-        self.run_ids = frozenset(ids)
-
-    def latest(self, item: V1Item) -> int:
-        """Return the highest possible round: the number of rolled-back runs of its agent."""
-        return self._all_agents + self._agents.get(item.agent_id, 0)
-
-    def load(self, store: Store, items: Iterable[V1Item]) -> None:
-        """Load the rounds of some items for `of`.
-
-        Raises:
-            StoreError: the database cannot be used.
-        """
-        ids = {
-            item.key: [change_id(item, round) for round in range(self.latest(item) + 1)]
-            for item in items
-            if item.target is not None and self.latest(item)
-        }
-        entries = (
-            store.log.audit_entries([each for own in ids.values() for each in own]) if ids else {}
-        )
-        undone = self._undone(store, entries)
-        self._of = {}
-        for key, own in ids.items():
-            rolled_back = [undone.get(each) for each in own]
-            # The round whose change is in force, else the first unused round.
-            wanted = False if False in rolled_back else None
-            found = rolled_back.index(wanted) if wanted in rolled_back else len(own) - 1
-            self._of[key] = found
-
-    def _undone(self, store: Store, entries: Mapping[str, AuditEntry]) -> dict[str, bool]:
-        """Return by ID whether an entry was reverted with its run."""
-        states = {id: self._rolled_back.get(e.actor.run_id or "") for id, e in entries.items()}
-        partly = [entries[id] for id, state in states.items() if state is RunState.PARTLY]
-        chains = chains_of(store, partly)
-        return {
-            id: len(chains[id]) % 2 == 0 if id in chains else state in TAKEN_BACK
-            for id, state in states.items()
-        }
-
-    def of(self, item: V1Item) -> int:
-        """Return the round of an item."""
-        return self._of.get(item.key, 0)
+def fact_id(scope: Scope, content_hash: str) -> str:
+    """Return the ID in v2 of a fact, which is unique in its scope by its text."""
+    return derived_id("v1", "fact", scope.key, content_hash)
 
 
-class Forgotten:
-    """The erased facts and owners, whose memory is not migrated again."""
-
-    reason = "it or its owner was erased here"
-
-    def __init__(self, forgettings: Iterable[Forgetting]) -> None:
-        forgettings = list(forgettings)
-        self._ids = {forgetting.id for forgetting in forgettings}
-        self._blocks = {key for one in forgettings if one.kind == "fact" for key in one.blocks}
-
-    def has(self, item: V1Item) -> bool:
-        """Return whether the item's target, its owner or its agent was erased."""
-        scope = target_scope(item)
-        if not self._ids or scope is None:
-            return False
-        if isinstance(item.target, V1Fact) and block("fact", item.target.fact.id) in self._blocks:
-            return True
-        subjects = [Subject(kind="agent", agent_id=scope.agent_id)]
-        if scope.kind is ScopeKind.USER:
-            subjects.append(Subject(kind="user", owner=scope.owner))
-            subjects.append(Subject(kind="user", owner=scope.owner, agent_id=scope.agent_id))
-        elif scope.kind is ScopeKind.SESSION:
-            subjects.append(Subject(kind="session", owner=scope.owner))
-        return any(subject.id in self._ids for subject in subjects)
-
-    def without_users(self, item: V1Item) -> V1Item:
-        """Return the item without erased related users."""
-        replace = msgspec.structs.replace
-        match item.target if self._ids else None:
-            case V1Fact(fact=fact) as target:
-                fact = replace(fact, related_users=self._known_of(fact))
-                return replace(item, target=replace(target, fact=fact))
-            case V1Reflection(reflection=reflection) as target:
-                reflection = replace(reflection, related_users=self._known_of(reflection))
-                return replace(item, target=replace(target, reflection=reflection))
-        return item
-
-    def _known_of(self, memory: Fact | Reflection) -> tuple[str, ...]:
-        return tuple(
-            user
-            for user in memory.related_users
-            if Subject(kind="user", owner=user).id not in self._ids
-            and Subject(kind="user", owner=user, agent_id=memory.agent_id).id not in self._ids
-        )
+#: Fields that the store sets, or that another check compares: the order of a buffer as a whole,
+#: versions with those in the log.
+_UNCOMPARED: dict[type, frozenset[str]] = {
+    Fact: frozenset({"version"}),
+    Reflection: frozenset({"version", "place"}),
+    Consolidation: frozenset({"version", "id", "absorbed_ids"}),
+    Policy: frozenset({"version", "id", "updated_at"}),
+}
 
 
-def change_id(item: V1Item, round: int, part: str = "") -> str:
-    """Return the ID of the change that moves an item, or one ``part`` of it.
-
-    The ID begins with the time of the first document: an index takes IDs in ascending order
-    several times faster than random ones.
-    """
-    if isinstance(item.target, V1Toggles):
-        # Other edits of a shard must not switch its agent again.
-        return derived_id("v1", str(round), item.key, _place(item), part)
-    hashes = sorted(ref.content_hash for ref in item.sources)
-    own = derived_id("v1", str(round), item.key, _place(item), part, *hashes)
-    first = item.sources[0].id[:24]
-    return first[:_TIME] + own[_TIME:] if is_id(first) else own
+def uncompared(model: Memory) -> frozenset[str]:
+    """Return the fields of a document that its digest does not cover."""
+    return _UNCOMPARED[type(model)]
 
 
-def _place(item: V1Item) -> str:
-    """Return the destination of the item, which depends on the options."""
+@cache
+def _values_of(kind: type) -> Callable[[Any], Any]:
+    return attrgetter(*fields_of(kind, _UNCOMPARED[kind]))
+
+
+def digest_of(model: Memory) -> int:
+    """Return the digest of a document's compared fields."""
+    return digest(msgspec.json.encode(_values_of(type(model))(model)))
+
+
+def digest(raw: bytes) -> int:
+    """Return 8 bytes of a hash, as a signed number."""
+    return int.from_bytes(blake2b(raw, digest_size=8).digest(), "big", signed=True)
+
+
+def digest_of_ids(ids: Iterable[str]) -> int:
+    """Return the digest of the ordered IDs of a buffer."""
+    return digest(" ".join(ids).encode("utf-8", "surrogatepass"))
+
+
+def text_of(model: Any) -> str:
+    """Return the text of a document; "" for a policy or a switch."""
+    match model:
+        case Fact(content=content) | Reflection(content=content):
+            return content
+        case Consolidation(consolidated_content=content):
+            return content.strip()
+    return ""
+
+
+def digest_of_text(text: str) -> int:
+    """Return the digest of a text."""
+    return digest(text.strip().encode("utf-8", "surrogatepass"))
+
+
+class Key(NamedTuple):
+    """The identity of a target: its ID, of a text or policy its scope, of a switch its agent."""
+
+    type: str
+    id: str
+
+
+def key_of(model: Memory) -> Key:
+    """Return the key of a document."""
+    own = model.id if isinstance(model, Fact | Reflection) else model.home.key
+    return Key(TYPES[type(model)], own)
+
+
+class Wanted(NamedTuple):
+    """The target of an item as v1 describes it; ``memory`` is None for a switch."""
+
+    key: Key
+    digest: int
+    memory: Memory | None
+
+
+def wanted_of(item: V1Item) -> Wanted | None:
+    """Return what v2 must hold for an item, as written to an empty store."""
+    memory: Memory
     match item.target:
-        case V1Text(scope=scope):
-            return scope.key
-        case V1Reflection(reflection=memory) | V1Fact(fact=memory):
-            return memory.home.key
+        case None:
+            return None
+        case V1Toggles(agent_id=agent_id, agent_memory_enabled=enabled):
+            return Wanted(Key(SWITCH, agent_id), int(enabled), None)
+        case V1Fact(fact=made) | V1Reflection(reflection=made):
+            memory = made
         case V1Policy(policy=policy):
-            return policy.home.key
-        case V1Toggles(agent_memory_enabled=enabled):
-            return str(enabled)
-        case _:
-            return ""
+            memory = policy
+        case V1Text(scope=scope) as text:
+            memory = Consolidation(
+                id="",
+                **scope.fields(),
+                consolidated_content=text.content,
+                version=text.version,
+                word_limit=text.word_limit,
+                updated_at=text.last_updated_at,
+            )
+    return Wanted(key_of(memory), digest_of(memory), memory)
+
+
+def key_of_item(item: V1Item) -> Key:
+    """Return the key of an item's target."""
+    match item.target:
+        case V1Fact(fact=memory) | V1Reflection(reflection=memory):
+            return key_of(memory)
+        case V1Toggles(agent_id=agent_id):
+            return Key(SWITCH, agent_id)
+        case V1Text(scope=scope):
+            return Key("consolidation", scope.key)
+        case V1Policy(policy=policy):
+            return key_of(policy)
+    raise AssertionError(item)
 
 
 def target_scope(item: V1Item) -> Scope | None:
-    """Return the scope of the item's target; None for toggles and without a target."""
+    """Return the scope of the item's target; None for a switch and without a target."""
     match item.target:
         case V1Text(scope=scope):
             return scope
@@ -359,14 +205,20 @@ def target_scope(item: V1Item) -> Scope | None:
             return memory.home
         case V1Policy(policy=policy):
             return policy.home
-        case _:
-            return None
+    return None
+
+
+# -- reasons and outcomes --------------------------------------------------------------------------
 
 
 def reason_of(item: V1Item) -> str:
     """Return the audit reason of a change: its documents, why, and fields unknown to v2."""
-    parts = [f"from {format_sources(item.sources)}", item.reason, item.extra]
-    return "; ".join(filter(None, parts))
+    return "; ".join(filter(None, (origin_of(item.sources), item.reason, item.extra)))
+
+
+def origin_of(sources: Sequence[V1Ref]) -> str:
+    """Return the beginning of a reason, with the v1 documents."""
+    return f"from {format_sources(sources)}"
 
 
 def format_sources(sources: Sequence[V1Ref]) -> str:
@@ -383,78 +235,14 @@ def read_sources(reason: str) -> list[tuple[str, str]]:
     return [(collection, id) for collection, slash, id in pairs if slash]
 
 
-def changes_of(item: V1Item, round: int, *, at: datetime) -> list[Change]:
-    """Return the changes that move an item; those of a text come from `text_changes`."""
-    own = change_id(item, round)
-    reason = reason_of(item)
-    match item.target:
-        case V1Fact(fact=fact):
-            return [AddFact(id=own, reason=reason, fact=fact)]
-        case V1Reflection(reflection=reflection, word_limit=word_limit):
-            return [
-                AddReflection(id=own, reason=reason, reflection=reflection, word_limit=word_limit)
-            ]
-        case V1Policy(policy=policy):
-            return [WritePolicy(id=own, reason=reason, policy=policy, expected_version=0, at=at)]
-        case V1Toggles(agent_id=agent_id, agent_memory_enabled=enabled):
-            return [
-                SetAgentToggles(
-                    id=own, reason=reason, agent_id=agent_id, at=at, agent_memory_enabled=enabled
-                )
-            ]
-        case V1Text() | None:
-            return []
+def classify_moved(item: V1Item) -> Outcome:
+    """Return the outcome of a moved item."""
+    return Outcome.MERGED if item.disposition is Disposition.MERGED else Outcome.MIGRATED
 
 
-def text_changes(
-    item: V1Item,
-    text: V1Text,
-    round: int,
-    *,
-    version: int,
-    content: str,
-    earlier: Sequence[V1EarlierText],
-    absorbed_ids: Sequence[str],
-) -> list[WriteConsolidation]:
-    """Return the changes that write the versions of a text, oldest first.
-
-    Args:
-        item: The item.
-        text: The target of the item.
-        round: The round of the item.
-        version: The current version of the scope's text (0: none).
-        content: The content of the last version.
-        earlier: The older texts to write before it.
-        absorbed_ids: Pending reflections of the scope that the text contains.
-    """
-    changes: list[WriteConsolidation] = []
-    for old in earlier:
-        step = WriteConsolidation(
-            id=change_id(item, round, f"earlier {old.source.id}"),
-            reason=f"from {format_sources((old.source,))}; {REPLACED_LATER}",
-            scope=text.scope,
-            expected_version=version,
-            as_version=old.version,
-            content=old.content,
-            word_limit=text.word_limit,
-            at=old.at,
-        )
-        changes.append(step)
-        version = step.next_version
-    changes.append(
-        WriteConsolidation(
-            id=change_id(item, round),
-            reason=reason_of(item),
-            scope=text.scope,
-            expected_version=version,
-            as_version=text.version,
-            content=content,
-            word_limit=text.word_limit,
-            at=text.last_updated_at,
-            absorbed_ids=tuple(absorbed_ids),
-        )
-    )
-    return changes
+def classify_unmoved(item: V1Item) -> Outcome:
+    """Return the outcome of an item without a target."""
+    return Outcome.BAD if item.disposition is Disposition.BAD else Outcome.LEFT_BEHIND
 
 
 #: Settings of v2 that v1 has too.
@@ -466,30 +254,53 @@ def settings_of(policy: Policy) -> dict[str, Any]:
     return {name: getattr(policy, name) for name in _SETTINGS}
 
 
-def classify_moved(item: V1Item) -> Outcome:
-    """Return the outcome of a moved item."""
-    return Outcome.MERGED if item.disposition is Disposition.MERGED else Outcome.MIGRATED
+# -- erased owners -----------------------------------------------------------------------------
 
 
-def classify_unmoved(item: V1Item) -> Outcome:
-    """Return the outcome of an item without a target."""
-    return Outcome.BAD if item.disposition is Disposition.BAD else Outcome.LEFT_BEHIND
+class Forgotten:
+    """The erased facts and owners, whose memory is not migrated again."""
+
+    reason = "it or its owner was erased here"
+
+    def __init__(self, forgettings: Iterable[Forgetting]) -> None:
+        forgettings = list(forgettings)
+        self.ids = {forgetting.id for forgetting in forgettings}
+        self._blocks = {key for one in forgettings if one.kind == "fact" for key in one.blocks}
+
+    def has(self, item: V1Item) -> bool:
+        """Return whether the item's target, its owner or its agent was erased."""
+        scope = target_scope(item)
+        if not self.ids or scope is None:
+            return False
+        if isinstance(item.target, V1Fact) and block("fact", item.target.fact.id) in self._blocks:
+            return True
+        return any(subject.id in self.ids for subject in _subjects(scope))
+
+    def without_users(self, item: V1Item) -> V1Item:
+        """Return the item without erased related users."""
+        replace = msgspec.structs.replace
+        match item.target if self.ids else None:
+            case V1Fact(fact=fact) as target:
+                fact = replace(fact, related_users=tuple(self._known_of(fact)))
+                return replace(item, target=replace(target, fact=fact))
+            case V1Reflection(reflection=reflection) as target:
+                reflection = replace(reflection, related_users=tuple(self._known_of(reflection)))
+                return replace(item, target=replace(target, reflection=reflection))
+        return item
+
+    def _known_of(self, memory: Fact | Reflection) -> Iterator[str]:
+        for user in memory.related_users:
+            subjects = _subjects(Scope.user(memory.agent_id, user))[1:]
+            if not any(subject.id in self.ids for subject in subjects):
+                yield user
 
 
-def expected_of(item: V1Item) -> Fact | Reflection | Consolidation | Policy | None:
-    """Return the memory that a run creates from an item in an empty store."""
-    match item.target:
-        case V1Fact(fact=memory) | V1Reflection(reflection=memory):
-            return memory
-        case V1Policy(policy=policy):
-            return msgspec.structs.replace(policy, version=1)
-        case V1Text(scope=scope) as text:
-            return Consolidation(
-                id="",
-                **scope.fields(),
-                consolidated_content=text.content,
-                version=text.version,
-                word_limit=text.word_limit,
-                updated_at=text.last_updated_at,
-            )
-    return None
+def _subjects(scope: Scope) -> list[Subject]:
+    """Return the subjects of forgettings that a scope belongs to; the agent is first."""
+    subjects = [Subject(kind="agent", agent_id=scope.agent_id)]
+    if scope.kind is ScopeKind.USER:
+        subjects.append(Subject(kind="user", owner=scope.owner))
+        subjects.append(Subject(kind="user", owner=scope.owner, agent_id=scope.agent_id))
+    elif scope.kind is ScopeKind.SESSION:
+        subjects.append(Subject(kind="session", owner=scope.owner))
+    return subjects

@@ -7,12 +7,17 @@ from datetime import datetime
 from itertools import chain, groupby
 from typing import Any
 
-from edenmem.engine.migration.agent_items import ItemBuilder, Source, character_notes
-from edenmem.models.ids import derived_id, is_id
+from edenmem.engine.migration.items import fact_id, target_id
+from edenmem.engine.migration.text_items import (
+    ItemBuilder,
+    Source,
+    character_notes,
+    problems_of,
+)
+from edenmem.models.ids import is_id
 from edenmem.models.memory import Fact, Reflection, content_hash
 from edenmem.models.scope import Scope
 from edenmem.models.v1 import (
-    MEMORIES,
     Disposition,
     V1Fact,
     V1Item,
@@ -24,20 +29,22 @@ from edenmem.text import clean, word_count
 
 _NO_TEXT = "memories without text"
 
-#: Why a memory that no list uses is left behind.
-_REASONS = {
+#: Why a document that no item uses is left behind, by its fate in the stage.
+REASONS = {
+    "episode": "episodes",
     "unlisted": "facts dropped by their shards",
     "shardless": "facts of shards without a document",
     "absorbed": "memories already absorbed by a text",
     "shared": "memories already absorbed by a text, of an ambiguous user",
     "orphan": "memories of a user or shard without a document",
     "refused": "memories listed only where they do not belong",
-}
-_BAD_REASONS = {
+    "unreadable": "unreadable document",
     "bad": "unknown owner",
     "duplicate": "duplicate ID",
     "unknown": "unknown memory type",
 }
+#: Fates of unusable documents.
+BAD = ("unreadable", "bad", "duplicate", "unknown")
 
 
 def _memory(staged: V1StagedDocument) -> V1Memory:
@@ -70,13 +77,6 @@ def _wrong_type(staged: V1StagedDocument, expected: str, where: str) -> list[Not
     return [(Kind.WRONG_TYPE, f"{what} listed among {where}; moved as one of them")]
 
 
-def _id(staged: V1StagedDocument, key: str, spread: int) -> str:
-    """Return the document's own ID if it becomes one memory, else one derived with the scope."""
-    if spread == 1 and is_id(staged.id):
-        return staged.id
-    return derived_id("v1", MEMORIES, staged.id, key)
-
-
 def _owner(scope: Scope) -> dict[str, Any]:
     return {
         "scope": scope.kind,
@@ -98,21 +98,21 @@ def _related_users(memories: Sequence[V1Memory]) -> tuple[str, ...]:
 def facts(builder: ItemBuilder) -> Iterator[V1Item]:
     """Yield the facts listed by shards, each text once per scope."""
     rows = builder.stage.facts(builder.agent_id)
-    for (key, content), group in groupby(rows, key=lambda row: (row[0], _content(row[3]))):
+    for (key, content), group in groupby(rows, key=lambda row: (row[0], _content(row[2]))):
         equal = list(group)
         sources = []
-        for _, times, _, staged in equal:
+        for _, times, staged in equal:
             notes = _notes(staged, content, builder.options.fact_words, times=times)
             sources.append(Source(staged, *notes, *_wrong_type(staged, "fact", "facts")))
-        _, _, spread, first = equal[0]
         memories = [_memory(staged) for *_, staged in equal]
         digest = content_hash(content)
+        scope = builder.scope(key)
         target = None
         if content:
             target = V1Fact(
                 fact=Fact(
-                    id=_id(first, key, spread),
-                    **_owner(builder.scope(key)),
+                    id=fact_id(scope, digest),
+                    **_owner(scope),
                     session_id=memories[0].session_id or None,
                     content=content,
                     hash=digest,
@@ -126,11 +126,9 @@ def facts(builder: ItemBuilder) -> Iterator[V1Item]:
             )
         yield builder.item(
             "fact",
-            f"{key}/{digest}",
             sources,
             "facts listed by shards" if content else _NO_TEXT,
             target,
-            scope_key=key,
             shard=builder.shard_name(key, (memory.shard_id for memory in memories)),
         )
 
@@ -157,11 +155,10 @@ def reflections(builder: ItemBuilder) -> Iterator[V1Item]:
                 yield _build_absorbed(builder, key, staged, at)
         # v2 reads a buffer oldest first; memories of the same time keep the order of their list.
         lists = [stage.pending(lister, key) for lister in pending.get(key, ())]
-        buffer = sorted(chain.from_iterable(lists), key=lambda row: _memory(row[2]).created_at)
+        buffer = sorted(chain.from_iterable(lists), key=lambda row: _memory(row[1]).created_at)
         places = _Places()
-        for times, spread, staged in buffer:
-            moment, place = places.next(_memory(staged))
-            yield _build_pending(builder, key, moment, place, staged, times, spread)
+        for times, staged in buffer:
+            yield _build_pending(builder, key, places.next(_memory(staged)), staged, times)
 
 
 def _reflection(
@@ -170,6 +167,7 @@ def _reflection(
     memory = _memory(staged)
     return V1Reflection(
         reflection=Reflection(
+            id=target_id("reflection", staged.id, scope),
             **_owner(scope),
             session_id=memory.session_id or None,
             content=content,
@@ -192,48 +190,33 @@ def _build_absorbed(
     target = None
     if content:
         when = max(at, memory.created_at) if at is not None else memory.created_at
-        target = _reflection(
-            builder, scope, staged, content, id=_id(staged, key, 1), absorbed=True, absorbed_at=when
-        )
+        target = _reflection(builder, scope, staged, content, absorbed=True, absorbed_at=when)
     return builder.item(
         "reflection",
-        f"{key}/0/{staged.id}",
         [Source(staged, *_notes(staged, content, builder.options.reflection_words))],
         "directives and suggestions already absorbed by a text" if content else _NO_TEXT,
         target,
-        scope_key=key,
         shard=builder.shard_name(key, (memory.shard_id,)),
         user_id=scope.user_id,
     )
 
 
 class _Places:
-    """Number the memories of a buffer in order.
-
-    Numbers are milliseconds plus a count among equal ones, so that most memories keep their
-    number when v1 consolidates earlier ones.
-    """
+    """Number the memories of a buffer that have the same time, in the order of their list."""
 
     def __init__(self) -> None:
-        self._latest = 0
-        self._tie = 0
+        self._latest: datetime | None = None
+        self._place = 0
 
-    def next(self, memory: V1Memory) -> tuple[int, int]:
-        """Return the milliseconds of the next memory and its position among equal times."""
-        at = max(int(memory.created_at.timestamp() * 1000), self._latest)
-        self._tie = self._tie + 1 if at == self._latest else 0
-        self._latest = at
-        return at, self._tie
+    def next(self, memory: V1Memory) -> int:
+        """Return the position of the next memory among those of its time."""
+        self._place = self._place + 1 if memory.created_at == self._latest else 0
+        self._latest = memory.created_at
+        return self._place
 
 
 def _build_pending(
-    builder: ItemBuilder,
-    key: str,
-    at: int,
-    place: int,
-    staged: V1StagedDocument,
-    times: int,
-    spread: int,
+    builder: ItemBuilder, key: str, place: int, staged: V1StagedDocument, times: int
 ) -> V1Item:
     content = _content(staged)
     scope = builder.scope(key)
@@ -241,16 +224,12 @@ def _build_pending(
     expected = ("directive", "directives") if scope.user_id else ("suggestion", "suggestions")
     target = None
     if content:
-        target = _reflection(
-            builder, scope, staged, content, id=_id(staged, key, spread), place=place
-        )
+        target = _reflection(builder, scope, staged, content, place=place)
     return builder.item(
         "reflection",
-        f"{key}/1/{at:015d}-{place:06d}/{staged.id}",
         [Source(staged, *notes, *_wrong_type(staged, *expected))],
         f"pending {expected[1]}" if content else _NO_TEXT,
         target,
-        scope_key=key,
         shard=builder.shard_name(key, (_memory(staged).shard_id,)),
         user_id=scope.user_id,
     )
@@ -260,45 +239,39 @@ def _build_pending(
 
 
 def episodes(builder: ItemBuilder) -> Iterator[V1Item]:
-    """Yield episodes: left behind, or converted to reflections of their sessions."""
-    keep = builder.options.episodes == "keep"
-    since = builder.options.active_since
+    """Yield episodes as reflections of their sessions."""
     for staged in builder.stage.episodes(builder.agent_id):
-        memory = _memory(staged)
-        content = _content(staged)
-        target, notes, reason = None, list[Note](), "episodes"
-        if keep:
-            notes = _notes(staged, content, builder.options.reflection_words)
-            if not content:
-                reason = _NO_TEXT
-            elif not memory.session_id:
-                reason = "episodes without a session"
-            elif since is not None and memory.created_at < since:
-                reason = f"inactive since {since:%Y-%m-%d}"
-            else:
-                scope = Scope.session(builder.agent_id, memory.session_id)
-                target = _reflection(builder, scope, staged, content, id=_id(staged, "session", 1))
-        yield builder.item("episode", staged.id, [Source(staged, *notes)], reason, target)
+        content, session_id = _content(staged), _memory(staged).session_id
+        notes = _notes(staged, content, builder.options.reflection_words)
+        target, reason = None, "episodes"
+        if not content:
+            reason = _NO_TEXT
+        elif not session_id:
+            reason = "episodes without a session"
+        else:
+            scope = Scope.session(builder.agent_id, session_id)
+            target = _reflection(builder, scope, staged, content)
+        yield builder.item("episode", [Source(staged, *notes)], reason, target)
 
 
 # -- the rest ------------------------------------------------------------------------------------
 
 
-def leftovers(builder: ItemBuilder) -> Iterator[V1Item]:
-    """Yield unlisted and unusable documents."""
-    for fate, staged in builder.stage.leftovers(builder.agent_id):
-        if fate == "absorbed" and builder.options.provenance:
-            continue
-        reason = _REASONS.get(fate)
-        disposition = Disposition.LEFT_BEHIND
-        notes: Sequence[Note] = ()
-        if reason is None:
-            disposition = Disposition.BAD
-            reason = "unreadable document" if staged.document is None else _BAD_REASONS[fate]
-            notes = tuple(_bad_notes(fate, staged))
-        place = f"{staged.collection}/{staged.id}"
-        source = Source(staged, *notes)
-        yield builder.item("leftover", place, [source], reason, disposition=disposition)
+def leftover(fate: str, staged: V1StagedDocument) -> V1Item:
+    """Return the item of a document that no other item uses."""
+    reason, disposition = REASONS[fate], Disposition.LEFT_BEHIND
+    notes = list(staged.notes)
+    if fate in BAD:
+        disposition = Disposition.BAD
+        notes += _bad_notes(fate, staged)
+    return V1Item(
+        kind="episode" if fate == "episode" else "leftover",
+        agent_id=staged.document.agent_id if staged.document else "",
+        sources=(Source(staged).ref,),
+        disposition=disposition,
+        reason=reason,
+        problems=tuple(problems_of(staged, notes)),
+    )
 
 
 def _bad_notes(fate: str, staged: V1StagedDocument) -> Iterator[Note]:

@@ -1,8 +1,14 @@
 """Operate migrations: schema steps, runs, verification and rollback.
 
 A rollback is the undo of a run. The ledger records every undo and redo of a run, by whichever
-command, and reverted items can be migrated again. The migration lease is held meanwhile. A process
-killed in between leaves the run partly rolled back; the same command resumes.
+command; the log shows what was undone, so that items can be migrated again. The migration
+lease is held meanwhile. A process killed in between leaves the run partly rolled back; the same
+command resumes. Changes that a rollback kept since a later run had built on them are undone once
+that run is rolled back, too.
+
+A repair takes a damaged document away first, as a change of nobody's run, and then writes what
+belongs there as a change of the run, so that a rollback of the run leaves nothing of either. What
+people edited or deleted stays so: the log shows what belongs in each place.
 """
 
 from __future__ import annotations
@@ -13,25 +19,46 @@ from functools import partial
 
 import msgspec
 
-from edenmem.engine.embeddings.status import find_local_embedder
 from edenmem.engine.history.undo import PAGE, Undoer, UndoOutcome, UndoStep, chains_of
-from edenmem.engine.migration.items import V1Plan
+from edenmem.engine.migration.applying import find_stored, take_away
+from edenmem.engine.migration.items import Memory
+from edenmem.engine.migration.ledger import hold_lease, resumable
 from edenmem.engine.migration.planning import make_plan
 from edenmem.engine.migration.reports import (
     KeptChange,
     MigrationReport,
+    RepairReport,
     RollbackReport,
     RunOptions,
     Verification,
     check_of,
 )
-from edenmem.engine.migration.run import RunProgress, V1Runner, hold_lease
+from edenmem.engine.migration.run import RunProgress, V1Runner
 from edenmem.engine.migration.source import Progress, StagedPlan
-from edenmem.engine.migration.verification import verify
+from edenmem.engine.migration.verification import Finding, verify
 from edenmem.engine.runtime.runtime import Runtime
 from edenmem.engine.scopes.references import Resolver
-from edenmem.errors import AmbiguousReference, ConflictError, NotFoundError
+from edenmem.errors import (
+    AmbiguousReference,
+    ConflictError,
+    DocumentDamaged,
+    InputError,
+    NotFoundError,
+)
+from edenmem.models.changes import (
+    AddFact,
+    AddReflection,
+    Change,
+    ChangeSet,
+    RepairBuffer,
+    SetAgentToggles,
+    WriteConsolidation,
+    WritePolicy,
+)
+from edenmem.models.host import Agent
+from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.migration import MigrationRun, RunState, SchemaStep, tell_state
+from edenmem.models.records import Actor
 from edenmem.models.v1 import V1Options
 from edenmem.store.protocol.store import Store, batched
 
@@ -84,7 +111,11 @@ class Migrations:
     # -- from v1 -----------------------------------------------------------------------------
 
     def open_source(
-        self, location: str | None, options: V1Options, *, progress: Progress | None = None
+        self,
+        location: str | None,
+        options: V1Options,
+        *,
+        progress: Progress = lambda done, total: None,
     ) -> StagedPlan:
         """Read v1 memory and stage it; see `factory.open_v1_plan`."""
         from edenmem.engine.factory import open_v1_plan
@@ -94,7 +125,7 @@ class Migrations:
             self._runtime.settings,
             location,
             options,
-            users=self._store.host.users() if exists else (),
+            store=self._store if exists else None,
             find_agent=self._find_agent if exists else None,
             progress=progress,
         )
@@ -103,14 +134,18 @@ class Migrations:
         return Resolver(self._store).agent(name).id
 
     async def run(
-        self, plan: V1Plan, options: RunOptions, *, progress: RunProgress
+        self, plan: StagedPlan, options: RunOptions, *, progress: RunProgress
     ) -> MigrationReport:
         """Move all items and verify them; see `V1Runner.run`."""
         return await V1Runner(self._runtime, plan, options).run(progress=progress)
 
+    def interrupted(self, plan: StagedPlan, options: RunOptions) -> MigrationRun | None:
+        """Return the unfinished run that the same call would resume."""
+        return resumable(self._store, plan.location, options)
+
     def verify(
         self,
-        plan: V1Plan,
+        plan: StagedPlan,
         run: MigrationRun,
         *,
         progress: Callable[[int], None] = lambda items: None,
@@ -119,15 +154,31 @@ class Migrations:
 
         The outcome is not recorded for an unfinished or partly reverted run.
         """
-        embedder = find_local_embedder(self._runtime)
-        found = verify(self._store, plan, run, embedder=embedder, progress=progress)
+        found = verify(self._store, plan, run, progress=progress)
+        self._keep_check(run, found)
+        return found
+
+    def _keep_check(self, run: MigrationRun, found: Verification) -> None:
         kept = self._store.migrations.migration_run(run.id)
         is_done = kept is not None and kept.state is RunState.DONE
         if kept is not None and is_done and not self._runtime.settings.store.read_only:
             check = check_of(found, self._runtime.clock())
             kept = msgspec.structs.replace(kept, verification=check)
             self._store.migrations.put_migration_run(kept)
-        return found
+
+    def repair(
+        self,
+        plan: StagedPlan,
+        run: MigrationRun,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[int], None] = lambda items: None,
+    ) -> RepairReport:
+        """Write again what a verification finds missing or damaged; see `repair`."""
+        report = repair(self._runtime, plan, run, dry_run=dry_run, progress=progress)
+        if not dry_run:
+            self._keep_check(run, report.verification)
+        return report
 
     def find_run(self, text: str) -> MigrationRun:
         """Return the run with this ID or ID prefix.
@@ -183,19 +234,37 @@ def undo_run(
         yield from steps
         return
     with hold_lease(runtime):
-        begun = _begin(runtime, found)
-        outcomes: Counter[UndoOutcome] = Counter()
-        for step in steps:
-            outcomes[step.outcome] += 1
-            yield step
-        if run_id == found.id:
-            state = _state_after(outcomes, found.state, whole)
-        else:
-            state = _state_in_log(runtime.store, begun)
-        now = runtime.clock()
-        runtime.store.migrations.put_migration_run(
-            msgspec.structs.replace(begun, state=state, updated_at=now, finished_at=now)
-        )
+        yield from _undo(runtime, found, run_id, steps, whole)
+        for other in runtime.store.migrations.migration_runs():
+            # It may have kept changes only since this run had built on them.
+            if other.id != found.id and other.state is RunState.PARTLY:
+                more = Undoer(runtime).undo_run(other.id, force=force, reason=reason)
+                for step in _undo(runtime, other, other.id, more, whole):
+                    if step.outcome is not UndoOutcome.REFUSED:  # it was reported at its time
+                        yield step
+
+
+def _undo(
+    runtime: Runtime,
+    run: MigrationRun,
+    run_id: str,
+    steps: Iterator[UndoStep],
+    whole: RunState,
+) -> Iterator[UndoStep]:
+    """Yield the steps of an undo or redo of a migration, and keep its state in the ledger."""
+    begun = _begin(runtime, run)
+    outcomes: Counter[UndoOutcome] = Counter()
+    for step in steps:
+        outcomes[step.outcome] += 1
+        yield step
+    if run_id == run.id:
+        state = _state_after(outcomes, run.state, whole)
+    else:
+        state = _state_in_log(runtime.store, begun)
+    now = runtime.clock()
+    runtime.store.migrations.put_migration_run(
+        msgspec.structs.replace(begun, state=state, updated_at=now, finished_at=now)
+    )
 
 
 def migration_of(store: Store, run_id: str) -> MigrationRun | None:
@@ -305,3 +374,108 @@ def _state_in_log(store: Store, run: MigrationRun) -> RunState:
     if undone:
         return RunState.UNDONE
     return RunState.DONE if run.done >= run.total else RunState.FAILED
+
+
+# -- repair ------------------------------------------------------------------------------------
+
+#: Why a repair takes a document away, and writes one where the item has no reason.
+_REASON = "damaged, or missing without a trace in the log"
+
+
+def repair(
+    runtime: Runtime,
+    plan: StagedPlan,
+    run: MigrationRun,
+    *,
+    dry_run: bool = False,
+    progress: Callable[[int], None] = lambda items: None,
+) -> RepairReport:
+    """Repair what a verification of the run finds, and verify again. Blocks.
+
+    Raises:
+        ConflictError: another migration is running, or the run was rolled back.
+        StoreError: the database cannot be used; the same call resumes.
+    """
+    findings: list[Finding] = []
+    found = verify(runtime.store, plan, run, progress=progress, findings=findings)
+    if dry_run:
+        wanted = Counter(each.key.type for each in findings if _is_repairable(each))
+        return RepairReport(
+            repaired=dict(wanted), left=found.differences, verification=found, dry_run=True
+        )
+    repaired: Counter[str] = Counter()
+    with hold_lease(runtime):
+        for finding in findings:
+            if _is_repairable(finding):
+                repaired[finding.key.type] += _repair(runtime, run, finding)
+    after = verify(runtime.store, plan, run, progress=progress)
+    return RepairReport(
+        repaired={name: count for name, count in repaired.items() if count},
+        left=after.differences,
+        verification=after,
+    )
+
+
+def _is_repairable(finding: Finding) -> bool:
+    return finding.wanted is not None or finding.key.type == "buffer"
+
+
+def _repair(runtime: Runtime, run: MigrationRun, finding: Finding) -> bool:
+    """Repair one finding; return whether the store has what belongs there."""
+    actor = runtime.actor
+    if isinstance(finding.wanted, Memory):
+        try:
+            now = find_stored(runtime.store, finding.wanted)
+        except (DocumentDamaged, msgspec.MsgspecError, ValueError):
+            return False  # 'doctor --fix' takes unreadable documents out of the way
+        if now is not None:
+            change = take_away(now, runtime.clock(), _REASON)
+            if not _apply(runtime, msgspec.structs.replace(actor, run_id=None), change):
+                return False
+    reason = finding.reason or _REASON
+    made = _write(runtime, finding, reason)
+    return made is not None and _apply(runtime, msgspec.structs.replace(actor, run_id=run.id), made)
+
+
+def _write(runtime: Runtime, finding: Finding, reason: str) -> Change | None:
+    """Return the change that writes what belongs in the place of a finding."""
+    at = runtime.clock()
+    match finding.wanted:
+        case Fact() as fact:
+            return AddFact(fact=fact, reason=reason)
+        case Reflection() as reflection:
+            return AddReflection(reflection=reflection, word_limit=0, reason=reason)
+        case Policy() as policy:
+            return WritePolicy(policy=policy, expected_version=0, at=at, reason=reason)
+        case Agent() as agent:
+            return SetAgentToggles(
+                agent_id=agent.id,
+                at=at,
+                agent_memory_enabled=agent.agent_memory_enabled,
+                reason=reason,
+            )
+        case Consolidation() as text:
+            now = runtime.store.memory.consolidations([text.home]).get(text.home)
+            version = now.version if now is not None else 0
+            return WriteConsolidation(
+                scope=text.home,
+                expected_version=version,
+                as_version=text.version,
+                content=text.consolidated_content,
+                word_limit=text.word_limit,
+                at=text.updated_at or at,
+                fixed=text.fixed,
+                reason=reason,
+            )
+    if finding.key.type == "buffer" and finding.scope is not None:
+        return RepairBuffer(scope=finding.scope, at=at, reason=reason)
+    return None
+
+
+def _apply(runtime: Runtime, actor: Actor, change: Change) -> bool:
+    context = ChangeSet(actor=actor, at=runtime.clock(), changes=(change,))
+    try:
+        (result,) = runtime.store.changes.apply(context)
+    except InputError:
+        return False
+    return result.ok

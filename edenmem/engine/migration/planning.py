@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TypeVar
 
 import msgspec
 
 from edenmem.embed.protocol import Embedder
-from edenmem.engine.migration.applier import DryApplier
+from edenmem.engine.migration.applying import Applier, Done
+from edenmem.engine.migration.comparison import load_found
 from edenmem.engine.migration.items import (
-    Done,
-    Forgotten,
     Outcome,
-    Rounds,
     Treatment,
-    V1Plan,
-    classify_moved,
-    classify_unmoved,
     format_sources,
     target_scope,
+)
+from edenmem.engine.migration.ledger import refuse_other_options, resumable
+from edenmem.engine.migration.people import (
+    agents_to_add,
+    find_taken_names,
+    has_own_accounts,
+    is_addable,
+    strangers_notice,
 )
 from edenmem.engine.migration.reports import (
     MigrationPlan,
@@ -30,113 +34,109 @@ from edenmem.engine.migration.reports import (
     RunOptions,
     Sample,
 )
-from edenmem.engine.migration.run import facts_by_scope, resumable, room_notices
-from edenmem.engine.migration.source import (
-    agents_to_add,
-    find_taken_names,
-    has_own_accounts,
-    is_addable,
-    strangers_notice,
-)
+from edenmem.engine.migration.source import StagedPlan, join_names
 from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.scopes.overview import defaults_of
 from edenmem.engine.scopes.references import Labels, load_labels
 from edenmem.models.memory import Fact, Reflection
 from edenmem.models.scope import Scope
-from edenmem.models.v1 import (
-    Disposition,
-    V1Fact,
-    V1Item,
-    V1Policy,
-    V1Problem,
-    V1Reflection,
-    V1Text,
-    V1Toggles,
-)
+from edenmem.models.v1 import V1Fact, V1Item, V1Problem, V1Reflection, V1Text
 from edenmem.settings.schema import Settings
 from edenmem.store.protocol.store import Store, batched
 
 _Labeled = TypeVar("_Labeled", Sample, PlanConflict)
 
-#: Maximum number of problems and conflicts in a plan; all are counted.
-_PROBLEMS = 1000
+#: Maximum number of problems and conflicts in a report; all are counted.
+MAX_PROBLEMS = 1000
 #: Samples per kind of item.
 _SAMPLES = 2
+#: The count of a plan's row for each kind of item.
+_COUNTED = {
+    "text": "texts",
+    "fact": "facts",
+    "reflection": "reflections",
+    "episode": "reflections",
+    "policy": "policies",
+    "toggles": "switches",
+}
+_MOVED = (Outcome.MIGRATED, Outcome.MERGED)
 
 
 class _Sums:
-    """Running totals over the items."""
+    """Running totals over the items to write."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str | None], PlanRow] = {}
-        self.left_behind: Counter[str] = Counter()
-        self.problems: Counter[str] = Counter()
-        self.named: list[V1Problem] = []
         self.samples: list[Sample] = []
         self.sampled: Counter[str] = Counter()
-        self.facts = 0
         self.characters = 0
         self.facts_of: Counter[Scope] = Counter()
-        self.outcomes: Counter[str] = Counter()
         self.treatments: Counter[str] = Counter()
         self.conflicts: list[PlanConflict] = []
+        self.left_behind: Counter[str] = Counter()
         #: Key → scope, of samples and conflicts.
         self.scopes: dict[str, Scope] = {}
 
-    def row(self, item: V1Item) -> PlanRow:
-        """Return the row of an item's agent and shard."""
-        key = item.agent_id, item.shard
+    def row(self, agent_id: str, shard: str | None) -> PlanRow:
+        """Return the row of an agent and shard."""
+        key = agent_id, shard
         if key not in self.rows:
-            self.rows[key] = PlanRow(agent_id=item.agent_id, shard=item.shard)
+            self.rows[key] = PlanRow(agent_id=agent_id, shard=shard)
         return self.rows[key]
 
 
 def make_plan(
     runtime: Runtime,
-    plan: V1Plan,
+    plan: StagedPlan,
     options: RunOptions,
     *,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> MigrationPlan:
-    """Compare all items with the store, and plan their migration. Blocks.
+    """Compare all targets with the store, and plan their migration. Blocks.
 
     Raises:
+        ConflictError: an earlier run had other options.
         StoreError: the database cannot be used.
     """
     embedder = runtime.embedder if options.embed else None
     info = runtime.store.database.info()
     store = runtime.store if info.initialized else None
     sums = _Sums()
-    applier = _applier(runtime, plan, options) if store else None
-    _count_problems(sums, find_taken_names(store, plan) if store else ())
-    total, planned = plan.item_total(), 0
-    for items in batched(plan.items(), options.batch_size):
-        for done in applier.apply(items) if applier else map(_of_empty_store, items):
-            _count(sums, plan, done)
-        planned += len(items)
-        progress(planned, total)
+    taken: list[V1Problem] = []
+    earlier = None
+    if store is None:
+        plan.stage.set_found(())
+        for _, item in (each for page in plan.stage.unlike(options.batch_size) for each in page):
+            _count(sums, plan, item)
+    else:
+        refuse_other_options(store, options)
+        earlier = resumable(store, plan.location, options)
+        taken = list(find_taken_names(store, plan))
+        _preview(runtime, plan, options, sums, progress)
+    outcomes = _count_rows(sums, plan)
+    labels = _label_scopes(store, plan, sums.scopes)
     names = {person.id: person.username or "" for person in plan.agents()}
     for row in sums.rows.values():
         row.agent = names.get(row.agent_id, "")
-    labels = _label_scopes(store, plan, sums.scopes)
-    earlier = resumable(store, plan.location, options) if store else None
+    problems = Counter(plan.count_problems()) + Counter(each.kind for each in taken)
     tokens = math.ceil(sums.characters / runtime.settings.formation.characters_per_token)
     return MigrationPlan(
         source=plan.location,
         target=info.location,
-        items=total,
+        items=plan.item_total,
         documents=dict(plan.totals),
-        fates=dict(plan.fates()),
-        not_asked={name: count for name, count in plan.not_asked.items() if count},
+        fates=dict(plan.fates),
+        not_asked={name: count for name, count in plan.about.not_asked.items() if count},
         rows=tuple(sums.rows.values()),
         left_behind=dict(sums.left_behind.most_common()),
-        problems_by_kind=dict(sums.problems.most_common()),
-        problems=tuple(sums.named),
-        unknown_fields=dict(plan.unknown_fields),
+        problems_by_kind=dict(problems.most_common()),
+        problems=tuple(islice((*taken, *islice(plan.problems(), MAX_PROBLEMS)), MAX_PROBLEMS)),
+        unknown_fields=dict(plan.about.unknown_fields),
         samples=_with_labels(sums.samples, labels),
-        outcomes=dict(sorted(sums.outcomes.items())),
+        outcomes=dict(sorted(outcomes.items())),
         conflicts_by_treatment=dict(sums.treatments.most_common()),
         conflicts=_with_labels(sums.conflicts, labels),
-        facts=sums.facts,
+        facts=sum(sums.facts_of.values()),
         model=embedder.model if embedder else "",
         tokens=tokens,
         cost=_cost(runtime.settings, embedder, tokens),
@@ -146,7 +146,146 @@ def make_plan(
     )
 
 
-def _label_scopes(store: Store | None, plan: V1Plan, scopes: Mapping[str, Scope]) -> dict[str, str]:
+def _preview(
+    runtime: Runtime,
+    plan: StagedPlan,
+    options: RunOptions,
+    sums: _Sums,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Decide on all targets, as a run would."""
+    store, stage = runtime.store, plan.stage
+    load_found(store, plan, lambda done: progress(done, 0))
+    stage.set_written(())
+    stage.settle_equal("")
+    applier = Applier(
+        runtime,
+        plan,
+        run_ids={run.id for run in store.migrations.migration_runs()},
+        on_conflict=options.on_conflict,
+        batch_size=options.batch_size,
+        dry_run=True,
+        agents=agents_to_add(store, plan),
+    )
+    done = stage.count_settled()
+    for batch in applier.run():
+        for each in batch:
+            _count_done(sums, plan, each)
+        done += len(batch)
+        progress(min(done, plan.item_total), plan.item_total)
+    for _ in applier.remove_moved():
+        sums.treatments[Treatment.REMOVED] += 1
+
+
+def _count_done(sums: _Sums, plan: StagedPlan, done: Done) -> None:
+    decision, item = done.decision, done.item
+    if decision.detail and decision.outcome is Outcome.LEFT_BEHIND:
+        sums.left_behind[decision.detail] += 1
+        sums.left_behind[item.reason] -= 1  # the reason of an item that is moved
+    if decision.treatment is not None:
+        sums.treatments[decision.treatment] += 1
+        if len(sums.conflicts) < MAX_PROBLEMS:
+            sums.conflicts.append(conflict_of(done))
+            scope = target_scope(item) or Scope.agent(item.agent_id)
+            sums.scopes[scope.key] = scope
+        if isinstance(item.target, V1Text) and decision.treatment is not Treatment.FOLLOWED:
+            sums.row(item.agent_id, item.shard).conflicts += 1
+    if decision.outcome in _MOVED:
+        _count(sums, plan, item)
+
+
+def conflict_of(done: Done) -> PlanConflict:
+    """Return how an item that conflicts with v2 memory is treated."""
+    scope = target_scope(done.item) or Scope.agent(done.item.agent_id)
+    return PlanConflict(
+        kind=done.item.kind,
+        source=format_sources(done.item.sources),
+        scope=scope.key,
+        treatment=done.decision.treatment or "",
+        reason=done.decision.detail,
+    )
+
+
+def _count(sums: _Sums, plan: StagedPlan, item: V1Item) -> None:
+    """Count an item that is written, and take a sample."""
+    content = ""
+    match item.target:
+        case V1Fact(fact=Fact(content=content) as fact):
+            sums.characters += len(content)
+            sums.facts_of[fact.home] += 1
+        case V1Reflection(reflection=Reflection(content=content)):
+            pass
+        case V1Text(content=content, words=words, word_limit=limit):
+            sums.row(item.agent_id, item.shard).over_limit += words > limit
+    scope = target_scope(item)
+    if not content or scope is None or sums.sampled[item.kind] >= _SAMPLES:
+        return
+    source = item.sources[0]
+    sums.scopes[scope.key] = scope
+    sums.sampled[item.kind] += 1
+    sums.samples.append(
+        Sample(
+            kind=item.kind,
+            source=f"{source.collection}/{source.id}",
+            scope=scope.key,
+            before=plan.source_text(source) or "",
+            after=content,
+        )
+    )
+
+
+def _count_rows(sums: _Sums, plan: StagedPlan) -> Counter[str]:
+    """Count all items by agent and shard, and return the numbers by outcome."""
+    outcomes: Counter[str] = Counter()
+    for agent_id, shard, kind, outcome, reason, count in plan.stage.count_outcomes():
+        outcomes[outcome] += count
+        row = sums.row(agent_id, shard)
+        name = _COUNTED.get(kind, "") if outcome in _MOVED else outcome
+        if outcome == Outcome.LEFT_BEHIND:
+            sums.left_behind[reason] += count
+        if hasattr(row, name):
+            setattr(row, name, getattr(row, name) + count)
+    sums.left_behind = +sums.left_behind
+    return outcomes
+
+
+_BATCH = 500
+
+
+def room_notices(store: Store, settings: Settings, facts: Mapping[Scope, int]) -> list[str]:
+    """Return a notice if scopes hold, or will hold, more ``facts`` than their limit."""
+    full = []
+    for scopes in batched(facts, _BATCH):
+        policies = store.memory.policies(scopes)
+        for scope in scopes:
+            policy = policies.get(scope)
+            own = policy.fact_buffer_max if policy is not None else None
+            limit = own if own is not None else defaults_of(settings, scope.kind).fact_buffer_max
+            if limit and facts[scope] > limit:
+                full.append(scope.key)
+    if not full:
+        return []
+    scopes_have = "scope has" if len(full) == 1 else "scopes have"
+    return [
+        f"{len(full):,} {scopes_have} more facts than fact_buffer_max: the next formation drops "
+        "the oldest, which are the migrated ones. Raise the limit with 'edenmem scope policy': "
+        f"{join_names(full)}"
+    ]
+
+
+def facts_by_scope(store: Store, agent_ids: Sequence[str]) -> dict[Scope, int]:
+    """Return the number of facts in each scope of these agents."""
+    return {
+        summary.scope: summary.facts
+        for agent_id in agent_ids
+        for summary in store.memory.scopes(agent_id=agent_id)
+        if summary.facts
+    }
+
+
+def _label_scopes(
+    store: Store | None, plan: StagedPlan, scopes: Mapping[str, Scope]
+) -> dict[str, str]:
     """Return the labels of scopes by key, with names of the store or else of the source."""
     labels = load_labels(store, scopes.values()) if store else Labels()
     people = list(plan.agents())
@@ -165,109 +304,6 @@ def _with_labels(items: Iterable[_Labeled], labels: Mapping[str, str]) -> tuple[
     )
 
 
-def _applier(runtime: Runtime, plan: V1Plan, options: RunOptions) -> DryApplier:
-    rounds = Rounds(runtime.store.migrations.migration_runs())
-    agents = agents_to_add(runtime.store, plan)
-    return DryApplier(runtime, plan, rounds=rounds, on_conflict=options.on_conflict, agents=agents)
-
-
-def _of_empty_store(item: V1Item) -> Done:
-    """Return the outcome of an item in an empty store."""
-    return Done(item, classify_unmoved(item) if item.target is None else classify_moved(item))
-
-
-def _count(sums: _Sums, plan: V1Plan, done: Done) -> None:
-    item = done.item
-    row = sums.row(item)
-    sums.outcomes[done.outcome.value] += 1
-    if done.detail == Forgotten.reason:
-        row.left_behind += 1
-        sums.left_behind[done.detail] += 1
-        return
-    _count_problems(sums, item.problems)
-    if done.treatment is not None:
-        _note_conflict(sums, done, done.treatment)
-    if item.disposition is Disposition.BAD:
-        row.bad += 1
-    elif item.target is None:
-        row.left_behind += 1
-        sums.left_behind[item.reason] += 1
-    if done.outcome is Outcome.ALREADY:
-        row.already += 1
-        return
-    if done.outcome is Outcome.KEPT:
-        row.conflicts += isinstance(item.target, V1Text)
-        return
-    match item.target:
-        case V1Fact(fact=fact):
-            row.facts += 1
-            sums.facts += 1
-            sums.characters += len(fact.content)
-            sums.facts_of[fact.home] += 1
-        case V1Reflection():
-            row.reflections += 1
-        case V1Text(words=words, word_limit=limit):
-            row.texts += 1
-            row.conflicts += done.treatment not in (None, Treatment.FOLLOWED)
-            row.over_limit += words > limit
-        case V1Policy():
-            row.policies += 1
-        case V1Toggles():
-            row.switches += 1
-    _sample(sums, plan, item)
-
-
-def _count_problems(sums: _Sums, problems: Iterable[V1Problem]) -> None:
-    for problem in problems:
-        sums.problems[problem.kind] += 1
-        if len(sums.named) < _PROBLEMS:
-            sums.named.append(problem)
-
-
-def _note_conflict(sums: _Sums, done: Done, treatment: Treatment) -> None:
-    sums.treatments[treatment.value] += 1
-    if len(sums.conflicts) < _PROBLEMS:
-        scope = target_scope(done.item)
-        if scope is None and done.item.agent_id:
-            scope = Scope.agent(done.item.agent_id)
-        if scope is not None:
-            sums.scopes[scope.key] = scope
-        sums.conflicts.append(
-            PlanConflict(
-                kind=done.item.kind,
-                source=format_sources(done.item.sources),
-                scope=scope.key if scope is not None else "",
-                treatment=treatment.value,
-                reason=done.detail,
-            )
-        )
-
-
-def _sample(sums: _Sums, plan: V1Plan, item: V1Item) -> None:
-    scope = target_scope(item)
-    if scope is None or sums.sampled[item.kind] >= _SAMPLES:
-        return
-    match item.target:
-        case V1Text(content=after):
-            pass
-        case V1Fact(fact=Fact(content=after)) | V1Reflection(reflection=Reflection(content=after)):
-            pass
-        case _:
-            return
-    source = item.sources[0]
-    sums.scopes[scope.key] = scope
-    sums.sampled[item.kind] += 1
-    sums.samples.append(
-        Sample(
-            kind=item.kind,
-            source=f"{source.collection}/{source.id}",
-            scope=scope.key,
-            before=plan.source_text(source) or "",
-            after=after,
-        )
-    )
-
-
 def _cost(settings: Settings, embedder: Embedder | None, tokens: int) -> float | None:
     if embedder is None:
         return None
@@ -277,7 +313,7 @@ def _cost(settings: Settings, embedder: Embedder | None, tokens: int) -> float |
     return None if price is None else tokens * price / 1_000_000
 
 
-def _notices(store: Store | None, settings: Settings, plan: V1Plan, sums: _Sums) -> list[str]:
+def _notices(store: Store | None, settings: Settings, plan: StagedPlan, sums: _Sums) -> list[str]:
     notices = []
     if store is None:
         notices.append("the store does not exist yet: create it with 'edenmem init'")

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import msgspec
 
 from edenmem.engine.embeddings.backfill import BackfillReport
-from edenmem.models.formation import UsageTotal
 from edenmem.models.migration import MigrationRun, RunCheck
 from edenmem.models.v1 import V1Damage, V1Options, V1Problem
 
@@ -18,18 +17,15 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         v1: How to convert v1 memory.
-        on_conflict: How to handle a text where v2 already has one: keep v2's, append v1's to it,
+        on_conflict: How to handle a text where v2 already has one that no run wrote: keep v2's,
             or replace it (v2's goes to history).
-        condense: Let a language model shorten texts over their limit; the whole text is kept as
-            an older version.
         embed: Embed the facts at the end.
         batch_size: Items per batch.
         accept_incomplete: Complete the run even if its source is incomplete.
     """
 
     v1: V1Options = msgspec.field(default_factory=V1Options)
-    on_conflict: Literal["keep", "append", "replace"] = "keep"
-    condense: bool = False
+    on_conflict: Literal["keep", "replace"] = "keep"
     embed: bool = False
     batch_size: int = 500
     accept_incomplete: bool = False
@@ -37,7 +33,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     def to_ledger(self) -> dict[str, Any]:
         """Return the options that determine the result, for the ledger."""
         own: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.v1))
-        return {**own, "on_conflict": self.on_conflict, "condense": self.condense}
+        return {**own, "on_conflict": self.on_conflict}
 
 
 class PlanRow(msgspec.Struct, kw_only=True):
@@ -143,18 +139,18 @@ class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         run: The run, with its counts by outcome.
-        condensed: Number of texts shortened to their limit.
-        kept_whole: The texts that stay over their limit, and why.
-        usage: Usage of the language model.
+        problems_by_kind: Numbers of problems of the source.
+        problems: The first problems.
+        conflicts: The first items that conflict with v2 memory.
         embedding: The embedding of the facts, if requested.
         verification: The final comparison with the source.
         notices: Remarks for the operator.
     """
 
     run: MigrationRun
-    condensed: int = 0
-    kept_whole: tuple[str, ...] = ()
-    usage: tuple[UsageTotal, ...] = ()
+    problems_by_kind: dict[str, int] = msgspec.field(default_factory=dict)
+    problems: tuple[V1Problem, ...] = ()
+    conflicts: tuple[PlanConflict, ...] = ()
     embedding: BackfillReport | None = None
     verification: Verification | None = None
     notices: tuple[str, ...] = ()
@@ -166,7 +162,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kind: "missing"; "changed": a field differs; "duplicate": twice in its scope; "copy": in v1
             only in another scope; "extra": not in v1; "order": of a buffer.
-        target_type: fact, reflection, consolidation, policy, agent, user or buffer.
+        target_type: fact, reflection, consolidation, policy, agent, user, buffer or history.
         target_id: The ID; empty for a buffer.
         scope: The actual or expected scope.
         source: The v1 documents.
@@ -187,19 +183,6 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class VectorCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """The extent of the verification of vectors.
-
-    ``facts`` is the number of vectors searched for duplicates, ``compared`` the size of the sample
-    compared with new vectors of a local ``model``; ``reason`` explains a missing sample.
-    """
-
-    facts: int
-    compared: int = 0
-    model: str = ""
-    reason: str = ""
-
-
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
     """The comparison of a store with the source of a run, document by document.
 
@@ -218,7 +201,6 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
         incomplete: Missing parts of the source, unless they were accepted.
         unreadable: Number of unreadable log entries; these excuse no difference.
         unfinished: Whether the run has items left to move.
-        vectors: The verification of vectors.
     """
 
     run_id: str
@@ -235,7 +217,6 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     incomplete: tuple[V1Damage, ...] = ()
     unreadable: int = 0
     unfinished: bool = False
-    vectors: VectorCheck | None = None
 
     @property
     def complete(self) -> bool:
@@ -259,6 +240,22 @@ def check_of(verification: Verification, at: datetime) -> RunCheck:
         differing=verification.differing,
         taken_back=verification.taken_back,
     )
+
+
+class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a repair.
+
+    Attributes:
+        repaired: Numbers of documents written again, or removed, by type.
+        left: Differences that a repair cannot remove.
+        verification: The comparison afterwards.
+        dry_run: Whether nothing was written.
+    """
+
+    repaired: dict[str, int]
+    left: tuple[Difference, ...] = ()
+    verification: Verification
+    dry_run: bool = False
 
 
 class KeptChange(msgspec.Struct, frozen=True, kw_only=True):

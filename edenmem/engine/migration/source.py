@@ -1,27 +1,37 @@
-"""Read v1 memory onto a stage, and make the plan from the stage."""
+"""Read v1 memory onto a stage, and make the plan: the targets of all documents."""
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, dropwhile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 import msgspec
 
-from edenmem.engine.migration import agent_items as text_items
-from edenmem.engine.migration import memory_items
-from edenmem.engine.migration.agent_items import KINDS, ItemBuilder
-from edenmem.engine.migration.items import V1Plan
-from edenmem.engine.runtime.runtime import Runtime
+from edenmem.engine.migration import memory_items, text_items
+from edenmem.engine.migration.items import (
+    classify_moved,
+    classify_unmoved,
+    digest,
+    digest_of_ids,
+    digest_of_text,
+    origin_of,
+    target_scope,
+    text_of,
+    wanted_of,
+)
+from edenmem.engine.migration.text_items import ItemBuilder
 from edenmem.engine.scopes.references import MIN_PREFIX
 from edenmem.errors import AmbiguousReference, NotFoundError
-from edenmem.models.changes import AddAgent, AddUser, Change, ChangeSet
-from edenmem.models.host import Agent, User
-from edenmem.models.ids import is_id
+from edenmem.models.host import User
+from edenmem.models.ids import derived_id, is_id
+from edenmem.models.migration import UNFINISHED, MigrationRun
+from edenmem.models.scope import Scope, ScopeKind
 from edenmem.models.v1 import (
-    Disposition,
+    SHARDS,
     V1Damage,
     V1Item,
     V1Options,
@@ -29,12 +39,12 @@ from edenmem.models.v1 import (
     V1Problem,
     V1ProblemKind,
     V1Ref,
+    V1Reflection,
+    V1Text,
 )
 from edenmem.models.v1_documents import V1Account, V1Read
-from edenmem.store.protocol.store import Store, batched
-from edenmem.store.v1.protocol import V1Source, V1Stage
+from edenmem.store.v1.protocol import TargetRow, V1Source, V1Stage
 
-_BATCH = 500
 _NAMED = 5
 
 
@@ -42,161 +52,6 @@ def join_names(names: Sequence[str]) -> str:
     """Join the first names, and count the others."""
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}"
-
-
-def has_own_accounts(store: Store) -> bool:
-    """Return whether the store manages the accounts itself, without a platform."""
-    return store.database.info().kind == "sqlite"
-
-
-#: Advice on an account whose name is taken, by kind.
-_TAKEN = {
-    "agent": "its memory is kept under its ID: name the agent with "
-    "'edenmem agent add NAME --id ID'",
-    "user": "its memory is kept under its ID: name the user with 'edenmem user add NAME --id ID', "
-    "or move the memory with 'edenmem user merge' if both are one person",
-}
-
-
-def add_people(runtime: Runtime, plan: V1Plan) -> tuple[list[V1Problem], list[str]]:
-    """Add the agents and users of the plan; return accounts with a taken name, and notices.
-
-    Raises:
-        StoreError: the database cannot be used.
-    """
-    host, own = runtime.store.host, has_own_accounts(runtime.store)
-    taken = list(find_taken_names(runtime.store, plan))
-    not_added = {problem.document_id for problem in taken}
-    unknown = [person for person in plan.agents() if host.agent(person.id) is None]
-    added = [person for person in unknown if own and is_addable(person)]
-    refused = _apply(
-        runtime,
-        [
-            AddAgent(agent=describe_agent(person), reason=_KNOWN_TO_V1)
-            for person in added
-            if person.id not in not_added
-        ],
-    )
-    if own:
-        for people in batched(plan.users(), _BATCH):
-            known = host.users_by_ids([person.id for person in people])
-            new = [p for p in people if p.id not in known and is_addable(p)]
-            refused += _apply(
-                runtime,
-                [
-                    AddUser(user=describe_user(person), reason=_KNOWN_TO_V1)
-                    for person in new
-                    if person.id not in not_added
-                ],
-            )
-    notices = [f"not added: {reason}" for reason in refused]
-    silent = [
-        str(person.username)
-        for person in added
-        if not person.user_memory_enabled and host.agent(person.id) is not None
-    ]
-    if silent:
-        notices.append(
-            f"user memory is off for {join_names(silent)}, as in the "
-            "source: 'edenmem agent set NAME --user-memory' turns it on"
-        )
-    strangers = [person.id for person in unknown if person not in added]
-    if strangers:
-        notices.append(strangers_notice(strangers))
-    return taken, notices
-
-
-def agents_to_add(store: Store, plan: V1Plan) -> list[Agent]:
-    """Return the agents that `add_people` would add."""
-    if not has_own_accounts(store):
-        return []
-    taken = {agent.username for agent in store.host.agents()}
-    return [
-        describe_agent(person)
-        for person in plan.agents()
-        if is_addable(person)
-        and person.username not in taken
-        and store.host.agent(person.id) is None
-    ]
-
-
-def is_addable(person: V1Person) -> bool:
-    """Return whether the source has the person's username, and the person still exists."""
-    return bool(person.username) and person.known is True
-
-
-def find_taken_names(store: Store, plan: V1Plan) -> Iterator[V1Problem]:
-    """Yield a problem for each account whose username is taken, here or in the source."""
-    if not has_own_accounts(store):
-        return
-    host = store.host
-    names = {agent.username: agent.id for agent in host.agents()}
-    for person in plan.agents():
-        if is_addable(person) and host.agent(person.id) is None:
-            yield from _find_holder("agent", person, names)
-    names = {user.username: user.id for user in host.users()}
-    for people in batched(plan.users(), _BATCH):
-        known = host.users_by_ids([person.id for person in people])
-        for person in people:
-            if is_addable(person) and person.id not in known:
-                yield from _find_holder("user", person, names)
-
-
-def _find_holder(
-    kind: Literal["agent", "user"], person: V1Person, names: dict[str, str]
-) -> Iterator[V1Problem]:
-    assert person.username is not None
-    holder = names.setdefault(person.username, person.id)
-    if holder != person.id:
-        yield V1Problem(
-            collection="users3",
-            document_id=person.id,
-            agent_id=person.id if kind == "agent" else None,
-            kind=V1ProblemKind.NAME_TAKEN,
-            detail=f"{kind} name {person.username!r} is taken by {holder}; {_TAKEN[kind]}",
-        )
-
-
-def strangers_notice(agent_ids: list[str]) -> str:
-    """Return a notice on agents that the host does not know."""
-    count = "1 agent is" if len(agent_ids) == 1 else f"{len(agent_ids)} agents are"
-    return (
-        f"{count} unknown to the host; memory is kept under the ID "
-        f"({join_names(agent_ids)}): add an agent with "
-        "'edenmem agent add NAME --id ID'"
-    )
-
-
-#: The reason of added agents and users in the log.
-_KNOWN_TO_V1 = "known to the source of v1"
-
-
-def describe_agent(person: V1Person) -> Agent:
-    """Return the agent that a run adds for a v1 agent."""
-    return Agent(
-        id=person.id,
-        username=person.username or person.id,
-        name=person.name or "",
-        persona=person.persona or "",
-        owner=person.owner,
-        user_memory_enabled=person.user_memory_enabled,
-    )
-
-
-def describe_user(person: V1Person) -> User:
-    """Return the account that a run adds for a v1 user."""
-    return User(
-        id=person.id, username=person.username or person.id, eden_user_id=person.eden_user_id
-    )
-
-
-def _apply(runtime: Runtime, changes: list[Change]) -> list[str]:
-    if not changes:
-        return []
-    results = runtime.store.changes.apply(
-        ChangeSet(actor=runtime.actor, at=runtime.clock(), changes=tuple(changes))
-    )
-    return [f"{found.target_id}: {found.detail}" for found in results if not found.ok]
 
 
 #: Called with the number of documents read, and their total.
@@ -208,7 +63,7 @@ FindAgent = Callable[[str], str]
 #: Number of documents between progress reports.
 _STEP = 500
 
-#: Functions that build the items of each kind, in the order of `KINDS`.
+#: Functions that build the items of an agent, in the order in which they are written.
 _STEPS: tuple[Callable[[ItemBuilder], Iterator[V1Item]], ...] = (
     text_items.toggles,
     text_items.policies,
@@ -216,8 +71,35 @@ _STEPS: tuple[Callable[[ItemBuilder], Iterator[V1Item]], ...] = (
     memory_items.facts,
     memory_items.reflections,
     memory_items.episodes,
-    memory_items.leftovers,
 )
+
+
+class PlanNote(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts about a source that its stage keeps for a later process.
+
+    Attributes:
+        location: The location, without secrets.
+        fingerprint: A text that changes with the files of the source.
+        options: The options, with the IDs of the selected agents.
+        incomplete: The missing or unreadable parts of the source.
+        totals: Number of documents of the selected agents, or without an owner, by collection.
+        not_asked: Number of documents of other agents by collection.
+        unknown_fields: ``collection.field`` → number of documents with this unknown field.
+        agents: IDs of the selected agents with documents.
+        item_total: Number of items.
+        fates: Number of documents that are "used", "left_behind" or "bad".
+    """
+
+    location: str
+    fingerprint: str
+    options: V1Options
+    incomplete: tuple[V1Damage, ...]
+    totals: dict[str, int]
+    not_asked: dict[str, int]
+    unknown_fields: dict[str, int]
+    agents: tuple[str, ...]
+    item_total: int
+    fates: dict[str, int]
 
 
 def open_plan(
@@ -227,13 +109,14 @@ def open_plan(
     *,
     users: Iterable[User] = (),
     find_agent: FindAgent | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> StagedPlan:
     """Read a source onto a stage, and return its plan. Blocks.
 
     Args:
         source: The source; always closed afterwards.
-        stage: An empty stage. The plan closes it; closed here if reading fails.
+        stage: A stage: an empty one, or a complete one of the same source and options, which is
+            used as it is. The plan closes it; closed here if reading fails.
         options: How to convert v1 memory.
         users: Users of the target store. They identify the accounts of one person if the source
             has no accounts.
@@ -245,24 +128,165 @@ def open_plan(
         NotFoundError: neither the source nor the store has an agent.
     """
     try:
-        counts = source.counts()
-        stage.add_accounts(source.accounts())
-        options = msgspec.structs.replace(
-            options, agents=_agent_ids(stage, source.location, options.agents, find_agent)
-        )
-        stage.add_people((user.id, user.person_id) for user in users if user.eden_user_id)
-        reads = source.documents(stage.canonical)
-        if progress is not None:
-            reads = _count(reads, progress, sum(counts.values()))
-        stage.add(reads)
-        stage.settle(merge=options.shards == "merge")
-        incomplete = (*source.damage(), *stage.damage(source.collections()))
+        if not stage.note:
+            total = source.size()
+            stage.add_accounts(source.accounts())
+            agents = _agent_ids(stage, source.location, options.agents, find_agent)
+            options = msgspec.structs.replace(options, agents=agents)
+            stage.add_people((user.id, user.person_id) for user in users if user.eden_user_id)
+            stage.add(_count(source.documents(stage.canonical), progress, total))
+            stage.settle(merge=options.shards == "merge")
+            incomplete = (*source.damage(), *stage.damage(source.collections()))
+            _complete(stage, source, options, incomplete)
     except BaseException:
         stage.close()
         raise
     finally:
         source.close()
-    return StagedPlan(stage, options, source.location, incomplete)
+    return StagedPlan(stage)
+
+
+def _complete(
+    stage: V1Stage, source: V1Source, options: V1Options, incomplete: tuple[V1Damage, ...]
+) -> None:
+    """Add the targets of all documents to a settled stage."""
+    everything = stage.counts()
+    totals = stage.counts(options.agents) if options.agents else everything
+    agents = tuple(
+        agent for agent in stage.agents() if agent and agent in (options.agents or (agent,))
+    )
+    #: By document number: 0 unseen, 1 in an item, 2 in an item with a target.
+    uses = array("b", bytes(sum(everything.values()) + 1))
+
+    def use(number: int, used: bool) -> None:
+        uses[number] = max(uses[number], 1 + used)
+
+    for agent in agents:
+        builder = ItemBuilder(stage, options, agent, use)
+        items = _with_stranger(stage, builder, options)
+        stage.add_targets(rows_of(items))
+    for agent in ("", *agents):
+        stage.add_problems(
+            msgspec.structs.replace(memory_items.leftover(fate, staged), agent_id=agent)
+            for fate, staged in stage.noted_leftovers(agent)
+        )
+    fates = {
+        fate: (reason, "bad" if fate in memory_items.BAD else "left_behind")
+        for fate, reason in memory_items.REASONS.items()
+        if not (fate == "episode" and options.episodes == "keep")
+        and not (fate == "absorbed" and options.provenance)
+    }
+    stage.add_leftovers(fates, options.agents)
+    for number in stage.leftover_numbers():
+        use(number, used=False)
+    counts = Counter(stage_outcomes(stage))
+    counted = Counter(uses[1:])
+    note = PlanNote(
+        location=source.location,
+        fingerprint=source.fingerprint(),
+        options=options,
+        incomplete=incomplete,
+        totals=totals,
+        not_asked={name: everything[name] - totals[name] for name in everything},
+        unknown_fields=stage.unknown_fields(),
+        agents=agents,
+        item_total=sum(counts.values()),
+        fates={
+            "used": counted[2],
+            "left_behind": counted[1] - counts["bad"],
+            "bad": counts["bad"],
+        },
+    )
+    stage.complete(msgspec.msgpack.encode(note))
+
+
+def stage_outcomes(stage: V1Stage) -> dict[str, int]:
+    """Count the items of a stage by outcome."""
+    counts: Counter[str] = Counter()
+    for *_, outcome, _, count in stage.count_outcomes():
+        counts[outcome] += count
+    return counts
+
+
+def _with_stranger(stage: V1Stage, builder: ItemBuilder, options: V1Options) -> Iterator[V1Item]:
+    """Yield the items of an agent; the first one has the problem of an unknown agent."""
+    steps = _STEPS if options.episodes == "keep" else _STEPS[:-1]
+    items = chain.from_iterable(step(builder) for step in steps)
+    person = person_of(stage, builder.agent_id, is_agent=True)
+    for item in items:
+        if person.known is False:
+            problem = V1Problem(
+                collection=item.sources[0].collection,
+                document_id=item.sources[0].id,
+                agent_id=item.agent_id,
+                kind=V1ProblemKind.UNKNOWN_AGENT,
+                detail=f"the host no longer has agent {item.agent_id}",
+            )
+            item = msgspec.structs.replace(item, problems=(problem, *item.problems))
+            person = msgspec.structs.replace(person, known=None)
+        yield item
+
+
+def rows_of(items: Iterable[V1Item]) -> Iterator[TargetRow]:
+    """Yield the rows of items, and one for each buffer."""
+    home: Scope | None = None
+    waiting: list[str] = []
+    for item in items:
+        wanted, scope = wanted_of(item), target_scope(item)
+        outcome = classify_moved(item) if wanted else classify_unmoved(item)
+        yield TargetRow(
+            agent_id=item.agent_id,
+            shard=item.shard,
+            kind=item.kind,
+            type=wanted.key.type if wanted else None,
+            key=wanted.key.id if wanted else None,
+            scope=scope.key if scope is not None else None,
+            digest=wanted.digest if wanted else None,
+            origin=_origin_of(item) if wanted else None,
+            text=digest_of_text(text_of(wanted.memory)) if wanted and wanted.memory else None,
+            outcome=outcome,
+            reason=item.reason,
+            item=item,
+        )
+        # Episodes belong to sessions, which are not consolidated: their buffers have no order.
+        if isinstance(item.target, V1Reflection) and item.kind == "reflection":
+            if scope != home:
+                yield from _buffer_row(home, waiting)
+                home, waiting = scope, []
+            if not item.target.reflection.absorbed:
+                waiting.append(item.target.reflection.id)
+    yield from _buffer_row(home, waiting)
+
+
+def _buffer_row(scope: Scope | None, ids: Sequence[str]) -> Iterator[TargetRow]:
+    if scope is not None and ids:
+        ordered = digest_of_ids(ids)
+        yield TargetRow(
+            agent_id=scope.agent_id,
+            shard=None,
+            kind="buffer",
+            type="buffer",
+            key=scope.key,
+            scope=None,
+            digest=ordered,
+            origin=None,
+            text=None,
+            outcome="",
+            reason="",
+            item=None,
+        )
+
+
+def _origin_of(item: V1Item) -> int:
+    """Return the digest of an item's documents; no entry has that of a text with older ones."""
+    origin = origin_of(item.sources)
+    is_long = isinstance(item.target, V1Text) and item.target.earlier
+    return origin_digest(f"older texts {origin}" if is_long else origin)
+
+
+def origin_digest(reason: str) -> int:
+    """Return the digest of the documents that a reason begins with."""
+    return digest(reason.partition(";")[0].encode("utf-8", "surrogatepass"))
 
 
 def _agent_ids(
@@ -314,80 +338,67 @@ def _count(reads: Iterable[V1Read], progress: Progress, total: int) -> Iterator[
         yield read
         if done % _STEP == 0:
             progress(done, max(total, done))  # a live database can grow after the count
-    progress(done, max(total, done))
+    progress(done, done)
+
+
+def person_of(stage: V1Stage, person_id: str, *, is_agent: bool) -> V1Person:
+    """Return an agent or user by ID."""
+    account = stage.account(person_id)
+    if account is not None and account.is_agent is not is_agent:
+        account = None
+    known = None
+    if stage.has_accounts(agents=is_agent):
+        known = account is not None and not account.deleted
+    if account is None:
+        return V1Person(id=person_id, known=known)
+    return V1Person(
+        id=person_id,
+        username=account.username or None,
+        name=account.name or None,
+        owner=account.owner or None,
+        known=known,
+        persona=account.persona or None,
+        user_memory_enabled=account.user_memory_enabled,
+    )
+
+
+def is_of(stage: V1Stage, source: V1Source, runs: Sequence[MigrationRun]) -> bool:
+    """Return whether a complete stage has what an unfinished run read from a source."""
+    about = msgspec.msgpack.decode(stage.note, type=PlanNote)
+    return about.fingerprint == source.fingerprint() and any(
+        run.source == source.location and run.state in UNFINISHED for run in runs
+    )
 
 
 class StagedPlan:
-    """The plan of a staged source; see `edenmem.engine.migration.items.V1Plan`."""
+    """The plan of a source: what v2 must hold, on a stage.
 
-    def __init__(
-        self,
-        stage: V1Stage,
-        options: V1Options,
-        location: str,
-        incomplete: tuple[V1Damage, ...] = (),
-    ) -> None:
-        self.incomplete = incomplete
-        self._stage = stage
-        self.options = options
-        self._item_total: int | None = None
-        self._fates: dict[str, int] = {}
-        self.location = location
-        everything = stage.counts()
-        self.totals = stage.counts(options.agents) if options.agents else everything
-        self.not_asked = {name: everything[name] - self.totals[name] for name in everything}
-        self.unknown_fields = stage.unknown_fields()
-        self._agents = [
-            agent
-            for agent in stage.agents()
-            if not agent or not options.agents or agent in options.agents
-        ]
+    ``keep`` keeps the stage for the next process when the plan is closed. Blocks. Not thread-safe.
+    """
 
-    def item_total(self, progress: Callable[[int], None] = lambda done: None) -> int:
-        """Return the number of items."""
-        if self._item_total is None:
-            self._item_total, self._fates = self._count_items(progress)
-        return self._item_total
-
-    def fates(self) -> Mapping[str, int]:
-        """Return the number of documents by fate."""
-        self.item_total()
-        return self._fates
-
-    def _count_items(self, progress: Callable[[int], None]) -> tuple[int, dict[str, int]]:
-        """Count items, and each document once, by its best use in any item."""
-        unused: Counter[str] = Counter()
-        # Hashes of documents that several items may use; others are counted directly.
-        left, used = dict[str, Disposition](), set[str]()
-        total = 0
-        for total, item in enumerate(self.items(), 1):
-            if total % _STEP == 0:
-                progress(total)
-            hashes = [ref.content_hash for ref in item.sources]
-            if item.target is not None:
-                if item.kind in ("policy", "toggles", "text") or self.options.active_since:
-                    used.update(hashes)
-            elif item.kind in ("leftover", "episode"):
-                unused[item.disposition] += len(hashes)
-            else:
-                left.update(dict.fromkeys(hashes, item.disposition))
-        unused.update(fate for each, fate in left.items() if each not in used)
-        documents = sum(self.totals.values())
-        bad, behind = unused[Disposition.BAD], unused[Disposition.LEFT_BEHIND]
-        return total, {"used": documents - bad - behind, "left_behind": behind, "bad": bad}
+    def __init__(self, stage: V1Stage) -> None:
+        self.stage = stage
+        self.about = msgspec.msgpack.decode(stage.note, type=PlanNote)
+        self.location = self.about.location
+        self.options = self.about.options
+        self.incomplete = self.about.incomplete
+        self.totals = self.about.totals
+        self.item_total = self.about.item_total
+        self.fates = self.about.fates
+        self.keep = False
 
     def agents(self) -> list[V1Person]:
         """Return the agents, in the order of their items."""
-        return [self._person(agent, is_agent=True) for agent in self._agents if agent]
+        return [person_of(self.stage, agent, is_agent=True) for agent in self.about.agents]
 
-    def users(self, agent_id: str | None = None) -> Iterator[V1Person]:
+    def users(self) -> Iterator[V1Person]:
         """Yield users with a text or named by memory, each once, with their other accounts."""
-        agents = self._agents if agent_id is None else [agent_id]
+        stage = self.stage
         unused = self.options.provenance or self.options.episodes == "keep"
-        for user_id in self._stage.user_ids(agents, unused=unused):
-            accounts = self._stage.accounts_of(user_id)
+        for user_id in stage.user_ids(self.about.agents, unused=unused):
+            accounts = stage.accounts_of(user_id)
             if all(account.id != user_id for account in accounts):
-                yield V1Person(id=user_id, known=self._is_known(user_id))
+                yield V1Person(id=user_id, known=person_of(stage, user_id, is_agent=False).known)
             for account in sorted(accounts, key=lambda each: each.id != user_id):
                 yield V1Person(
                     id=account.id,
@@ -396,76 +407,41 @@ class StagedPlan:
                     eden_user_id=account.memory_id if account.memory_id != account.id else None,
                 )
 
-    def _is_known(self, user_id: str) -> bool | None:
-        """Return whether the source has this user; None if it has no users."""
-        if not self._stage.has_accounts(agents=False):
-            return None
-        account = self._stage.account(user_id)
-        return account is not None and not account.is_agent and not account.deleted
+    def items(self, outcome: str = "") -> Iterator[V1Item]:
+        """Yield all items; every document of v1 is among the sources of at least one.
 
-    def _person(self, person_id: str, *, is_agent: bool) -> V1Person:
-        account = self._stage.account(person_id)
-        if account is not None and account.is_agent is not is_agent:
-            account = None
-        known = None
-        if self._stage.has_accounts(agents=is_agent):
-            known = account is not None and not account.deleted
-        if account is None:
-            return V1Person(id=person_id, known=known)
-        return V1Person(
-            id=person_id,
-            username=account.username or None,
-            name=account.name or None,
-            owner=account.owner or None,
-            known=known,
-            persona=account.persona or None,
-            user_memory_enabled=account.user_memory_enabled,
-        )
-
-    def items(self, *, after: str | None = None, agent_id: str | None = None) -> Iterator[V1Item]:
-        """Yield the items after the key ``after``."""
-        for agent in self._agents:
-            if agent_id is not None and agent != agent_id:
-                continue
-            if after is None or not after.startswith(f"{agent}/"):
-                if after is None or f"{agent}/" > after:
-                    yield from self._items_of(agent, 0)
-                continue
-            first = int(after.removeprefix(f"{agent}/").partition("/")[0])
-            items = self._items_of(agent, first)
-            yield from dropwhile(lambda item: item.key <= after, items)
-
-    def _items_of(self, agent_id: str, first: int) -> Iterator[V1Item]:
-        builder = ItemBuilder(self._stage, self.options, agent_id)
-        steps = _STEPS[first:] if agent_id else _STEPS[-1:]
-        items = chain.from_iterable(step(builder) for step in steps)
-        if first or not agent_id:
-            yield from items
-            return
-        person = self._person(agent_id, is_agent=True)
-        for item in items:
-            yield _of_stranger(item) if person.known is False else item
-            break
-        yield from items
+        With an ``outcome``, those that have it in an empty store.
+        """
+        for found in self.stage.items(outcome):
+            yield found if isinstance(found, V1Item) else memory_items.leftover(*found)
 
     def problems(self) -> Iterator[V1Problem]:
-        """Yield the problems of all items."""
-        for item in self.items():
-            yield from item.problems
+        """Yield the problems of all documents."""
+        for raw in self.stage.problems():
+            yield msgspec.msgpack.decode(raw, type=V1Problem)
+
+    def count_problems(self) -> dict[str, int]:
+        """Count the problems of all documents by kind."""
+        return self.stage.count_problems()
 
     def source_text(self, ref: V1Ref) -> str | None:
-        """Return the text of a document."""
-        staged = self._stage.find(ref)
+        """Return the text of a v1 document, or None if the document is missing."""
+        staged = self.stage.find(ref)
         return None if staged is None or staged.document is None else staged.document.content
 
     def find_absorbed(self, item: V1Item, memory_ids: Sequence[str]) -> set[str]:
-        """Return the memories that the item's text has absorbed."""
-        scope = item.key.split("/", 2)[2]  # for texts, the scope's key in the stage
-        return self._stage.find_unlisted(item.agent_id, scope, memory_ids)
+        """Return those of these v1 memories that are no longer pending for the item's text."""
+        scope = target_scope(item)
+        assert scope is not None
+        key = {ScopeKind.USER: f"user/{scope.owner}", ScopeKind.AGENT: "agent"}.get(scope.kind)
+        if key is None:
+            own = item.sources[0].id
+            key = f"shard/{own if is_id(own) else derived_id('v1', SHARDS, own)}"
+        return self.stage.find_unlisted(item.agent_id, key, memory_ids)
 
     def close(self) -> None:
-        """Remove the stage."""
-        self._stage.close()
+        """Remove the stage, unless it is kept."""
+        self.stage.close(keep=self.keep)
 
     def __enter__(self) -> Self:
         return self
@@ -477,18 +453,3 @@ class StagedPlan:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _of_stranger(item: V1Item) -> V1Item:
-    """Add the problem of an unknown agent to its first item."""
-    problem = V1Problem(
-        collection=item.sources[0].collection,
-        document_id=item.sources[0].id,
-        agent_id=item.agent_id,
-        kind=V1ProblemKind.UNKNOWN_AGENT,
-        detail=f"the host no longer has agent {item.agent_id}",
-    )
-    return msgspec.structs.replace(item, problems=(problem, *item.problems))
-
-
-assert len(_STEPS) == len(KINDS)

@@ -1,68 +1,54 @@
 """Compare a store with the source of a run: every v1 document, and everything else in the store.
 
-The store is read once and kept as an ID and digest per document. Then the source is read again, and
-each of its documents is looked up. A changed document is correct only if the log explains, entry by
-entry, the change from what the run wrote. Memory that v1 does not have must be in the log too, or
-be written by the platform.
+Targets that store and log both have unchanged are found by the stage. All others are examined one
+by one: a changed document is correct only if the log explains, entry by entry, the change from what
+the run wrote. Memory that v1 does not have must be in the log too, or be written by the platform.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
-from edenmem.embed.protocol import Embedder
-from edenmem.engine.history.trails import (
-    Logged,
-    Trails,
-    differing,
-    digest,
-    fields_of,
-    is_written,
-    read_after,
-)
-from edenmem.engine.migration.conflicts import (
-    APPENDED,
-    OnConflict,
-    Standing,
-    decide,
-    find_standing,
-)
-from edenmem.engine.migration.inventory import (
-    KINDS,
-    SET_BY_STORE,
-    Contents,
-    Found,
-    Inventory,
-    Memory,
-    content_of,
-    key_of,
-    key_of_scope,
-    mark,
-    mark_of_buffer,
+import msgspec
+
+from edenmem.engine.history.trails import Trails, differing, fields_of, read_after
+from edenmem.engine.migration.comparison import KINDS, load_found, load_written, read_memory
+from edenmem.engine.migration.deciding import (
+    Base,
+    Bases,
+    Decider,
+    Decision,
+    Stored,
+    written_by,
 )
 from edenmem.engine.migration.items import (
+    SWITCH,
     Forgotten,
+    Key,
+    Memory,
     Outcome,
-    Rounds,
-    V1Plan,
-    batched_items,
-    change_id,
     classify_moved,
-    classify_unmoved,
-    expected_of,
+    digest_of,
+    digest_of_text,
     format_sources,
+    key_of_item,
+    reason_of,
+    target_scope,
+    text_of,
+    uncompared,
+    wanted_of,
 )
-from edenmem.engine.migration.reports import Difference, VectorCheck, Verification
-from edenmem.engine.migration.source import describe_agent, describe_user, has_own_accounts
-from edenmem.engine.migration.vectors import check_vectors
+from edenmem.engine.migration.people import describe_agent, describe_user, has_own_accounts
+from edenmem.engine.migration.reports import Difference, Verification
+from edenmem.engine.migration.source import StagedPlan, stage_outcomes
 from edenmem.errors import ConflictError, DocumentDamaged
 from edenmem.models.backup import RecordKind
 from edenmem.models.changes import AuditEntry
 from edenmem.models.forgetting import Subject
 from edenmem.models.host import Agent, User
+from edenmem.models.ids import utc_now
 from edenmem.models.memory import Consolidation, Fact, Policy, Reflection
 from edenmem.models.migration import (
     TAKEN_BACK,
@@ -71,51 +57,40 @@ from edenmem.models.migration import (
     RunState,
     find_successor,
 )
-from edenmem.models.scope import Scope
-from edenmem.models.v1 import (
-    V1Item,
-    V1Person,
-    V1Ref,
-    V1Text,
-    V1Toggles,
-)
+from edenmem.models.scope import Scope, ScopeKind
+from edenmem.models.v1 import V1Item, V1Person, V1Text, V1Toggles
 from edenmem.store.protocol.store import Store, batched
 
-#: Number of items compared together.
+#: Number of accounts compared together.
 _BATCH = 500
 #: Maximum number of differences in the report; all are counted.
 _NAMED = 1000
-#: Up to this number of surplus memories, look each up in the log; beyond it, read the whole log.
-_FEW = 200
-
-_KIND_OF: dict[type, RecordKind] = {
-    Fact: RecordKind.FACT,
-    Reflection: RecordKind.REFLECTION,
-    Consolidation: RecordKind.CONSOLIDATION,
-    Policy: RecordKind.POLICY,
-}
-
-#: Kinds with at most one document per scope.
-_ONE_PER_SCOPE = (RecordKind.CONSOLIDATION, RecordKind.POLICY)
-#: The kind of items in buffers. Episodes belong to sessions, which are not consolidated.
-_BUFFERED = "reflection"
-_AGENT_SWITCH = frozenset({"agent_memory_enabled"})
-_NOTHING = frozenset[str]()
-_BUT_AGENT_SWITCH = frozenset(fields_of(Agent)) - _AGENT_SWITCH
-#: Key in the counts for items reverted by a rollback or undo.
-_TAKEN_BACK = "taken_back"
-_NO_REASON = "the log does not explain this"
 #: Maximum number of characters of a text shown in a difference.
 _LONGEST = 160
+_AGENT_SWITCH = frozenset({"agent_memory_enabled"})
+_NO_REASON = "the log does not explain this"
+_AGAIN = "run 'edenmem migrate v1' again"
+#: Key in the counts for items reverted by a rollback or undo, and for those that differ.
+_TAKEN_BACK, _DIFFERS = "taken_back", "differs"
+
+
+class Finding(NamedTuple):
+    """A document that differs, and what belongs there; ``reason`` names its v1 documents."""
+
+    key: Key
+    scope: Scope | None
+    wanted: Memory | Agent | None = None
+    reason: str = ""
 
 
 def verify(
     store: Store,
-    plan: V1Plan,
+    plan: StagedPlan,
     run: MigrationRun,
     *,
-    embedder: Embedder | None = None,
     progress: Callable[[int], None] = lambda items: None,
+    is_loaded: bool = False,
+    findings: list[Finding] | None = None,
 ) -> Verification:
     """Compare the items moved by a run with its source. Blocks.
 
@@ -123,8 +98,9 @@ def verify(
         store: The target.
         plan: The source.
         run: The run.
-        embedder: A local model to check a sample of the vectors.
-        progress: Called with the number of items done.
+        progress: Called with the number of documents done.
+        is_loaded: Whether the stage has the present state of the store already.
+        findings: Collects the documents that differ, for a repair.
 
     Raises:
         ConflictError: the run was rolled back.
@@ -133,12 +109,10 @@ def verify(
     if run.state in TAKEN_BACK:
         how = "undone" if run.state is RunState.UNDONE else "rolled back"
         raise ConflictError(f"run {run.id} was {how}: nothing to verify")
-    check = _Check(store, plan, run, embedder)
-    compared = 0
-    for items in batched_items(plan.items(), _BATCH):
-        check.compare(items)
-        compared += len(items)
-        progress(compared)
+    if not is_loaded:
+        load_found(store, plan, progress)
+    check = _Check(store, plan, run, [] if findings is None else findings)
+    check.compare(progress)
     check.finish()
     return check.result()
 
@@ -147,43 +121,50 @@ class _Check:
     """One verification."""
 
     def __init__(
-        self, store: Store, plan: V1Plan, run: MigrationRun, embedder: Embedder | None
+        self, store: Store, plan: StagedPlan, run: MigrationRun, findings: list[Finding]
     ) -> None:
         self._store = store
-        self._embedder = embedder
-        self._own_accounts = has_own_accounts(store)
         self._plan = plan
+        self._stage = plan.stage
         self._run = run
-        self._rounds = Rounds(runs := store.migrations.migration_runs())
-        self._undo_runs = {id for each in runs for id in each.undo_runs}
+        self._findings = findings
+        self._own_accounts = has_own_accounts(store)
+        self._runs = store.migrations.migration_runs()
+        self._run_ids = {each.id for each in self._runs}
+        self._undo_runs = {id for each in self._runs for id in each.undo_runs}
         forgettings = store.erasure.forgettings()
         self._forgotten = Forgotten(forgettings)
-        self._forgotten_ids = {each.id for each in forgettings}
         self._trails = Trails(store, has_forgotten=bool(forgettings))
-        self._on_conflict: OnConflict = run.options.get("on_conflict", "keep")
-        self._stock = Inventory(store, [person.id for person in plan.agents()])
-        self._contents = Contents()
-        self._agents: dict[str, Agent | None] = {}
-        self._switched = set[str]()
-        self._counts: Counter[str] = Counter()
-        self._documents = array("Q")
+        self._bases = Bases(store, self._run_ids, self._trails.unreadable)
+        self._decider = Decider(
+            run.options.get("on_conflict", "keep"),
+            utc_now(),
+            lambda scope, at: 0,
+            lambda item: (),
+        )
+        self._agents: dict[str, Agent] = {}
+        for person in plan.agents():
+            if (agent := store.host.agent(person.id)) is not None:
+                self._agents[person.id] = agent
         self._named: list[Difference] = []
+        self._counts: Counter[str] = Counter()
         self._differing = self._changed = self._kept = self._of_platform = 0
-        self._buffer: tuple[Scope | None, list[str]] = (None, [])
-        self._vectors: VectorCheck | None = None
+        unreadable = self._trails.unreadable
+        load_written(store, plan, sorted(self._run_ids), unreadable)
 
     def result(self) -> Verification:
         """Return the verification."""
-        order = [*Outcome, _TAKEN_BACK, "differs"]
-        successor = find_successor(self._run, self._store.migrations.migration_runs())
+        order = [*Outcome, _TAKEN_BACK, _DIFFERS]
+        successor = find_successor(self._run, self._runs)
+        counts = Counter(stage_outcomes(self._stage))
         return Verification(
             run_id=self._run.id,
             superseded_by=None if successor is None else successor.id,
             documents=sum(self._plan.totals.values()),
-            seen=_count_distinct(self._documents),
-            counts={str(each): self._counts[each] for each in order if self._counts[each]},
+            seen=sum(self._plan.fates.values()),
+            counts={str(each): counts[each] for each in order if counts[each]},
             changed=self._changed,
-            taken_back=self._counts[_TAKEN_BACK],
+            taken_back=counts[_TAKEN_BACK],
             kept=self._kept,
             platform=self._of_platform,
             differing=self._differing,
@@ -191,287 +172,178 @@ class _Check:
             incomplete=() if self._run.incomplete_accepted else tuple(self._plan.incomplete),
             unreadable=len(self._trails.unreadable),
             unfinished=self._run.state in UNFINISHED,
-            vectors=self._vectors,
         )
 
     # -- item by item ------------------------------------------------------------------------
 
-    def compare(self, items: Sequence[V1Item]) -> None:
-        """Compare a batch of items with the store and the log."""
-        moved: list[V1Item] = []
-        wanted: dict[RecordKind, list[tuple[V1Item, Memory]]] = {}
-        for item in map(self._forgotten.without_users, items):
-            self._documents.extend(_number(ref) for ref in item.sources)
-            if item.target is None:
-                self._counts[classify_unmoved(item)] += 1
-            elif self._forgotten.has(item):
-                self._counts[Outcome.LEFT_BEHIND] += 1
-                self._kept += 1
-            else:
-                moved.append(item)
-                if (expected := expected_of(item)) is not None:
-                    wanted.setdefault(_KIND_OF[type(expected)], []).append((item, expected))
-                    self._contents.add(expected)
-                    if item.kind == _BUFFERED:
-                        self._note_pending(expected)
-        origins = self._find_written(moved)
-        unlike: list[tuple[V1Item, Memory]] = []
-        for kind, pairs in wanted.items():
-            keys = [key_of(expected) for _, expected in pairs]
-            same = self._stock.shelves[kind].find(keys, [mark(expected) for _, expected in pairs])
-            for (item, expected), is_same in zip(pairs, same, strict=True):
-                entry = origins.get(item.key)
-                if is_same and entry is not None and _is_of(entry, item, expected):
-                    self._counts[classify_moved(item)] += 1
-                else:
-                    unlike.append((item, expected))
-        for item in moved:
-            if isinstance(item.target, V1Toggles):
-                self._judge_switch(item, item.target, origins.get(item.key))
-        if unlike:
-            self._examine(unlike, origins)
+    def compare(self, progress: Callable[[int], None]) -> None:
+        """Examine the items that store and log do not both have unchanged."""
+        self._stage.set_outcomes(())
+        done = 0
+        for page in self._stage.unproven():
+            outcomes = self._examine(page)
+            self._stage.set_outcomes(outcomes)
+            done += len(page)
+            progress(done)
 
-    def _find_written(self, items: Sequence[V1Item]) -> dict[str, AuditEntry]:
-        """Return the latest log entry of a run that moved the item, by key."""
-        asked = {
-            change_id(item, round): item.key
-            for item in items
-            for round in range(self._rounds.latest(item) + 1)
-        }
-        found: dict[str, AuditEntry] = {}
-        log, unreadable = self._store.log, self._trails.unreadable
-        entries = log.audit_entries(list(asked), unreadable=unreadable) if asked else {}
-        for id, entry in entries.items():
-            known = found.get(asked[id])
-            if known is None or (known.at, known.id) < (entry.at, entry.id):
-                found[asked[id]] = entry
-        return found
-
-    def _agent(self, agent_id: str) -> Agent | None:
-        if agent_id not in self._agents:
-            self._agents = {agent_id: self._store.host.agent(agent_id)}
-        return self._agents[agent_id]
-
-    def _examine(
-        self, unlike: Sequence[tuple[V1Item, Memory]], origins: Mapping[str, AuditEntry]
-    ) -> None:
-        """Judge by the log the memories that differ from v1."""
+    def _examine(self, page: Sequence[tuple[int, V1Item]]) -> list[tuple[int, str]]:
+        items = [self._forgotten.without_users(item) for _, item in page]
         try:
-            found = Found(self._store, [expected for _, expected in unlike])
-        except DocumentDamaged as error:
-            if len(unlike) > 1:
-                for pair in unlike:
-                    self._examine([pair], origins)
-            else:
-                self._report(*unlike[0], None, error.message)
-            return
-        for item, expected in unlike:
-            entry = origins.get(item.key)
-            if isinstance(expected, Consolidation):
-                self._judge_text(item, expected, found.texts.get(expected.home), entry)
-            elif isinstance(expected, Policy):
-                self._judge_policy(item, expected, found.policies.get(expected.home), entry)
-            else:
-                self._judge_memory(item, expected, found.memory(expected), entry)
+            stored = Stored(self._store, items, self._agents)
+        except (DocumentDamaged, msgspec.MsgspecError, ValueError) as error:
+            if len(page) > 1:
+                return [found for pair in page for found in self._examine([pair])]
+            self._report(items[0], None, None, f"it cannot be read: {error}")
+            return [(page[0][0], _DIFFERS)]
+        self._bases.load(items)
+        return [
+            (number, self._judge(item, stored.find(item)))
+            for (number, _), item in zip(page, items, strict=True)
+        ]
 
-    def _judge_memory(
+    def _judge(self, item: V1Item, now: Any) -> str:
+        """Return the outcome of one item, and report it if it differs."""
+        if self._forgotten.has(item):
+            self._kept += 1
+            return Outcome.LEFT_BEHIND
+        key = key_of_item(item)
+        base, entries = self._bases.of(key), self._bases.entries(key)[::-1]
+        if isinstance(now, Fact) and now.id != key.id:  # another fact with the same text
+            entries = self._trails.entries(key.type, now.id)
+        decision = self._decider.decide(item, now, base, self._bases.is_switched(item))
+        why, wanted = self._find_fault(item, now, base, entries, decision)
+        if why:
+            self._report(item, now, wanted, why, entries)
+            return _DIFFERS
+        if (lost := self._find_lost(item, now)) is not None:
+            self._report_lost(item, lost)
+            return _DIFFERS
+        if base is None and decision.changes:  # undone since
+            is_run = entries[-1].actor.run_id in self._undo_runs
+            self._changed += not is_run
+            return _TAKEN_BACK if is_run else classify_moved(item)
+        if decision.outcome is Outcome.KEPT:
+            self._kept += 1
+            return Outcome.KEPT
+        if base is None:
+            return Outcome.ALREADY
+        return self._name_outcome(item, now, base, entries)
+
+    def _find_fault(
         self,
         item: V1Item,
-        expected: Fact | Reflection,
-        found: Fact | Reflection | None,
-        origin: AuditEntry | None,
-    ) -> None:
-        kind = _KIND_OF[type(expected)]
-        if origin is not None:
-            self._judge_written(item, expected, found, origin)
-        elif found is not None and found.agent_id == expected.agent_id:
-            entries = self._trails.entries(kind, found.id)
-            if entries and self._trails.leads(entries, entries[0], found):
-                if (found.home, found.content) == (expected.home, expected.content):
-                    self._counts[Outcome.ALREADY] += 1
-                else:
-                    self._keep()
-            else:
-                self._report(item, expected, found)
-        elif isinstance(expected, Fact) and self._has_twin(expected):
-            self._counts[Outcome.ALREADY] += 1
-        else:
-            self._report(item, expected, None)
+        now: Any,
+        base: Base | None,
+        entries: Sequence[AuditEntry],
+        decision: Decision,
+    ) -> tuple[str, Memory | Agent | None]:
+        """Return why an item differs, or "", and what belongs in its place."""
+        own = _wanted(item)
+        if any(contradicts(entry, self._run_ids) for entry in entries):
+            return "its log entry contradicts itself", own
+        is_switch = isinstance(item.target, V1Toggles)
+        without = _BUT_SWITCH if is_switch else frozenset[str]()
+        if base is not None:
+            if not base.sources:
+                return "its log entry does not name a document of v1", own
+            if base.document is None and not self._trails.is_emptied(base.entry):
+                return "its log entry is empty", own
+            if not self._trails.leads(entries, base.entry, now, without):
+                last = read_after(entries[-1])
+                return _NO_REASON, self._marked(last, now, base, entries, without)
+            return (f"v1 has changed; {_AGAIN}", None) if decision.changes else ("", None)
+        written = written_by(entries, self._run_ids)
+        if written and self._trails.leads(entries, written[-1], now, without):
+            return "", None  # undone since
+        if decision.changes:
+            is_noted = is_switch and now is not None
+            return f"it was not migrated; {_AGAIN}", None if is_noted else own
+        if now is None or is_switch:
+            return "", None  # the host does not know the agent
+        if self._trails.leads(entries, entries[0], now) if entries else self._is_platforms(now):
+            return "", None
+        is_same = digest_of(now) == digest_of(own) if isinstance(own, Memory) else False
+        return _NO_REASON, own if is_same else None
 
-    def _has_twin(self, fact: Fact) -> bool:
-        """Return whether the scope has the same fact under another ID."""
-        twin = self._store.memory.facts_by_hashes(fact.home, [fact.hash]).get(fact.hash)
-        return (
-            twin is not None
-            and (twin.home, twin.content) == (fact.home, fact.content)
-            and set(fact.related_users) <= set(twin.related_users)
-        )
-
-    def _judge_written(
+    def _marked(
         self,
-        item: V1Item,
-        expected: Memory,
-        found: Memory | None,
-        origin: AuditEntry,
-        *,
-        has_written: bool = True,
-    ) -> None:
-        """Judge a memory written by a run: the log must explain its current state."""
-        entries = self._trails.entries(origin.target_type, origin.target_id)
-        has_written = has_written and _is_from(origin, item) and is_written(origin, expected)
-        is_ours = self._trails.is_emptied(origin) or has_written
-        if not is_ours:
-            self._report(item, expected, found, "its log entry differs from v1")
-        elif self._trails.leads(entries, origin, found):
-            if entries[-1].actor.run_id in self._undo_runs and (
-                found is None or content_of(found) != content_of(expected)
-            ):
-                self._counts[_TAKEN_BACK] += 1
-                return
-            since = (each for each in entries if each.at >= origin.at)
-            is_own = all(each.actor.run_id == origin.actor.run_id for each in since)
-            self._changed += not is_own or found is None or _is_remarked(expected, found)
-            self._counts[classify_moved(item)] += 1
+        last: Any,
+        now: Any,
+        base: Base,
+        entries: Sequence[AuditEntry],
+        without: frozenset[str],
+    ) -> Memory | Agent | None:
+        """Return the last state in the log; a reflection with its marks of consolidation."""
+        if isinstance(last, Reflection):
+            return self._trails.with_marks(last, entries[-1].at)
+        return last if isinstance(last, Memory | Agent) else None
+
+    def _is_platforms(self, now: Memory) -> bool:
+        """Return whether the platform, which keeps no log, may have written a document."""
+        if self._own_accounts or isinstance(now, Policy):
+            return False
+        return now.updated_at is None if isinstance(now, Consolidation) else True
+
+    def _name_outcome(
+        self, item: V1Item, now: Any, base: Base, entries: Sequence[AuditEntry]
+    ) -> str:
+        """Return the outcome of an item whose state the log explains."""
+        wanted, last = wanted_of(item), entries[-1]
+        assert wanted is not None
+        if isinstance(now, Agent):
+            is_same = now.agent_memory_enabled == bool(wanted.digest)
         else:
-            self._report(item, expected, found, entries=entries)
+            is_same = now is not None and digest_of(now) == wanted.digest
+        is_text = now is not None and text_of(now) == text_of(wanted.memory)
+        if not is_same and not is_text and last.undoes and last.actor.run_id in self._undo_runs:
+            return _TAKEN_BACK
+        later = (each for each in entries if each.at >= base.entry.at)
+        is_own = all(each.actor.run_id in self._run_ids for each in later)
+        is_remarked = isinstance(now, Reflection) and now.absorbed is not base.document.absorbed
+        self._changed += not is_same and (not is_own or now is None or is_remarked)
+        return classify_moved(item)
 
-    def _judge_policy(
-        self, item: V1Item, expected: Policy, found: Policy | None, origin: AuditEntry | None
-    ) -> None:
-        if origin is not None:
-            self._judge_written(item, expected, found, origin)
-            return
-        entries = [] if found is None else self._trails.entries("policy", found.id)
-        if entries and self._trails.leads(entries, entries[0], found):
-            self._keep()
-        else:
-            self._report(item, expected, found)
-
-    def _judge_switch(self, item: V1Item, target: V1Toggles, origin: AuditEntry | None) -> None:
-        self._switched.add(target.agent_id)
-        found, wanted = self._agent(target.agent_id), target.agent_memory_enabled
-        is_on = None if found is None else found.agent_memory_enabled
-        if origin is None and found is None:
-            self._keep()  # the host does not know the agent
-            return
-        if origin is not None:
-            state = read_after(origin)
-            is_ours = isinstance(state, Agent) and state.agent_memory_enabled is wanted
-            entries = self._trails.entries("agent", origin.target_id)
-            if (is_ours or self._trails.is_emptied(origin)) and self._trails.leads(
-                entries, origin, found, _BUT_AGENT_SWITCH
-            ):
-                is_back = is_on is not wanted and entries[-1].actor.run_id in self._undo_runs
-                self._changed += is_on is not wanted and not is_back
-                self._counts[_TAKEN_BACK if is_back else classify_moved(item)] += 1
-                return
-        self._differ(
-            item,
-            Difference(
-                kind="changed" if found else "missing",
-                target_type="agent",
-                target_id=target.agent_id,
-                scope=Scope.agent(target.agent_id).key,
-                source=format_sources(item.sources),
-                field="agent_memory_enabled",
-                expected=_show(wanted),
-                found=_show(is_on),
-                reason=_NO_REASON,
-            ),
-        )
-
-    # -- texts -------------------------------------------------------------------------------
-
-    def _judge_text(
-        self,
-        item: V1Item,
-        expected: Consolidation,
-        found: Consolidation | None,
-        origin: AuditEntry | None,
-    ) -> None:
-        text = item.target
-        assert isinstance(text, V1Text)
-        if origin is None:
-            self._judge_unwritten(item, text, expected, found)
-            return
-        lost = self._find_lost(text, origin) if text.earlier else None
-        if lost is None:
-            own = _is_text_of(origin, text.content)
-            self._judge_written(item, expected, found, origin, has_written=own)
-            return
-        self._differ(
-            item,
-            _difference(
-                "missing",
-                expected,
-                item,
-                field="history",
-                expected=_cut(lost),
-                reason=f"an older text of v1 is missing from the history; {_NO_REASON}",
-            ),
-        )
-
-    def _find_lost(self, text: V1Text, origin: AuditEntry) -> str | None:
-        """Return an older text of v1 that is missing from the history, if any."""
-        if any(
-            map(self._trails.is_emptied, self._trails.entries("consolidation", origin.target_id))
-        ):
+    def _find_lost(self, item: V1Item, now: Any) -> str | None:
+        """Return a text that is missing from the history: the current one, or an older one."""
+        if not isinstance(item.target, V1Text):
             return None
-        versions = self._store.history.versions("consolidation", "", scope=text.scope)
+        scope, earlier = item.target.scope, item.target.earlier
+        if self._trails.has_emptied(self._bases.entries(Key("consolidation", scope.key))):
+            return None
+        if isinstance(now, Consolidation) and now.version and not self._is_platform_text(now):
+            own = digest_of_text(now.consolidated_content)
+            if not self._stage.has_version(scope.key, now.version, own):
+                return now.consolidated_content
+        if not earlier or self._bases.of(Key("consolidation", scope.key)) is None:
+            return None
+        versions = self._store.history.versions("consolidation", "", scope=scope)
         kept = {version.content.strip() for version in versions}
-        lost = (each.content for each in text.earlier if each.content.strip() not in kept)
-        return next(lost, None)
+        return next((each.content for each in earlier if each.content.strip() not in kept), None)
 
-    def _judge_unwritten(
-        self, item: V1Item, text: V1Text, expected: Consolidation, found: Consolidation | None
-    ) -> None:
-        """Judge a text that no run origin: correct if a new run would not write it either."""
-        standing = Standing()
-        if found is not None and found.version:
-            standing = find_standing(self._store, found, self._rounds.run_ids)
-        decision = decide(text, standing, self._on_conflict)
-        if decision.content is not None or found is None:
-            why = "v1 has a newer text" if standing.moved else "it was not migrated"
-            self._report(item, expected, found, f"{why}; run 'edenmem migrate v1' again")
-            return
-        entries = self._trails.entries("consolidation", found.id)
-        is_platforms = found.updated_at is None and not self._own_accounts
-        leads = bool(entries) and self._trails.leads(entries, entries[0], found)
-        if not leads and not (is_platforms and not entries):
-            self._report(item, expected, found, entries=entries)
-        elif decision.treatment is None:
-            self._counts[Outcome.ALREADY] += 1
-        else:
-            self._keep()
+    def _is_platform_text(self, now: Consolidation) -> bool:
+        return not self._own_accounts and now.updated_at is None
 
     # -- buffers -----------------------------------------------------------------------------
 
-    def _note_pending(self, expected: Memory) -> None:
-        """Collect the pending reflections of one scope after another, in order."""
-        scope, ids = self._buffer
-        if scope != expected.home:
-            self._check_buffer(scope, ids)
-            ids = []
-            self._buffer = (expected.home, ids)
-        assert isinstance(expected, Reflection)
-        if not expected.absorbed:
-            ids.append(expected.id)
-
-    def _check_buffer(self, scope: Scope | None, ids: Sequence[str]) -> None:
-        """Compare the buffer of a scope with v1 by its digest."""
-        if scope is None or not ids:
-            return
-        key = key_of_scope(scope)
-        if not self._stock.buffers.find([key], [mark_of_buffer(ids)])[0]:
-            self._compare_buffer(scope, ids)
+    def finish(self) -> None:
+        """Check buffers, accounts and surplus memory."""
+        for key, is_v1 in self._stage.wrong_buffers():
+            kind, agent_id, owner = (*key.split(":", 2), "")[:3]
+            scope = Scope(ScopeKind(kind), agent_id, owner)
+            self._compare_buffer(scope, self._stage.buffer(key) if is_v1 else [])
+        if self._own_accounts:
+            self._check_people()
+        for kind in KINDS:
+            self._check_surplus(kind)
 
     def _compare_buffer(self, scope: Scope, ids: Sequence[str]) -> None:
         """Report an error in a scope's buffer, which holds ``ids`` in v1."""
-        pending = {
-            each.id: each for each in self._store.memory.reflections([scope], absorbed=False)
-        }
+        try:
+            found = self._store.memory.reflections([scope], absorbed=False)
+            pending = {each.id: each for each in found}
+        except (DocumentDamaged, msgspec.MsgspecError, ValueError):
+            return  # reported as items
         listed = self._store.memory.buffers([scope]).get(scope, ())
-        wanted = [id for id in ids if id in pending]  # the others are reported as items
         places = {id: place for place, id in enumerate(listed)}
         error = ""
         if len(places) < len(listed):
@@ -481,12 +353,15 @@ class _Check:
         elif not places.keys() <= pending.keys():
             error = "a reflection is not pending"
         else:
-            found = [pending[id] for id in sorted(wanted, key=lambda id: places[id])]
-            order = [(each.formed_at, each.place) for each in found]
-            error = "" if order == sorted(order) else "the order differs from v1"
+            there = [id for id in ids if id in pending]  # the others are reported as items
+            order = [pending[id].formed_at for id in sorted(there, key=lambda id: places[id])]
+            same = [id for id in listed if id in set(there)]
+            ties = {pending[id].formed_at for id in there}
+            if order != sorted(order) or (len(ties) < len(there) and same != there):
+                error = "the order differs from v1"
         if error:
-            self._differing += 1
-            self._name(
+            self._add(
+                Finding(Key("buffer", scope.key), scope),
                 Difference(
                     kind="order",
                     target_type="buffer",
@@ -497,97 +372,87 @@ class _Check:
                     expected=_cut(", ".join(ids)),
                     found=_cut(", ".join(listed)),
                     reason=f"invalid buffer of reflections: {error}",
-                )
+                ),
             )
 
     # -- people ------------------------------------------------------------------------------
 
-    def finish(self) -> None:
-        """Check the last buffer, other buffers, accounts, surplus memory and vectors."""
-        self._check_buffer(*self._buffer)
-        for scope in self._stock.find_other_buffers():
-            self._compare_buffer(scope, ())
-        if self._own_accounts:
-            self._check_people()
-        for kind in KINDS:
-            self._check_surplus(kind)
-        self._check_vectors()
-
     def _check_people(self) -> None:
         """Compare the agents and users added by runs."""
-        host = self._store.host
+        host, forgotten = self._store.host, self._forgotten.ids
         for person in self._plan.agents():
-            if Subject(kind="agent", agent_id=person.id).id not in self._forgotten_ids:
-                agent = host.agent(person.id)
-                without = _AGENT_SWITCH if person.id in self._switched else _NOTHING
-                if agent is None or differing(describe_agent(person), agent, without):
-                    self._check_account("agent", person, agent)
+            if Subject(kind="agent", agent_id=person.id).id not in forgotten:
+                self._check_account(SWITCH, person, host.agent(person.id))
         for people in batched(self._plan.users(), _BATCH):
             users = host.users_by_ids([person.id for person in people])
             for person in people:
-                user = users.get(person.id)
-                if Subject(kind="user", owner=person.id).id in self._forgotten_ids:
-                    continue
-                if user is None or differing(describe_user(person), user):
-                    self._check_account("user", person, user)
+                if Subject(kind="user", owner=person.id).id not in forgotten:
+                    self._check_account("user", person, users.get(person.id))
 
     def _check_account(self, kind: str, person: V1Person, found: Agent | User | None) -> None:
         """Compare an account with the one that a run added, if any."""
+        is_switched = kind == SWITCH and self._stage.has_target(SWITCH, person.id)
+        without = _AGENT_SWITCH if is_switched else _NOTHING  # compared as an item
+        expected = describe_agent(person) if kind == SWITCH else describe_user(person)
+        if found is not None and not differing(expected, found, without):
+            return
         entries = self._trails.entries(kind, person.id)
         made = [each for each in entries if each.before is None and each.after is not None]
-        ours = [each for each in made if each.actor.run_id in self._rounds.run_ids]
-        without = _AGENT_SWITCH if person.id in self._switched else _NOTHING
+        ours = [each for each in made if each.actor.run_id in self._run_ids]
         if not ours or self._trails.leads(entries, ours[-1], found, without):
             return
-        self._differing += 1
         wanted = read_after(entries[-1])
-        scope = Scope.agent(person.id).key if kind == "agent" else ""
+        scope = Scope.agent(person.id) if kind == SWITCH else None
         pairs = [] if wanted is None or found is None else differing(wanted, found, without)
-        for field, want, have in pairs or [("", person.username, None)]:
-            self._name(
+        self._add(
+            Finding(Key(kind, person.id), scope),
+            *(
                 Difference(
                     kind="changed" if found is not None else "missing",
                     target_type=kind,
                     target_id=person.id,
-                    scope=scope,
+                    scope=scope.key if scope else "",
                     source="",
                     field=field,
                     expected=_show(want),
                     found=_show(have),
                     reason=_NO_REASON,
                 )
-            )
+                for field, want, have in pairs or [("", person.username, None)]
+            ),
+        )
 
     # -- surplus -------------------------------------------------------------------------------
 
     def _check_surplus(self, kind: RecordKind) -> None:
         """Check memory that v1 does not have: it must be in the log, or the platform's."""
-        logged: Logged | None = None
-        count, twice = 0, set[Scope]()
-        for models in self._stock.surplus(kind):
-            unknown: list[Memory] = []
-            for model in models:
-                count += 1
-                if isinstance(model, Consolidation) and not model.consolidated_content.strip():
-                    continue
-                if count > _FEW and logged is None:
-                    logged = Logged(self._store, self._trails, kind, sorted(self._stock.agents))
-                if not (self._is_logged(kind, model) if logged is None else logged.has(model)):
+        for ids in self._stage.surplus(kind):
+            bases = Bases(self._store, self._run_ids, self._trails.unreadable)
+            bases.load_ids([Key(kind, id) for id in ids])
+            unknown = []
+            for model in self._read(kind, ids):
+                last = next(iter(bases.entries(Key(kind, model.id))), None)
+                is_logged = last is not None and last.after is not None
+                if not (is_logged and last is not None and last.scope == model.home):
                     unknown.append(model)
             platform = self._find_platforms(unknown)
             self._of_platform += len(platform)
             for model in unknown:
-                if model.id in platform or (kind in _ONE_PER_SCOPE and model.home in twice):
-                    continue
-                twice.add(model.home)
-                self._report_surplus(kind, model)
+                if model.id not in platform:
+                    self._report_surplus(kind, model)
 
-    def _is_logged(self, kind: RecordKind, model: Memory) -> bool:
-        """Return whether the last log entry puts the memory into its scope."""
-        entries = self._trails.entries(kind, model.id)
-        return bool(entries) and any(
-            each.after is not None and each.scope == model.home for each in entries[-1:]
-        )
+    def _read(self, kind: RecordKind, ids: Sequence[str]) -> Iterator[Memory]:
+        memory = self._store.memory
+        if kind is RecordKind.REFLECTION:
+            yield from memory.reflections_by_ids(ids).values()
+        elif kind is RecordKind.FACT:
+            yield from filter(None, map(memory.fact, ids))
+        else:
+            wanted = set(ids)
+            for model in read_memory(self._store, self._plan.about.agents, (kind,)):
+                blank = isinstance(model, Consolidation) and not model.consolidated_content.strip()
+                if model.id in wanted and not blank:
+                    yield model
 
     def _find_platforms(self, unknown: Sequence[Memory]) -> set[str]:
         """Return the IDs of memories written by the platform, which keeps no log.
@@ -596,7 +461,7 @@ class _Check:
         """
         if self._own_accounts:
             return set()
-        new = [model for model in unknown if self._contents.describe(model) == "extra"]
+        new = [model for model in unknown if self._describe(model) == "extra"]
         items = [model for model in new if isinstance(model, Fact | Reflection)]
         present = self._store.walk.present
         sessions = present("session", [each.session_id for each in items if each.session_id])
@@ -615,15 +480,25 @@ class _Check:
                     found.add(text.id)
         return found
 
+    def _describe(self, model: Memory) -> Literal["duplicate", "copy", "extra"]:
+        """Classify a surplus document by the places of its text in v1."""
+        if isinstance(model, Policy):
+            is_double = self._stage.has_target("policy", model.home.key)
+            return "duplicate" if is_double else "extra"
+        places = self._stage.places_of_text(model.agent_id, digest_of_text(text_of(model)))
+        if model.home.key in places:
+            return "duplicate"
+        return "copy" if places else "extra"
+
     def _report_surplus(self, kind: RecordKind, model: Memory) -> None:
-        what = self._contents.describe(model)
+        what = self._describe(model)
         reason = {
             "duplicate": "duplicate in its scope",
             "copy": "in v1 only in another scope",
             "extra": "not in v1",
         }[what]
-        self._differing += 1
-        self._name(
+        self._add(
+            Finding(Key(kind, model.id), model.home),
             Difference(
                 kind=what,
                 target_type=kind,
@@ -632,146 +507,100 @@ class _Check:
                 source="",
                 field="",
                 expected="",
-                found=_cut(content_of(model)),
+                found=_cut(text_of(model)),
                 reason=f"{reason}, and the log does not explain its origin",
-            )
+            ),
         )
-
-    def _check_vectors(self) -> None:
-        self._vectors, wrong = check_vectors(
-            self._stock.vectors, self._stock.read_vectors, self._embedder
-        )
-        self._differing += len(wrong)
-        for each in wrong:
-            self._name(each)
 
     # -- reporting -----------------------------------------------------------------------------
 
     def _report(
         self,
         item: V1Item,
-        expected: Memory,
-        found: Memory | None,
-        reason: str = "",
-        *,
+        now: Any,
+        wanted: Memory | Agent | None,
+        reason: str,
         entries: Sequence[AuditEntry] = (),
     ) -> None:
-        """Report how a memory differs from v1, or from the last log entry."""
-        without = SET_BY_STORE[type(expected)]
-        wanted = expected
-        if entries:
-            state = read_after(entries[-1])
-            if isinstance(state, Memory) and type(state) is type(expected):
-                wanted, without = state, frozenset()
-        if found is None:
-            gone = "removed" if entries else "missing"
+        """Report how an item differs from v1, or from the last log entry."""
+        key, scope = key_of_item(item), target_scope(item)
+        expected = wanted or _wanted(item)
+        common = {
+            "target_type": key.type,
+            "target_id": getattr(now, "id", "") or (key.id if scope is None else ""),
+            "scope": scope.key if scope else Scope.agent(item.agent_id).key,
+            "source": format_sources(item.sources),
+            "reason": reason,
+        }
+        named = []
+        if now is None:
+            gone = f"{'removed' if entries else 'missing'}, and {reason}"
+            more = {**common, "reason": gone if reason == _NO_REASON else reason}
+            text = _cut(text_of(expected))
+            named = [Difference(kind="missing", field="", expected=text, found="", **more)]
+        elif isinstance(now, Agent):
+            on = item.target.agent_memory_enabled if isinstance(item.target, V1Toggles) else None
+            shown = {"expected": _show(on), "found": _show(now.agent_memory_enabled)}
+            named = [Difference(kind="changed", field="agent_memory_enabled", **shown, **common)]
+        elif isinstance(expected, Memory) and type(expected) is type(now):
+            without = uncompared(now) - ({"version"} if entries else set())
             named = [
-                _difference(
-                    "missing",
-                    expected,
-                    item,
-                    expected=_cut(content_of(wanted)),
-                    reason=reason or f"{gone}, and {_NO_REASON}",
-                )
-            ]
-        else:
-            named = [
-                _difference(
-                    "changed",
-                    expected,
-                    item,
-                    target_id=found.id,
+                Difference(
+                    kind="changed",
                     field=field,
                     expected=_show(want, have),
                     found=_show(have, want),
-                    reason=reason or _NO_REASON,
+                    **common,
                 )
-                for field, want, have in differing(wanted, found, without)
+                for field, want, have in differing(expected, now, without)
             ]
-        if not named:
-            named = [
-                _difference(
-                    "changed",
-                    expected,
-                    item,
-                    reason=reason or "the log does not explain the current state",
-                )
-            ]
-        self._differ(item, *named)
+        blank = Difference(kind="changed", field="", expected="", found="", **common)
+        self._add(Finding(key, scope, wanted, reason_of(item)), *(named or [blank]))
 
-    def _keep(self) -> None:
-        self._counts[Outcome.KEPT] += 1
-        self._kept += 1
+    def _report_lost(self, item: V1Item, lost: str) -> None:
+        key, scope = key_of_item(item), target_scope(item)
+        assert scope is not None
+        self._add(
+            Finding(Key("history", key.id), scope),
+            Difference(
+                kind="missing",
+                target_type="history",
+                target_id="",
+                scope=scope.key,
+                source=format_sources(item.sources),
+                field="history",
+                expected=_cut(lost),
+                found="",
+                reason=f"a text is missing from the history; {_NO_REASON}",
+            ),
+        )
 
-    def _differ(self, item: V1Item, *named: Difference) -> None:
-        self._counts["differs"] += 1
+    def _add(self, finding: Finding, *named: Difference) -> None:
         self._differing += 1
-        for each in named:
-            self._name(each)
-
-    def _name(self, difference: Difference) -> None:
-        if len(self._named) < _NAMED:
-            self._named.append(difference)
+        self._findings.append(finding)
+        self._named += named[: max(0, _NAMED - len(self._named))]
 
 
-def _number(ref: V1Ref) -> int:
-    name = f"{ref.collection}/{ref.id}/{ref.content_hash}"
-    return digest(name.encode("utf-8", "surrogatepass"))
+_NOTHING = frozenset[str]()
+_BUT_SWITCH = frozenset(fields_of(Agent)) - _AGENT_SWITCH
 
 
-def _count_distinct(numbers: array[int]) -> int:
-    import numpy as np
-
-    return len(np.unique(np.frombuffer(numbers, dtype=np.uint64))) if numbers else 0
-
-
-def _is_of(origin: AuditEntry, item: V1Item, expected: Memory) -> bool:
-    """Return whether a log entry matches v1; False for texts with older versions."""
-    if isinstance(item.target, V1Text) and (
-        item.target.earlier or not _is_text_of(origin, item.target.content)
-    ):
+def contradicts(entry: AuditEntry, run_ids: Collection[str]) -> bool:
+    """Return whether an entry contradicts itself: its action, its target, or what it undoes."""
+    if entry.undoes:
+        return entry.actor.run_id in run_ids
+    if entry.action.startswith("remove_"):
+        return entry.after is not None
+    state = read_after(entry)
+    if not isinstance(state, Memory):
         return False
-    return _is_from(origin, item) and is_written(origin, expected)
+    same = entry.agent_id == state.agent_id and entry.scope == state.home
+    return not same or entry.target_id != state.id
 
 
-def _is_from(origin: AuditEntry, item: V1Item) -> bool:
-    """Return whether a log entry names the item's v1 documents."""
-    return origin.reason.startswith(f"from {format_sources(item.sources)}")
-
-
-def _is_remarked(expected: Memory, found: Memory) -> bool:
-    """Return whether a reflection was consolidated or released; the log has that of its text."""
-    if not isinstance(expected, Reflection) or not isinstance(found, Reflection):
-        return False
-    return expected.absorbed is not found.absorbed
-
-
-def _is_text_of(origin: AuditEntry, content: str) -> bool:
-    """Return whether a log entry wrote a v1 text, maybe appended to a v2 text."""
-    after = read_after(origin)
-    if not isinstance(after, Consolidation):
-        return False
-    written = after.consolidated_content
-    return written == content or written.endswith(f"\n\n{APPENDED}\n\n{content}")
-
-
-def _difference(
-    kind: Literal["missing", "changed"],
-    model: Memory,
-    item: V1Item,
-    *,
-    target_id: str = "",
-    **fields: Any,
-) -> Difference:
-    """Return a difference in a memory from v1."""
-    return Difference(
-        kind=kind,
-        target_type=_KIND_OF[type(model)],
-        target_id=target_id or model.id,
-        scope=model.home.key,
-        source=format_sources(item.sources),
-        **{"field": "", "expected": "", "found": "", **fields},
-    )
+def _wanted(item: V1Item) -> Memory | Agent | None:
+    wanted = wanted_of(item)
+    return wanted.memory if wanted is not None else None
 
 
 def _show(value: Any, other: Any = None) -> str:

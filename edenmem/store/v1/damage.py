@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from edenmem.models.v1 import V1Damage
 from edenmem.models.v1 import V1DamageKind as Kind
+from edenmem.store.v1.bson_stream import Damage
 from edenmem.text import one_line
 
 #: Maximum number of places to name; all are counted.
@@ -51,7 +52,6 @@ class DamageTally:
         collection: str,
         place: str,
         size: int = 0,
-        *,
         problem: str = "",
     ) -> None:
         """Count a damaged document of a file or collection; the first ``problem`` is kept."""
@@ -89,31 +89,20 @@ def _summarize(where: str, kind: Kind, tally: _Tally) -> V1Damage:
     )
 
 
-def ends_early(
-    where: str, collection: str, place: str, problem: str, *, missing: int = 0
-) -> V1Damage:
-    """Return the damage of a truncated file; ``missing`` bytes of the last document (0:
-    unknown)."""
-    how = f"{missing:,} bytes of the last document are missing" if missing else problem
+def ends(where: str, collection: str, damage: Damage, documents: int) -> V1Damage:
+    """Return the damage of a file at which reading ended, after some documents."""
+    how = damage.problem
+    if damage.missing:
+        how = f"{damage.missing:,} bytes of the last document are missing"
+    verb = "ends early" if damage.is_cut else "is damaged"
+    read = "1 document was read" if documents == 1 else f"{documents:,} documents were read"
     return V1Damage(
-        kind=Kind.ENDS_EARLY,
+        kind=Kind.ENDS_EARLY if damage.is_cut else Kind.UNREADABLE,
         where=where,
         collection=collection,
-        bytes=missing or None,
-        places=(place,),
-        detail=f"{where} ends early at {place}: {how}; an unknown number of documents is missing",
-    )
-
-
-def breaks_off(where: str, collection: str, place: str, problem: str) -> V1Damage:
-    """Return the damage of a file that is unreadable from a place on."""
-    return V1Damage(
-        kind=Kind.UNREADABLE,
-        where=where,
-        collection=collection,
-        places=(place,),
-        detail=f"{where} cannot be read from {place} on: {problem}; an unknown number of "
-        "documents is missing",
+        bytes=damage.missing or None,
+        places=(damage.place,),
+        detail=f"{where} {verb} at {damage.place}: {how}; {read} before it, and nothing after it",
     )
 
 

@@ -26,6 +26,9 @@ from edenmem.store.v1.values import Notes
 #: Collections of users and agents on hosts.
 ACCOUNTS = ("users3", "users", "agents")
 
+#: Names of collections until July 2025.
+OLDER_COLLECTIONS = {"session_memories": MEMORIES, "agent_memories": SHARDS}
+
 _COMMON = {"_id", "agent_id", "agent_owner", "createdAt", "updatedAt", "created_at", "updated_at"}
 _TEXT = _COMMON | {"content", "unabsorbed_memory_ids", "fully_formed_memory", "last_updated_at"}
 #: Former names of fields; v1 never moved their content to the new fields.
@@ -69,6 +72,18 @@ Canonical = Callable[[str], str]
 def collection_of(raw: Raw) -> str | None:
     """Return the collection that a document's fields indicate."""
     return next((collection for field, collection in _SIGNS if field in raw), None)
+
+
+def current_collection(name: str | None, raw: Raw) -> str | None:
+    """Return the collection of a document: by its name, else by its fields.
+
+    ``agent_memories`` may have held more than shards.
+    """
+    if name is None:
+        return collection_of(raw)
+    if name in OLDER_COLLECTIONS:
+        return collection_of(raw) or OLDER_COLLECTIONS[name]
+    return name
 
 
 def read(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from edenmem.errors import NotFoundError
+from edenmem.errors import InputError, NotFoundError
 from edenmem.models.v1 import MEMORIES, V1_COLLECTIONS, V1Damage, V1DamageKind, V1ProblemKind
 from edenmem.models.v1_documents import V1Account, V1Read
 from edenmem.settings.paths import format_path
@@ -15,29 +15,21 @@ from edenmem.store.v1.damage import DamageTally
 from edenmem.store.v1.documents import Canonical
 from edenmem.store.v1.folders import V1File
 
+#: Maximum number of bytes of an unreadable document to keep.
+_KEPT = 64 * 1024
+
 
 class _Found(NamedTuple):
-    """A document ``raw``, or the ``problem`` that prevents reading one.
-
-    A problem without ``kept`` bytes affects the rest of the file. ``ends_early``: the file is
-    truncated.
-    """
+    """A document ``raw``, the ``problem`` of one, or the damage at which the file ends."""
 
     collection: str | None
     place: str
-    raw: Mapping[str, Any] | None
+    raw: Mapping[str, Any] | None = None
     invalid_utf8: bool = False
     problem: str = ""
     kept: bytes = b""
-    id: str = ""
     size: int = 0
-    ends_early: bool = False
-    missing: int = 0
-
-    @property
-    def is_document(self) -> bool:
-        """Return whether this is a document, even a damaged one."""
-        return self.raw is not None or bool(self.kept)
+    damage: bson_stream.Damage | None = None
 
 
 class FileSource:
@@ -69,11 +61,17 @@ class FileSource:
         """Return the file or folder."""
         return format_path(self._path)
 
+    def fingerprint(self) -> str:
+        """Return names, sizes and times of the files."""
+        stats = [(self._name(file.path), file.path.stat()) for file in self._files]
+        return " ".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats)
+
     def collections(self) -> frozenset[str]:
         """Return the collections with a file; all, if a file's name gives no collection."""
-        if any(file.collection is None for file in self._files):
+        names = {file.collection for file in self._files}
+        if None in names:
             return frozenset(V1_COLLECTIONS)
-        return frozenset(file.collection for file in self._files if file.collection)
+        return frozenset(documents.OLDER_COLLECTIONS.get(name, name) for name in names if name)
 
     def damage(self) -> Sequence[V1Damage]:
         """Return the damage found."""
@@ -82,29 +80,9 @@ class FileSource:
         self._without_data = ()
         return self._damage.damage()
 
-    def counts(self) -> dict[str, int]:
-        """Count documents by collection, by reading the files once.
-
-        Raises:
-            InputError: the file's name gives no collection, and neither does any document.
-        """
-        counted = dict.fromkeys(V1_COLLECTIONS, 0)
-        for file in self._files:
-            if file.collection in documents.ACCOUNTS:
-                continue
-            if file.is_bson and file.collection:
-                with folders.open_file(file.path) as stream:
-                    frames = bson_stream.frames(stream)
-                    counted[file.collection] += sum(1 for each in frames if each.raw)
-                continue
-            is_v1 = file.collection is not None
-            for found in _read(file):
-                is_v1 = is_v1 or found.collection is not None
-                if found.is_document and (found.collection or MEMORIES) in counted:
-                    counted[found.collection or MEMORIES] += 1
-            if not is_v1:
-                raise folders.no_v1_memory(file.path)
-        return counted
+    def size(self) -> int:
+        """Return 0: only reading a file shows how many documents it has."""
+        return 0
 
     def accounts(self) -> Iterator[V1Account]:
         """Yield the users and agents in the files."""
@@ -118,33 +96,27 @@ class FileSource:
                         yield account
 
     def documents(self, canonical: Canonical) -> Iterator[V1Read]:
-        """Yield all documents, file by file."""
+        """Yield all documents, file by file.
+
+        Raises:
+            InputError: the file's name gives no collection, and neither does any document.
+        """
         for file in self._files:
             if file.collection in documents.ACCOUNTS:
                 continue
+            is_v1, name = file.collection is not None, self._name(file.path)
             for found in self._read(file):
-                collection = found.collection
-                if found.raw is not None and collection in V1_COLLECTIONS:
-                    read = documents.read(
-                        collection,
-                        found.raw,
-                        found.place,
-                        invalid_utf8=found.invalid_utf8,
-                        canonical=canonical,
+                is_v1 = is_v1 or found.collection is not None
+                if found.collection in documents.ACCOUNTS:
+                    continue
+                read = _convert(file, found, canonical)
+                if read.damage is not None:
+                    self._damage.count(
+                        read.damage, name, read.collection, read.id, found.size, found.problem
                     )
-                    if read.damage is not None:
-                        self._damage.count(read.damage, self._name(file.path), collection, read.id)
-                    yield read
-                elif found.raw is None and (collection is None or collection in V1_COLLECTIONS):
-                    detail = f"{format_path(file.path.name)} {found.place}: {found.problem}"
-                    yield V1Read(
-                        collection=collection or MEMORIES,
-                        id=found.id or found.place,
-                        document=None,
-                        notes=((V1ProblemKind.UNREADABLE, detail),),
-                        raw=found.kept,
-                        damage=V1DamageKind.UNREADABLE,
-                    )
+                yield read
+            if not is_v1:
+                raise folders.no_v1_memory(file.path)
 
     def close(self) -> None:
         """Do nothing: no file stays open."""
@@ -154,30 +126,41 @@ class FileSource:
 
     def _read(self, file: V1File) -> Iterator[_Found]:
         """Yield the documents of a file, and record its damage."""
-        name, collection = self._name(file.path), file.collection or ""
-        nothing, whole = True, True
-        for found in _read(file):
-            nothing = False
-            place = found.place.removeprefix("@")
-            if file.is_bson:
-                place = f"byte {int(place):,}"
-            if found.ends_early:
-                if whole:
-                    self._damage.add(
-                        damage.ends_early(
-                            name, collection, place, found.problem, missing=found.missing
-                        )
-                    )
-                whole = False
-            elif not found.is_document:
-                self._damage.add(damage.breaks_off(name, collection, place, found.problem))
-            elif found.raw is None:
-                kind = V1DamageKind.UNREADABLE
-                self._damage.count(kind, name, collection, place, found.size, problem=found.problem)
-            if found.is_document:
-                yield found
-        if nothing and _is_empty(file):
+        name, collection, count = self._name(file.path), file.collection or "", 0
+        with folders.open_file(file.path) as stream:
+            read = _read_bson if file.is_bson else _read_json
+            try:
+                for found in read(file, stream):
+                    if found.damage is not None:
+                        self._damage.add(damage.ends(name, collection, found.damage, count))
+                        return
+                    count += 1
+                    yield found
+            except InputError as error:
+                error.name_file(name)
+                raise
+        if not count and _is_empty(file):
             self._damage.add(damage.empty(name, collection))
+
+
+def _convert(file: V1File, found: _Found, canonical: Canonical) -> V1Read:
+    if found.raw is None or found.collection is None:
+        detail = f"{format_path(file.path.name)} {found.place}: {found.problem}"
+        return V1Read(
+            collection=found.collection or MEMORIES,
+            id=bson_stream.id_in(found.kept) or found.place,
+            document=None,
+            notes=((V1ProblemKind.UNREADABLE, detail),),
+            raw=found.kept,
+            damage=V1DamageKind.UNREADABLE,
+        )
+    return documents.read(
+        found.collection,
+        found.raw,
+        found.place,
+        invalid_utf8=found.invalid_utf8,
+        canonical=canonical,
+    )
 
 
 def _is_empty(file: V1File) -> bool:
@@ -186,60 +169,36 @@ def _is_empty(file: V1File) -> bool:
     return not beginning or not (file.is_bson or beginning.strip())
 
 
-def _read(file: V1File) -> Iterator[_Found]:
-    with folders.open_file(file.path) as stream:
-        yield from _read_bson(file, stream) if file.is_bson else _read_json(file, stream)
-
-
 def _read_bson(file: V1File, stream: BinaryIO) -> Iterator[_Found]:
-    for frame in bson_stream.frames(stream):
-        place = f"@{frame.offset}"
-        problem = frame.problem
-        if not problem:
-            try:
-                raw, lenient = bson_stream.decode(frame.raw)
-            except ValueError as error:
-                problem = str(error)
-            else:
-                collection = file.collection or documents.collection_of(raw)
-                yield _by_collection(collection, place, raw, lenient)
-                continue
-        yield _Found(
-            file.collection,
-            place,
-            None,
-            problem=problem,
-            kept=frame.raw,
-            id=bson_stream.id_in(frame.raw),
-            size=frame.size or len(frame.raw),
-            ends_early=frame.ends_early,
-            missing=frame.missing,
-        )
+    for offset, raw, damaged in bson_stream.frames(stream):
+        place = f"@{offset}"
+        if damaged is not None:
+            yield _Found(file.collection, place, damage=damaged)
+            return
+        try:
+            document, lenient = bson_stream.decode(raw)
+        except ValueError as error:
+            collection = documents.OLDER_COLLECTIONS.get(file.collection or "", file.collection)
+            yield _Found(collection, place, None, False, str(error), raw[:_KEPT], len(raw))
+        else:
+            yield _by_collection(file, place, document, lenient)
 
 
 def _read_json(file: V1File, stream: BinaryIO) -> Iterator[_Found]:
     for value in json_stream.documents(stream):
         place = f"@line {value.line}"
-        raw = value.document
-        if raw is None:
-            yield _Found(
-                file.collection,
-                place,
-                None,
-                problem=value.problem,
-                kept=value.text.encode("utf-8", "surrogateescape"),
-                size=value.size,
-                ends_early=value.ends_early,
-            )
+        if value.damage is not None:
+            yield _Found(file.collection, place, damage=value.damage)
+        elif value.document is None:
+            collection = documents.OLDER_COLLECTIONS.get(file.collection or "", file.collection)
+            yield _Found(collection, place, problem=value.problem)
         else:
-            yield _by_collection(file.collection or documents.collection_of(raw), place, raw, False)
+            yield _by_collection(file, place, value.document, False)
 
 
-def _by_collection(
-    collection: str | None, place: str, raw: Mapping[str, Any], invalid_utf8: bool
-) -> _Found:
+def _by_collection(file: V1File, place: str, raw: Mapping[str, Any], invalid_utf8: bool) -> _Found:
+    collection = documents.current_collection(file.collection, raw)
     if collection is not None:
         return _Found(collection, place, raw, invalid_utf8)
     kept = repr(raw)[:1000].encode("utf-8", "replace")
-    problem = "its fields match no v1 collection"
-    return _Found(None, place, None, problem=problem, kept=kept)
+    return _Found(None, place, problem="its fields match no v1 collection", kept=kept)

@@ -28,7 +28,7 @@ _GZIP = b"\x1f\x8b"
 #: Maximum size of metadata; options and indexes of a collection take a few kilobytes.
 _MAX_METADATA = 1024 * 1024
 _SOURCES = "name the output of mongodump or mongoexport, or the MongoDB itself"
-COLLECTIONS = (*V1_COLLECTIONS, *documents.ACCOUNTS)
+COLLECTIONS = (*V1_COLLECTIONS, *documents.OLDER_COLLECTIONS, *documents.ACCOUNTS)
 
 
 class V1File(NamedTuple):
@@ -76,7 +76,7 @@ def choose_file(path: Path, *, database: str, patterns: Sequence[str]) -> Chosen
             hint=f"leave them out: --from names the file {format_path(path.name)}",
         )
     _require_file(path)
-    _refuse_archive(path)
+    _refuse_other_forms(path)
     for pattern, is_bson in ((_BSON, True), (_JSON, False)):
         if match := pattern.fullmatch(path.name):
             collection = _collection_named(match["name"])
@@ -116,6 +116,7 @@ def choose_files(folder: Path, *, database: str, patterns: Sequence[str]) -> Cho
             files.append(_choose_one(folder, collection, found, patterns))
     for file in files:
         _require_file(file.path)
+        _refuse_other_forms(file.path)
     return Chosen(tuple(files), tuple(chosen.without_data))
 
 
@@ -198,7 +199,7 @@ def _databases_of(folder: Path) -> list[_Database]:
     return [
         _Database(name, group, _without_data(group, metadata, name if len(groups) > 1 else ""))
         for name, group in groups.items()
-        if any(file.collection in V1_COLLECTIONS for file in group)
+        if any(file.collection not in (None, *documents.ACCOUNTS) for file in group)
     ]
 
 
@@ -277,14 +278,24 @@ def _require_file(path: Path) -> None:
         raise InputError(f"not a file, or a broken link: {format_path(path)}")
 
 
-def _refuse_archive(path: Path) -> None:
+def _refuse_other_forms(path: Path) -> None:
+    """Refuse forms that look like damage, with the command that converts them."""
     with open_file(path) as stream:
         try:
             beginning = stream.read(4)
         except bson_stream.UNREADABLE:
             return  # reported when the file is read
     if beginning == _ARCHIVE:
+        name = format_path(path.name)
         raise InputError(
-            f"mongodump archives are not supported: {format_path(path)}",
-            hint="dump into a folder: mongodump --out FOLDER, without --archive",
+            f"a mongodump archive: {format_path(path)}",
+            hint="turn it into a folder with a scratch server:"
+            f" mongorestore --archive={name} && mongodump --out FOLDER",
+        )
+    if beginning[:2] in (b"\xff\xfe", b"\xfe\xff") or (
+        b"\0" in beginning and _JSON.fullmatch(path.name)
+    ):
+        raise InputError(
+            f"UTF-16, not UTF-8: {format_path(path)}",
+            hint="convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW",
         )

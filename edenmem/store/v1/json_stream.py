@@ -12,21 +12,17 @@ from bson import json_util
 from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 
+from edenmem.errors import InputError
 from edenmem.store.v1 import bson_stream
+from edenmem.store.v1.bson_stream import Damage
 
 _CHUNK = 1024 * 1024
 #: Maximum length of a document; longer text without an end is damaged.
 _MAX_CHARACTERS = 32 * 1024 * 1024
 _BETWEEN = re.compile(r"[\s,\[\]\ufeff]*")
-#: The probable start of a document.
-_NEXT = re.compile(r'\n[ \t]*[,\[]?[ \t]*(?=\{\s*"_id"\s*:)')
-_LINE = re.compile(r"\n[ \t]*[,\[]?[ \t]*(?=\{)")
-
-#: Where a truncated document can end: inside an escape such as \\u00e9, inside a number,
-_ESCAPE = 6
-_CUT_VALUE = re.compile(r"|-|\.|[eE][+-]?")
-#: or inside a word.
-_WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
+#: An error within this distance of the end may only be a document that is not read whole.
+_NEAR = 16
+_SHELL = re.compile(r"\b(ObjectId|ISODate|Number(?:Long|Int|Decimal)|BinData|UUID|DBRef)\(")
 
 _OPTIONS = json_util.JSONOptions(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -34,23 +30,23 @@ _OPTIONS = json_util.JSONOptions(
 
 
 class Value(NamedTuple):
-    """A document, or unreadable text with its ``problem``.
+    """A document with its first line (from 1); without one, damage at which reading ends.
 
-    ``line`` is its first line, from 1; ``text`` is the beginning of the ``size`` unreadable
-    characters. ``ends_early``: the stream ends inside the document, or inside the array around it;
-    the latter has no text.
+    ``problem``: the value is not a document, but reading continues.
     """
 
     line: int
     document: dict[str, Any] | None
     problem: str = ""
-    text: str = ""
-    size: int = 0
-    ends_early: bool = False
+    damage: Damage | None = None
 
 
 def documents(stream: BinaryIO) -> Iterator[Value]:
-    """Yield all documents of a stream; bytes that are not UTF-8 become lone surrogates."""
+    """Yield all documents of a stream; bytes that are not UTF-8 become lone surrogates.
+
+    Raises:
+        InputError: it is not Extended JSON, but something similar.
+    """
     return _Reading(stream).run()
 
 
@@ -69,10 +65,10 @@ class _Reading:
         self._text = ""
         self._at = 0
         self._line = 1
+        self._bytes = 0  # before the text
         self._open = 0  # brackets of arrays around the documents
         self._ended = False
-        self._failure = ""
-        self._is_cut = True  # no failure other than a missing end
+        self._failure: Damage | None = None
 
     def run(self) -> Iterator[Value]:
         while self._find():
@@ -82,18 +78,26 @@ class _Reading:
             except (ValueError, RecursionError) as error:
                 if self._may_go_on(error) and self._more():
                     continue
-                yield self._skip(line, error)
-                continue
+                if not isinstance(error, json.JSONDecodeError):
+                    self._skip()
+                    yield Value(line, None, self._why(error))
+                    continue
+                yield Value(line, None, damage=self._failure or self._describe(line, error))
+                return
             self._move(end)
             if isinstance(found, dict):
                 yield Value(line, found)
-            else:
-                text = str(found)[:1000] or " "
-                yield Value(line, None, "a single value, not a document", text, end - start)
-        if self._failure:
-            yield Value(self._line, None, self._failure, ends_early=self._is_cut)
+            elif end > start:
+                yield Value(line, None, "a single value, not a document")
+        if self._failure is not None:
+            yield Value(self._line, None, damage=self._failure)
         elif self._open > 0:
-            yield Value(self._line, None, "the array is not closed", ends_early=True)
+            damage = Damage(self._place(self._line), "the array is not closed", is_cut=True)
+            yield Value(self._line, None, damage=damage)
+
+    def _place(self, line: int) -> str:
+        before = len(self._text[: self._at].encode("utf-8", "surrogateescape"))
+        return f"line {line:,}, byte {self._bytes + before:,}"
 
     def _find(self) -> bool:
         """Advance to the next document; return False at the end."""
@@ -116,14 +120,16 @@ class _Reading:
         """Read at least as much as there is, so that a long document is parsed only a few times."""
         if self._ended:
             return False
+        self._bytes += len(self._text[: self._at].encode("utf-8", "surrogateescape"))
         rest = self._text[self._at :]
+        self._text, self._at = rest, 0
         parts = [rest]
         wanted = max(_CHUNK, len(rest))
         while wanted > 0 and not self._ended:
             part = self._read()
             parts.append(part)
             wanted -= len(part)
-        self._text, self._at = "".join(parts), 0
+        self._text = "".join(parts)
         return len(self._text) > len(rest)
 
     def _read(self) -> str:
@@ -131,40 +137,42 @@ class _Reading:
         try:
             raw = bson_stream.read_some(self._stream)
         except bson_stream.UNREADABLE as error:
-            self._failure = bson_stream.describe_failure(error)
-            self._is_cut = isinstance(error, EOFError)
+            is_cut = isinstance(error, EOFError)
+            why = bson_stream.describe_failure(error)
+            self._failure = Damage(self._place(self._line), why, is_cut)
         self._ended = not raw
         return self._characters.decode(raw, final=self._ended)
 
     def _may_go_on(self, error: Exception) -> bool:
         """Return whether the document may only be incomplete."""
-        is_syntax = isinstance(error, json.JSONDecodeError)
-        if not is_syntax or len(self._text) - self._at > _MAX_CHARACTERS:
+        if not isinstance(error, json.JSONDecodeError):
             return False
-        return _NEXT.search(self._text, self._at) is None
+        is_open = error.msg.startswith(("Unterminated string", "Invalid \\"))
+        is_near = error.pos >= len(self._text) - _NEAR
+        return (is_open or is_near) and len(self._text) - self._at < _MAX_CHARACTERS
 
-    def _skip(self, line: int, error: Exception) -> Value:
-        pattern = _NEXT if _NEXT.search(self._text, self._at) else _LINE
-        match = pattern.search(self._text, self._at)
-        end = match.end() if match else len(self._text)
-        start, text = self._at, self._text[self._at : end]
-        cut = (
-            match is None and self._ended and self._is_cut and _is_cut(error, text.rstrip(), start)
-        )
-        self._move(end)
-        why = "nested too deeply"
-        if isinstance(error, ValueError):  # a syntax error, or a number with thousands of digits
-            why = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        return Value(line, None, f"not Extended JSON: {why}", text[:64_000], len(text), cut)
+    def _skip(self) -> None:
+        """Advance to the next line that begins a document, or to the end."""
+        while (end := self._text.find("\n{", self._at)) < 0 and self._more():
+            pass
+        self._move(end if end >= 0 else len(self._text))
 
+    def _why(self, error: Exception) -> str:
+        if isinstance(error, json.JSONDecodeError):
+            return f"not Extended JSON: {error.msg}"
+        too_deep = isinstance(error, RecursionError)
+        return "nested too deeply" if too_deep else f"not Extended JSON: {error}"
 
-def _is_cut(error: Exception, text: str, start: int) -> bool:
-    """Return whether a text starting at ``start`` is a truncated document."""
-    if not isinstance(error, json.JSONDecodeError) or not text.startswith("{"):
-        return False
-    if error.msg.startswith("Unterminated string"):
-        return True
-    rest = text[error.pos - start :]
-    if error.msg.startswith("Invalid \\uXXXX escape"):
-        return len(rest) <= _ESCAPE
-    return _CUT_VALUE.fullmatch(rest) is not None or any(word.startswith(rest) for word in _WORDS)
+    def _describe(self, line: int, error: Exception) -> Damage:
+        """Return the damage of an error.
+
+        Raises:
+            InputError: it is the syntax of the mongo shell.
+        """
+        if match := _SHELL.search(self._text, self._at, self._at + 10_000):
+            raise InputError(
+                f"the syntax of the mongo shell, not Extended JSON: {match[0]}…) at line {line:,}",
+                hint="export with mongoexport, or print EJSON.stringify(document) in mongosh",
+            )
+        is_cut = self._ended and self._text[self._at] == "{" and self._may_go_on(error)
+        return Damage(self._place(line), self._why(error), is_cut)

@@ -77,7 +77,8 @@ class LiveSource:
     def _look(self) -> None:
         with translate_errors(self.location):
             present = set(self._database.list_collection_names())
-        self._present = [name for name in V1_COLLECTIONS if name in present]
+        names = (*V1_COLLECTIONS, *documents.OLDER_COLLECTIONS)
+        self._present = [name for name in names if name in present]
         self._has_accounts = self._accounts in present
         if not self._present:
             raise InputError(
@@ -93,21 +94,20 @@ class LiveSource:
 
     def collections(self) -> frozenset[str]:
         """Return the database's relevant collections."""
-        return frozenset([*self._present, *([self._accounts] if self._has_accounts else [])])
+        return frozenset(documents.OLDER_COLLECTIONS.get(each, each) for each in self._present)
+
+    def fingerprint(self) -> str:
+        """Return nothing: a resumed run uses what was read before."""
+        return ""
 
     def damage(self) -> Sequence[V1Damage]:
         """Return the damage found."""
         return self._damage.damage()
 
-    def counts(self) -> dict[str, int]:
+    def size(self) -> int:
         """Estimate the number of documents from the server's metadata."""
         with translate_errors(self.location):
-            return {
-                name: self._database[name].estimated_document_count()
-                if name in self._present
-                else 0
-                for name in V1_COLLECTIONS
-            }
+            return sum(self._database[name].estimated_document_count() for name in self._present)
 
     def accounts(self) -> Iterator[V1Account]:
         """Yield the host's users and agents."""
@@ -127,12 +127,13 @@ class LiveSource:
     def documents(self, canonical: Canonical) -> Iterator[V1Read]:
         """Yield all documents, collection by collection."""
         for name in self._present:
+            current = documents.OLDER_COLLECTIONS.get(name, name)
             for place, frame in enumerate(self._frames(name), start=1):
                 try:
                     raw, lenient = bson_stream.decode(frame.raw)
                 except ValueError as error:
                     read = V1Read(
-                        collection=name,
+                        collection=current,
                         id=bson_stream.id_in(frame.raw) or f"@{place}",
                         document=None,
                         notes=((V1ProblemKind.UNREADABLE, str(error)),),
@@ -140,11 +141,12 @@ class LiveSource:
                         damage=V1DamageKind.UNREADABLE,
                     )
                 else:
+                    current = documents.current_collection(name, raw) or current
                     read = documents.read(
-                        name, raw, f"@{place}", invalid_utf8=lenient, canonical=canonical
+                        current, raw, f"@{place}", invalid_utf8=lenient, canonical=canonical
                     )
                 if read.damage is not None:
-                    self._damage.count(read.damage, name, name, read.id)
+                    self._damage.count(read.damage, name, read.collection, read.id)
                 yield read
 
     def _frames(

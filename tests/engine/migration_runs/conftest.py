@@ -28,17 +28,15 @@ def store(request: pytest.FixtureRequest, open_store: Callable[[str], Store]) ->
 @pytest.fixture
 def migrate(store: Store, clock: FixedClock) -> Migrate:
     """Return a function that runs a plan on the store with the agent and the user."""
-    store.host.add_agent(make_agent("mira", id=AGENT))
+    store.host.add_agent(make_agent("mira", id=AGENT, agent_memory_enabled=False))
     store.host.add_user(make_user("anna", id=USER))
     return migrator(store, clock)
 
 
 def migrator(store: Store, clock: FixedClock) -> Migrate:
-    def run(plan: ListedPlan, *, llm: Any = None, embedder: Any = None, **options: Any):
+    def run(plan: ListedPlan, *, embedder: Any = None, **options: Any):
         runner = V1Runner(
-            make_runtime(
-                store, actor=make_actor("migrate v1"), llm=llm, embedder=embedder, clock=clock
-            ),
+            make_runtime(store, actor=make_actor("migrate v1"), embedder=embedder, clock=clock),
             plan,
             RunOptions(**{"batch_size": 4, **options}),
         )

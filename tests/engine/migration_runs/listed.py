@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any
 
+import msgspec
+
+from edenmem.engine.migration.source import PlanNote, StagedPlan, rows_of
 from edenmem.models.ids import derived_id
 from edenmem.models.memory import content_hash
 from edenmem.models.scope import Scope
@@ -14,22 +17,22 @@ from edenmem.models.v1 import (
     SHARDS,
     USER_TEXTS,
     Disposition,
-    V1Damage,
     V1EarlierText,
     V1Fact,
     V1Item,
     V1Options,
     V1Person,
     V1Policy,
-    V1Problem,
     V1Ref,
     V1Reflection,
     V1Text,
     V1Toggles,
 )
+from edenmem.store.sqlite.v1.staging import SqliteV1Stage
 from edenmem.text import word_count
 from tests.support.builders import ago, make_fact, make_policy, make_reflection
 
+KINDS = ["toggles", "policy", "text", "fact", "reflection", "episode", "leftover"]
 AGENT, USER, OTHER = "a" * 24, "b" * 24, "c" * 24
 
 
@@ -46,9 +49,7 @@ def item(kind: str, key: str, target: Any, **fields: Any) -> V1Item:
         "reason": "",
         **fields,
     }
-    order = ["toggles", "policy", "text", "fact", "reflection", "episode", "leftover"]
-    place = order.index(kind)
-    return V1Item(key=f"{own['agent_id']}/{place}/{key}", kind=kind, target=target, **own)
+    return V1Item(kind=kind, target=target, **own)
 
 
 def text(scope: Scope, content: str, *, version: int = 1, **fields: Any) -> V1Item:
@@ -107,8 +108,8 @@ def nothing(disposition: Disposition, name: str, reason: str) -> V1Item:
     return item("leftover", name, None, disposition=disposition, reason=reason)
 
 
-class ListedPlan:
-    """A `edenmem.engine.migration.items.V1Plan` over a list."""
+class ListedPlan(StagedPlan):
+    """A plan of listed items."""
 
     def __init__(
         self,
@@ -119,41 +120,40 @@ class ListedPlan:
         accounts: Sequence[V1Person] = (),
         absorbed: Sequence[str] = (),
     ) -> None:
-        self.listed = sorted(items, key=lambda one: one.key)
-        self.location = location
-        self.incomplete: tuple[V1Damage, ...] = ()
-        self.not_asked: dict[str, int] = {}
-        self.unknown_fields: dict[str, int] = {}
-        self.options = V1Options()
-        self._people = people or [V1Person(id=AGENT)]
+        self.listed = sorted(items, key=lambda one: KINDS.index(one.kind))
+        sources: dict[str, set[V1Ref]] = {}
+        for one in self.listed:
+            for source in one.sources:
+                sources.setdefault(source.collection, set()).add(source)
+        totals = {name: len(refs) for name, refs in sources.items()}
+        people = people or [V1Person(id=AGENT)]
+        stage = SqliteV1Stage()
+        stage.add_targets(rows_of(self.listed))
+        stage.settle(merge=True)
+        stage.add_leftovers({}, ())
+        note = PlanNote(
+            location=location,
+            fingerprint="",
+            options=V1Options(),
+            incomplete=(),
+            totals=totals,
+            not_asked={},
+            unknown_fields={},
+            agents=tuple(person.id for person in people),
+            item_total=len(self.listed),
+            fates={"used": sum(totals.values())},
+        )
+        stage.complete(msgspec.msgpack.encode(note))
+        super().__init__(stage)
+        self._people = people
         self._accounts = accounts
         self._absorbed = set(absorbed)
 
-    @property
-    def totals(self) -> Mapping[str, int]:
-        counts: dict[str, set[V1Ref]] = {}
-        for one in self.listed:
-            for source in one.sources:
-                counts.setdefault(source.collection, set()).add(source)
-        return {name: len(refs) for name, refs in counts.items()}
+    def agents(self) -> list[V1Person]:
+        return list(self._people)
 
-    def item_total(self, progress: Callable[[int], None] = lambda done: None) -> int:
-        return len(self.listed)
-
-    def fates(self) -> Mapping[str, int]:
-        return {"used": sum(self.totals.values())}
-
-    def agents(self) -> Sequence[V1Person]:
-        return self._people
-
-    def users(self, agent_id: str | None = None) -> Iterator[V1Person]:
+    def users(self) -> Iterator[V1Person]:
         return iter(self._accounts)
-
-    def items(self, *, after: str | None = None, agent_id: str | None = None) -> Iterator[V1Item]:
-        return (one for one in self.listed if after is None or one.key > after)
-
-    def problems(self) -> Iterator[V1Problem]:
-        return (problem for one in self.listed for problem in one.problems)
 
     def source_text(self, ref: V1Ref) -> str | None:
         return f"text of {ref.collection}/{ref.id}"
@@ -162,13 +162,7 @@ class ListedPlan:
         return self._absorbed & set(memory_ids)
 
     def close(self) -> None:
-        """Do nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+        """Stay open: tests run a plan several times."""
 
 
 def whole_plan() -> ListedPlan:
@@ -176,7 +170,7 @@ def whole_plan() -> ListedPlan:
     user, agent, shard = Scope.user(AGENT, USER), Scope.agent(AGENT), Scope.shard(AGENT, "lore")
     return ListedPlan(
         [
-            toggles(enabled=False),
+            toggles(enabled=True),
             policy(shard, active=False, memory_instructions="Keep lore."),
             text(user, "Anna paints.", version=7, earlier=(earlier("Old.", 3, days=300),)),
             text(agent, "One part.\n\nAnother.", disposition=Disposition.MERGED),

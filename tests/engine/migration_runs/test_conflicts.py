@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from edenmem.engine.migration.conflicts import APPENDED
 from edenmem.engine.migration.migrations import roll_back
 from edenmem.engine.migration.planning import make_plan
 from edenmem.engine.migration.reports import RunOptions
@@ -32,7 +31,6 @@ from tests.support.v1_world import LENA, MIRA, TOMAS, at, memory, user_text
 
 USERS, AGENTS = Scope.user(AGENT, USER), Scope.agent(AGENT)
 LORE = Scope.shard(AGENT, "lore")
-FRONT = f"Live.\n\n{APPENDED}\n\n"
 
 
 def write(content: str, expected: int = 0, scope: Scope = USERS, **fields: Any) -> Any:
@@ -92,7 +90,7 @@ def test_known_failure_76_a_concurrent_text_is_kept(
     assert "changed concurrently" in report.run.problems[0].reason
 
 
-@pytest.mark.parametrize("on_conflict", ["keep", "append", "replace"])
+@pytest.mark.parametrize("on_conflict", ["keep", "replace"])
 def test_a_plan_matches_its_run(store: Store, migrate: Migrate, on_conflict: Any) -> None:
     """Also after changes in v1, and for memory edited, moved or begun here."""
     options = {"on_conflict": on_conflict}
@@ -118,7 +116,7 @@ def test_a_plan_matches_its_run(store: Store, migrate: Migrate, on_conflict: Any
             problem.reason for problem in report.run.problems if "v2 has" in problem.reason
         ]
         told |= {(each.scope, each.treatment) for each in foretold.conflicts}
-    treatment = {"keep": "kept", "append": "appended", "replace": "replaced"}[on_conflict]
+    treatment = {"keep": "kept", "replace": "replaced"}[on_conflict]
     assert told == {
         (AGENTS.key, treatment),
         (LORE.key, "kept"),
@@ -136,7 +134,6 @@ def pair_of(scope: Scope, content: str) -> V1Item:
     ("on_conflict", "first", "second"),
     [
         ("keep", ["Live."], ["Live."]),
-        ("append", ["Live.", f"{FRONT}One."], ["Live.", f"{FRONT}One.", f"{FRONT}Two."]),
         ("replace", ["Live.", "One."], ["Live.", "One.", "Two."]),
     ],
 )
@@ -150,7 +147,7 @@ def test_a_conflict_is_resolved_once_and_then_v1_is_followed(
         assert texts(store) == wanted
 
 
-@pytest.mark.parametrize("on_conflict", ["keep", "append", "replace"])
+@pytest.mark.parametrize("on_conflict", ["keep", "replace"])
 def test_an_edited_text_is_kept_and_listed(
     store: Store, migrate: Migrate, on_conflict: str
 ) -> None:
@@ -176,20 +173,20 @@ def test_an_older_v1_text_does_not_return(store: Store, migrate: Migrate) -> Non
 
 def test_reverted_runs_do_not_count(store: Store, migrate: Migrate) -> None:
     store.changes.apply(write("Live."))
-    run = migrate(plan_of(listed.text(USERS, "One.")), on_conflict="append").run
+    run = migrate(plan_of(listed.text(USERS, "One.")), on_conflict="replace").run
     runtime = make_runtime(store, actor=make_actor("migrate rollback"))
     roll_back(runtime, run.id)
     newer = plan_of(listed.text(USERS, "Two.", at=ago(days=2)))
     assert migrate(newer).run.counts == {"kept": 1}
-    migrate(newer, on_conflict="append")
-    assert texts(store)[-1] == f"{FRONT}Two."
+    migrate(newer, on_conflict="replace")
+    assert texts(store)[-1] == "Two."
 
 
 class Killed(BaseException):
     """The process is killed."""
 
 
-def test_append_survives_a_kill_between_two_texts(
+def test_a_replacement_survives_a_kill_between_two_texts(
     store: Store, migrate: Migrate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.changes.apply(write("Live."))
@@ -204,10 +201,10 @@ def test_append_survives_a_kill_between_two_texts(
     with monkeypatch.context() as patch:
         patch.setattr(store.changes, "apply", dying)
         with pytest.raises(Killed):
-            migrate(plan_of(pair()), on_conflict="append")
+            migrate(plan_of(pair()), on_conflict="replace")
     assert texts(store) == ["Live.", "Older."]
-    migrate(plan_of(pair()), on_conflict="append")
-    assert texts(store) == ["Live.", "Older.", f"{FRONT}Newer."]
+    migrate(plan_of(pair()), on_conflict="replace")
+    assert texts(store) == ["Live.", "Older.", "Newer."]
 
 
 def test_reflections_absorbed_by_v1_are_absorbed_here(store: Store, migrate: Migrate) -> None:

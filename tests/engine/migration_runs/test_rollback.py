@@ -85,7 +85,7 @@ def text_change(scope: Scope, content: str, version: int) -> WriteConsolidation:
     )
 
 
-EMPTY = {"facts": [], "reflections": [], "texts": {}, "policies": [], "toggles": [True]}
+EMPTY = {"facts": [], "reflections": [], "texts": {}, "policies": [], "toggles": [False]}
 
 
 def without_buffers(found: dict[str, Any]) -> dict[str, Any]:
@@ -134,7 +134,8 @@ def test_known_failure_56_an_agent_without_a_switch_is_off_again(
     other = Agent(id=new_id(), username="quiet", owner=new_id())  # no switch is set
     assert store.host.add_agent(other)
     target = msgspec.structs.replace(toggles.target, agent_id=other.id)
-    run = migrate(ListedPlan([msgspec.structs.replace(toggles, target=target)])).run
+    item = msgspec.structs.replace(toggles, target=target, agent_id=other.id)
+    run = migrate(ListedPlan([item], people=[V1Person(id=other.id)])).run
     switched = store.host.agent(other.id)
     assert switched is not None
     assert switched.agent_memory_enabled
@@ -145,15 +146,12 @@ def test_known_failure_56_an_agent_without_a_switch_is_off_again(
     assert (after.user_memory_enabled, after.agent_memory_enabled) == (False, False)
 
 
-@pytest.mark.parametrize("on_conflict", ["append", "replace"])
-def test_a_rollback_restores_a_v2_text(
-    store: Store, migrate: Migrate, clock: FixedClock, on_conflict: str
-) -> None:
+def test_a_rollback_restores_a_v2_text(store: Store, migrate: Migrate, clock: FixedClock) -> None:
     live = WriteConsolidation(
         scope=USERS, expected_version=0, content="Live text.", word_limit=250, at=NOW
     )
     store.changes.apply(change_set(live))
-    run = migrate(whole_plan(), on_conflict=on_conflict).run
+    run = migrate(whole_plan(), on_conflict="replace").run
     assert take_back(store, run.id, clock).kept == ()
     text = store.memory.consolidations([USERS])[USERS]
     assert (text.consolidated_content, text.word_limit) == ("Live text.", 250)
@@ -298,30 +296,17 @@ def test_reverting_another_run_duplicates_nothing(
     own = Scope.user(AGENT, USER)
     store.changes.apply(change_set(text_change(own, "Live.", 0)))
     plan = whole_plan()
-    migrate(plan, v1=V1Options(agents=(AGENT,)), on_conflict="append")
+    migrate(plan, v1=V1Options(agents=(AGENT,)), on_conflict="replace")
     (known,) = store.memory.facts(FactFilter(scopes=(AGENTS,)))
     store.changes.apply(
         change_set(RemoveFact(scope=AGENTS, fact_id=known.id, expected_version=1, at=NOW))
     )
     before = memory(store)
-    second = migrate(plan, on_conflict="append")
+    second = migrate(plan, on_conflict="replace")
     take_back(store, second.run.id, clock)
-    third = migrate(plan, on_conflict="append")
+    third = migrate(plan, on_conflict="replace")
     assert memory(store) == before
     assert set(third.run.counts) == {"already", "left_behind", "bad"}
-
-
-def test_an_edited_appended_text_is_not_appended_again(
-    store: Store, migrate: Migrate, clock: FixedClock
-) -> None:
-    plan = whole_plan()
-    first = migrate(plan)
-    text = store.memory.consolidations([AGENTS])[AGENTS]
-    edited = f"{text.consolidated_content}\n\nEdited."
-    store.changes.apply(change_set(text_change(AGENTS, edited, text.version)))
-    take_back(store, first.run.id, clock)
-    migrate(plan, on_conflict="append")
-    assert store.memory.consolidations([AGENTS])[AGENTS].consolidated_content == edited
 
 
 # -- undo and rollback ---------------------------------------------------------------------------
@@ -384,7 +369,9 @@ def test_undo_and_rollback_are_equivalent(
             clock, store = FixedClock(), open_store(kind)
             ids = (f"{number:024x}" for number in itertools.count(1))
             monkeypatch.setattr("edenmem.engine.migration.run.new_id", lambda ids=ids: next(ids))
-            store.host.add_agent(make_agent("mira", id=AGENT, owner=USER, created_at=NOW))
+            store.host.add_agent(
+                make_agent("mira", id=AGENT, owner=USER, created_at=NOW, agent_memory_enabled=False)
+            )
             run_id = migrator(store, clock)(whole_plan()).run.id
             live_on(store)
             clock.advance(minutes=1)

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from edenmem.engine.migration.conflicts import APPENDED
 from edenmem.engine.migration.items import Forgotten
 from edenmem.engine.migration.planning import make_plan
 from edenmem.engine.migration.reports import MigrationReport, RunOptions
@@ -100,7 +99,7 @@ def test_everything_arrives_with_its_times_numbers_and_order(
     assert not store.memory.policies([LORE])[LORE].active
     agent = store.host.agent(AGENT)
     assert agent is not None
-    assert not agent.agent_memory_enabled
+    assert agent.agent_memory_enabled
     entry = store.log.audit_entry(store.history.versions("fact", known.id)[0].change_id or "")
     assert entry is not None
     assert entry.actor.run_id == run.id
@@ -152,7 +151,6 @@ def test_live_memory_is_kept(store: Store, migrate: Migrate) -> None:
     ("on_conflict", "content", "versions"),
     [
         ("keep", "Live text.", [1]),
-        ("append", f"Live text.\n\n{APPENDED}\n\nAnna paints.", [1, 3, 7]),
         ("replace", "Anna paints.", [1, 3, 7]),
     ],
 )
@@ -168,7 +166,7 @@ def test_a_text_of_v2_is_never_lost(
     assert history[0].content == "Live text."
     assert report.run.counts.get("kept", 0) == (on_conflict == "keep")
     if on_conflict == "keep":
-        assert "v2 has another text" in report.run.problems[0].reason
+        assert any("v2 has another text" in each.reason for each in report.run.problems)
     assert report.verification is not None
     assert report.verification.complete
     before = snapshot(store)
@@ -230,7 +228,7 @@ def test_the_next_run_resumes_after_an_outage(
         with pytest.raises(StoreError):
             migrate(whole_plan())
     (run,) = store.migrations.migration_runs()
-    assert (run.state, run.error, run.done) == (RunState.FAILED, "the server is away", 4)
+    assert (run.state, run.error, run.done) == (RunState.FAILED, "the server is away", 6)
     report = migrate(whole_plan())
     assert (report.run.id, report.run.counts, report.run.error) == (run.id, COUNTS, "")
 
@@ -280,7 +278,7 @@ def test_known_failure_45_failures_are_counted_and_stop_nothing(
     store.changes.apply(change_set(AddFact(fact=_with_id(foreign, taken))))
     report = migrate(ListedPlan([*plan.listed, taken]))
     assert report.run.counts == {**COUNTS, "failed": 1}
-    assert "id" in report.run.problems[0].reason
+    assert any("has this id" in each.reason for each in report.run.problems)
     assert report.verification is not None
     assert not report.verification.complete
     assert report.verification.differing == 1
@@ -405,27 +403,6 @@ def test_a_cancellation_is_recorded(store: Store, migrate: Migrate, monkeypatch:
     (run,) = store.migrations.migration_runs()
     assert (run.state, run.error) == (RunState.FAILED, "interrupted")
     assert migrate(whole_plan()).run.id == run.id
-
-
-def test_a_run_cancelled_while_counting_is_not_in_the_ledger(store: Store) -> None:
-    """The counting ends at its next step."""
-    plan = whole_plan()
-
-    def count(progress: Callable[[int], None]) -> int:
-        _cancel(running)
-        while True:
-            progress(0)
-
-    async def run() -> None:
-        nonlocal running
-        running = asyncio.current_task()
-        plan.item_total = count
-        await V1Runner(make_runtime(store), plan, RunOptions()).run()
-
-    running: Any = None
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(run())
-    assert store.migrations.migration_runs() == []
 
 
 def test_a_run_cancelled_at_its_first_entry_stops_immediately(

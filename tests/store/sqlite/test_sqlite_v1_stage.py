@@ -20,8 +20,8 @@ AGENT = "a" * 24
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[SqliteV1Stage]:
-    made = SqliteV1Stage(tmp_path)
+def stage() -> Iterator[SqliteV1Stage]:
+    made = SqliteV1Stage()
     yield made
     made.close()
 

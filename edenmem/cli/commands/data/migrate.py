@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +27,6 @@ from edenmem.cli.terminal.data import to_data, to_json
 from edenmem.cli.terminal.files import open_report
 from edenmem.cli.terminal.progress import show_progress
 from edenmem.cli.terminal.prompts import confirm
-from edenmem.cli.terminal.times import parse_when
 from edenmem.errors import (
     ExitCode,
     StoreError,
@@ -33,8 +34,8 @@ from edenmem.errors import (
 from edenmem.text import many
 
 if TYPE_CHECKING:
-    from edenmem.engine.migration.items import V1Plan
     from edenmem.engine.migration.reports import MigrationPlan, MigrationReport, RunOptions
+    from edenmem.engine.migration.source import StagedPlan
     from edenmem.engine.service import MemoryService
     from edenmem.models.v1 import V1Options
 
@@ -53,7 +54,6 @@ class _Episodes(StrEnum):
 
 class _OnConflict(StrEnum):
     KEEP = "keep"
-    APPEND = "append"
     REPLACE = "replace"
 
 
@@ -66,14 +66,6 @@ def v1(
         list[str] | None,
         typer.Option(
             "--agent", "-a", metavar="AGENT", help="Only memory of this agent (repeatable)."
-        ),
-    ] = None,
-    active_since: Annotated[
-        str | None,
-        typer.Option(
-            "--active-since",
-            metavar="TIME",
-            help="Skip memory without changes since: 6mo, 2025-03-01.",
         ),
     ] = None,
     shards: Annotated[
@@ -97,13 +89,9 @@ def v1(
         typer.Option(
             "--on-conflict",
             metavar="HOW",
-            help="If v2 has a text: keep it, append the text of v1, or replace it.",
+            help="If v2 has a text of its own: keep or replace it.",
         ),
     ] = _OnConflict.KEEP,
-    condense: Annotated[
-        bool,
-        typer.Option("--condense", help="Shorten texts over the word limit with the model."),
-    ] = False,
     no_embed: Annotated[
         bool,
         typer.Option("--no-embed", help="Skip vectors; create them later with 'embed backfill'."),
@@ -126,9 +114,9 @@ def v1(
 ) -> None:
     """Migrate memory from v1 into this store. Never writes to v1.
 
-    An interrupted run resumes with the same command. A second run leaves migrated memory unchanged.
-    Runs can be verified and rolled back. If part of the input is missing or unreadable, the rest is
-    migrated and the exit code is 1, also with --dry-run.
+    An interrupted run resumes with the same command. A second run adds what is new in v1, and keeps
+    what was changed here. Runs can be verified, repaired and rolled back. If part of the input is
+    missing or unreadable, the rest is migrated and the exit code is 1, also with --dry-run.
 
     \b
     edenmem migrate v1 --from dump/eden --dry-run
@@ -138,9 +126,6 @@ def v1(
     run = invocation(ctx)
     if not dry_run:
         run.must_write("migrate v1")
-    since = parse_when(active_since, "--active-since")
-    if since is not None:  # by the day, so that a repeated command resumes
-        since = since.replace(hour=0, minute=0, second=0, microsecond=0)
     import msgspec
 
     from edenmem.engine.exchange.files import check_target
@@ -153,11 +138,9 @@ def v1(
             provenance=provenance,
             episodes=episodes.value,
             agents=tuple(dict.fromkeys(agents or ())),
-            active_since=since,
             **chosen_files(database, files),
         ),
         on_conflict=on_conflict.value,
-        condense=condense,
         embed=not no_embed,
         batch_size=batch_size,
         accept_incomplete=allow_incomplete,
@@ -201,15 +184,24 @@ def _has_failed(made: MigrationReport) -> bool:
     )
 
 
-def _migrate(run: Invocation, plan: V1Plan, chosen: RunOptions) -> MigrationReport:
-    with show_progress(run.out) as progress:
-        return run.serve(
-            lambda service: service.migrations.run(plan, chosen, progress=progress.step),
-            llm=chosen.condense,
-        )
+def _migrate(run: Invocation, plan: StagedPlan, chosen: RunOptions) -> MigrationReport:
+    try:
+        with show_progress(run.out) as progress:
+            return run.serve(
+                lambda service: service.migrations.run(plan, chosen, progress=progress.step)
+            )
+    except KeyboardInterrupt:
+        stopped = run.service.migrations.interrupted(plan, chosen)
+        if stopped is not None:
+            again = shlex.join(["edenmem", *sys.argv[1:]])
+            far = f"{stopped.done:,} of {many(stopped.total, 'item')}"
+            run.out.note(f"run {stopped.id} was interrupted after {far}; to resume: {again}")
+        raise
 
 
-def _print_plan(run: Invocation, plan: V1Plan, chosen: RunOptions, *, whole: bool) -> MigrationPlan:
+def _print_plan(
+    run: Invocation, plan: StagedPlan, chosen: RunOptions, *, whole: bool
+) -> MigrationPlan:
     async def make_plan(service: MemoryService) -> MigrationPlan:
         with show_progress(run.out) as progress:
             return service.migrations.plan(
@@ -236,12 +228,18 @@ def _v1_options(run: Invocation, **given: Any) -> V1Options:
     )
 
 
-def _note_absent(run: Invocation, plan: V1Plan) -> None:
+def _note_absent(run: Invocation, plan: StagedPlan) -> None:
     """Print requested agents without memory in the source."""
     known = {person.id for person in plan.agents()}
     if absent := [agent for agent in plan.options.agents if agent not in known]:
         run.out.note(f"no memory in the source for: {', '.join(absent)}")
 
 
-for _rest in (ledger.up, ledger.status, ledger.verify, ledger.rollback):
+for _rest in (
+    ledger.up,
+    ledger.status,
+    ledger.verify,
+    ledger.repair,
+    ledger.rollback,
+):
     app.command(_rest.__name__, cls=Command)(_rest)

@@ -1,4 +1,4 @@
-"""``edenmem migrate up|status|verify|rollback``: schema migrations and past runs."""
+"""``edenmem migrate up|status|verify|repair|rollback``: schema migrations and past runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ from edenmem.errors import ExitCode
 from edenmem.text import many
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from edenmem.engine.migration.reports import RollbackReport, Verification
+    from edenmem.engine.migration.source import StagedPlan
     from edenmem.engine.service import MemoryService
     from edenmem.models.migration import MigrationRun
 
@@ -118,15 +121,11 @@ def verify(
     import msgspec
 
     from edenmem.engine.runtime.concurrency import in_thread
-    from edenmem.models.v1 import V1Options
 
-    v1_options = msgspec.convert(found.options, V1Options)
-    if database or files:
-        v1_options = msgspec.structs.replace(v1_options, **chosen_files(database, files))
     if allow_incomplete:
         found = msgspec.structs.replace(found, incomplete_accepted=True)
     with (
-        open_plan(run, source or run.service.migrations.source_of(found), v1_options) as plan,
+        _open(run, found, source, database, files) as plan,
         show_progress(run.out) as progress,
     ):
 
@@ -142,6 +141,61 @@ def verify(
     views.print_verification(run, check)
     if not check.complete:
         raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def repair(
+    ctx: typer.Context,
+    run_id: _Run,
+    source: From = None,
+    database: Database = None,
+    files: Files = None,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+) -> None:
+    """Write again what a verification finds missing or damaged. Later edits and deletions stay.
+
+    \b
+    edenmem migrate repair 69218c1f --from dump/eden --dry-run
+    """
+    run = invocation(ctx)
+    found = run.service.migrations.find_run(run_id)
+    if not dry_run:
+        run.must_write("migrate repair")
+        if not confirm(f"Repair what run {found.id} wrote?", yes=yes):
+            run.out.note("nothing was changed")
+            return
+    with (
+        interrupted_by_sigterm(),
+        _open(run, found, source, database, files) as plan,
+        show_progress(run.out) as progress,
+    ):
+        report = run.service.migrations.repair(
+            plan,
+            found,
+            dry_run=dry_run,
+            progress=lambda items: progress.step("verifying", items, max(found.total, items)),
+        )
+    views.print_repair(run, report)
+    if not report.verification.complete:
+        raise typer.Exit(ExitCode.SOME_FAILED)
+
+
+def _open(
+    run: Invocation,
+    found: MigrationRun,
+    source: str | None,
+    database: str | None,
+    files: list[str] | None,
+) -> AbstractContextManager[StagedPlan]:
+    """Open the source of a run with the options of the run."""
+    import msgspec
+
+    from edenmem.models.v1 import V1Options
+
+    v1_options = msgspec.convert(found.options, V1Options)
+    if database or files:
+        v1_options = msgspec.structs.replace(v1_options, **chosen_files(database, files))
+    return open_plan(run, source or run.service.migrations.source_of(found), v1_options)
 
 
 def rollback(

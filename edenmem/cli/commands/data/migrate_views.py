@@ -10,14 +10,16 @@ from edenmem.cli.terminal.data import plan_data, to_data
 from edenmem.cli.terminal.money import format_cost
 from edenmem.cli.terminal.tables import Column
 from edenmem.models.migration import MigrationRun, RunState, SchemaStep
-from edenmem.models.v1 import V1Damage
+from edenmem.models.v1 import V1Damage, V1Problem
 from edenmem.text import many, one_line
 
 if TYPE_CHECKING:
     from edenmem.engine.migration.reports import (
         MigrationPlan,
         MigrationReport,
+        PlanConflict,
         PlanRow,
+        RepairReport,
         RollbackReport,
         Verification,
     )
@@ -82,6 +84,13 @@ _TARGETS = {
     "user": "users",
 }
 
+_REPAIRED = {
+    **_TARGETS,
+    "consolidation": "texts",
+    "agent": "switches of agents",
+    "buffer": "buffers",
+}
+
 #: Plural → singular.
 _ONE = {
     "facts": "fact",
@@ -92,6 +101,7 @@ _ONE = {
     "switches of agents": "switch of an agent",
     "agents": "agent",
     "users": "user",
+    "buffers": "buffer",
 }
 
 STEPS: list[Column[SchemaStep]] = [
@@ -180,7 +190,7 @@ def _show_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
             ("conflicts", format_counts(plan.conflicts_by_treatment)),
             (
                 "over limit",
-                f"{many(long, 'text')} kept whole; see --condense" if long else None,
+                f"{many(long, 'text')} kept whole; see 'edenmem consolidate'" if long else None,
             ),
             *_lines("left behind", [f"{n:,}: {why}" for why, n in plan.left_behind.items()]),
             ("problems", format_counts(plan.problems_by_kind)),
@@ -197,8 +207,8 @@ def _show_plan(run: Invocation, plan: MigrationPlan, *, whole: bool) -> None:
             run.out.note(f"and {len(rows) - most:,} more; --dry-run --json lists all")
     if whole:
         _print_samples(run, plan)
-        _print_conflicts(run, plan)
-        _print_problems(run, plan)
+        _print_conflicts(run, plan.conflicts)
+        _print_problems(run, plan.problems, sum(plan.problems_by_kind.values()))
     for notice in plan.notices:
         run.out.note(notice)
 
@@ -232,24 +242,24 @@ def _print_samples(run: Invocation, plan: MigrationPlan) -> None:
         run.out.paragraph("  after:  ", one_line(sample.after, _SAMPLE_WIDTH))
 
 
-def _print_conflicts(run: Invocation, plan: MigrationPlan) -> None:
-    if plan.conflicts:
+def _print_conflicts(run: Invocation, conflicts: Sequence[PlanConflict]) -> None:
+    if conflicts:
         run.out.line()
-    for each in plan.conflicts[:_SHOWN]:
-        what = f"{each.kind} of {each.label} {each.treatment}: "
+    for each in conflicts[:_SHOWN]:
+        what = f"{each.kind} of {each.label or each.scope} {each.treatment}: "
         run.out.paragraph(what, one_line(each.reason, _SAMPLE_WIDTH))
-    more = sum(plan.conflicts_by_treatment.values()) - _SHOWN
+    more = len(conflicts) - _SHOWN
     if more > 0:
         run.out.note(f"and {many(more, 'more conflict')}; --json lists up to 1,000")
 
 
-def _print_problems(run: Invocation, plan: MigrationPlan) -> None:
-    if plan.problems:
+def _print_problems(run: Invocation, problems: Sequence[V1Problem], total: int) -> None:
+    if problems:
         run.out.line()
-    for problem in plan.problems[:_SHOWN]:
+    for problem in problems[:_SHOWN]:
         where = f"{problem.collection}/{problem.document_id}"
         run.out.paragraph(f"{where}: ", one_line(problem.detail, _SAMPLE_WIDTH))
-    more = sum(plan.problems_by_kind.values()) - _SHOWN
+    more = total - _SHOWN
     if more > 0:
         run.out.note(f"and {many(more, 'more problem')}; --json lists up to 1,000")
 
@@ -278,14 +288,14 @@ def _show_report(run: Invocation, report: MigrationReport) -> None:
     run.out.fields(
         [
             *_run_fields(report.run),
-            ("condensed", report.condensed or None),
-            ("kept whole", [one_line(text, 70) for text in report.kept_whole[:5]]),
             ("vectors", embedding and f"{embedding.embedded:,} of {embedding.model}"),
             ("result", check and _describe_verification(check)),
-            ("vectors verified", check and _describe_vectors(check)),
+            ("problems", format_counts(report.problems_by_kind)),
         ]
     )
     _print_run_problems(run, report.run)
+    _print_conflicts(run, report.conflicts)
+    _print_problems(run, report.problems, sum(report.problems_by_kind.values()))
     if check is not None:
         _print_differences(run, check)
 
@@ -390,24 +400,12 @@ def _show_verification(run: Invocation, check: Verification) -> None:
             ("items", format_counts(check.counts, {**_OUTCOMES, **_VERIFIED})),
             ("changed since", check.changed or None),
             ("of the platform", check.platform or None),
-            ("vectors", _describe_vectors(check)),
             ("unreadable", _describe_unreadable(check)),
             *_incomplete(check.incomplete),
             ("result", _describe_verification(check)),
         ]
     )
     _print_differences(run, check)
-
-
-def _describe_vectors(check: Verification) -> str | None:
-    """Describe the verification of vectors; None without vectors."""
-    vectors = check.vectors
-    if vectors is None or not vectors.facts:
-        return None
-    compared = f"{vectors.compared:,} compared with {vectors.model}"
-    if not vectors.compared:
-        compared = f"not compared with texts: {vectors.reason}"
-    return f"{vectors.facts:,} checked for duplicates; {compared}"
 
 
 def _describe_unreadable(check: Verification) -> str | None:
@@ -445,6 +443,23 @@ def _print_differences(run: Invocation, check: Verification) -> None:
     more = check.differing - min(_SHOWN, len(check.differences))
     if more > 0:
         run.out.note(f"and {more:,} more; --json lists up to 1,000")
+
+
+def print_repair(run: Invocation, report: RepairReport) -> None:
+    """Print the report of a repair."""
+
+    def show() -> None:
+        verb = "would write" if report.dry_run else "written again"
+        run.out.fields(
+            [
+                ("run", report.verification.run_id),
+                (verb, format_counts(report.repaired, _REPAIRED) or "nothing"),
+                ("result", _describe_verification(report.verification)),
+            ]
+        )
+        _print_differences(run, report.verification)
+
+    run.out.report([report], show)
 
 
 def print_rollback(run: Invocation, report: RollbackReport, *, forced: bool) -> None:

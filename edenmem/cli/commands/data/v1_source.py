@@ -19,7 +19,7 @@ from edenmem.errors import AmbiguousInput, NotFoundError
 from edenmem.settings.paths import format_path, is_mongodb
 
 if TYPE_CHECKING:
-    from edenmem.engine.migration.items import V1Plan
+    from edenmem.engine.migration.source import StagedPlan
     from edenmem.models.v1 import V1Options
 
 From = Annotated[
@@ -86,7 +86,7 @@ def interrupted_by_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def open_plan(run: Invocation, source: str | None, v1_options: V1Options) -> Iterator[V1Plan]:
+def open_plan(run: Invocation, source: str | None, v1_options: V1Options) -> Iterator[StagedPlan]:
     """Yield the plan for a source, asking about ambiguous input on a terminal."""
     while True:
         try:
@@ -111,7 +111,7 @@ def _ask(error: AmbiguousInput, v1_options: V1Options) -> V1Options:
     return msgspec.structs.replace(v1_options, files=(*v1_options.files, glob.escape(answer)))
 
 
-def _open(run: Invocation, source: str | None, v1_options: V1Options) -> V1Plan:
+def _open(run: Invocation, source: str | None, v1_options: V1Options) -> StagedPlan:
     if source is not None and not is_mongodb(source):
         source = str(Path(source).expanduser().absolute())  # independent of the working folder
     try:

@@ -290,7 +290,12 @@ class Writer:
             return
         # Also written where a missing toggle has the requested meaning.
         toggles = {name: getattr(effect.change, name, None) for name in _TOGGLES}
-        self._update(collection, key, {name: on for name, on in toggles.items() if on is not None})
+        fields = {name: on for name, on in toggles.items() if on is not None}
+        # An undo that switches off unsets the field, which may have been absent and means off.
+        unset = {name: "" for name, on in fields.items() if effect.change.undoes and not on}
+        if fields:
+            kept = {name: on for name, on in fields.items() if name not in unset}
+            self._update(collection, key, kept, unset)
 
     # -- buffers -----------------------------------------------------------------------------
 

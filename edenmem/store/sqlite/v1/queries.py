@@ -1,20 +1,30 @@
-"""Queries on the staged documents of v1; see `edenmem.store.v1.protocol.V1Stage`."""
+"""Queries on staged documents and targets; see `edenmem.store.v1.protocol.V1Stage`."""
 # ruff: noqa: S608 - statements are built from constants only; values are bound.
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from edenmem.models.v1 import MEMORIES, SHARDS, USER_TEXTS, V1_COLLECTIONS, V1Damage, V1Ref
+from edenmem.models.v1 import (
+    MEMORIES,
+    SHARDS,
+    USER_TEXTS,
+    V1_COLLECTIONS,
+    V1Damage,
+    V1Item,
+    V1Ref,
+    V1Reflection,
+)
 from edenmem.models.v1_documents import Note, V1Account, V1Document, V1StagedDocument
-from edenmem.store.sqlite.v1 import settling as v1_settling
 from edenmem.store.v1.damage import no_collection, repeated_ids
+from edenmem.store.v1.protocol import Found, TargetRow, Written
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -45,10 +55,63 @@ _REFERENCES = {
 }
 
 
+#: What v2 must hold. A row of a document that no item uses has its ``document`` instead of an
+#: ``item``; the row of a buffer has neither. ``origins`` has the documents of texts and policies.
+TARGETS = """
+CREATE TABLE targets (
+    no INTEGER PRIMARY KEY, agent TEXT NOT NULL, shard TEXT, kind TEXT NOT NULL, type TEXT,
+    key TEXT, scope TEXT, digest INTEGER, origin INTEGER, text INTEGER, outcome TEXT,
+    reason TEXT NOT NULL,
+    document INTEGER, item BLOB
+) STRICT;
+CREATE TABLE origins (type TEXT NOT NULL, collection TEXT NOT NULL, id TEXT NOT NULL) STRICT;
+CREATE TABLE problems (
+    kind TEXT NOT NULL, collection TEXT NOT NULL, document_id TEXT NOT NULL, problem BLOB NOT NULL
+) STRICT;
+"""
+
+#: The present state of the store, its log, and the outcomes of this process.
+_NOW = """
+DROP TABLE IF EXISTS temp.found;
+CREATE TEMP TABLE found (
+    type TEXT NOT NULL, key TEXT NOT NULL, id TEXT NOT NULL, scope TEXT, digest INTEGER NOT NULL,
+    version INTEGER NOT NULL, pending INTEGER NOT NULL, at INTEGER, place INTEGER
+) STRICT;
+"""
+_LOG = """
+DROP TABLE IF EXISTS temp.written;
+CREATE TEMP TABLE written (
+    type TEXT NOT NULL, key TEXT NOT NULL, digest INTEGER NOT NULL, version INTEGER NOT NULL,
+    origin INTEGER NOT NULL, run TEXT NOT NULL
+) STRICT;
+"""
+OUTCOMES = """
+CREATE TEMP TABLE IF NOT EXISTS outcomes (no INTEGER PRIMARY KEY, outcome TEXT NOT NULL) STRICT;
+DELETE FROM outcomes;
+"""
+
+#: A switch is never the same: the log notes also one that is as in v1.
+_SAME = (
+    "SELECT 1 FROM found f WHERE f.type = t.type AND f.key = t.key AND f.digest = t.digest"
+    " AND f.type <> 'agent'"
+)
+_NO_TARGET = "SELECT 1 FROM targets t WHERE t.type = f.type AND t.key = f.key"
+#: Pending reflections without a target, which v1 may have absorbed.
+_STRAYS = (
+    "SELECT f.id FROM found f WHERE f.type = 'reflection' AND f.pending AND f.scope = {}"
+    f" AND NOT EXISTS ({_NO_TARGET})"
+)
+_OUTCOME = "coalesce(o.outcome, t.outcome)"
+_PAGE = 500
+
+_ITEM = msgspec.msgpack.Decoder(V1Item)
+
+
 class V1Questions:
-    """The queries, after settling."""
+    """The queries after settling, and the comparison of targets with a store."""
 
     _db: sqlite3.Connection
+    _translate_errors: Callable[[], AbstractContextManager[None]]
     _fields: Counter[str]
 
     def counts(self, agents: Sequence[str] = ()) -> dict[str, int]:
@@ -158,15 +221,15 @@ class V1Questions:
         ):
             yield row[0]
 
-    def facts(self, agent_id: str) -> Iterator[tuple[str, int, int, V1StagedDocument]]:
+    def facts(self, agent_id: str) -> Iterator[tuple[str, int, V1StagedDocument]]:
         """Return the listed facts."""
-        for scope, times, spread, *row in self._db.execute(
-            f"SELECT u.scope, u.times, u.spread, {_STAGED} FROM uses u"
+        for scope, times, *row in self._db.execute(
+            f"SELECT u.scope, u.times, {_STAGED} FROM uses u"
             " JOIN documents d ON d.number = u.memory JOIN bodies b ON b.number = d.number"
             " WHERE u.agent = ? AND u.role = 'fact' ORDER BY u.scope, u.text, u.at, u.id",
             (agent_id,),
         ):
-            yield scope, times, spread, _decode_staged(row)
+            yield scope, times, _decode_staged(row)
 
     def pending_scopes(self, agent_id: str) -> list[tuple[str, list[int]]]:
         """Return scopes with the documents of their lists."""
@@ -179,15 +242,15 @@ class V1Questions:
             scopes.setdefault(scope, []).append(lister)
         return list(scopes.items())
 
-    def pending(self, lister: int, scope: str) -> Iterator[tuple[int, int, V1StagedDocument]]:
+    def pending(self, lister: int, scope: str) -> Iterator[tuple[int, V1StagedDocument]]:
         """Return one list, in order."""
-        for times, spread, *row in self._db.execute(
-            f"SELECT u.times, u.spread, {_STAGED} FROM uses u"
+        for times, *row in self._db.execute(
+            f"SELECT u.times, {_STAGED} FROM uses u"
             " JOIN documents d ON d.number = u.memory JOIN bodies b ON b.number = d.number"
             " WHERE u.lister = ? AND u.role = 'pending' AND u.scope = ? ORDER BY u.place",
             (lister, scope),
         ):
-            yield times, spread, _decode_staged(row)
+            yield times, _decode_staged(row)
 
     def find_unlisted(self, agent_id: str, scope: str, memory_ids: Sequence[str]) -> set[str]:
         """Return the memories in no buffer of a scope."""
@@ -237,19 +300,34 @@ class V1Questions:
         query = "WHERE d.agent = ? AND d.collection = ? AND d.kind = 'episode' AND NOT d.bad"
         return self._documents(f"{query} ORDER BY d.id", (agent_id, MEMORIES))
 
-    def leftovers(self, agent_id: str) -> Iterator[tuple[str, V1StagedDocument]]:
-        """Return unlisted and invalid documents."""
+    def noted_leftovers(self, agent_id: str) -> Iterator[tuple[str, V1StagedDocument]]:
+        """Return the documents without another item that have notes or are unusable."""
+        yield from self._leftovers(
+            " WHERE l.agent = ? AND (b.notes IS NOT NULL OR d.bad OR l.fate = 'unknown')"
+            " ORDER BY l.collection, l.id, l.number",
+            (agent_id,),
+        )
+
+    def _leftovers(
+        self, query: str, values: tuple[Any, ...]
+    ) -> Iterator[tuple[str, V1StagedDocument]]:
         for fate, *row in self._db.execute(
             f"SELECT l.fate, {_STAGED} FROM leftovers l"
-            " JOIN documents d ON d.number = l.number JOIN bodies b ON b.number = d.number"
-            " WHERE l.agent = ? ORDER BY l.collection, l.id, l.number",
-            (agent_id,),
+            f" JOIN documents d ON d.number = l.number JOIN bodies b ON b.number = d.number{query}",
+            values,
         ):
             yield fate, _decode_staged(row)
 
-    def last_activity(self, agent_id: str, scope: str) -> datetime | None:
-        """Return the time of the last write."""
-        return _moment(v1_settling.last_activity(self._db, agent_id, scope))
+    def scopes_of(self, collection: str, document_id: str) -> set[str]:
+        """Return the scopes that a document is used in, by their keys in the stage."""
+        rows = self._db.execute(
+            "SELECT u.scope FROM documents d JOIN uses u ON u.memory = d.number"
+            " WHERE d.collection = ?1 AND d.id = ?2 AND NOT d.bad UNION"
+            " SELECT scope FROM documents"
+            " WHERE collection = ?1 AND id = ?2 AND NOT bad AND scope <> ''",
+            (collection, document_id),
+        )
+        return {row[0] for row in rows}
 
     def _documents(self, query: str, values: tuple[Any, ...]) -> Iterator[V1StagedDocument]:
         for row in self._db.execute(
@@ -257,6 +335,263 @@ class V1Questions:
             values,
         ):
             yield _decode_staged(row)
+
+    # -- targets -----------------------------------------------------------------------------
+
+    def add_targets(self, rows: Iterable[TargetRow]) -> None:
+        """Add targets, in the order in which they are written."""
+        encode = msgspec.msgpack.Encoder().encode
+        targets: list[tuple[Any, ...]] = []
+        self._db.execute("BEGIN")
+        for row in rows:
+            item = row.item
+            targets.append((*row[:-1], None if item is None else encode(item)))
+            if item is not None and item.problems:
+                self._add_problems(item)
+            if item is not None and row.type in ("consolidation", "policy"):
+                self._db.executemany(
+                    "INSERT INTO origins VALUES (?, ?, ?)",
+                    [(row.type, each.collection, each.id) for each in item.sources],
+                )
+            if len(targets) >= _PAGE:
+                self._insert_targets(targets)
+        self._insert_targets(targets)
+        self._db.execute("COMMIT")
+
+    def _insert_targets(self, targets: list[tuple[Any, ...]]) -> None:
+        self._db.executemany(
+            "INSERT INTO targets (agent, shard, kind, type, key, scope, digest, origin, text,"
+            " outcome, reason, item) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            targets,
+        )
+        targets.clear()
+
+    def _add_problems(self, item: V1Item) -> None:
+        self._db.executemany(
+            "INSERT INTO problems VALUES (?, ?, ?, ?)",
+            [
+                (each.kind, each.collection, each.document_id, msgspec.msgpack.encode(each))
+                for each in item.problems
+            ],
+        )
+
+    def add_problems(self, items: Iterable[V1Item]) -> None:
+        """Add the problems of documents without another item."""
+        for item in items:
+            self._add_problems(item)
+
+    def add_leftovers(self, fates: Mapping[str, tuple[str, str]], agents: Sequence[str]) -> None:
+        """Add a row for each document without another item, by its fate: reason and outcome."""
+        wanted = msgspec.json.encode(["", *agents]).decode()
+        self._db.execute("BEGIN")
+        for fate, (reason, outcome) in fates.items():
+            self._db.execute(
+                "INSERT INTO targets (agent, kind, outcome, reason, document)"
+                " SELECT agent, CASE fate WHEN 'episode' THEN fate ELSE 'leftover' END, ?1, ?2,"
+                " number FROM leftovers WHERE fate = ?3"
+                " AND (?4 OR agent IN (SELECT value FROM json_each(?5)))"
+                " ORDER BY agent, collection, id, number",
+                (outcome, reason, fate, not agents, wanted),
+            )
+        self._db.execute("COMMIT")
+        self._db.executescript(
+            "CREATE INDEX targets_by_key ON targets (type, key) WHERE key IS NOT NULL;"
+            "CREATE INDEX targets_by_text ON targets (text) WHERE text IS NOT NULL;"
+            "CREATE INDEX origins_by_id ON origins (collection, id, type);"
+        )
+
+    def leftover_numbers(self) -> Iterator[int]:
+        """Return the numbers of the documents without another item."""
+        for row in self._db.execute("SELECT document FROM targets WHERE document IS NOT NULL"):
+            yield row[0]
+
+    def items(self, outcome: str = "") -> Iterator[V1Item | tuple[str, V1StagedDocument]]:
+        """Return all items; a document without one with its fate."""
+        last = 0
+        while True:
+            rows = self._db.execute(
+                "SELECT no, document, item FROM targets"
+                " WHERE no > ?1 AND kind <> 'buffer' AND ?2 IN ('', outcome) ORDER BY no LIMIT ?3",
+                (last, outcome, _PAGE),
+            ).fetchall()
+            for _, document, item in rows:
+                if item is not None:
+                    yield _ITEM.decode(item)
+                else:
+                    yield from self._leftovers(" WHERE l.number = ?", (document,))
+            if not rows:
+                return
+            last = rows[-1][0]
+
+    def problems(self) -> Iterator[bytes]:
+        """Return all problems, encoded, by collection and document."""
+        query = "SELECT problem FROM problems ORDER BY collection, document_id, rowid"
+        return (row[0] for row in self._db.execute(query))
+
+    def count_problems(self) -> dict[str, int]:
+        """Count the problems by kind."""
+        query = "SELECT kind, count(*) FROM problems GROUP BY kind ORDER BY 2 DESC"
+        return dict(self._db.execute(query).fetchall())
+
+    # -- the store ---------------------------------------------------------------------------
+
+    def set_found(self, rows: Iterable[Found]) -> None:
+        """Replace the state of the store, and forget all outcomes."""
+        with self._translate_errors():
+            self._db.executescript(_NOW + OUTCOMES)
+            self._fill("found", rows)
+            self._db.executescript(
+                "CREATE INDEX temp.found_by_key ON found (type, key, digest);"
+                "CREATE INDEX temp.found_by_scope ON found (scope) WHERE type = 'reflection';"
+            )
+
+    def set_written(self, rows: Iterable[Written]) -> None:
+        """Replace what the log says that runs wrote."""
+        with self._translate_errors():
+            self._db.executescript(_LOG)
+            self._fill("written", rows)
+            self._db.execute("CREATE INDEX temp.written_by_key ON written (type, key)")
+
+    def _fill(self, table: str, rows: Iterable[Found | Written]) -> None:
+        width = len(Found._fields if table == "found" else Written._fields)
+        marks = ", ".join("?" * width)
+        self._db.execute("BEGIN")
+        self._db.executemany(f"INSERT INTO temp.{table} VALUES ({marks})", rows)
+        self._db.execute("COMMIT")
+
+    def settle_equal(self, run_id: str) -> None:
+        """Set the outcome of targets that the store has: moved by this run, or already there."""
+        self._db.execute("DELETE FROM outcomes")
+        self._db.execute(
+            "INSERT INTO outcomes SELECT t.no, CASE WHEN EXISTS (SELECT 1 FROM written w"
+            " WHERE w.type = t.type AND w.key = t.key AND w.run = ?) THEN t.outcome"
+            f" ELSE 'already' END FROM targets t WHERE t.item IS NOT NULL AND EXISTS ({_SAME})",
+            (run_id,),
+        )
+
+    def unlike(self, size: int) -> Iterator[list[tuple[int, V1Item]]]:
+        """Return pages of the targets that the store lacks or has with another content.
+
+        Also texts of scopes with pending reflections that v1 may have absorbed.
+        """
+        strays = _STRAYS.format("t.key")
+        return self._pages(
+            f"t.item IS NOT NULL AND t.type IS NOT NULL AND (NOT EXISTS ({_SAME})"
+            f" OR (t.type = 'consolidation' AND EXISTS ({strays})))",
+            size,
+        )
+
+    def unproven(self) -> Iterator[list[tuple[int, V1Item]]]:
+        """Return pages of the targets that store and log do not both have unchanged."""
+        return self._pages(
+            "t.item IS NOT NULL AND t.type IS NOT NULL AND NOT EXISTS (SELECT 1 FROM found f"
+            " JOIN written w ON w.type = f.type AND w.key = f.key AND w.digest = f.digest"
+            " AND w.version = f.version WHERE f.type = t.type AND f.key = t.key"
+            " AND f.digest = t.digest AND w.origin = t.origin AND (f.type <> 'consolidation'"
+            " OR EXISTS (SELECT 1 FROM found h WHERE h.type = 'history' AND h.key = f.key"
+            " AND h.version = f.version AND h.digest = f.at)))"
+        )
+
+    def _pages(self, condition: str, size: int = _PAGE) -> Iterator[list[tuple[int, V1Item]]]:
+        last = 0
+        while True:
+            rows = self._db.execute(
+                f"SELECT t.no, t.item FROM targets t WHERE t.no > ? AND {condition}"
+                " ORDER BY t.no LIMIT ?",
+                (last, size),
+            ).fetchall()
+            if not rows:
+                return
+            yield [(no, _ITEM.decode(item)) for no, item in rows]
+            last = rows[-1][0]
+
+    def count_settled(self) -> int:
+        """Count the items without a target, and those with an outcome of their own."""
+        (count,) = self._db.execute(
+            "SELECT (SELECT count(*) FROM targets WHERE type IS NULL)"
+            " + (SELECT count(*) FROM outcomes)"
+        ).fetchone()
+        return int(count)
+
+    def set_outcomes(self, outcomes: Iterable[tuple[int, str]]) -> None:
+        """Set the outcomes of targets."""
+        self._db.executemany("INSERT OR REPLACE INTO outcomes VALUES (?, ?)", outcomes)
+
+    def count_outcomes(self) -> list[tuple[str, str | None, str, str, str, int]]:
+        """Count rows by agent, shard, kind, outcome and reason; buffers do not count."""
+        return self._db.execute(
+            f"SELECT t.agent, t.shard, t.kind, {_OUTCOME} AS outcome, t.reason, count(*)"
+            " FROM targets t LEFT JOIN outcomes o USING (no) WHERE t.kind <> 'buffer'"
+            " GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2 IS NOT NULL, 2"
+        ).fetchall()
+
+    def strays(self, scope: str) -> list[str]:
+        """Return the pending reflections of a scope without a target."""
+        return [row[0] for row in self._db.execute(_STRAYS.format("?"), (scope,))]
+
+    def next_place(self, scope: str, at: int) -> int:
+        """Return the first free place among the stored reflections of a scope and time."""
+        (place,) = self._db.execute(
+            "SELECT coalesce(max(place) + 1, 0) FROM found"
+            " WHERE type = 'reflection' AND scope = ? AND at = ?",
+            (scope, at),
+        ).fetchone()
+        return int(place)
+
+    def surplus(self, type: str) -> Iterator[list[str]]:
+        """Return pages of IDs of stored documents of a type that have no target or repeat one."""
+        query = (
+            "SELECT id FROM (SELECT f.rowid AS place, f.id AS id FROM found f WHERE f.type = ?1"
+            f" AND NOT EXISTS ({_NO_TARGET}) UNION SELECT max(f.rowid), f.id FROM found f"
+            " WHERE f.type = ?1 GROUP BY f.key HAVING count(*) > 1) ORDER BY place"
+        )
+        cursor = self._db.execute(query, (type,))
+        while rows := cursor.fetchmany(_PAGE):
+            yield [row[0] for row in rows]
+
+    def has_scope(self, agent_id: str, scope: str) -> bool:
+        """Return whether v1 has a document with this scope."""
+        query = "SELECT 1 FROM documents WHERE agent = ? AND scope = ? AND NOT bad"
+        return self._db.execute(query, (agent_id, scope)).fetchone() is not None
+
+    def has_version(self, scope: str, version: int, digest: int) -> bool:
+        """Return whether the history of a scope's text has a version with this content."""
+        query = (
+            "SELECT 1 FROM found WHERE type = 'history' AND key = ? AND version = ? AND digest = ?"
+        )
+        return self._db.execute(query, (scope, version, digest)).fetchone() is not None
+
+    def places_of_text(self, agent_id: str, digest: int) -> set[str]:
+        """Return the scopes of the agent's targets with this text."""
+        query = "SELECT scope FROM targets WHERE text = ? AND agent = ?"
+        return {row[0] for row in self._db.execute(query, (digest, agent_id))}
+
+    def has_target(self, type: str, key: str) -> bool:
+        """Return whether there is a target with this key."""
+        query = "SELECT 1 FROM targets WHERE type = ? AND key = ?"
+        return self._db.execute(query, (type, key)).fetchone() is not None
+
+    def has_origin(self, type: str, collection: str, document_id: str) -> bool:
+        """Return whether a text or policy comes from a document."""
+        query = "SELECT 1 FROM origins WHERE collection = ? AND id = ? AND type = ?"
+        return self._db.execute(query, (collection, document_id, type)).fetchone() is not None
+
+    def wrong_buffers(self) -> Iterator[tuple[str, bool]]:
+        """Return the scopes whose buffers differ, and whether v1 has one."""
+        yield from self._db.execute(
+            f"SELECT t.key, 1 FROM targets t WHERE t.type = 'buffer' AND NOT EXISTS ({_SAME})"
+            f" UNION ALL SELECT f.key, 0 FROM found f WHERE f.type = 'buffer'"
+            f" AND NOT EXISTS ({_NO_TARGET})"
+        ).fetchall()
+
+    def buffer(self, scope: str) -> list[str]:
+        """Return the IDs of the reflections that wait in a scope of v1, in order."""
+        rows = self._db.execute(
+            "SELECT item FROM targets WHERE type = 'reflection' AND scope = ? ORDER BY no", (scope,)
+        )
+        items = (_ITEM.decode(row[0]).target for row in rows)
+        found = (each.reflection for each in items if isinstance(each, V1Reflection))
+        return [each.id for each in found if not each.absorbed]
 
 
 def _decode_staged(row: Sequence[Any]) -> V1StagedDocument:

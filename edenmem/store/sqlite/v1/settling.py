@@ -86,14 +86,10 @@ CREATE TABLE refused AS
 CREATE INDEX refused_by_lister ON refused (lister, role, place);
 CREATE TABLE uses AS
     SELECT agent, scope, role, memory, min(lister_id) AS first, lister, place,
-        sum(times) AS times, text, at, id, 1 AS spread
+        sum(times) AS times, text, at, id
     FROM judged WHERE verdict = '' GROUP BY scope, role, memory;
 DROP TABLE judged;
 CREATE INDEX uses_by_memory ON uses (memory, role);
-UPDATE uses SET spread = many.scopes
-    FROM (SELECT memory, role, count(*) AS scopes FROM uses GROUP BY memory, role
-        HAVING count(*) > 1) AS many
-    WHERE many.memory = uses.memory AND many.role = uses.role;
 CREATE INDEX uses_in_order ON uses (agent, role, scope, text, at, id);
 CREATE INDEX uses_of_list ON uses (lister, role, scope, place);
 """
@@ -108,8 +104,13 @@ INSERT OR IGNORE INTO homes
     FROM documents WHERE scope <> '';
 CREATE TABLE leftovers AS
     SELECT number, agent, collection, id,
-        CASE bad WHEN 2 THEN 'duplicate' ELSE 'bad' END AS fate, '' AS scope
+        CASE WHEN bad = 2 THEN 'duplicate'
+            WHEN number IN (SELECT number FROM bodies WHERE body IS NULL) THEN 'unreadable'
+            ELSE 'bad' END AS fate, '' AS scope
     FROM documents WHERE bad
+    UNION ALL
+    SELECT number, agent, collection, id, 'episode', '' FROM documents
+    WHERE collection = 'memory_sessions' AND NOT bad AND kind = 'episode'
     UNION ALL
     SELECT d.number, d.agent, d.collection, d.id,
         CASE
@@ -137,26 +138,6 @@ CREATE INDEX leftovers_in_order ON leftovers (agent, fate, scope, id);
 ANALYZE;
 """
 
-_ACTIVITY = """
-CREATE TABLE activity AS
-    SELECT agent, scope, max(at) AS at FROM (
-        SELECT agent, scope, at FROM documents WHERE scope <> ''
-        UNION ALL
-        SELECT agent, 'user/' || sole, at FROM documents WHERE sole <> '' AND NOT bad
-        UNION ALL
-        SELECT d.agent, 'user/' || person.value, d.at FROM documents d,
-            json_each('["' || replace(trim(d.users, ','), ',', '","') || '"]') AS person
-            WHERE d.users <> '' AND d.sole = '' AND NOT d.bad
-        UNION ALL
-        SELECT d.agent, x.scope, d.at FROM documents d
-            JOIN homes x ON x.agent = d.agent AND x.owner = 'shard/' || d.owner
-            WHERE d.collection = 'memory_sessions' AND d.owner <> '' AND NOT d.bad
-        UNION ALL
-        SELECT agent, scope, at FROM uses
-    ) GROUP BY agent, scope;
-CREATE INDEX activity_of_scope ON activity (agent, scope);
-"""
-
 
 def settle(db: sqlite3.Connection, *, merge: bool) -> None:
     """Assign all memories, after staging; see `edenmem.store.v1.protocol.V1Stage`."""
@@ -166,17 +147,3 @@ def settle(db: sqlite3.Connection, *, merge: bool) -> None:
     db.executescript(_SCOPES.replace(":merge", "1" if merge else "0"))
     db.executescript(_JUDGING)
     db.executescript(_LEFTOVERS)
-
-
-def last_activity(db: sqlite3.Connection, agent: str, scope: str) -> int | None:
-    """Return the time of the last write to a scope, in milliseconds since 1970.
-
-    The times are computed on first use.
-    """
-    made = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'activity'").fetchone()
-    if made is None:
-        db.executescript(_ACTIVITY)
-    row = db.execute(
-        "SELECT at FROM activity WHERE agent = ? AND scope = ?", (agent, scope)
-    ).fetchone()
-    return int(row[0]) if row else None

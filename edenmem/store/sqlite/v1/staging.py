@@ -1,6 +1,7 @@
-"""The staging area of a migration: all documents of v1 in a temporary file.
+"""The staging area of a migration: all documents of v1 and their targets, in a file.
 
-The file is unlinked when it is opened, so nothing remains after a crash. It is on disk, so that
+A file without a name is unlinked when it is opened, so nothing remains after a crash. A named one
+stays until it is discarded, for the next process of an interrupted run. It is on disk, so that
 memory use stays flat.
 """
 
@@ -33,7 +34,7 @@ from edenmem.models.v1_documents import (
     V1UserText,
 )
 from edenmem.store.sqlite.v1 import settling as v1_settling
-from edenmem.store.sqlite.v1.queries import EPOCH, V1Questions
+from edenmem.store.sqlite.v1.queries import EPOCH, OUTCOMES, TARGETS, V1Questions
 from edenmem.text import clean
 
 #: Small rows for joins; bodies are in a table of their own, so that sorting stays cheap. ``users``
@@ -57,6 +58,7 @@ CREATE INDEX accounts_by_person ON accounts (memory_id);
 CREATE TABLE people (
     id TEXT PRIMARY KEY, memory_id TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE notes (complete INTEGER NOT NULL, note BLOB NOT NULL) STRICT;
 """
 
 #: The page cache, also the size of a sort in memory.
@@ -77,39 +79,66 @@ class SqliteV1Stage(V1Questions):
     """See `edenmem.store.v1.protocol.V1Stage`.
 
     Args:
-        folder: The folder of the file; by default that of the system's temporary files.
+        path: The file of an unfinished run, which may exist; None for a file without a name in the
+            system's folder of temporary files.
 
     Raises:
         StoreError: the file cannot be created.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None) -> None:
         self._encoder = msgspec.msgpack.Encoder()
         self._fields: Counter[str] = Counter()
         self._number = 0
         # Recently seen people; a complete mapping would grow with the users of the host.
         self._canonical = lru_cache(4096)(self._look_up_canonical)
-        self._folder = folder or Path(tempfile.gettempdir())
+        self._path = path
+        self._folder = Path(tempfile.gettempdir()) if path is None else path.parent
         with self._translate_errors():
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, name = tempfile.mkstemp(prefix="edenmem-v1-", suffix=".db", dir=self._folder)
-            os.close(handle)
-            try:
-                self._db = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
-                self._db.execute("PRAGMA journal_mode = OFF")
-                self._db.execute("PRAGMA synchronous = OFF")
-                self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
-                self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-                # The target store has caches too, one for each connection.
-                (self._heap,) = self._db.execute("PRAGMA soft_heap_limit").fetchone()
-                self._db.execute(f"PRAGMA soft_heap_limit = {_HEAP_BYTES}")
-                self._db.executescript(_TABLES)
-            finally:
-                Path(name).unlink()
+            if path is None or not self._reopen(path):
+                self._create(path)
+            # The target store has caches too, one for each connection.
+            (self._heap,) = self._db.execute("PRAGMA soft_heap_limit").fetchone()
+            self._db.execute(f"PRAGMA soft_heap_limit = {_HEAP_BYTES}")
+
+    def _reopen(self, path: Path) -> bool:
+        """Open the complete stage of an earlier process, if there is one."""
+        if not path.exists():
+            return False
+        self._connect(path)
+        try:
+            row = self._db.execute("SELECT note FROM notes WHERE complete").fetchone()
+        except sqlite3.DatabaseError:  # written by another version, or in use by another process
+            row = None
+        if row is None:
+            self._db.close()
+            return False
+        self.note = row[0]
+        return True
+
+    def _create(self, path: Path | None) -> None:
+        handle, name = tempfile.mkstemp(prefix="edenmem-v1-", suffix=".db", dir=self._folder)
+        os.close(handle)
+        self._connect(Path(name))
+        self._db.executescript(_TABLES + TARGETS)
+        self.note = b""
+        if path is None:
+            Path(name).unlink()
+        else:
+            Path(name).replace(path)
+
+    def _connect(self, path: Path) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode = OFF")
+        self._db.execute("PRAGMA synchronous = OFF")
+        self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        self._db.executescript(OUTCOMES)
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Translate errors of the temporary file, such as a full disk."""
+        """Translate errors of the file, such as a full disk."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
@@ -207,11 +236,19 @@ class SqliteV1Stage(V1Questions):
         with self._translate_errors():
             v1_settling.settle(self._db, merge=merge)
 
-    def close(self) -> None:
-        """Close the unlinked file."""
+    def complete(self, note: bytes) -> None:
+        """Mark the stage as complete, with a note for the process that opens it next."""
+        with self._translate_errors():
+            self._db.execute("INSERT INTO notes VALUES (1, ?)", (note,))
+        self.note = note
+
+    def close(self, *, keep: bool = False) -> None:
+        """Close the file; remove it unless it is kept for the next process."""
         with suppress(sqlite3.ProgrammingError):  # already closed
             self._db.execute(f"PRAGMA soft_heap_limit = {self._heap}")
         self._db.close()
+        if self._path is not None and not keep:
+            self._path.unlink(missing_ok=True)
 
 
 def _milliseconds(moment: datetime) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import groupby
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from edenmem.engine.migration.items import target_id
 from edenmem.memory.v1_text import has_lists, split_off_text
 from edenmem.models.ids import derived_id, is_id
 from edenmem.models.memory import Policy
@@ -34,17 +35,6 @@ from edenmem.models.v1_documents import Note, V1Shard, V1StagedDocument, V1UserT
 from edenmem.store.v1.protocol import V1Stage
 from edenmem.text import clean, one_line, word_count
 
-#: The kinds of items in order; item keys contain the position of the kind.
-KINDS: tuple[V1ItemKind, ...] = (
-    "toggles",
-    "policy",
-    "text",
-    "fact",
-    "reflection",
-    "episode",
-    "leftover",
-)
-
 #: Why a listed memory ID is ignored.
 _REFUSALS = {
     "dangling": (Kind.DANGLING, "memory {} is missing; ignored"),
@@ -65,13 +55,21 @@ def character_notes(text: str, field: str) -> list[Note]:
 class Source:
     """A source document of an item, with its notes.
 
-    ``silent``: another item reports its problems and carries its unknown fields.
+    ``silent``: another item reports its problems. ``with_extra``: this item carries its unknown
+    fields.
     """
 
-    def __init__(self, staged: V1StagedDocument, *notes: Note, silent: bool = False) -> None:
+    def __init__(
+        self,
+        staged: V1StagedDocument,
+        *notes: Note,
+        silent: bool = False,
+        with_extra: bool = True,
+    ) -> None:
         self.staged = staged
         self.notes = () if silent else (*staged.notes, *notes)
-        self.extra = "" if silent or staged.document is None else staged.document.extra
+        document = staged.document
+        self.extra = document.extra if with_extra and document is not None else ""
 
     @property
     def ref(self) -> V1Ref:
@@ -80,13 +78,19 @@ class Source:
 
 
 class ItemBuilder:
-    """Build the items of one agent."""
+    """Build the items of one agent; ``use`` notes whether a document has a target."""
 
-    def __init__(self, stage: V1Stage, options: V1Options, agent_id: str) -> None:
+    def __init__(
+        self,
+        stage: V1Stage,
+        options: V1Options,
+        agent_id: str,
+        use: Callable[[int, bool], None] = lambda number, used: None,
+    ) -> None:
         self.stage = stage
         self.options = options
         self.agent_id = agent_id
-        self._quiet: dict[str, bool] = {}
+        self._use = use
 
     @cached_property
     def shards(self) -> list[Shard]:
@@ -147,16 +151,6 @@ class ItemBuilder:
                 return options.session_words
         return options.agent_words
 
-    def is_quiet(self, key: str) -> bool:
-        """Return whether a scope had no activity since ``active_since``."""
-        since = self.options.active_since
-        if since is None:
-            return False
-        if key not in self._quiet:
-            last = self.stage.last_activity(self.agent_id, key)
-            self._quiet[key] = last is None or last < since
-        return self._quiet[key]
-
     def refusals(self, staged: V1StagedDocument) -> Iterator[Note]:
         """Yield notes on the ignored memory IDs in a document's lists."""
         for listed, verdict in self.stage.find_refused(staged.number):
@@ -166,48 +160,47 @@ class ItemBuilder:
     def item(
         self,
         kind: V1ItemKind,
-        place: str,
         sources: Sequence[Source],
         reason: str,
         target: V1Target | None = None,
         *,
-        disposition: Disposition | None = None,
-        scope_key: str = "",
         shard: str | None = None,
         user_id: str | None = None,
     ) -> V1Item:
-        """Return an item; one of a quiet scope is left behind.
-
-        The default ``disposition`` follows from the target and the number of sources.
-        """
-        if target is not None and scope_key and self.is_quiet(scope_key):
-            assert self.options.active_since is not None
-            target, disposition = None, Disposition.LEFT_BEHIND
-            reason = f"inactive since {self.options.active_since:%Y-%m-%d}"
+        """Return an item, and note the use of its documents."""
+        problems: list[V1Problem] = []
+        for source in sources:
+            self._use(source.staged.number, target is not None)
+            problems += problems_of(source.staged, source.notes, self.agent_id)
+            if target is None and source.extra:
+                note = Kind.NO_PLACE, f"not migrated, with its unknown fields: {source.extra}"
+                problems += problems_of(source.staged, [note], self.agent_id)
         return V1Item(
-            key=f"{self.agent_id}/{KINDS.index(kind)}/{place}",
             kind=kind,
             agent_id=self.agent_id,
             sources=tuple(dict.fromkeys(source.ref for source in sources)),
-            disposition=disposition or _disposition(target, sources),
+            disposition=_disposition(target, sources),
             reason=reason,
             shard=shard,
             user_id=user_id,
             target=target,
-            problems=tuple(self._problems(sources)),
+            problems=tuple(problems),
             extra=_extra(sources),
         )
 
-    def _problems(self, sources: Sequence[Source]) -> Iterator[V1Problem]:
-        for source in sources:
-            for kind, detail in source.notes:
-                yield V1Problem(
-                    collection=source.staged.collection,
-                    document_id=source.staged.id,
-                    agent_id=self.agent_id or None,
-                    kind=kind,
-                    detail=detail,
-                )
+
+def problems_of(
+    staged: V1StagedDocument, notes: Iterable[Note], agent_id: str = ""
+) -> Iterator[V1Problem]:
+    """Yield the problems of a document."""
+    for kind, detail in notes:
+        yield V1Problem(
+            collection=staged.collection,
+            document_id=staged.id,
+            agent_id=agent_id or None,
+            kind=kind,
+            detail=detail,
+        )
 
 
 def _disposition(target: V1Target | None, sources: Sequence[Source]) -> Disposition:
@@ -311,7 +304,7 @@ def shard_policy(agent_id: str, shard: Shard) -> Policy:
     """Return the settings of a shard that becomes a scope."""
     document = shard.document
     return Policy(
-        id=document.id if is_id(document.id) else derived_id("v1", SHARDS, document.id),
+        id=target_id("policy", document.id, shard.scope),
         scope=ScopeKind.SHARD,
         agent_id=agent_id,
         shard=shard.name,
@@ -334,7 +327,7 @@ def agent_policy(agent_id: str, merged: Sequence[Shard]) -> Policy | None:
     if not instructions:
         return None
     return Policy(
-        id=derived_id("v1", "policy", agent_id),
+        id=target_id("policy", "", Scope.agent(agent_id)),
         scope=ScopeKind.AGENT,
         agent_id=agent_id,
         memory_instructions=instructions,
@@ -355,15 +348,16 @@ def toggles(builder: ItemBuilder) -> Iterator[V1Item]:
     if not shards:
         return
     active = any(shard.document.active for shard in shards)
-    target: V1Toggles | None = V1Toggles(agent_id=builder.agent_id, agent_memory_enabled=active)
-    awake = [shard for shard in shards if not builder.is_quiet(shard.key)]
+    merged = _list_merged(builder)
+    has_memory = agent_policy(builder.agent_id, merged) or any(each.text.content for each in merged)
     yield builder.item(
         "toggles",
-        "agent",
-        [Source(shard.staged, silent=True) for shard in shards],
+        [
+            Source(each.staged, silent=True, with_extra=each in merged and not has_memory)
+            for each in shards
+        ],
         "one of its shards is active" if active else "all of its shards are paused",
-        target,
-        scope_key=(awake or shards)[0].key,
+        V1Toggles(agent_id=builder.agent_id, agent_memory_enabled=active),
     )
 
 
@@ -371,19 +365,17 @@ def policies(builder: ItemBuilder) -> Iterator[V1Item]:
     """Yield the settings of shards that become scopes, and of the agent's own scope."""
     merged = _list_merged(builder)
     if merged and (policy := agent_policy(builder.agent_id, merged)):
-        sources = [Source(shard.staged, silent=True) for shard in merged]
+        has_text = any(shard.text.content for shard in merged)
+        sources = [Source(each.staged, silent=True, with_extra=not has_text) for each in merged]
         reason = "instructions of the active shards"
-        target: V1Target = V1Policy(policy=policy)
-        yield builder.item("policy", "agent", sources, reason, target, scope_key="agent")
+        yield builder.item("policy", sources, reason, V1Policy(policy=policy))
     for shard in sorted(_list_kept(builder), key=lambda shard: shard.key):
         state = "active" if shard.document.active else "paused"
         yield builder.item(
             "policy",
-            shard.key,
-            [Source(shard.staged, silent=True)],
+            [Source(shard.staged, silent=True, with_extra=not shard.text.content)],
             f"settings of {state} shards",
             V1Policy(policy=shard_policy(builder.agent_id, shard)),
-            scope_key=shard.key,
             shard=shard.name,
         )
 
@@ -397,11 +389,9 @@ def texts(builder: ItemBuilder) -> Iterator[V1Item]:
         content, version, assembled = shard.text
         item = builder.item(
             "text",
-            shard.key,
-            [_build_source(builder, shard)],
+            [_build_source(builder, shard, with_extra=bool(content))],
             _reason("texts of shards", assembled) if content else _NO_TEXT,
             _text(builder, shard.scope, content, version, shard.updated_at),
-            scope_key=shard.key,
             shard=shard.name,
         )
         yield _with_length(item)
@@ -418,11 +408,13 @@ def _list_kept(builder: ItemBuilder) -> list[Shard]:
     return [shard for shard in builder.shards if shard.key != "agent"]
 
 
-def _build_source(builder: ItemBuilder, shard: Shard) -> Source:
+def _build_source(builder: ItemBuilder, shard: Shard, *, with_extra: bool) -> Source:
     notes = [*shard.notes, *character_notes(shard.document.content, "content")]
     notes += character_notes(shard.document.instructions, "extraction_prompt")
     notes += _assembled_notes(shard.text)
-    return Source(shard.staged, *notes, *builder.refusals(shard.staged))
+    notes += builder.refusals(shard.staged)
+    # Without a text, the settings or the switch carry the unknown fields.
+    return Source(shard.staged, *notes, with_extra=with_extra)
 
 
 def _assembled_notes(text: VersionedText) -> list[Note]:
@@ -483,13 +475,11 @@ def _agent_text(builder: ItemBuilder, merged: Sequence[Shard]) -> V1Item:
         target = _text(builder, Scope.agent(builder.agent_id), content, version, latest)
     return builder.item(
         "text",
-        "agent",
-        [_build_source(builder, shard) for shard in merged],
+        [_build_source(builder, each, with_extra=target is not None) for each in merged],
         _reason("texts of the active shards, each under its name", assembled)
         if target
         else _NO_TEXT,
         target,
-        scope_key="agent",
         shard=merged[0].name if len(merged) == 1 else None,
     )
 
@@ -539,11 +529,9 @@ def _user_text(builder: ItemBuilder, user_id: str, documents: Sequence[V1StagedD
     sources[-1].notes += _stranger(builder, user_id)
     return builder.item(
         "text",
-        key,
         sources,
         _reason("texts of users", assembled) if target else _NO_TEXT,
         target,
-        scope_key=key,
         user_id=user_id,
     )
 

@@ -1,0 +1,116 @@
+"""The ledger of migrations, and the lease under which only one runs on a store at a time."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+from edenmem.engine.migration.reports import RunOptions
+from edenmem.engine.runtime.runtime import Runtime
+from edenmem.errors import ConflictError, EdenmemError, StoreError
+from edenmem.models.ids import new_id
+from edenmem.models.migration import TAKEN_BACK, UNFINISHED, MigrationRun, RunState
+from edenmem.store.protocol.store import Store
+
+#: A lease expires after this time without renewal.
+LEASE = timedelta(minutes=1)
+
+
+@contextmanager
+def hold_lease(runtime: Runtime) -> Iterator[None]:
+    """Prevent other migrations from running meanwhile. Blocks.
+
+    Raises:
+        ConflictError: another migration is running.
+        StoreError: the database cannot be used.
+    """
+    here = f" on {runtime.actor.host}, process "
+    holder = f"{runtime.actor.name}{here}{os.getpid()} ({new_id()[-6:]})"
+
+    def take() -> None:
+        migrations, now = runtime.store.migrations, runtime.clock()
+        held = migrations.take_migration_lease(holder, now=now, until=now + LEASE)
+        if held is not None and _is_dead(held[0], here):
+            migrations.end_migration_lease(held[0])
+            held = migrations.take_migration_lease(holder, now=now, until=now + LEASE)
+        if held is not None:
+            other, until = held
+            seconds = math.ceil((until - now).total_seconds())
+            raise ConflictError(
+                f"another migration is running on this store: {other}",
+                hint=f"wait until it ends; if it was killed, retry in {seconds} s",
+            )
+
+    over = threading.Event()
+
+    def keep() -> None:
+        while not over.wait(LEASE.total_seconds() / 4):
+            # A lost lease is harmless: another process would apply the same changes.
+            with suppress(EdenmemError):
+                take()
+
+    take()
+    keeper = threading.Thread(target=keep, name="edenmem-migration-lease", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        over.set()
+        keeper.join()
+        with suppress(StoreError):  # the lease expires anyway
+            runtime.store.migrations.end_migration_lease(holder)
+
+
+def _is_dead(holder: str, here: str) -> bool:
+    """Return whether the holder of a lease is a process of this host that ended."""
+    _, is_here, process = holder.partition(here)
+    number = process.partition(" ")[0]
+    if not is_here or not number.isdecimal():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        pass  # a process of another account
+    return False
+
+
+def resumable(store: Store, source: str, options: RunOptions) -> MigrationRun | None:
+    """Return the unfinished run with the same source and options, or None."""
+    for run in store.migrations.migration_runs():
+        unfinished = run.state in (RunState.RUNNING, RunState.FAILED)
+        if unfinished and run.source == source and run.options == options.to_ledger():
+            return run
+    return None
+
+
+def refuse_other_options(store: Store, options: RunOptions) -> None:
+    """Refuse options that would give memory of an earlier run other places.
+
+    Raises:
+        ConflictError: an earlier run of the same agents had another ``--shards`` or ``--episodes``.
+    """
+    own = options.to_ledger()
+    for run in store.migrations.migration_runs():
+        theirs = run.options
+        wrote = run.state in UNFINISHED or run.counts.get("migrated") or run.counts.get("merged")
+        if run.state in TAKEN_BACK or not wrote or not _share_agents(own, theirs):
+            continue
+        for name in ("shards", "episodes"):
+            if theirs.get(name) != own[name]:
+                raise ConflictError(
+                    f"run {run.id} used --{name} {theirs.get(name)}, not {own[name]}",
+                    hint=f"use --{name} {theirs.get(name)}, or undo that run first:"
+                    f" edenmem undo --run {run.id}",
+                )
+
+
+def _share_agents(own: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    mine, others = set(own.get("agents") or ()), set(theirs.get("agents") or ())
+    return not mine or not others or bool(mine & others)

@@ -1,0 +1,170 @@
+"""Add the agents and users of a plan to a store that manages the accounts itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from edenmem.engine.migration.source import StagedPlan, join_names
+from edenmem.engine.runtime.runtime import Runtime
+from edenmem.models.changes import AddAgent, AddUser, Change, ChangeSet
+from edenmem.models.host import Agent, User
+from edenmem.models.v1 import V1Person, V1Problem, V1ProblemKind
+from edenmem.store.protocol.store import Store, batched
+
+_BATCH = 500
+
+
+def has_own_accounts(store: Store) -> bool:
+    """Return whether the store manages the accounts itself, without a platform."""
+    return store.database.info().kind == "sqlite"
+
+
+#: Advice on an account whose name is taken, by kind.
+_TAKEN = {
+    "agent": "its memory is kept under its ID: name the agent with "
+    "'edenmem agent add NAME --id ID'",
+    "user": "its memory is kept under its ID: name the user with 'edenmem user add NAME --id ID', "
+    "or move the memory with 'edenmem user merge' if both are one person",
+}
+
+
+def add_people(runtime: Runtime, plan: StagedPlan) -> tuple[list[V1Problem], list[str]]:
+    """Add the agents and users of the plan; return accounts with a taken name, and notices.
+
+    Raises:
+        StoreError: the database cannot be used.
+    """
+    host, own = runtime.store.host, has_own_accounts(runtime.store)
+    taken = list(find_taken_names(runtime.store, plan))
+    not_added = {problem.document_id for problem in taken}
+    unknown = [person for person in plan.agents() if host.agent(person.id) is None]
+    added = [person for person in unknown if own and is_addable(person)]
+    refused = _apply(
+        runtime,
+        [
+            AddAgent(agent=describe_agent(person), reason=_KNOWN_TO_V1)
+            for person in added
+            if person.id not in not_added
+        ],
+    )
+    if own:
+        for people in batched(plan.users(), _BATCH):
+            known = host.users_by_ids([person.id for person in people])
+            new = [p for p in people if p.id not in known and is_addable(p)]
+            refused += _apply(
+                runtime,
+                [
+                    AddUser(user=describe_user(person), reason=_KNOWN_TO_V1)
+                    for person in new
+                    if person.id not in not_added
+                ],
+            )
+    notices = [f"not added: {reason}" for reason in refused]
+    silent = [
+        str(person.username)
+        for person in added
+        if not person.user_memory_enabled and host.agent(person.id) is not None
+    ]
+    if silent:
+        notices.append(
+            f"user memory is off for {join_names(silent)}, as in the "
+            "source: 'edenmem agent set NAME --user-memory' turns it on"
+        )
+    strangers = [person.id for person in unknown if person not in added]
+    if strangers:
+        notices.append(strangers_notice(strangers))
+    return taken, notices
+
+
+def agents_to_add(store: Store, plan: StagedPlan) -> list[Agent]:
+    """Return the agents that `add_people` would add."""
+    if not has_own_accounts(store):
+        return []
+    taken = {agent.username for agent in store.host.agents()}
+    return [
+        describe_agent(person)
+        for person in plan.agents()
+        if is_addable(person)
+        and person.username not in taken
+        and store.host.agent(person.id) is None
+    ]
+
+
+def is_addable(person: V1Person) -> bool:
+    """Return whether the source has the person's username, and the person still exists."""
+    return bool(person.username) and person.known is True
+
+
+def find_taken_names(store: Store, plan: StagedPlan) -> Iterator[V1Problem]:
+    """Yield a problem for each account whose username is taken, here or in the source."""
+    if not has_own_accounts(store):
+        return
+    host = store.host
+    names = {agent.username: agent.id for agent in host.agents()}
+    for person in plan.agents():
+        if is_addable(person) and host.agent(person.id) is None:
+            yield from _find_holder("agent", person, names)
+    names = {user.username: user.id for user in host.users()}
+    for people in batched(plan.users(), _BATCH):
+        known = host.users_by_ids([person.id for person in people])
+        for person in people:
+            if is_addable(person) and person.id not in known:
+                yield from _find_holder("user", person, names)
+
+
+def _find_holder(
+    kind: Literal["agent", "user"], person: V1Person, names: dict[str, str]
+) -> Iterator[V1Problem]:
+    assert person.username is not None
+    holder = names.setdefault(person.username, person.id)
+    if holder != person.id:
+        yield V1Problem(
+            collection="users3",
+            document_id=person.id,
+            agent_id=person.id if kind == "agent" else None,
+            kind=V1ProblemKind.NAME_TAKEN,
+            detail=f"{kind} name {person.username!r} is taken by {holder}; {_TAKEN[kind]}",
+        )
+
+
+def strangers_notice(agent_ids: list[str]) -> str:
+    """Return a notice on agents that the host does not know."""
+    count = "1 agent is" if len(agent_ids) == 1 else f"{len(agent_ids)} agents are"
+    return (
+        f"{count} unknown to the host; memory is kept under the ID "
+        f"({join_names(agent_ids)}): add an agent with "
+        "'edenmem agent add NAME --id ID'"
+    )
+
+
+#: The reason of added agents and users in the log.
+_KNOWN_TO_V1 = "known to the source of v1"
+
+
+def describe_agent(person: V1Person) -> Agent:
+    """Return the agent that a run adds for a v1 agent."""
+    return Agent(
+        id=person.id,
+        username=person.username or person.id,
+        name=person.name or "",
+        persona=person.persona or "",
+        owner=person.owner,
+        user_memory_enabled=person.user_memory_enabled,
+    )
+
+
+def describe_user(person: V1Person) -> User:
+    """Return the account that a run adds for a v1 user."""
+    return User(
+        id=person.id, username=person.username or person.id, eden_user_id=person.eden_user_id
+    )
+
+
+def _apply(runtime: Runtime, changes: list[Change]) -> list[str]:
+    if not changes:
+        return []
+    results = runtime.store.changes.apply(
+        ChangeSet(actor=runtime.actor, at=runtime.clock(), changes=tuple(changes))
+    )
+    return [f"{found.target_id}: {found.detail}" for found in results if not found.ok]
